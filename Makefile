@@ -1,0 +1,47 @@
+# Two commands: `make run` sets everything up and shows what Trellis does; `make test` sets everything up and tests it.
+# They need python3 (3.11 or newer, with venv) and a package index, nothing else.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-slow lint bench docs lock clean
+
+help:  ## list these commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /make \1\t/' | expand -t 18
+
+$(INSTALLED): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Trellis needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@echo "Setting up .venv (once; about 700 MB of packages)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: $(INSTALLED)  ## set up, then take a short tour
+	@$(BIN)/trellis demo
+
+test: $(INSTALLED)  ## set up, then run every test that is not slow
+	@$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
+
+test-slow: $(INSTALLED)  ## the long checks
+	@$(BIN)/python -m pytest -n auto --dist loadgroup -m slow
+
+lint: $(INSTALLED)  ## ruff, mypy and the import rules
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(INSTALLED)  ## every benchmark; figures go to standard output
+	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+docs: $(INSTALLED)  ## the figures of the documentation, made by their commands
+	@$(BIN)/python docs/make_figures.py
+
+lock: $(INSTALLED)  ## pin every dependency anew (needs uv on the PATH)
+	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-package trellis-overlay --no-header --upgrade --quiet -o requirements.lock
+
+clean:  ## remove the environment and caches
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

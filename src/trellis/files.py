@@ -1,0 +1,44 @@
+"""Files are written whole or not at all: beside their place first, then renamed into it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trellis.errors import InputError
+
+
+@contextmanager
+def written_whole(path: str | Path) -> Iterator[Path]:
+    """Gives a path beside `path` to write to; moves it into place at the end, removes it on any error."""
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(str(path), "is a folder", "name a file to write to")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise InputError(
+            str(path), f"cannot be written ({error.strerror})", "choose a folder that exists and is yours"
+        ) from error
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        # mkstemp makes private files; a result has the rights that any new file of this user has.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(
+            str(path),
+            f"cannot be written ({error.strerror or error})",
+            "free some space or choose another place",
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
