@@ -111,16 +111,12 @@ class _Presence:
         seen, where = np.unique(trace.node, return_index=True)
         first_is_join[seen] = trace.event[where] == Event.join
         late = {name for name, is_late in zip(trace.nodes, first_is_join, strict=True) if is_late}
-        self.topics_of: dict[str, set[str]] = {
-            name: self._own(name) for name in interests.nodes if name not in late
-        }
+        self.topics_of: dict[str, set[str]] = {name: self._own(name) for name in interests.nodes if name not in late}
 
     def _own(self, node: str) -> set[str]:
         if node not in self.interests.nodes:
             return set()
-        return set(
-            self.interests.topics.take(self.interests.topics_of(self.interests.nodes.id_of(node))).to_pylist()
-        )
+        return set(self.interests.topics.take(self.interests.topics_of(self.interests.nodes.id_of(node))).to_pylist())
 
     def event_at(self, row: int) -> ChurnEvent:
         trace = self.trace

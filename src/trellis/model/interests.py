@@ -32,9 +32,7 @@ class Interests:
     rates: npt.NDArray[np.float64] | None = None  # publication rate of each topic; None: all equal
 
     @classmethod
-    def from_pairs(
-        cls, pairs: Iterable[tuple[object, object]] | Mapping[object, Iterable[object]]
-    ) -> Interests:
+    def from_pairs(cls, pairs: Iterable[tuple[object, object]] | Mapping[object, Iterable[object]]) -> Interests:
         """From (node, topic) pairs or {node: topics}; names compare as text. For small instances and tests."""
         if isinstance(pairs, Mapping):
             pairs = [(node, topic) for node, topics in pairs.items() for topic in topics]
@@ -117,9 +115,7 @@ class Interests:
 
     def to_table(self) -> pa.Table:
         """Columns node, topic: one row a subscription, by node, then by topic."""
-        return pa.table(
-            {"node": self.nodes.take(self.subscription_nodes), "topic": self.topics.take(self.node_topics)}
-        )
+        return pa.table({"node": self.nodes.take(self.subscription_nodes), "topic": self.topics.take(self.node_topics)})
 
     def rates_table(self) -> pa.Table:
         """Columns topic, rate. Equal rates are written out as 1."""

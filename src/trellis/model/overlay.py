@@ -33,16 +33,12 @@ class Overlay:
         ends = np.sort(np.stack([np.asarray(u, np.int64).ravel(), np.asarray(v, np.int64).ravel()]), axis=0)
         loops = np.flatnonzero(ends[0] == ends[1])
         if len(loops):
-            raise InputError(
-                "", f'node "{nodes[ends[0, loops[0]]]}" is linked to itself', "remove the self-loop"
-            )
+            raise InputError("", f'node "{nodes[ends[0, loops[0]]]}" is linked to itself', "remove the self-loop")
         links = np.sort(ends[0] * len(nodes) + ends[1])
         repeated = np.flatnonzero(links[1:] == links[:-1])
         if len(repeated):
             low, high = divmod(int(links[repeated[0]]), len(nodes))
-            raise InputError(
-                "", f'the link "{nodes[low]}" - "{nodes[high]}" is repeated', "give each link once"
-            )
+            raise InputError("", f'the link "{nodes[low]}" - "{nodes[high]}" is repeated', "give each link once")
         low_ends, high_ends = np.divmod(links, max(len(nodes), 1))
         return cls(nodes, low_ends.astype(np.int32), high_ends.astype(np.int32))
 
@@ -93,7 +89,5 @@ class Overlay:
 
         graph = networkx.Graph()
         graph.add_nodes_from(self.nodes)
-        graph.add_edges_from(
-            zip(self.nodes.take(self.u).to_pylist(), self.nodes.take(self.v).to_pylist(), strict=True)
-        )
+        graph.add_edges_from(zip(self.nodes.take(self.u).to_pylist(), self.nodes.take(self.v).to_pylist(), strict=True))
         return graph

@@ -1,0 +1,73 @@
+"""The tables that Trellis reads and writes, told apart by their columns.
+
+| kind      | columns                   | one row is                                     |
+| --------- | ------------------------- | ---------------------------------------------- |
+| interests | node, topic               | a subscription                                 |
+| rates     | topic, rate               | the publication rate of a topic                |
+| overlay   | u, v                      | a link                                         |
+| churn     | time, node, event, topic  | something that happens to a node, in time order |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from trellis.errors import InputError
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of table: its columns in the order they are written."""
+
+    name: str
+    names: tuple[str, ...]  # columns that hold names: never empty
+    numbers: tuple[str, ...] = ()  # columns that hold finite numbers
+    optional: tuple[str, ...] = ()  # columns of names where nothing is allowed
+    order: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.order or (*self.names, *self.numbers, *self.optional)
+
+    def type_of(self, column: str) -> pa.DataType:
+        return pa.float64() if column in self.numbers else pa.string()
+
+
+INTERESTS = Kind("interests", ("node", "topic"))
+RATES = Kind("rates", ("topic",), numbers=("rate",))
+OVERLAY = Kind("overlay", ("u", "v"))
+CHURN = Kind(
+    "churn trace",
+    ("node", "event"),
+    numbers=("time",),
+    optional=("topic",),
+    order=("time", "node", "event", "topic"),
+)
+KINDS = (INTERESTS, RATES, OVERLAY, CHURN)
+
+
+def kind_of(columns: Iterable[str], where: str) -> Kind:
+    """The kind of table that has just these columns, in any order."""
+    listed = list(columns)
+    for kind in KINDS:
+        if sorted(kind.columns) == sorted(listed):
+            return kind
+    known = "; ".join(f"{kind.name}: {', '.join(kind.columns)}" for kind in KINDS)
+    raise InputError(where, f"no table of ours has the columns {', '.join(listed) or '(none)'}", f"we know {known}")
+
+
+def expect_columns(kind: Kind, columns: Iterable[str], where: str) -> None:
+    """Exactly the columns of `kind`, in any order."""
+    listed = list(columns)
+    missing = [column for column in kind.columns if column not in listed]
+    extra = [column for column in listed if column not in kind.columns]
+    wanted = f"a table of {kind.name} has exactly the columns {', '.join(kind.columns)}"
+    if missing:
+        raise InputError(where, f"column {', '.join(missing)} is missing", f"{wanted}, named in the first line")
+    if extra:
+        raise InputError(where, f"column {', '.join(map(repr, extra))} is not known", wanted)
+    if len(set(listed)) != len(listed):
+        raise InputError(where, "a column is there twice", wanted)

@@ -1,0 +1,285 @@
+"""Reading: any table of ours from any file, streamed through Arrow, with errors that name the place.
+
+`read_interests`, `read_overlay`, `read_churn` and `read_rates` give the model's objects; `read_rows` gives the
+checked table behind them. Names become dense ids batch by batch, so that a table of tens of millions of rows costs
+two int32 per row and the names once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from trellis.errors import InputError
+from trellis.model.churn import ChurnTrace, Event, RowError, replay
+from trellis.model.interests import Interests
+from trellis.model.kinds import CHURN, INTERESTS, OVERLAY, RATES, Kind, expect_columns, kind_of
+from trellis.model.names import IdArray, Names
+from trellis.model.overlay import Overlay
+from trellis.model.text import numbered_rows, read_batches, read_header, separator_of
+
+_FORMATS = "name it .parquet, .tsv, .csv, .tsv.gz or .csv.gz, or name a folder of Parquet parts"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A table as it was read: names dictionary-encoded over one dictionary a column, and where each row stands."""
+
+    kind: Kind
+    path: Path
+    table: pa.Table
+
+    def where(self, row: int) -> str:
+        """`a.tsv:18` for text, `a.parquet, row 17` (from 1) for Parquet, with the part's name in a folder."""
+        separator = separator_of(self.path)
+        if separator is not None:
+            for place, (line, _) in enumerate(numbered_rows(self.path, separator)):
+                if place == row:
+                    return f"{self.path}:{line}"
+        for part in _parts(self.path):
+            count = pq.ParquetFile(part).metadata.num_rows
+            if row < count:
+                return f"{part}, row {row + 1}"
+            row -= count
+        return str(self.path)
+
+    def ids(self, column: str, names: Names) -> IdArray:
+        """The column as ids of `names`, -1 for a name that is not there."""
+        values = self.table[column].combine_chunks()
+        known = np.append(names.ids_of(values.dictionary), np.int32(-1))
+        return known[np.asarray(pc.fill_null(values.indices, -1))]
+
+    def names(self, *columns: str) -> Names:
+        """All names of the columns, in shortlex order. Empty is no name (optional columns have it)."""
+        found = pa.chunked_array([self.table[column].combine_chunks().dictionary for column in columns], pa.string())
+        return Names.in_order(pc.unique(found.filter(pc.not_equal(found, ""))))[0]
+
+
+def read_interests(path: str | Path, rates: str | Path | None = None) -> Interests:
+    """Interests from a table of node, topic; publication rates from a table of topic, rate."""
+    interests = interests_in(read_rows(path, INTERESTS))
+    if rates is None:
+        return interests
+    return replace(interests, rates=read_rates(rates, interests.topics))
+
+
+def interests_in(rows: Rows) -> Interests:
+    """The interests that the rows say; repeated rows are refused."""
+    if not rows.table.num_rows:
+        raise InputError(str(rows.path), "there is no subscription in it", "add a row for each node and topic it wants")
+    nodes, topics = rows.names("node"), rows.names("topic")
+    node_ids, topic_ids = rows.ids("node", nodes), rows.ids("topic", topics)
+    try:
+        return Interests.from_ids(nodes, topics, node_ids, topic_ids)
+    except InputError as error:
+        pairs = node_ids.astype(np.int64) * len(topics) + topic_ids
+        raise InputError(rows.where(_first_repeated(pairs)), error.what, "remove one of the two rows") from error
+
+
+def read_rates(path: str | Path, topics: Names) -> npt.NDArray[np.float64]:
+    """The rate of each topic; a topic of the interests without a rate is an error, a rate of no topic too."""
+    rows = read_rows(path, RATES)
+    ids, values = rows.ids("topic", topics), np.asarray(rows.table["rate"], np.float64)
+    _refuse_unknown(rows, "topic", ids, "no topic of the interests", "remove the row")
+    wrong = np.flatnonzero(values < 0)
+    if len(wrong):
+        raise InputError(rows.where(wrong[0]), f"rate {values[wrong[0]]:g} is negative", "rates are 0 or more")
+    repeated = _first_repeated(ids)
+    if repeated >= 0:
+        raise InputError(
+            rows.where(repeated),
+            f'topic "{topics[ids[repeated]]}" has a rate already',
+            "remove one of the two rows",
+        )
+    rates = np.full(len(topics), -1.0)
+    rates[ids] = values
+    without = np.flatnonzero(rates < 0)
+    if len(without):
+        raise InputError(str(path), f'topic "{topics[without[0]]}" has no rate', "add a row for every topic")
+    return rates
+
+
+def read_overlay(path: str | Path, nodes: Names | None = None) -> Overlay:
+    """An overlay over `nodes`, the names of its interests; without them, over the nodes that it links."""
+    return overlay_in(read_rows(path, OVERLAY), nodes)
+
+
+def overlay_in(rows: Rows, nodes: Names | None = None) -> Overlay:
+    """The overlay that the rows say; self-loops, repeated links and unknown nodes are refused."""
+    known = rows.names("u", "v") if nodes is None else nodes
+    u, v = rows.ids("u", known), rows.ids("v", known)
+    for column, ids in (("u", u), ("v", v)):
+        _refuse_unknown(rows, column, ids, "no node of the interests", "remove the link, or give the node interests")
+    try:
+        return Overlay.from_ids(known, u, v)
+    except InputError as error:
+        loops = np.flatnonzero(u == v)
+        pairs = np.minimum(u, v).astype(np.int64) * len(known) + np.maximum(u, v)
+        row = int(loops[0]) if len(loops) else _first_repeated(pairs)
+        raise InputError(rows.where(row), error.what, "remove the row") from error
+
+
+def read_churn(path: str | Path, interests: Interests | None = None) -> ChurnTrace:
+    """A churn trace; with `interests`, every event is checked against who is there."""
+    return churn_in(read_rows(path, CHURN), interests)
+
+
+def churn_in(rows: Rows, interests: Interests | None = None) -> ChurnTrace:
+    """The churn trace that the rows say; events that cannot happen are refused."""
+    nodes, topics = rows.names("node"), rows.names("topic")
+    events = Names([event.name for event in Event])
+    trace = ChurnTrace(
+        nodes,
+        topics,
+        np.asarray(rows.table["time"], np.float64),
+        rows.ids("node", nodes),
+        rows.ids("event", events).astype(np.int8),
+        rows.ids("topic", topics),
+    )
+    _refuse_unknown(rows, "event", trace.event, "no event", f"write one of {', '.join(events)}")
+    needs_topic = (trace.event == Event.subscribe) | (trace.event == Event.unsubscribe)
+    wrong = np.flatnonzero(needs_topic != (trace.topic >= 0))
+    if len(wrong):
+        event, has = Event(int(trace.event[wrong[0]])).name, trace.topic[wrong[0]] >= 0
+        what, remedy = ("has", "leave it empty") if has else ("lacks", "name the topic")
+        raise InputError(rows.where(wrong[0]), f"a row of event {event} {what} a topic", remedy)
+    falls = np.flatnonzero(np.diff(trace.time) < 0)
+    if len(falls):
+        raise InputError(rows.where(falls[0] + 1), "the time falls", "sort the rows by time")
+    if interests is not None:
+        try:
+            for _ in replay(trace, interests):
+                pass
+        except RowError as error:
+            raise InputError(rows.where(error.row), error.what, error.remedy) from error
+    return trace
+
+
+def read_rows(path: str | Path, kind: Kind | None = None) -> Rows:
+    """The table at `path`, checked for columns, encoding, empty names and numbers. Any kind where none is given."""
+    path = Path(path)
+    kind = kind or kind_of(_columns(path), str(path))
+    schema = pa.schema(
+        {
+            column: pa.float64() if column in kind.numbers else pa.dictionary(pa.int32(), pa.string())
+            for column in kind.columns
+        }
+    )
+    separator = separator_of(path)
+    batches = read_batches(path, kind, separator) if separator else _parquet_batches(path, kind)
+    table = pa.Table.from_batches((batch.select(kind.columns) for batch in batches), schema).unify_dictionaries()
+    rows = Rows(kind, path, table.combine_chunks())
+    _refuse_empty(rows)
+    return rows
+
+
+def _columns(path: Path) -> list[str]:
+    separator = separator_of(path)
+    if separator is not None:
+        return read_header(path, separator)
+    return list(_opened_parquet(_parts(path)[0]).schema_arrow.names)
+
+
+def _parts(path: Path) -> list[Path]:
+    """The Parquet files behind a path, in name order: itself, or the parts of a folder that Spark finished."""
+    if path.is_dir():
+        if (path / "_temporary").exists():
+            raise InputError(str(path), "the job that writes this folder has not finished", "run it again")
+        # A folder with its own name on a part's name (a=1/) is a partitioned table: none of ours is.
+        parts = sorted(part for part in path.glob("*.parquet") if part.name[0] not in "._")
+        if not parts:
+            raise InputError(str(path), "the folder holds no Parquet part", _FORMATS)
+        return parts
+    if not path.exists():
+        raise InputError(str(path), "there is no such file", "check the path")
+    if path.suffix != ".parquet":
+        raise InputError(str(path), "its name does not tell the format", _FORMATS)
+    return [path]
+
+
+def _opened_parquet(path: Path, names: tuple[str, ...] = ()) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path, read_dictionary=list(names))
+    except (pa.ArrowInvalid, pa.ArrowException) as error:
+        raise InputError(str(path), "not a whole Parquet file", "fetch or write it again") from error
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror or error})", "fetch or write it again") from error
+
+
+def _parquet_batches(path: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
+    for part in _parts(path):
+        file = _opened_parquet(part, (*kind.names, *kind.optional))
+        expect_columns(kind, file.schema_arrow.names, str(part))
+        try:
+            for batch in file.iter_batches(batch_size=1 << 20, columns=list(kind.columns)):
+                yield pa.RecordBatch.from_arrays(
+                    [_typed(batch[column], kind, column, part) for column in kind.columns], list(kind.columns)
+                )
+        except (pa.ArrowInvalid, OSError) as error:
+            raise InputError(
+                str(part),
+                f"the Parquet file is damaged ({str(error).splitlines()[0]})",
+                "fetch or write it again",
+            ) from error
+
+
+def _typed(values: pa.Array, kind: Kind, column: str, part: Path) -> pa.Array:
+    if column in kind.numbers:
+        if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
+            raise InputError(str(part), f"column {column} is {values.type}, not a number", "write it as a number")
+        return values.cast(pa.float64())
+    if pa.types.is_dictionary(values.type):
+        values = values if values.type.value_type == pa.string() else values.dictionary_decode()
+    if pa.types.is_integer(values.type) or pa.types.is_large_string(values.type) or pa.types.is_string(values.type):
+        values = values.cast(pa.string()).dictionary_encode()
+    elif not pa.types.is_dictionary(values.type):
+        raise InputError(str(part), f"column {column} is {values.type}", "names are text or whole numbers")
+    _refuse_broken_text(values, column, part)
+    return values
+
+
+def _refuse_broken_text(values: pa.Array, column: str, part: Path) -> None:
+    # Parquet carries any bytes in a text column; Arrow takes them on trust.
+    try:
+        values.dictionary.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            str(part), f"column {column} holds text that is not UTF-8", "write it anew as UTF-8"
+        ) from error
+
+
+def _refuse_empty(rows: Rows) -> None:
+    """No empty name and no missing value, but in optional columns, where both mean 'nothing'."""
+    for column in rows.kind.columns:
+        values = rows.table[column].combine_chunks()
+        if column in rows.kind.numbers:
+            wrong = np.flatnonzero(~np.isfinite(np.asarray(values.cast(pa.float64()), np.float64)))
+            what, remedy = f"{column} is not a finite number", "write a finite number"
+        else:
+            empty = pc.index(values.dictionary, "").as_py()
+            codes = np.asarray(pc.fill_null(values.indices, -1))
+            wrong = np.flatnonzero((codes == -1) | (codes == empty) & (empty >= 0))
+            what, remedy = f"the {column} is empty", "give it a name, or remove the row"
+        if len(wrong) and column not in rows.kind.optional:
+            raise InputError(rows.where(int(wrong[0])), what, remedy)
+
+
+def _refuse_unknown(rows: Rows, column: str, ids: npt.NDArray[np.integer], what: str, remedy: str) -> None:
+    unknown = np.flatnonzero(ids < 0)
+    if len(unknown):
+        name = rows.table[column][int(unknown[0])].as_py()
+        raise InputError(rows.where(int(unknown[0])), f'{column} "{name}" is {what}', remedy)
+
+
+def _first_repeated(values: npt.NDArray[np.integer]) -> int:
+    """The row of the first value that stood before, -1 where all differ."""
+    order = np.argsort(values, kind="stable")
+    again = order[1:][values[order][1:] == values[order][:-1]]
+    return int(again.min()) if len(again) else -1
