@@ -1,0 +1,59 @@
+"""What a protocol node wants done. A driver carries it out: the simulator in virtual time, the live shell on sockets.
+
+| effect                  | simulator                                   | live                       |
+| ----------------------- | ------------------------------------------- | -------------------------- |
+| `Send`                  | heap at now + drawn latency, or lost        | frame on the peer's stream |
+| `SetTimer`              | heap at now + delay; order (time, sequence) | `loop.call_later`          |
+| `LinkUp` / `LinkDown`   | the overlay graph that probes read          | dial / close               |
+| `Deliver`               | counted by a probe                          | the subscriber's queue     |
+
+Effects are carried out in the order they are given. Durations are whole milliseconds.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+NodeId = str  # a node's name
+Topic = str
+
+
+class Send(msgspec.Struct, frozen=True, gc=False):
+    to: NodeId
+    message: msgspec.Struct
+
+
+class SetTimer(msgspec.Struct, frozen=True, gc=False):
+    """`on_timer(tag)` after the delay. Setting a tag that is pending replaces it."""
+
+    tag: str
+    delay_ms: int
+
+
+class CancelTimer(msgspec.Struct, frozen=True, gc=False):
+    """Nothing happens where no such timer is pending."""
+
+    tag: str
+
+
+class LinkUp(msgspec.Struct, frozen=True, gc=False):
+    """This node counts `peer` among its overlay neighbours from now on. A link stands when both ends say so."""
+
+    peer: NodeId
+
+
+class LinkDown(msgspec.Struct, frozen=True, gc=False):
+    peer: NodeId
+
+
+class Deliver(msgspec.Struct, frozen=True, gc=False):
+    """Hand a publication to the application of this node."""
+
+    topic: Topic
+    origin: NodeId
+    sequence: int
+    payload: bytes = b""
+
+
+Effect = Send | SetTimer | CancelTimer | LinkUp | LinkDown | Deliver
+Effects = list[Effect]

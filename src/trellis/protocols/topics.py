@@ -1,0 +1,58 @@
+"""Interests as Python-int bitsets over the topics that somebody has named: `&`, `|` and `.bit_count()` are cheap.
+
+Bits are handed out as topics are first seen, so they mean nothing outside the table; names travel, bits do not.
+In a simulation all nodes of a process may share one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from trellis.protocols.effects import Topic
+
+
+class TopicTable:
+    """Topic <-> bit. `bits(topics)` is cached: the same interest arrives in message after message."""
+
+    def __init__(self) -> None:
+        self.names: list[Topic] = []
+        self._place: dict[Topic, int] = {}
+        self._known: dict[tuple[Topic, ...], int] = {}
+
+    def bit(self, topic: Topic) -> int:
+        """The bitset of one topic."""
+        place = self._place.get(topic)
+        if place is None:
+            place = self._place[topic] = len(self.names)
+            self.names.append(topic)
+        return 1 << place
+
+    def bits(self, topics: tuple[Topic, ...]) -> int:
+        known = self._known.get(topics)
+        if known is None:
+            known = 0
+            for topic in topics:
+                known |= self.bit(topic)
+            if len(self._known) >= _CACHE_MAX:
+                self._known.clear()
+            self._known[topics] = known
+        return known
+
+    def topics(self, bits: int) -> tuple[Topic, ...]:
+        """The names of a bitset, sorted: the form in which interests travel."""
+        return tuple(sorted(self.names[place] for place in places(bits)))
+
+    @staticmethod
+    def normal(topics: Iterable[Topic]) -> tuple[Topic, ...]:
+        return tuple(sorted(set(topics)))
+
+
+_CACHE_MAX = 100_000
+
+
+def places(bits: int) -> Iterator[int]:
+    """The places of the bits that are set, ascending."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
