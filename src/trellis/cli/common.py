@@ -1,0 +1,107 @@
+"""What all commands share: options that mean the same everywhere, output for people and machines, progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same bytes.", show_default=True)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+OUTPUT = typer.Option(
+    "-o",
+    "--output",
+    help="Where to write: .parquet, .tsv or .csv; the last two also as .gz.",
+    metavar="FILE",
+    show_default=False,
+)
+Output = Annotated[Path, OUTPUT]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", help="Draw it as well: a .png or .svg file.", metavar="FILE", show_default=False),
+]
+InterestsFile = Annotated[Path, typer.Argument(help="Table of node, topic.", metavar="INTERESTS", show_default=False)]
+
+Progress = Callable[[int, int], None]
+
+
+def examples(*lines: str) -> str:
+    """An epilog: commands that can be pasted."""
+    return "\n\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"$ {line}" for line in lines)])
+
+
+def options_of(kinds: Mapping[str, type]) -> Callable[[str, str], Any]:
+    """A maker of options for configurations: what an option means, and which of `kinds` take it, comes from them."""
+    from trellis.workloads.options import describe_options
+
+    described = {name: describe_options(kind) for name, kind in kinds.items()}
+
+    def option(name: str, metavar: str) -> Any:
+        takers = [kind for kind, options in described.items() if name in options]
+        return typer.Option(
+            f"--{name}",
+            help=described[takers[0]][name],
+            metavar=metavar,
+            show_default=False,
+            rich_help_panel=f"For {', '.join(takers)}",
+        )
+
+    return option
+
+
+def say(text: str = "") -> None:
+    """One line of result, on standard output."""
+    typer.echo(text)
+
+
+def note(text: str) -> None:
+    """One line about the work, on standard error: never in the way of a pipe."""
+    typer.echo(text, err=True)
+
+
+def show(result: dict[str, Any], as_json: bool, text: Iterable[str]) -> None:
+    """The result for a machine or for a person."""
+    if as_json:
+        say(json.dumps(result, ensure_ascii=False, sort_keys=False))
+        return
+    for line in text:
+        say(line)
+
+
+def table(rows: Iterable[tuple[str, object]]) -> list[str]:
+    """Two columns, the first aligned: what `show` prints for summaries."""
+    listed = [(name, number(value)) for name, value in rows]
+    width = max((len(name) for name, _ in listed), default=0)
+    return [f"{name:<{width}}  {value}" for name, value in listed]
+
+
+def number(value: object) -> str:
+    """Numbers as people write them: 12,583 and 6.46."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "-"}[value]
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) >= 0.01 or value == 0 else f"{value:.3g}"
+    return str(value)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Progress]:
+    """A bar on a terminal, nothing when piped. Gives `report(done, total)`."""
+    if not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,48 @@
+"""`trellis convert FROM TO`: any table of ours into any of its formats."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trellis.cli.common import AsJson, examples, show
+from trellis.errors import InputError
+
+EXAMPLE = examples("trellis convert interests.tsv interests.parquet", "trellis convert overlay.parquet overlay.graphml")
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="FROM", help="A file, or a folder of Parquet parts.")],
+    target: Annotated[Path, typer.Argument(metavar="TO", help="The name tells the format; .graphml for overlays.")],
+    as_json: AsJson = False,
+) -> None:
+    """Write a table in another format: Parquet, TSV, CSV, gzip, GraphML.
+
+    The kind (interests, rates, overlay, churn trace) is told by the columns. Rows keep their order, each is checked.
+    """
+    from trellis.model import expect_format, write_table
+    from trellis.model.graphml import write_graphml
+    from trellis.model.kinds import CHURN, INTERESTS, OVERLAY
+    from trellis.model.read import churn_in, interests_in, overlay_in, read_rows
+
+    graph = target.suffix == ".graphml"
+    if not graph:
+        expect_format(target)
+    rows = read_rows(source)
+    if graph and rows.kind is not OVERLAY:
+        raise InputError(str(source), f"this is a table of {rows.kind.name}", "only an overlay (u, v) becomes GraphML")
+    # Taking it for what it is finds repeated rows, self-loops, falling times: nothing wrong is passed on.
+    if rows.kind is INTERESTS:
+        interests_in(rows)
+    elif rows.kind is CHURN:
+        churn_in(rows)
+    elif rows.kind is OVERLAY:
+        overlay = overlay_in(rows)
+    if graph:
+        write_graphml(overlay, target)
+    else:
+        write_table(rows.table, target)
+    result = {"kind": rows.kind.name, "rows": rows.table.num_rows, "file": str(target)}
+    show(result, as_json, [f"{target}: {rows.table.num_rows:,} rows of {rows.kind.name}"])

@@ -1,0 +1,79 @@
+"""Everything that `trellis check` says about an overlay: is it a TCO, at what degree, with which topic diameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trellis.measure.connectivity import Connectivity, SplitTopic, connectivity, split_topics
+from trellis.measure.diameters import TopicDiameters, topic_diameters
+from trellis.measure.distributions import Distribution, degrees
+from trellis.measure.fairness import gini
+from trellis.measure.threads import Progress
+from trellis.model.interests import Interests
+from trellis.model.overlay import Overlay
+
+SPLIT_MAX = 1000  # split topics that are described; all are counted
+
+
+@dataclass(frozen=True, eq=False)
+class CheckResult:
+    nodes: int
+    topics: int  # with subscribers
+    subscriptions: int
+    links: int
+    connectivity: Connectivity
+    split: tuple[SplitTopic, ...]  # most components first, SPLIT_MAX at most
+    degrees: Distribution
+    degree_gini: float
+    diameters: TopicDiameters | None  # None: not asked for
+
+    @property
+    def is_tco(self) -> bool:
+        return self.connectivity.is_tco
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain Python values, ready for `json.dumps`."""
+        found = self.connectivity
+        return {
+            "tco": self.is_tco,
+            "nodes": self.nodes,
+            "topics": self.topics,
+            "subscriptions": self.subscriptions,
+            "links": self.links,
+            "idle_links": found.idle_links,
+            "components": int(found.components.sum()),
+            "components_missing": found.missing,
+            "split_topics": len(found.split),
+            "split": [topic.to_json() for topic in self.split],
+            "degree": {**self.degrees.to_json(), "gini": self.degree_gini},
+            "diameter": None
+            if self.diameters is None
+            else {
+                "topics": len(self.diameters.measured),
+                "max": self.diameters.maximum,
+                "mean": self.diameters.mean,
+                "radius_max": self.diameters.radius_maximum,
+                "radius_mean": self.diameters.radius_mean,
+            },
+        }
+
+
+def check_overlay(
+    interests: Interests, overlay: Overlay, *, diameters: bool = True, progress: Progress | None = None
+) -> CheckResult:
+    """Measures `overlay`. `progress` follows the search for diameters, which takes most of the time."""
+    found = connectivity(interests, overlay)
+    return CheckResult(
+        nodes=len(interests.nodes),
+        topics=int(np.count_nonzero(found.components)),
+        subscriptions=interests.subscriptions,
+        links=len(overlay),
+        connectivity=found,
+        split=tuple(split_topics(interests, found, topics_max=SPLIT_MAX)),
+        degrees=degrees(overlay),
+        degree_gini=gini(overlay.degrees),
+        diameters=topic_diameters(interests, overlay, connected=found, progress=progress) if diameters else None,
+    )
