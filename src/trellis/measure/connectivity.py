@@ -1,4 +1,4 @@
-"""Topic connectivity: into how many TC-components each topic falls.  [ALGORITHMS 1; EXPERIMENTS 5]
+"""Topic connectivity: into how many TC-components each topic falls.
 
 The overlay is a TCO when every G(t) has at most one component; topics with 0 or 1 subscriber are connected by
 definition. `missing` is `sum_t (components(t) - 1)` over the topics with subscribers: the number of components

@@ -1,6 +1,6 @@
 """Exact topic diameters and radii: from every node of every topic, a breadth-first search inside G(t).
 
-[OMen 6.7; SpiderCast 3.2; EXPERIMENTS 5] The diameter of t is the greatest, the radius the least, eccentricity of its
+[OMen 6.7; SpiderCast 3.2] The diameter of t is the greatest, the radius the least, eccentricity of its
 nodes in G(t). Measured are connected topics with at least two subscribers; split topics have no diameter.
 
 64 searches run at once, one a bit of a word [Then et al., "The more the merrier", VLDB 2014]. A step visits the nodes

@@ -88,7 +88,7 @@ class Distribution:
 
 
 def degrees(overlay: Overlay) -> Distribution:
-    """D(V, E) is its maximum, d(V, E) = 2|E|/|V| its mean.  [ALGORITHMS 1]"""
+    """D(V, E) is its maximum, d(V, E) = 2|E|/|V| its mean."""
     return Distribution.of(overlay.degrees)
 
 

@@ -1,4 +1,4 @@
-"""The links inside each topic: G(t), the subgraph of the overlay that t.nodes induce.  [ALGORITHMS 1]
+"""The links inside each topic: G(t), the subgraph of the overlay that t.nodes induce.
 
 A subscription (v, t) has a *position*: its place in `interests.topic_nodes`, where the nodes of a topic stand
 together. A link (u, v) is a link of G(t) for each topic t that u and v share; as an *induced link* it joins the

@@ -1,6 +1,6 @@
 """Does a tail fall like a power law, and how steeply?  [Magnet Fig. 7; Vitis Fig. 8; Clauset, Shalizi, Newman 2009]
 
-Two readings of "exponent", never to be mixed up (EXPERIMENTS, `magnet-fig7`: name which):
+Two readings of "exponent", never to be mixed up (Magnet Fig. 7 does not say which):
 
     the exponent    a of P(X = x) ~ x^-a for whole x >= x_min, by maximum likelihood
     the slope       of log P(X >= x) over log x, by least squares; a power law of exponent a has about 1 - a

@@ -1,0 +1,64 @@
+"""HIERARCHICAL-TOPICS: preferential attachment among topics that are the leaves of a binary tree.  [Magnet 4.4]
+
+Readings: a0 is the exponent of popularity values, so by rank the initial weights fall as i^(-1/(a0 - 1)) (E-4),
+dealt to the leaves at random; the distance of two topics is the height of their lowest common ancestor (E-6); every
+topic starts with one random peer, and a peer left without a topic gets one (E-7), which may carry the mean a little
+above Z when Z is close to 1 or initFrac to 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from trellis.errors import InputError
+from trellis.model.interests import Interests
+from trellis.workloads import kernels
+from trellis.workloads.configs import Hierarchical
+from trellis.workloads.generate import base_of, numbered
+from trellis.workloads.popularity import weight_tables
+
+ATTEMPTS_PER_SUBSCRIPTION = 1000  # an attempt fails where the peer has the topic already
+
+
+def generate_hierarchical(config: Hierarchical, seed: int | str) -> Interests:
+    nodes, topics = grow(config, seed)
+    return Interests.from_ids(numbered("n", config.nodes), numbered("t", config.topics), nodes, topics)
+
+
+def grow(config: Hierarchical, seed: int | str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The node and the topic of each subscription, in the order in which they come about."""
+    total = round(config.z * config.nodes)
+    initial = max(round(total * config.init_frac), config.topics)
+    tables = weight_tables(-np.log(np.arange(1, config.topics + 1)) / (config.alpha0 - 1))
+    distance = np.arange(config.topics.bit_length() - 1)  # x - 1 for each distance x
+    weights = np.exp(-config.lambda_ * distance)
+    distance_cdf = np.cumsum(weights) / weights.sum()
+    distance_cdf[-1] = 1.0
+    node_of, topic_of = np.empty((2, max(total, initial + config.nodes)), np.int64)
+    with np.errstate(over="ignore"):
+        count = kernels.grow_hierarchy(
+            base_of(seed, "hierarchy"),
+            config.nodes,
+            tables.keep[0],
+            tables.other[0],
+            distance_cdf,
+            initial,
+            total,
+            ATTEMPTS_PER_SUBSCRIPTION * total + 1_000_000,
+            node_of,
+            topic_of,
+        )
+    if count < initial:
+        raise InputError(
+            f"--alpha0 {config.alpha0:g} --init-frac {config.init_frac:g}",
+            "all nodes have the popular topics, and hardly any other is drawn",
+            "raise the first or lower the second",
+        )
+    if count < total:
+        raise InputError(
+            f"--lambda {config.lambda_:g} --z {config.z:g}",
+            "the topics near those of a node are used up before the mean is reached",
+            "lower either, or give more topics",
+        )
+    return node_of[:count], topic_of[:count]
