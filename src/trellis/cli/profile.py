@@ -63,8 +63,8 @@ def _text(found: Profile) -> Iterator[str]:
         ("topics of a node", _spread(found.sizes)),
         ("nodes of a topic", _spread(found.popularity)),
     ]
-    if found.popularity.power_law is not None:
-        fit = found.popularity.power_law
+    fit = found.popularity.power_law
+    if fit is not None and fit.is_near:
         rows.append(("popularity tail", f"exponent {number(fit.exponent)} from {fit.x_min} on"))
     if found.rates is not None:
         rows.append(("rate of a topic", f"{number(found.rates.min)} to {number(found.rates.max)}"))
