@@ -1,0 +1,81 @@
+"""Draws what a check runs: an instance and a fault schedule for each seed.
+
+Each seed draws a few kinds of faults out of the plan, not all of them: faults that would mask each other then also
+come alone. The kind at place `seed mod kinds` is always among them, so as many seeds in a row as the plan has kinds
+hold every kind.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from trellis import ids
+from trellis.simulate.schedule import Fault, FaultPlan, Schedule
+
+_TAKES_AWAY = ("crash", "restart", "leave")
+
+
+class InstanceDraw(msgspec.Struct, frozen=True):
+    """Small instances: each node wants 1..`subscriptions` topics, the popular ones more often (Zipf 1)."""
+
+    nodes: int = 24
+    topics: int = 8
+    subscriptions: int = 4
+
+
+def draw_interests(draw: InstanceDraw, seed: int) -> dict[str, tuple[str, ...]]:
+    random = Random(ids.stream(seed, "instance"))
+    weights = [1 / (place + 1) for place in range(draw.topics)]
+    interests = {}
+    for number in range(draw.nodes):
+        wanted = random.randint(1, min(draw.subscriptions, draw.topics))
+        chosen: set[int] = set()
+        while len(chosen) < wanted:
+            chosen.add(random.choices(range(draw.topics), weights)[0])
+        interests[f"n{number}"] = tuple(f"t{place}" for place in sorted(chosen))
+    return interests
+
+
+def draw_schedule(plan: FaultPlan, names: list[str], seed: int) -> Schedule:
+    """The faults of one seed. The same plan, names and seed give the same schedule."""
+    random = Random(ids.stream(seed, "schedule"))
+    names = sorted(names)
+    always = plan.kinds[seed % len(plan.kinds)]
+    kinds = [always, *(kind for kind in plan.kinds if kind != always and random.random() < 0.4)]
+    absent = sorted(random.sample(names, max(1, len(names) // 10))) if "join" in kinds and len(names) > 2 else []
+    chosen = list(kinds)
+    wanted = random.randint(3, max(3, plan.faults_max))
+    chosen += [random.choice(kinds) for _ in range(wanted - len(chosen))]
+    times = sorted(plan.start_ms + random.randrange(max(1, plan.span_ms)) for _ in chosen)
+    random.shuffle(chosen)
+    faults, last_gone = [], -plan.crash_gap_ms
+    for time_ms, kind in zip(times, chosen, strict=True):
+        if kind.startswith(_TAKES_AWAY):
+            time_ms = max(time_ms, last_gone + plan.crash_gap_ms)
+            last_gone = time_ms
+        faults.append(_fault(kind, time_ms, plan, names, random))
+    return Schedule(tuple(sorted(faults, key=lambda fault: fault.time_ms)), tuple(absent))
+
+
+def _fault(kind: str, time_ms: int, plan: FaultPlan, names: list[str], random: Random) -> Fault:
+    duration = random.randint(plan.duration_ms_min, plan.duration_ms_max)
+    if kind.startswith("crash"):
+        size_min = 2 if kind in ("crash-adjacent", "crash-ring") else 1
+        return Fault(time_ms, kind, value=random.randint(min(size_min, plan.crash_size_max), plan.crash_size_max))
+    if kind in ("leave", "join", "interest"):
+        return Fault(time_ms, kind)
+    if kind == "partition":
+        side = tuple(sorted(random.sample(names, random.randint(1, max(1, len(names) // 2)))))
+        return Fault(time_ms, kind, side, duration_ms=duration)
+    if kind == "asymmetric-loss":
+        senders, receivers = (tuple(sorted(random.sample(names, max(1, len(names) // 4)))) for _ in range(2))
+        value = round(random.uniform(0, min(1.0, 10 * plan.loss_max)), 3)
+        return Fault(time_ms, kind, senders, receivers, duration_ms=duration, value=value)
+    most = {"loss": plan.loss_max, "duplicate": plan.duplicate_max, "reorder": plan.reorder_max}
+    if kind in most:
+        return Fault(time_ms, kind, duration_ms=duration, value=round(random.uniform(0.2, 1) * most[kind], 4))
+    if kind == "slow":
+        return Fault(time_ms, kind, duration_ms=duration, value=random.randint(1, plan.slow_ms_max))
+    return Fault(time_ms, kind, duration_ms=duration)  # restart, pause

@@ -1,0 +1,196 @@
+"""What the network does to a message: how long it takes, and whether it arrives once, twice or never.
+
+Models compose. A `NetworkConfig` says how the network is in calm weather; faults add conditions to it for a while
+(`add`, `remove`), and all of them act on every message:
+
+1. a *cut* (partition) between sender and receiver blocks it; so does being lost: the loss of the network, of every loss
+   window and of every directed loss from this sender to this receiver are separate dice;
+2. its latency is drawn, and slow ends add to it;
+3. with the probability of reordering it is held up for up to `late_ms` more, and may then be overtaken; all others
+   keep their order on a *FIFO* network: per direction no message arrives before an earlier one (the default, as on a
+   TCP stream). `fifo=False` leaves every message to its own latency;
+4. with the probability of duplication a second copy arrives up to `late_ms` after the first, out of all order.
+
+Conditions are looked at when a message is sent: what was under way when a cut opened still arrives, what was sent into
+a cut is gone when it heals. All chance comes from one stream of the network's own. Times are whole microseconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from math import exp
+from random import Random
+
+import msgspec
+
+from trellis.errors import InputError
+from trellis.protocols.effects import NodeId
+
+LOST = -1
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """constant: `low_ms`; uniform: `low_ms..high_ms`; log-normal: median `low_ms`, spread `sigma`."""
+
+    shape: str = "constant"
+    low_ms: float = 10.0
+    high_ms: float = 0.0
+    sigma: float = 0.0
+
+    @classmethod
+    def parse(cls, text: str) -> Latency:
+        """`10` (constant), `5..20` (uniform), `lognormal:20,0.5` (median, sigma); all in milliseconds."""
+        try:
+            if text.startswith("lognormal:"):
+                median, _, sigma = text.removeprefix("lognormal:").partition(",")
+                found = cls("lognormal", float(median), sigma=float(sigma or 0.5))
+            elif ".." in text:
+                low, _, high = text.partition("..")
+                found = cls("uniform", float(low), float(high))
+            else:
+                found = cls("constant", float(text))
+        except ValueError:
+            found = cls("constant", -1)
+        # `not >=` refuses not-a-number as well.
+        if not (found.low_ms >= 0 and found.sigma >= 0) or (found.shape == "uniform" and found.high_ms < found.low_ms):
+            raise InputError("", f'latency "{text}" is not known', "write 10, 5..20 or lognormal:20,0.5 (milliseconds)")
+        return found
+
+    def drawer(self, random: Random) -> Callable[[], int]:
+        """A function that draws one latency in microseconds."""
+        low = round(self.low_ms * 1000)
+        if self.shape == "constant":
+            return lambda: low
+        if self.shape == "uniform":
+            span, draw = round(self.high_ms * 1000) - low + 1, random.random
+            return lambda: low + int(draw() * span)
+        draw_normal, sigma = random.normalvariate, self.sigma
+        return lambda: round(low * exp(draw_normal(0.0, sigma)))
+
+
+class NetworkConfig(msgspec.Struct, frozen=True):
+    latency: Latency = Latency()
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    late_ms: int = 1000  # how much later at most a message comes that is held up, and a second copy
+    fifo: bool = True
+
+    def __post_init__(self) -> None:
+        for field in ("loss", "duplicate", "reorder"):
+            value = getattr(self, field)
+            if not 0 <= value <= 1:
+                raise InputError("", f"a {field} of {value:g}", "give a probability between 0 and 1")
+
+
+class Condition(msgspec.Struct, frozen=True, eq=False):
+    """Weather that a fault brings. `kind`: loss, asymmetric-loss, duplicate, reorder, partition or slow."""
+
+    kind: str
+    value: float = 0.0  # probability; for slow: microseconds
+    senders: frozenset[NodeId] | None = None  # asymmetric loss: from whom; partition: one side; slow: who
+    receivers: frozenset[NodeId] | None = None  # asymmetric loss: to whom
+
+
+class Network:
+    """`route` is asked once for every message; `constant_us` is its answer where nothing is left to chance."""
+
+    def __init__(self, config: NetworkConfig, random: Random) -> None:
+        self.config, self.random = config, random
+        self.effects: Counter[str] = Counter()  # messages by what happened to them; `reorder`: overtook another one
+        self.second_us = LOST  # when the second copy of the message just routed arrives
+        self._draw = config.latency.drawer(random)
+        self._conditions: list[Condition] = []
+        self._was_slow = False
+        self._last: dict[tuple[NodeId, NodeId], int] = {}  # arrival of the last message that keeps its order
+        self._latest: dict[tuple[NodeId, NodeId], int] = {}  # latest arrival of all
+        self._weigh()
+
+    def add(self, condition: Condition) -> None:
+        self._conditions.append(condition)
+        self._weigh()
+
+    def remove(self, condition: Condition) -> None:
+        """Nothing happens where the condition is over already."""
+        self._conditions = [other for other in self._conditions if other is not condition]
+        self._weigh()
+
+    def heal(self) -> None:
+        """Ends every condition that a fault brought."""
+        self._conditions = []
+        self._weigh()
+
+    def route(self, now: int, sender: NodeId, receiver: NodeId) -> int:
+        """When a message sent now arrives; LOST where it does not."""
+        self.second_us = LOST
+        for cut in self._cuts:
+            if (sender in cut) != (receiver in cut):
+                self.effects["partition"] += 1
+                return LOST
+        draw = self.random.random
+        if self._loss and draw() < self._loss:
+            self.effects["loss"] += 1
+            return LOST
+        for probability, senders, receivers in self._directed:
+            if sender in senders and receiver in receivers and draw() < probability:
+                self.effects["asymmetric-loss"] += 1
+                return LOST
+        arrival = now + self._latency(sender, receiver)
+        if self._reorder and draw() < self._reorder:
+            arrival += int(draw() * self.config.late_ms * 1000) + 1
+        elif self.config.fifo:
+            pair = (sender, receiver)
+            arrival = self._last[pair] = max(arrival, self._last.get(pair, 0))
+        if self._may_overtake:
+            pair = (sender, receiver)
+            if arrival < self._latest.get(pair, 0):
+                self.effects["reorder"] += 1
+            else:
+                self._latest[pair] = arrival
+        if self._duplicate and draw() < self._duplicate:
+            self.effects["duplicate"] += 1
+            self.second_us = arrival + int(draw() * self.config.late_ms * 1000)
+        return arrival
+
+    def _latency(self, sender: NodeId, receiver: NodeId) -> int:
+        delay = self._draw()
+        if self._slow:
+            delay += self._slow.get(sender, 0) + self._slow.get(receiver, 0)
+        return delay
+
+    def _weigh(self) -> None:
+        """Sums up what acts now, so that a calm network costs nothing."""
+        config, acting = self.config, self._conditions
+        self._loss = _any_of([config.loss, *_values(acting, "loss")])
+        self._duplicate = _any_of([config.duplicate, *_values(acting, "duplicate")])
+        self._reorder = _any_of([config.reorder, *_values(acting, "reorder")])
+        self._cuts = [condition.senders or frozenset() for condition in acting if condition.kind == "partition"]
+        self._directed = [
+            (condition.value, condition.senders or frozenset(), condition.receivers or frozenset())
+            for condition in acting
+            if condition.kind == "asymmetric-loss"
+        ]
+        self._slow: dict[NodeId, int] = {}
+        for condition in acting:
+            if condition.kind == "slow":
+                for node in condition.senders or ():
+                    self._slow[node] = self._slow.get(node, 0) + int(condition.value)
+        self._may_overtake = bool(self._reorder) or not config.fifo
+        calm = not (self._loss or self._duplicate or self._reorder or self._cuts or self._directed or self._slow)
+        # Once an end was slow, messages of a FIFO network may have to wait for earlier ones even in calm weather.
+        self._was_slow = self._was_slow or bool(self._slow)
+        plain = calm and config.latency.shape == "constant" and not self._was_slow
+        self.constant_us = round(config.latency.low_ms * 1000) if plain else LOST
+
+
+def _values(conditions: list[Condition], kind: str) -> list[float]:
+    return [condition.value for condition in conditions if condition.kind == kind]
+
+
+def _any_of(probabilities: list[float]) -> float:
+    """The probability that at least one of independent dice falls."""
+    spared = 1.0
+    for probability in probabilities:
+        spared *= 1.0 - probability
+    return 1.0 - spared if any(probabilities) else 0.0

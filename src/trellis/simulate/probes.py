@@ -1,0 +1,155 @@
+"""Watching a run: the overlay and the interests of the living as tables, and a series of measures over time.
+
+A probe is asked between two slices of a run, never by an event of it, so it can change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from trellis.measure.connectivity import Connectivity, connectivity
+from trellis.measure.distributions import Distribution
+from trellis.model.interests import Interests
+from trellis.model.names import Names
+from trellis.model.overlay import Overlay
+from trellis.simulate.engine import Engine
+from trellis.simulate.population import Population
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """One instant. Nodes that are down have no interests and no links."""
+
+    interests: Interests
+    overlay: Overlay
+    degrees: Distribution  # of the living
+    connectivity: Connectivity
+
+    @property
+    def topics(self) -> int:
+        """Topics with subscribers."""
+        return int(np.count_nonzero(self.connectivity.components))
+
+    @property
+    def connected_share(self) -> float:
+        """Of the topics with subscribers, those that are connected; 1 where there is none."""
+        return 1 - len(self.connectivity.split) / self.topics if self.topics else 1.0
+
+
+class Camera:
+    """Takes snapshots. What does not change from one to the next (the names, mostly) is kept."""
+
+    def __init__(self, world: Population) -> None:
+        self.world = world
+        self._nodes, self._topics = Names([]), Names([])
+        self._node_id: dict[str, int] = {}
+        self._topic_id: dict[str, int] = {}
+
+    def take(self, age_ms_min: int = 0) -> Snapshot:
+        """The world as it is; `age_ms_min`: nodes younger than that do not count as subscribers.  [SC §3.8]"""
+        world = self.world
+        self._learn_names()
+        living = world.living
+        node_ids, topic_ids = self._node_id, self._topic_id
+        old = [name for name in living if age_ms_min <= 0 or world.now_ms - world.born_ms(name) >= age_ms_min]
+        wanted = [world.actors[name].topics for name in old]
+        owner = np.repeat([node_ids[name] for name in old], [len(topics) for topics in wanted])
+        topics = [topic_ids[topic] for own in wanted for topic in own]
+        interests = Interests.from_ids(self._nodes, self._topics, owner.astype(np.int64), np.array(topics, np.int64))
+        links = world.links()
+        overlay = Overlay.from_ids(self._nodes, [node_ids[u] for u, _ in links], [node_ids[v] for _, v in links])
+        degrees = Distribution.of(overlay.degrees[[node_ids[name] for name in old]] if old else [])
+        return Snapshot(interests, overlay, degrees, connectivity(interests, overlay))
+
+    def _learn_names(self) -> None:
+        names, topics = self.world.membership.names, self.world.topics.names
+        if len(names) != len(self._nodes):
+            self._nodes, _ = Names.in_order(names)
+            self._node_id = {name: place for place, name in enumerate(self._nodes)}
+        if len(topics) != len(self._topics):
+            self._topics, _ = Names.in_order(topics)
+            self._topic_id = {name: place for place, name in enumerate(self._topics)}
+
+
+class Probe:
+    """A series of (time in seconds, metric, value) rows.
+
+    nodes, links, degree_mean, degree_max     of the living, at the instant
+    topics, connected_topics                  with subscribers; share of them that is connected
+    components_missing                        sum over topics of (components - 1)
+    messages, messages/TYPE, deliveries       since the sample before
+    control_messages                          those of the system's control types, since the sample before
+    """
+
+    def __init__(self, engine: Engine, *, age_ms_min: int = 0) -> None:
+        self.engine, self.age_ms_min = engine, age_ms_min
+        self.camera = Camera(engine.world)
+        self.last: Snapshot | None = None
+        self.connectivity_checks = 0
+        self._time: list[float] = []
+        self._metric: list[str] = []
+        self._value: list[float] = []
+        self._sent: dict[str, int] = {}
+        self._deliveries = 0
+        self._seen: tuple[int, int] | None = None
+
+    def sample(self) -> Snapshot:
+        found = self.snapshot()
+        degrees = found.degrees
+        self._add("nodes", degrees.total)
+        self._add("links", len(found.overlay))
+        self._add("degree_mean", degrees.mean)
+        self._add("degree_max", degrees.maximum)
+        self._add("topics", found.topics)
+        self._add("connected_topics", found.connected_share)
+        self._add("components_missing", found.connectivity.missing)
+        self._add_messages()
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """The present state; looked at anew only where something has changed."""
+        seen = (self.engine.changes, self.engine.world.now_us if self.age_ms_min else 0)
+        if self.last is None or seen != self._seen:
+            self.last, self._seen = self.camera.take(self.age_ms_min), seen
+            self.connectivity_checks += 1
+        return self.last
+
+    def table(self) -> pa.Table:
+        """Columns time, metric, value."""
+        return pa.table(
+            {
+                "time": pa.array(self._time, pa.float64()),
+                "metric": pa.array(self._metric, pa.string()),
+                "value": pa.array(self._value, pa.float64()),
+            }
+        )
+
+    def series(self, metric: str) -> tuple[list[float], list[float]]:
+        """Times and values of one metric."""
+        chosen = [place for place, name in enumerate(self._metric) if name == metric]
+        return [self._time[place] for place in chosen], [self._value[place] for place in chosen]
+
+    def _add_messages(self) -> None:
+        sent = self.engine.sent_by_type()
+        since = {kind: count - self._sent.get(kind, 0) for kind, count in sent.items()}
+        self._add("messages", sum(since.values()))
+        self._add("control_messages", control_messages(self.engine, since))
+        for kind, count in since.items():
+            self._add(f"messages/{kind}", count)
+        self._add("deliveries", self.engine.deliveries - self._deliveries)
+        self._sent, self._deliveries = sent, self.engine.deliveries
+
+    def _add(self, metric: str, value: float) -> None:
+        self._time.append(self.engine.world.now_us / 1e6)
+        self._metric.append(metric)
+        self._value.append(float(value))
+
+
+def control_messages(engine: Engine, sent: Mapping[str, int]) -> int:
+    """Those of `sent` that the system counts as control messages; all of them where it names none."""
+    control = set(engine.system.control_types())
+    return sum(count for kind, count in sent.items() if not control or kind in control)

@@ -1,0 +1,236 @@
+"""One run from start to end: `simulate` runs it, `write_run` leaves its folder.
+
+Without a duration a run ends when nothing has changed for the system's `settle_ms`, or gives up `limit_ms` after the
+last input. Nothing in the folder tells the wall clock: the same seed gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import trellis
+from trellis.errors import InputError
+from trellis.files import written_whole
+from trellis.model import ChurnTrace, Interests, Overlay, write_table
+from trellis.simulate.churn import schedule_of
+from trellis.simulate.engine import Engine
+from trellis.simulate.faults import Injector
+from trellis.simulate.network import NetworkConfig
+from trellis.simulate.probes import Probe, control_messages
+from trellis.simulate.record import Recorder
+from trellis.simulate.schedule import Schedule
+from trellis.simulate.system import System
+
+
+class RunConfig(msgspec.Struct, frozen=True):
+    seed: int = 1
+    duration_ms: int | None = None  # None: until nothing changes any more
+    settle_ms: int | None = None  # how long nothing must change; None: what the system says
+    limit_ms: int = 3_600_000  # virtual time after the last input at which a run that never settles is ended
+    sample_ms: int = 1000  # time between two samples of the series
+    age_ms_min: int = 0  # younger nodes do not count in the series
+    view_share: float = 1.0
+    network: NetworkConfig = NetworkConfig()
+    encode: bool = False
+    broken_stream_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Told after every sample."""
+
+    time_ms: int
+    until_ms: int | None  # None: it ends when it is quiet
+    events: int
+    nodes: int
+    connected_topics: float
+
+
+@dataclass(eq=False)
+class Run:
+    """A run that has ended."""
+
+    engine: Engine
+    injector: Injector
+    probe: Probe
+    parameters: dict[str, Any]
+    settled: bool  # nothing had changed for settle_ms at its end
+
+    def summary(self) -> dict[str, Any]:
+        engine, found = self.engine, self.probe.snapshot()
+        degrees, sent = found.degrees, engine.sent_by_type()
+        churned = sum(self.injector.counts.values())
+        return {
+            "protocol": engine.system.name,
+            "seed": engine.world.seed,
+            "time_s": engine.world.now_us / 1e6,
+            "settled": self.settled,
+            "changed_last_s": engine.changed_us / 1e6,
+            "nodes": degrees.total,
+            "links": len(found.overlay),
+            "degree": degrees.to_json(),
+            "topics": found.topics,
+            "split_topics": len(found.connectivity.split),
+            "components": int(found.connectivity.components.sum()),
+            "tco": found.connectivity.is_tco,
+            "messages": sum(sent.values()),
+            "messages_by_type": sent,
+            "messages_delivered": engine.delivered,
+            "messages_undeliverable": engine.undeliverable,
+            "network": dict(sorted(engine.network.effects.items())),
+            "encoded_bytes": engine.encoded_bytes,
+            "control_messages": control_messages(engine, sent),
+            "timers": engine.timers_fired,
+            "links_formed": engine.links_formed,
+            "deliveries": engine.deliveries,
+            "events_from_outside": dict(sorted(self.injector.counts.items())),
+            "events_skipped": self.injector.skipped,
+            "control_messages_per_event": self._control_per_event(churned),
+            "digest": engine.hexdigest(),
+            "overlay_digest": engine.overlay_digest(),
+        }
+
+    def _control_per_event(self, churned: int) -> float | None:
+        """Control messages sent since the first event from outside, per event; None where there was none."""
+        if not churned:
+            return None
+        first = min(fault.time_ms for fault in self.injector.happened.faults) / 1000
+        times, values = self.probe.series("control_messages")
+        return sum(value for time, value in zip(times, values, strict=True) if time > first) / churned
+
+
+def simulate(
+    system: System,
+    interests: Interests,
+    config: RunConfig,
+    *,
+    overlay: Overlay | None = None,
+    churn: ChurnTrace | None = None,
+    schedule: Schedule | None = None,
+    recorder: Recorder | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Run:
+    """Runs `system` on `interests`, with the events of a churn trace or of a schedule."""
+    if churn is not None:
+        if schedule is not None:
+            raise InputError("", "both a churn trace and a schedule are given", "give one of them")
+        schedule = schedule_of(churn, interests)
+    planned = schedule or Schedule()
+    wanted = {**topics_by_node(interests)}
+    for fault in planned.faults:
+        if fault.kind == "join" and fault.nodes:
+            wanted.setdefault(fault.nodes[0], fault.topics)
+    engine = Engine(
+        system,
+        wanted,
+        seed=config.seed,
+        network=config.network,
+        view_share=config.view_share,
+        overlay=link_names(overlay) if overlay is not None else (),
+        absent=planned.absent,
+        encode=config.encode,
+        broken_stream_ms=config.broken_stream_ms,
+    )
+    if recorder is not None:
+        recorder.attach(engine)
+    injector = Injector(engine, planned)
+    probe = Probe(engine, age_ms_min=config.age_ms_min)
+    settled = _run_to_end(engine, probe, config, recorder, progress)
+    return Run(engine, injector, probe, _parameters(system, interests, config, churn, planned), settled)
+
+
+def write_run(run: Run, folder: str | Path, *, figures: bool = True) -> None:
+    """parameters.json, overlay.parquet, series.parquet, summary.json and figures/."""
+    folder = make_folder(folder, "parameters.json")
+    found = run.probe.snapshot()
+    write_json(run.parameters, folder / "parameters.json")
+    write_table(found.overlay.to_table(), folder / "overlay.parquet")
+    write_table(run.probe.table(), folder / "series.parquet")
+    if figures:
+        from trellis.simulate.figures import draw_run
+
+        (folder / "figures").mkdir(exist_ok=True)
+        draw_run(run.probe, f"{run.engine.system.name}, seed {run.engine.world.seed}", folder / "figures")
+    write_json(run.summary(), folder / "summary.json")
+
+
+def topics_by_node(interests: Interests) -> dict[str, tuple[str, ...]]:
+    names, offsets = list(interests.topics), interests.node_offsets.tolist()
+    topics = interests.node_topics.tolist()
+    return {
+        node: tuple(names[topic] for topic in topics[offsets[place] : offsets[place + 1]])
+        for place, node in enumerate(interests.nodes)
+    }
+
+
+def link_names(overlay: Overlay) -> Iterable[tuple[str, str]]:
+    return zip(overlay.nodes.take(overlay.u).to_pylist(), overlay.nodes.take(overlay.v).to_pylist(), strict=True)
+
+
+def make_folder(folder: str | Path, mark: str) -> Path:
+    """A folder for results: a new one, an empty one, or an earlier result, which holds a file named `mark`."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(str(folder), "is a file", "name a folder")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / mark).exists():
+        raise InputError(str(folder), f"is not empty and holds no {mark}", "name a new folder, or empty it")
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), f"cannot be made ({error.strerror})", "make its parent first") from error
+    return folder
+
+
+def write_json(value: Mapping[str, Any], path: Path) -> None:
+    with written_whole(path) as beside:
+        beside.write_text(json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+def _run_to_end(
+    engine: Engine,
+    probe: Probe,
+    config: RunConfig,
+    recorder: Recorder | None,
+    progress: Callable[[Progress], None] | None,
+) -> bool:
+    settle_ms = config.settle_ms if config.settle_ms is not None else engine.system.settle_ms
+    engine.run(0)
+    now = 0
+    while True:
+        found = probe.sample()
+        if recorder is not None:
+            recorder.tick()
+        if progress is not None:
+            progress(Progress(now, config.duration_ms, engine.events, found.degrees.total, found.connected_share))
+        quiet_ms = engine.quiet_from_ms + settle_ms
+        end_ms = config.duration_ms
+        if end_ms is None:
+            end_ms = min(quiet_ms, engine.scheduled_until_us // 1000 + config.limit_ms)
+        if now >= end_ms:
+            return now >= quiet_ms
+        now = min(now + config.sample_ms, end_ms)
+        engine.run(now)
+
+
+def _parameters(
+    system: System, interests: Interests, config: RunConfig, churn: ChurnTrace | None, schedule: Schedule
+) -> dict[str, Any]:
+    return {
+        "protocol": system.name,
+        "system": msgspec.to_builtins(system.parameters()),
+        "run": msgspec.to_builtins(config),
+        "interests": {
+            "nodes": len(interests.nodes),
+            "topics": len(interests.topics),
+            "subscriptions": interests.subscriptions,
+        },
+        "churn_rows": len(churn) if churn is not None else 0,
+        "faults": len(schedule.faults),
+        "trellis": trellis.__version__,
+    }

@@ -1,0 +1,243 @@
+"""A check over many seeds, in one process or several: the same results either way, in the order of the seeds.
+
+Processes are spawned, not forked: Arrow and numba hold threads that do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from trellis.model import Interests, Overlay, write_table
+from trellis.simulate.check import CheckConfig, InterestsByNode, MakeSystem, SeedResult, check_seed
+from trellis.simulate.run import make_folder, topics_by_node, write_json
+from trellis.simulate.schedule import Schedule, write_schedule
+from trellis.simulate.shrink import shrink
+
+SHRUNK_MAX = 3  # failing seeds whose schedules are shrunk; each costs up to `runs_max` more runs
+Progress = Callable[[int, int, int], None]  # (seeds done, of, failures so far)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A seed that does not hold."""
+
+    result: SeedResult
+    replay: str  # the command that runs it again
+    shrunk: Schedule | None  # the smallest schedule found that still fails; None: not tried
+    shrink_runs: int = 0
+
+
+@dataclass
+class CheckSummary:
+    """What `trellis simulate --check` says at its end."""
+
+    protocol: str
+    first_seed: int
+    promised: tuple[str, ...]  # kinds of faults that must have taken effect
+    seeds: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    injected: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    totals: Counter[str] = field(default_factory=Counter)
+    digests: list[str] = field(default_factory=list)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Promised kinds that never took effect. Fewer seeds than kinds promise nothing: not all can be drawn."""
+        return tuple(kind for kind in self.promised if not self.injected[kind]) if self._are_enough else ()
+
+    @property
+    def _are_enough(self) -> bool:
+        return self.seeds >= len(self.promised)
+
+    @property
+    def holds(self) -> bool:
+        return not self.failures and not self.missing
+
+    def add(self, result: SeedResult) -> None:
+        self.seeds += 1
+        self.injected.update(result.injected)
+        self.faults.update(result.faults)
+        for name in ("skipped", "safety_checks", "connectivity_checks", "repairs", "messages", "events", "time_ms"):
+            self.totals[name] += getattr(result, name)
+        self.totals["settled"] += result.settled
+        self.totals["tco"] += result.tco
+        self.digests.append(result.digest)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "protocol": self.protocol,
+            "first_seed": self.first_seed,
+            "seeds": self.seeds,
+            "holds": self.holds,
+            "failures": [
+                {
+                    "seed": failure.result.seed,
+                    "what": failure.result.failure,
+                    "replay": failure.replay,
+                    "faults": len(failure.result.happened.faults),
+                    "faults_shrunk": None if failure.shrunk is None else len(failure.shrunk.faults),
+                }
+                for failure in self.failures
+            ],
+            "missing_kinds": list(self.missing),
+            "injected": {kind: self.injected[kind] for kind in sorted({*self.promised, *self.injected})},
+            "faults": dict(sorted(self.faults.items())),
+            **{name: self.totals[name] for name in sorted(self.totals)},
+            "digests": self.digests,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """For people; the last line sums up."""
+        for failure in self.failures:
+            yield f"seed {failure.result.seed}: {failure.result.failure}"
+            yield f"  replay: {failure.replay}"
+            if failure.shrunk is not None:
+                yield f"  {len(failure.shrunk.faults)} of {len(failure.result.happened.faults)} faults are enough:"
+                yield from (f"    {fault.time_ms / 1000:9.3f} s  {_words(fault)}" for fault in failure.shrunk.faults)
+        counts = ", ".join(f"{kind} {self.injected[kind]:,}" for kind in sorted({*self.promised, *self.injected}))
+        yield f"injected: {counts or 'nothing'}"
+        for kind in self.missing:
+            yield f"{kind} was promised and never took effect: raise --seeds, or look at the plan"
+        t = self.totals
+        yield (
+            f"{t['repairs']:,} repairs, {t['safety_checks']:,} safety checks, {t['connectivity_checks']:,} "
+            f"connectivity checks, {t['tco']:,} of {self.seeds:,} final overlays topic-connected"
+        )
+        verdict = (
+            "all hold" if self.holds else f"{len(self.failures):,} fail" if self.failures else "not all kinds seen"
+        )
+        last = self.first_seed + self.seeds - 1
+        yield f"{self.protocol}: seeds {self.first_seed}..{last}: {verdict}"
+
+
+def check_seeds(
+    make_system: MakeSystem,
+    *,
+    seeds: int,
+    first_seed: int = 1,
+    config: CheckConfig | None = None,
+    interests: Interests | InterestsByNode | None = None,
+    overlay: Sequence[tuple[str, str]] = (),
+    schedule: Schedule | None = None,
+    jobs: int = 1,
+    folder: str | Path | None = None,
+    command: Sequence[str] = (),
+    failures_max: int | None = None,
+    shrink_runs_max: int = 60,
+    progress: Progress | None = None,
+) -> CheckSummary:
+    """Checks the seeds FIRST..FIRST+N-1. `make_system` and what it makes must be picklable by reference if jobs > 1.
+
+    command       the words of the command that was called, without --seeds, --seed and --jobs: for replays
+    failures_max  stop after so many failing seeds
+    """
+    config = config or CheckConfig()
+    system = make_system()
+    plan = config.plan or system.fault_plan
+    wanted = _by_node(interests)
+    out = make_folder(folder, "summary.json") if folder is not None else None
+    summary = CheckSummary(system.name, first_seed, plan.kinds if schedule is None else ())
+    words = command or ("trellis", "simulate", system.name, "--check")
+    job = _Job(make_system, config, wanted, tuple(overlay), schedule)
+    for result in _results(job, range(first_seed, first_seed + seeds), jobs):
+        summary.add(result)
+        failure = None
+        if result.failure is not None:
+            failure = _failure(job, result, words, shrink_runs_max if len(summary.failures) < SHRUNK_MAX else 0)
+            summary.failures.append(failure)
+        if out is not None:
+            _write_seed(result, failure, out / f"seed-{result.seed}")
+        if progress is not None:
+            progress(summary.seeds, seeds, len(summary.failures))
+        if failures_max is not None and len(summary.failures) >= failures_max:
+            break
+    if out is not None:
+        write_json(summary.to_json(), out / "summary.json")
+    return summary
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Everything a worker needs beside the seed."""
+
+    make_system: MakeSystem
+    config: CheckConfig
+    interests: InterestsByNode | None
+    overlay: tuple[tuple[str, str], ...]
+    schedule: Schedule | None
+
+    def run(self, seed: int, schedule: Schedule | None = None) -> SeedResult:
+        return check_seed(
+            self.make_system,
+            seed,
+            self.config,
+            interests=self.interests,
+            overlay=self.overlay,
+            schedule=schedule if schedule is not None else self.schedule,
+        )
+
+
+def _results(job: _Job, seeds: range, jobs: int) -> Iterator[SeedResult]:
+    """In the order of the seeds, whichever is done first."""
+    if jobs <= 1 or len(seeds) <= 1:
+        yield from (job.run(seed) for seed in seeds)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        waiting: deque[Future[SeedResult]] = deque()
+        try:
+            for seed in seeds:
+                waiting.append(pool.submit(job.run, seed))
+                if len(waiting) > 2 * jobs:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _failure(job: _Job, result: SeedResult, command: Sequence[str], runs_max: int) -> Failure:
+    replay = shlex.join([*command, "--seeds", "1", "--seed", str(result.seed)])
+    if not runs_max:
+        return Failure(result, replay, None)
+    smallest, runs = shrink(
+        result.happened,
+        lambda schedule: job.run(result.seed, schedule).failure is not None,
+        runs_max=runs_max,
+    )
+    return Failure(result, replay, smallest, runs)
+
+
+def _write_seed(result: SeedResult, failure: Failure | None, folder: Path) -> None:
+    """What happened, and the interests and links of the living: `trellis check` reads the last two."""
+    folder.mkdir(exist_ok=True)
+    write_schedule(result.happened, folder / "schedule.tsv")
+    living = Interests.from_pairs([(node, topic) for node, topics in result.interests for topic in topics])
+    write_table(living.to_table(), folder / "interests.tsv")
+    write_table(Overlay.from_pairs(living.nodes, result.links).to_table(), folder / "overlay.tsv")
+    if failure is not None and failure.shrunk is not None:
+        write_schedule(failure.shrunk, folder / "shrunk.tsv")
+
+
+def _by_node(interests: Interests | InterestsByNode | None) -> InterestsByNode | None:
+    if interests is None or isinstance(interests, Mapping):
+        return interests
+    return topics_by_node(interests)
+
+
+def _words(fault: Any) -> str:
+    parts = [fault.kind, *fault.nodes[:6], *(["..."] if len(fault.nodes) > 6 else [])]
+    if fault.peers:
+        parts += ["to", *fault.peers[:6]]
+    if fault.topics:
+        parts += ["topics", *fault.topics[:4]]
+    if fault.value and not fault.kind.startswith("crash"):
+        parts.append(f"{fault.value:g}{' ms more' if fault.kind == 'slow' else ''}")
+    return " ".join(parts) + (f" for {fault.duration_ms} ms" if fault.duration_ms else "")

@@ -1,0 +1,30 @@
+"""The systems by name. Each module is imported when its system is asked for: a list of names costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from trellis.errors import InputError
+from trellis.simulate.system import System
+
+# name -> module and the function or class in it that makes the system from its options
+SYSTEMS = {
+    "spidercast": "trellis.simulate.systems.spidercast:SpiderCast",
+    "similarity": "trellis.simulate.systems.spidercast:Similarity",
+    "random": "trellis.simulate.systems.spidercast:RandomLinks",
+    "pingpong": "trellis.simulate.systems.toys:PingPong",
+    "flooder": "trellis.simulate.systems.toys:Flooder",
+    "mesh": "trellis.simulate.systems.toys:Mesh",
+}
+TOYS = ("pingpong", "flooder", "mesh")  # for tests of the engine; the command line does not offer them
+
+
+def maker_of(name: str) -> Callable[..., System]:
+    """The maker of a system; it can be pickled, with its options in a `functools.partial`."""
+    if name not in SYSTEMS:
+        known = ", ".join(sorted(set(SYSTEMS) - set(TOYS)))
+        raise InputError("", f'no protocol is called "{name}"', f"choose from {known}")
+    module, _, attribute = SYSTEMS[name].partition(":")
+    maker: Callable[..., System] = getattr(import_module(module), attribute)
+    return maker
