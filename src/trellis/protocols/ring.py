@@ -1,0 +1,111 @@
+"""The identifier ring: who comes after me, and who before.  [docs/papers.md, parts]
+
+Identifiers are SHA-1 hashes of names, numbers modulo 2^160. Each node keeps some nodes on either side, nearest first,
+found and kept up to date by T-Man: what is nearer is selected, and what is dead grows old or is reported down. A few
+more are kept than are asked for, or the ring would take long to close and break when neighbours fail together.
+
+Corner cases: a node alone is its own successor; of two each is the other's successor and predecessor; with fewer than
+L + 1 nodes the lists wrap, and neither holds the node itself or a repetition.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha1
+from random import Random
+
+import msgspec
+
+from trellis.protocols.descriptors import Descriptor
+from trellis.protocols.effects import Effects, NodeId
+from trellis.protocols.sampling import Describe
+from trellis.protocols.tman import Samples, TMan, TManConfig
+
+RING = 1 << 160
+
+
+@lru_cache(maxsize=100_000)
+def identifier(name: str) -> int:
+    """Where a node or a topic is on the ring.  [VI §III: SHA-1]"""
+    return int.from_bytes(sha1(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest(), "big")
+
+
+def clockwise(start: int, end: int) -> int:
+    """How far it is from `start` to `end`, clockwise."""
+    return (end - start) % RING
+
+
+def ring_distance(one: int, other: int) -> int:
+    return min(clockwise(one, other), clockwise(other, one))
+
+
+class Ring:
+    """One's place on the ring, as far as one knows."""
+
+    def __init__(
+        self,
+        describe: Describe,
+        samples: Samples,
+        random: Random,
+        *,
+        length: int = 1,
+        spare: int = 4,
+        config: TManConfig | None = None,
+    ) -> None:
+        """`length` is L, the successors and predecessors that are asked for; `spare` more are kept on either side."""
+        self.id = describe().node
+        self.identifier = identifier(self.id)
+        self.length, self.kept = length, length + spare
+        self.tman = TMan("ring", describe, self._nearest, samples, random, config)
+
+    @property
+    def successors(self) -> list[NodeId]:
+        """Up to L, nearest first."""
+        return self._after(self.tman.peers)[: self.length]
+
+    @property
+    def predecessors(self) -> list[NodeId]:
+        """Up to L, nearest first."""
+        return self._after(self.tman.peers)[::-1][: self.length]
+
+    @property
+    def successor(self) -> NodeId:
+        return next(iter(self.successors), self.id)
+
+    @property
+    def predecessor(self) -> NodeId:
+        return next(iter(self.predecessors), self.id)
+
+    def responsible(self, place: int, without: NodeId | None = None) -> NodeId:
+        """The first known node at or after a place of the ring, oneself included."""
+        known = [node for node in (self.id, *self.tman.peers) if node != without]
+        return min(known, key=lambda node: clockwise(place, identifier(node)))
+
+    def is_coordinator(self, node: NodeId) -> bool:
+        """Am I the closest living successor of `node`, as far as I know?  [OM §3.3]"""
+        return self.responsible(identifier(node), without=node) == self.id
+
+    def start(self) -> Effects:
+        return self.tman.start()
+
+    def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        return self.tman.on_message(sender, message)
+
+    def on_timer(self, tag: str) -> Effects:
+        return self.tman.on_timer(tag)
+
+    def on_peer_down(self, peer: NodeId) -> Effects:
+        return self.tman.on_peer_down(peer)
+
+    def check(self) -> None:
+        self.tman.check()
+        assert len(self.tman.peers) <= 2 * self.kept, f"{self.id} keeps more than {self.kept} on a side of the ring"
+
+    def _after(self, nodes: list[NodeId]) -> list[NodeId]:
+        return sorted(nodes, key=lambda node: clockwise(self.identifier, identifier(node)))
+
+    def _nearest(self, candidates: list[Descriptor]) -> list[NodeId]:
+        around = self._after([descriptor.node for descriptor in candidates])
+        if len(around) <= 2 * self.kept:
+            return around
+        return around[: self.kept] + around[-self.kept :]

@@ -1,0 +1,68 @@
+"""Peer sampling: each call yields peers as if drawn uniformly from all living nodes.  [docs/papers.md, parts]
+
+Newscast (`newscast.py`) and Cyclon (`cyclon.py`) fulfil it. A part that needs random peers is given a `PeerSampling`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+from trellis.protocols.descriptors import Descriptor
+from trellis.protocols.effects import Effects, NodeId
+
+Describe = Callable[[], Descriptor]  # one's own descriptor, at age 0
+
+
+class PeerSampling(Protocol):
+    def start(self) -> Effects: ...
+
+    def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects: ...
+
+    def on_timer(self, tag: str) -> Effects: ...
+
+    def on_peer_down(self, peer: NodeId) -> Effects: ...
+
+    @property
+    def peers(self) -> list[NodeId]:
+        """The whole view."""
+        ...
+
+    def descriptors(self) -> list[Descriptor]:
+        """The whole view, described."""
+        ...
+
+    def sample(self, count: int) -> list[NodeId]:
+        """Up to `count` different peers."""
+        ...
+
+
+class Contacts:
+    """Whom a node knows when it joins.
+
+    Each is greeted first, until it is heard or was tried three times: a node that is found by others before it has
+    greeted its own contacts would otherwise forget them, and the network would come up in pieces.
+    """
+
+    def __init__(self, contacts: Iterable[NodeId], owner: NodeId) -> None:
+        self.known = [node for node in contacts if node != owner]
+        self._tries = dict.fromkeys(self.known, 3)
+
+    def heard(self, node: NodeId) -> None:
+        self._tries.pop(node, None)
+
+    def to_greet(self) -> NodeId | None:
+        """The next one that was not heard yet."""
+        for node, tries in self._tries.items():
+            if tries > 1:
+                self._tries[node] = tries - 1
+            else:
+                del self._tries[node]
+            return node
+        return None
+
+    def any(self, random: Random) -> NodeId | None:
+        return self.known[random.randrange(len(self.known))] if self.known else None

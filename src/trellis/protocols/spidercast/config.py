@@ -1,0 +1,119 @@
+"""The parameters of SpiderCast and of its baselines, with the paper's values as defaults."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from trellis.errors import InputError
+
+
+class NeighborConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What SpiderCast and the overlays that reuse its code have in common."""
+
+    margin: int = 5
+    """Links accepted beyond L^max. Raising it lets more requests succeed at once; it costs degree. Paper: 5."""
+
+    connect_timeout_ms: int = 200
+    """The sleep between two iterations of a task. Raising it saves work when idle and lets slower networks answer
+    within an iteration; a node then needs longer to cover itself. Paper: silent; at most 200 by §3.8 (A-SPC-14)."""
+
+    quarantine_ms: int = 2_000
+    """How long a node that was sent a CONNECT is not tried again. Raising it saves repeated requests to full or dead
+    nodes; it delays the repetition of a lost one. Paper: "a specified period of time" (A-SPC-14)."""
+
+    suspect_quarantine_ms: int = 10_000
+    """The same after a suspicion: views may name a dead node for a while. Paper: silent."""
+
+    disconnect_timeout_ms: int = 400
+    """How long an unanswered DISCONNECT is outstanding (A-SPC-13, refusals are silent). Raising it is safer in slow
+    networks: two outstanding ones can leave the node under-covered for a moment; it slows pruning. Paper: silent."""
+
+    heartbeat_ms: int = 1_000
+    """The period of heartbeats. Raising it saves traffic; crashes and degrees are noticed later. Paper: silent."""
+
+    silence_max: int = 5
+    """Heartbeat periods without a sign of life until a neighbour is suspected. Raising it makes wrong suspicions rarer
+    (p^silence_max per link and period at a loss of p); crashes are noticed later. Paper: silent."""
+
+    redirects_max: int = 32
+    """Redirect candidates remembered per task. Paper: no limit."""
+
+    drop_from: Literal["target-reached", "above-target"] = "target-reached"
+    """Whom a covered node asks to part: neighbours that show degree >= target, as the prose of §2.3.1 says, or
+    degree > target, as Fig. 3, l. 9 prints, which never happens below L^max (A-SPC-6)."""
+
+    redirect_to: Literal["margin", "target"] = "margin"
+    """Redirect to neighbours with degree < target + Margin (Fig. 4, l. 7) or with degree < target (prose, A-SPC-7)."""
+
+    useful_redirects_only: bool = False
+    """Skip redirect candidates that would cover nothing. Printed: they are taken without asking (A-SPC-17)."""
+
+    remember_refusals: bool = True
+    """Do not repeat a DISCONNECT that was ignored until something has changed. Printed: repeat for ever (A-SPC-23)."""
+
+    def __post_init__(self) -> None:
+        for field in ("connect_timeout_ms", "quarantine_ms", "suspect_quarantine_ms", "disconnect_timeout_ms"):
+            _at_least(self, field, 1)
+        _at_least(self, "heartbeat_ms", 1)
+        _at_least(self, "silence_max", 1)
+        _at_least(self, "margin", 0)
+        _at_least(self, "redirects_max", 1)
+
+
+class SpiderCastConfig(NeighborConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """(K_g, K_r)-coverage."""
+
+    coverage_greedy: int = 3
+    """K_g. Raising it buys robustness of every topic's connectivity; it costs links. Paper: 3. 0: off."""
+
+    coverage_random: int = 0
+    """K_r. Raising it brings chance into heavily skewed interests, where greedy links alone cluster; it costs many
+    links. Paper: 0, and 1 for Zipf(2). 0: off."""
+
+    adaptive: bool = False
+    """Each node finds its K_r by itself, from 0.  [SC §3.3.1]"""
+
+    adaptive_random_max: int = 3
+    """The most that `adaptive` raises K_r to. 4 is the letter of §3.3.1 (A-SPC-2)."""
+
+    adaptive_restart: bool = True
+    """An interest change sets the adaptive K_r back to 0 (A-SPC-4)."""
+
+    demand: Literal["known", "literal"] = "known"
+    """`known`: a topic needs min(K, known other subscribers) neighbours. `literal`: K of them, even where there are
+    none, so that the node goes on to L^max with neighbours of no use (A-SPC-10)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _at_least(self, "coverage_greedy", 0)
+        _at_least(self, "coverage_random", 0)
+        _at_least(self, "adaptive_random_max", 1)
+        if self.adaptive and self.coverage_random:
+            raise InputError("", "adaptive finds K_r by itself", "leave coverage_random at 0, or adaptive off")
+        if self.adaptive and not self.coverage_greedy:
+            raise InputError("", "adaptive needs greedy coverage", "set coverage_greedy to 1 or more")
+
+
+class SimilarityConfig(NeighborConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """similarity(x, y); random(y) is similarity(0, y).  [SC §3.9.1]"""
+
+    drop_from: Literal["target-reached", "above-target"] = "above-target"  # with a fixed target it works as printed
+
+    links_similar: int = 10
+    """x, links to the most similar nodes. Paper: 7 to 10, and 20. 0: off."""
+
+    links_random: int = 0
+    """y, links to random nodes. Paper: 0 to 3, and 10 for random(10). 0: off."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _at_least(self, "links_similar", 0)
+        _at_least(self, "links_random", 0)
+
+
+def _at_least(config: msgspec.Struct, field: str, least: int) -> None:
+    value = getattr(config, field)
+    if value < least:
+        raise InputError("", f"{field} is {value}", f"give {least} or more")

@@ -1,0 +1,113 @@
+"""T-Man: gossip towards whatever topology a selection function prefers.  [OM Alg. 3, VI Alg. 2-3]
+
+Once per period a node swaps buffers (its own descriptor, its view, random samples) with a partner out of its view; both
+sides let the application select from the union of view and buffer. OMen plugs in buildBackups, Vitis selectNeighbors,
+the identifier ring (`ring.py`) the nearest on both sides.
+
+A node may run several: each has a name, its `layer`, which opens its timers' tags and is in its messages.
+Descriptors have ages, so that the dead fade (A-SUB-2); what else is heard of a node goes in by `learn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from trellis.errors import InputError
+from trellis.protocols.descriptors import Descriptor, Descriptors, DescriptorTable, handed_on
+from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
+from trellis.protocols.sampling import Describe
+from trellis.protocols.wire import PEERS_MAX, Codec, Name
+
+Select = Callable[[list[Descriptor]], list[NodeId]]  # whom to keep, of these
+Samples = Callable[[], list[Descriptor]]  # random peers, for instance `PeerSampling.descriptors`
+
+
+class TManConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    period_ms: int = 1_000
+    """Raising it saves traffic; the topology takes shape more slowly."""
+
+    age_max: int = 30
+    """Rounds after which a descriptor is dropped. Raising it keeps living nodes under loss; dead ones stay longer."""
+
+    def __post_init__(self) -> None:
+        for field in ("period_ms", "age_max"):
+            if getattr(self, field) < 1:
+                raise InputError("", f"{field} is {getattr(self, field)}", "give 1 or more")
+
+
+class TManRequest(msgspec.Struct, frozen=True, gc=False, tag="tman-request"):
+    layer: Name
+    descriptors: Descriptors
+
+
+class TManReply(msgspec.Struct, frozen=True, gc=False, tag="tman-reply"):
+    layer: Name
+    descriptors: Descriptors
+
+
+CODEC: Codec[msgspec.Struct] = Codec(TManRequest | TManReply)
+
+
+class TMan:
+    def __init__(
+        self,
+        layer: str,
+        describe: Describe,
+        select: Select,
+        samples: Samples,
+        random: Random,
+        config: TManConfig | None = None,
+    ) -> None:
+        self.layer, self.describe, self.select, self.samples = layer, describe, select, samples
+        self.random, self.config = random, config or TManConfig()
+        self.table = DescriptorTable(describe().node, self.config.age_max)
+        self._exchange = SetTimer(f"{layer}/exchange", self.config.period_ms)
+
+    @property
+    def peers(self) -> list[NodeId]:
+        return list(self.table.entries)
+
+    def descriptors(self) -> list[Descriptor]:
+        return self.table.describe()
+
+    def start(self) -> Effects:
+        """One exchange at a random moment in each period.  [OM Alg. 3, l. 1]"""
+        return [SetTimer(self._exchange.tag, self.random.randrange(self.config.period_ms))]
+
+    def on_timer(self, tag: str) -> Effects:
+        self.table.advance()
+        samples = self.samples()
+        among = self.peers or [descriptor.node for descriptor in samples if descriptor.node != self.table.owner]
+        if not among:
+            return [self._exchange]
+        partner = among[self.random.randrange(len(among))]
+        return [Send(partner, TManRequest(self.layer, self._buffer(samples))), self._exchange]
+
+    def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        if not isinstance(message, TManRequest | TManReply) or message.layer != self.layer:
+            return []
+        effects: Effects = []
+        if isinstance(message, TManRequest):
+            effects.append(Send(sender, TManReply(self.layer, self._buffer(self.samples()))))
+        self.learn(message.descriptors)
+        return effects
+
+    def on_peer_down(self, peer: NodeId) -> Effects:
+        self.table.bury(peer)
+        return []
+
+    def learn(self, descriptors: tuple[Descriptor, ...] | list[Descriptor]) -> None:
+        """View = select(view and descriptors)."""
+        self.table.merge(descriptors)
+        self.table.keep(self.select(self.table.describe()))
+
+    def check(self) -> None:
+        self.table.check()
+
+    def _buffer(self, samples: list[Descriptor]) -> tuple[Descriptor, ...]:
+        described = {descriptor.node: descriptor for descriptor in [*samples, *self.table.describe()]}
+        described.pop(self.table.owner, None)
+        return (self.describe(), *handed_on(list(described.values())[: PEERS_MAX - 1]))
