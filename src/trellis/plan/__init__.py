@@ -1,0 +1,22 @@
+"""Overlays built and mended with knowledge of all interests.
+
+`construct` builds: GM, MinMaxODA, LowODA and the baselines ring, random and star. `maintain.Maintenance` mends.
+Names load when they are asked for: a help page reads the configurations here without waiting for kernels.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trellis.plan.construction import ALGORITHMS, Construction, construct, memory_needed
+
+__all__ = ["ALGORITHMS", "Construction", "construct", "memory_needed"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from trellis.plan import construction
+
+        return getattr(construction, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

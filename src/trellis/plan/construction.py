@@ -1,0 +1,180 @@
+"""Build an overlay: interests in, a topic-connected overlay out.  [SH Alg. 1-2; OMen §4.1, Table 1]"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Timer
+
+import numpy as np
+
+from trellis.errors import InputError
+from trellis.model.interests import Interests, OffsetArray
+from trellis.model.names import IdArray
+from trellis.model.overlay import Overlay
+from trellis.plan import baselines
+from trellis.plan.components import tc_components
+from trellis.plan.edges import Edges, Progress, low_edges
+from trellis.plan.fill import count_listed
+from trellis.plan.state import LISTS
+from trellis.plan.tables import Shape, make_components
+from trellis.plan.ties import in_rank_order, ranks_of
+
+GREEDY_RULES = ("gm", "minmax", "lowoda")
+ALGORITHMS = (*GREEDY_RULES, "ring", "random", "star")
+_warm: set[tuple[str, int]] = set()  # algorithms and forms whose kernels this process has compiled or loaded
+
+
+@dataclass(frozen=True, eq=False)
+class Construction:
+    """An overlay and how it came about. Ids are those of the interests."""
+
+    overlay: Overlay  # existing links and new ones
+    new_u: IdArray  # the new links in the order chosen; new_u has the smaller key
+    new_v: IdArray
+    contributions: IdArray  # of each new link, when it was chosen
+    split_topics: IdArray  # topics that the candidates cannot join [A-LOW-4]; normally none
+    algorithm: str
+    rho: float
+    seed: int | str
+    seconds: float  # of the algorithm alone: without keys of names, compiling, and making the overlay
+
+
+def construct(
+    interests: Interests,
+    algorithm: str = "lowoda",
+    *,
+    rho: float = 3.0,
+    existing: Overlay | None = None,
+    candidates: Overlay | None = None,
+    seed: int | str = 0,
+    progress: Progress | None = None,
+    on_compile: Callable[[], None] | None = None,
+) -> Construction:
+    """Add links to `existing` (default: none) until every topic is connected.
+
+    gm       always e1, the edge of greatest contribution                       [OMen Table 1]
+    minmax   always e2, the edge of greatest contribution among those that
+             raise the maximum degree least                                     [OMen Table 1]
+    lowoda   e1 if contrib(e1) > rho * contrib(e2), otherwise e2                 [SH Alg. 1-2]
+    ring, random, star   see `trellis.plan.baselines`
+
+    Any overlay may exist at the start: its links count in degrees and are no candidates [A-LOW-5].
+    candidates  E_pot: gm, minmax and lowoda choose only among these links, instead of all pairs
+    seed        of the keys that break ties (`trellis.plan.ties`) and, for random, of its chance
+    progress    told from time to time how many TC-components are joined, of how many
+    on_compile  told once if the kernels are not compiled yet, which takes some seconds
+    """
+    _check(interests, algorithm, rho, existing, candidates)
+    start_links = Overlay.from_ids(interests.nodes, [], []) if existing is None else existing
+    order = in_rank_order(interests.nodes, seed)
+    rank = ranks_of(order)
+    offsets, topics = _by_rank(interests, order)
+    topic_count = len(interests.topics)
+    form = LISTS if candidates is not None else Shape.of(len(order), topics, topic_count).best_form()
+    _warm_up(algorithm, form, on_compile)
+
+    started = time.perf_counter()
+    component, _ = tc_components(offsets, topics, rank[start_links.u], rank[start_links.v])
+    if algorithm in GREEDY_RULES:
+        new = low_edges(
+            offsets,
+            topics,
+            topic_count,
+            component,
+            start_links.degrees[order],
+            int(start_links.degrees.max(initial=0)),
+            rho=np.inf if algorithm == "minmax" else rho,
+            greedy=algorithm == "gm",
+            candidates=None if candidates is None else _pairs(rank[candidates.u], rank[candidates.v]),
+            form=form,
+            progress=progress,
+        )
+    else:
+        if algorithm == "random":
+            keys = interests.nodes.keys(seed)[order], interests.topics.keys(seed)
+            i, j = baselines.random(offsets, topics, topic_count, component, *keys)
+        else:
+            draw = baselines.ring if algorithm == "ring" else baselines.star
+            i, j = _absent(*draw(offsets, topics, topic_count), *_pairs(rank[start_links.u], rank[start_links.v]))
+        new = _with_contributions(offsets, topics, rank, start_links, i, j)
+    seconds = time.perf_counter() - started
+
+    u, v = order[new.i], order[new.j]
+    overlay = Overlay.from_ids(interests.nodes, np.concatenate([start_links.u, u]), np.concatenate([start_links.v, v]))
+    return Construction(overlay, u, v, new.contribution, new.split, algorithm, rho, seed, seconds)
+
+
+def memory_needed(interests: Interests) -> int:
+    """Bytes that gm, minmax and lowoda take at most, beside the interests themselves."""
+    shape = Shape.of(len(interests.nodes), interests.node_topics, len(interests.topics))
+    form = shape.best_form()
+    if form != LISTS:
+        return shape.bytes_of(form)
+    alone = np.arange(interests.subscriptions, dtype=np.int32)
+    components = make_components(interests.node_offsets, interests.node_topics, len(interests.topics), alone)
+    return shape.bytes_of(form, int(count_listed(*components).sum()))
+
+
+def _warm_up(algorithm: str, form: int, on_compile: Callable[[], None] | None) -> None:
+    """Compile the kernels or load them from the cache on disk; `on_compile` is called if that takes a second."""
+    if (algorithm, form) in _warm:
+        return
+    notice = Timer(1.0, on_compile or (lambda: None))
+    notice.daemon = True
+    notice.start()
+    try:  # two nodes with one topic
+        offsets, topics, zeros = np.arange(3, dtype=np.int64), np.zeros(2, np.int32), np.zeros(2, np.int32)
+        component, _ = tc_components(offsets, topics, zeros[:0], zeros[:0])
+        if algorithm in GREEDY_RULES:
+            low_edges(offsets, topics, 1, component, zeros, 0, form=form)
+        elif algorithm == "random":
+            baselines.random(offsets, topics, 1, component, np.arange(2, dtype=np.uint64), np.zeros(1, np.uint64))
+    finally:
+        notice.cancel()
+    _warm.add((algorithm, form))
+
+
+def _check(
+    interests: Interests, algorithm: str, rho: float, existing: Overlay | None, candidates: Overlay | None
+) -> None:
+    if algorithm not in ALGORITHMS:
+        raise InputError("", f'unknown algorithm "{algorithm}"', f"choose one of {', '.join(ALGORITHMS)}")
+    if not rho >= 1:  # so that nan is refused as well
+        raise InputError("", f"rho is {rho}", "give a number of at least 1, or inf")
+    if candidates is not None and algorithm not in GREEDY_RULES:
+        raise InputError("", f"{algorithm} takes no candidates", f"choose one of {', '.join(GREEDY_RULES)}")
+    for name, overlay in (("existing overlay", existing), ("overlay of candidates", candidates)):
+        if overlay is not None and overlay.nodes != interests.nodes:
+            raise InputError("", f"the {name} is over other nodes", "give one over the nodes of the interests")
+
+
+def _by_rank(interests: Interests, order: IdArray) -> tuple[OffsetArray, IdArray]:
+    """The interests in CSR form with the nodes in that order."""
+    sizes = interests.sizes[order]
+    offsets = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    source = np.repeat(interests.node_offsets[:-1][order] - offsets[:-1], sizes) + np.arange(len(interests.node_topics))
+    return offsets, interests.node_topics[source]
+
+
+def _pairs(u: IdArray, v: IdArray) -> tuple[IdArray, IdArray]:
+    """As (i, j), i < j, ascending."""
+    i, j = np.minimum(u, v), np.maximum(u, v)
+    order = np.lexsort((j, i))
+    return i[order], j[order]
+
+
+def _absent(i: IdArray, j: IdArray, there_i: IdArray, there_j: IdArray) -> tuple[IdArray, IdArray]:
+    """The pairs (i, j) that are not there yet."""
+    new = ~np.isin(i.astype(np.int64) << 32 | j, there_i.astype(np.int64) << 32 | there_j)
+    return i[new], j[new]
+
+
+def _with_contributions(
+    offsets: OffsetArray, topics: IdArray, rank: IdArray, start_links: Overlay, i: IdArray, j: IdArray
+) -> Edges:
+    u, v = np.concatenate([rank[start_links.u], i]), np.concatenate([rank[start_links.v], j])
+    _, gains = tc_components(offsets, topics, u, v)
+    return Edges(i, j, gains[len(start_links) :], np.zeros(0, np.int32))

@@ -1,0 +1,84 @@
+"""GM, MinMaxODA and LowODA on arrays: a set of nodes, their TC-components, their degrees.  [SH Alg. 2]
+
+Whole instances come here through `trellis.plan.construction`. Maintenance comes here with the few nodes of a
+shadow set, the TC-components that they have in the whole overlay, and their real degrees [A-LOW-3].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from trellis.model.interests import OffsetArray
+from trellis.model.names import IdArray
+from trellis.plan.kernel import choose_edges
+from trellis.plan.state import ALL, COMPONENT, DEGREE_MAX, EDGES, LEFT, LEVEL, LISTS, LOW, TOPIC, State
+from trellis.plan.tables import Shape, make_components, make_pairs
+
+Progress = Callable[[int, int], None]  # TC-components joined so far, and all that are to be joined
+EDGES_PER_CALL = 4096  # so that a run can be interrupted and shows its progress
+
+
+class Edges(NamedTuple):
+    """Edges (i, j), i < j, in the order chosen, and what each contributed."""
+
+    i: IdArray
+    j: IdArray
+    contribution: IdArray
+    split: IdArray  # topics that stay split, since no candidate joins them [A-LOW-4]
+
+
+def low_edges(
+    offsets: OffsetArray,
+    topics: IdArray,
+    topic_count: int,
+    component: IdArray,
+    degrees: npt.NDArray[np.integer],
+    degree_max: int,
+    *,
+    rho: float = 3.0,
+    greedy: bool = False,
+    candidates: tuple[IdArray, IdArray] | None = None,
+    form: int | None = None,
+    progress: Progress | None = None,
+) -> Edges:
+    """E_new, so that the nodes here are connected in each of their topics.
+
+    Nodes go by their rank (`trellis.plan.ties`): the tie rule is "smallest (i, j), i < j".
+
+    offsets, topics  the interests of these nodes in CSR form, topics ascending within a node
+    component        for each entry of `topics` the entry that stands for its TC-component, as from
+                     `trellis.plan.components`
+    degree_max       D, the maximum degree that counts: of these nodes, or of the whole overlay
+    greedy           GM; otherwise LowODA with `rho`, which is MinMaxODA where rho is infinite
+    candidates       E_pot as pairs (i, j), i < j, ascending; all pairs when left out
+    form             how pairs are kept (`trellis.plan.tables`); it changes the time, not the result
+    """
+    nodes = len(offsets) - 1
+    if form is None:
+        form = LISTS if candidates is not None else Shape.of(nodes, topics, topic_count).best_form()
+    components = make_components(offsets, topics, topic_count, component)
+    pairs = make_pairs(form, components, candidates)
+    degrees = np.array(degrees, np.int64)
+    pairs.active[LOW, :nodes] = np.where(degrees < degree_max, pairs.active[ALL, :nodes], 0)
+    cursors = np.zeros((2, 2), np.int64)
+    cursors[:, LEVEL] = pairs.rows.max(initial=0)
+    left = len(np.unique(component)) - len(np.unique(topics))
+    totals = np.zeros(3, np.int64)
+    totals[DEGREE_MAX], totals[LEFT] = degree_max, left
+    state = State(degrees, cursors, totals, np.empty((left, 3), np.int32))
+    done = False
+    while not done:
+        done = choose_edges(components, pairs, state, float(rho), greedy, totals[EDGES] + EDGES_PER_CALL)
+        if progress is not None:
+            progress(left - int(totals[LEFT]), left)
+    i, j, gain = np.ascontiguousarray(state.edges[: totals[EDGES]].T)
+    return Edges(i, j, gain, _split(components.slots) if totals[LEFT] else np.zeros(0, np.int32))
+
+
+def _split(slots: IdArray) -> IdArray:
+    several = np.unique(slots[:, [TOPIC, COMPONENT]], axis=0)[:, 0]
+    return np.unique(several[1:][several[1:] == several[:-1]])

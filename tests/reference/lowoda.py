@@ -1,0 +1,89 @@
+"""GM, MinMaxODA and LowODA word for word: everything is computed anew for every edge.  [SH Alg. 1, Alg. 2]
+
+interest   {node: topics}
+overlay    a networkx graph over the nodes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import combinations
+from typing import NamedTuple
+
+import networkx as nx
+
+from trellis import ids
+
+Interest = dict[str, set[str]]
+
+
+class Edge(NamedTuple):
+    u: str  # of lower rank than v
+    v: str
+    contribution: int
+
+
+def low_edges(
+    interest: Interest,
+    existing: Iterable[tuple[str, str]] = (),
+    *,
+    rho: float | None,
+    seed: int | str,
+    candidates: Iterable[tuple[str, str]] | None = None,
+) -> list[Edge]:
+    """E_new in the order chosen. rho None: GM, always e1. rho infinite: MinMaxODA, always e2."""
+    overlay = nx.Graph()
+    overlay.add_nodes_from(interest)
+    overlay.add_edges_from(existing)
+    allowed = None if candidates is None else {frozenset(pair) for pair in candidates}
+    # In the order of the tie rule, so that the first of several equals wins.
+    pairs = [
+        (u, v) for u, v in combinations(by_rank(interest, seed), 2) if allowed is None or frozenset((u, v)) in allowed
+    ]
+    new: list[Edge] = []
+    while True:
+        components = {topic: tc_components(overlay, interest, topic) for topic in all_topics(interest)}
+        edges = [
+            Edge(u, v, contribution(components, interest, u, v))
+            for u, v in pairs
+            if not overlay.has_edge(u, v)  # [A-LOW-5]
+        ]
+        edges = [edge for edge in edges if edge.contribution > 0]  # [A-LOW-1]
+        if not edges:
+            return new
+        first = max(edges, key=lambda edge: edge.contribution)
+        degree_max = max(degree for _, degree in overlay.degree)
+        raised = {edge: max(degree_max, overlay.degree[edge.u] + 1, overlay.degree[edge.v] + 1) for edge in edges}
+        lowest = min(raised.values())
+        least = [edge for edge in edges if raised[edge] == lowest]
+        second = max(least, key=lambda edge: edge.contribution)
+        taken = first if rho is None or first.contribution > rho * second.contribution else second
+        overlay.add_edge(taken.u, taken.v)
+        new.append(taken)
+
+
+def by_rank(names: Iterable[str], seed: int | str) -> list[str]:
+    return sorted(names, key=lambda name: (ids.key(seed, name), name))
+
+
+def all_topics(interest: Interest) -> set[str]:
+    return set().union(*interest.values())
+
+
+def tc_components(overlay: nx.Graph, interest: Interest, topic: str) -> dict[str, int]:
+    """For each node of the topic the number of its component in the subgraph that these nodes induce."""
+    induced = overlay.subgraph(node for node in interest if topic in interest[node])
+    return {node: number for number, component in enumerate(nx.connected_components(induced)) for node in component}
+
+
+def contribution(components: dict[str, dict[str, int]], interest: Interest, u: str, v: str) -> int:
+    """Topics of both u and v in which they are in different TC-components."""
+    return sum(components[topic][u] != components[topic][v] for topic in interest[u] & interest[v])
+
+
+def split_topics(interest: Interest, links: Iterable[tuple[str, str]]) -> set[str]:
+    """Topics with more than one TC-component; an overlay without any is a TCO."""
+    overlay = nx.Graph()
+    overlay.add_nodes_from(interest)
+    overlay.add_edges_from(links)
+    return {topic for topic in all_topics(interest) if max(tc_components(overlay, interest, topic).values()) > 0}
