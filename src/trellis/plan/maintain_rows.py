@@ -1,0 +1,128 @@
+"""Growing sorted lists of ids, one per row, in one pool: neighbours, topics, subscribers, backups, primaries.
+
+A row that is full moves to the end of the pool with twice the room; the hole stays, so the pool is at most about
+four times what it holds. Kernels read a row as `data[start[row] : start[row] + length[row]]`.
+
+I1  a row is ascending without repeats: what is in it does not depend on the order in which it came.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from trellis.model.names import IdArray
+
+_ROOM_MIN = 4
+
+
+class Rows:
+    """`count` rows, all empty at first."""
+
+    def __init__(self, count: int) -> None:
+        self.data: IdArray = np.empty(_ROOM_MIN * max(count, 1), np.int32)
+        self.start = np.arange(count, dtype=np.int64) * _ROOM_MIN
+        self.length = np.zeros(count, np.int64)
+        self._room = np.full(count, _ROOM_MIN, np.int64)
+        self._used = np.array([_ROOM_MIN * count], np.int64)
+
+    @property
+    def arrays(self) -> tuple[IdArray, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """data, start, length: what a kernel that reads the rows takes. They are replaced when the pool grows."""
+        return self.data, self.start, self.length
+
+    def __getitem__(self, row: int) -> IdArray:
+        """A copy: it stays as it is when the row changes."""
+        begin = self.start[row]
+        return self.data[begin : begin + self.length[row]].copy()
+
+    def insert(self, rows: npt.ArrayLike, values: npt.ArrayLike) -> None:
+        """Puts each value into its row. A value that is there already is a bug of the caller."""
+        rows_, values_ = _pairs(rows, values)
+        self.data = _insert(self.data, self.start, self.length, self._room, self._used, rows_, values_)
+
+    def remove(self, rows: npt.ArrayLike, values: npt.ArrayLike) -> None:
+        """Takes each value out of its row, where it must be."""
+        _remove(self.data, self.start, self.length, *_pairs(rows, values))
+
+    def clear(self, row: int) -> None:
+        self.length[row] = 0
+
+
+def _pairs(rows: npt.ArrayLike, values: npt.ArrayLike) -> tuple[IdArray, IdArray]:
+    """Two int32 arrays of one length; a single number stands for all places."""
+    rows_, values_ = np.asarray(rows, np.int32), np.asarray(values, np.int32)
+    if rows_.ndim == 0:
+        rows_ = np.full(values_.shape, rows_, np.int32)
+    if values_.ndim == 0:
+        values_ = np.full(rows_.shape, values_, np.int32)
+    return rows_, values_
+
+
+@njit(cache=True)
+def union(one: Any, other: Any) -> Any:
+    """Of two ascending arrays, as one."""
+    both = np.empty(len(one) + len(other), np.int32)
+    i, j, count = 0, 0, 0
+    while i < len(one) or j < len(other):
+        take_one = j == len(other) or (i < len(one) and one[i] <= other[j])
+        value = one[i] if take_one else other[j]
+        i += i < len(one) and one[i] == value
+        j += j < len(other) and other[j] == value
+        both[count] = value
+        count += 1
+    return both[:count]
+
+
+@njit(cache=True)
+def _insert(data: Any, start: Any, length: Any, room: Any, used: Any, rows: Any, values: Any) -> Any:
+    """The pool afterwards: another array when it had to grow."""
+    for i in range(len(rows)):
+        row, value = rows[i], values[i]
+        if length[row] == room[row]:
+            begin, wider = start[row], 2 * room[row]
+            if used[0] + wider > len(data):
+                grown = np.empty(2 * len(data) + wider, np.int32)
+                for at in range(used[0]):
+                    grown[at] = data[at]
+                data = grown
+            for at in range(length[row]):
+                data[used[0] + at] = data[begin + at]
+            start[row], room[row] = used[0], wider
+            used[0] += wider
+        last = start[row] + length[row]
+        place = _place(data, start[row], last, value)
+        assert place == last or data[place] != value
+        for at in range(last, place, -1):
+            data[at] = data[at - 1]
+        data[place] = value
+        length[row] += 1
+    return data
+
+
+@njit(cache=True)
+def _remove(data: Any, start: Any, length: Any, rows: Any, values: Any) -> None:
+    for i in range(len(rows)):
+        row, value = rows[i], values[i]
+        last = start[row] + length[row]
+        place = _place(data, start[row], last, value)
+        assert place < last
+        assert data[place] == value
+        for at in range(place, last - 1):
+            data[at] = data[at + 1]
+        length[row] -= 1
+
+
+@njit(cache=True)
+def _place(data: Any, first: Any, last: Any, value: Any) -> Any:
+    """Where the value is, or would be, in data[first:last]."""
+    while first < last:
+        middle = (first + last) // 2
+        if data[middle] < value:
+            first = middle + 1
+        else:
+            last = middle
+    return first

@@ -1,0 +1,255 @@
+"""What falls apart when nodes go: the TC-components that their links held together.  [SH Alg. 7; ALGORITHMS 3.7]
+
+Let the overlay be a TCO and the nodes of `gone` leave (or drop a topic). Every component of a topic t that is left
+contains a neighbour of a node that is gone, for otherwise it was cut off before. So it is enough to search G(t) from
+those neighbours, from all of them in turn, until at most one search is still running: the others found all of their
+component, and whoever nobody met belongs to the one that still runs. Small pieces cost what they hold; the large
+rest is not walked.
+
+The result is a *signature* of each candidate node, as bits over the topics that split: which of them it has, and
+the label of the component it lies in, in binary over several planes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+_ONE = np.uint64(1)
+_WORD = 64
+
+
+@njit(cache=True)
+def required(
+    topic_data: Any,
+    topic_start: Any,
+    topic_length: Any,
+    link_data: Any,
+    link_start: Any,
+    link_length: Any,
+    topics_count: Any,
+    gone: Any,
+    only_topic: Any,
+) -> Any:
+    """Per topic that somebody gone has, the neighbours that must stay connected. To be asked before the nodes go.
+
+    gone        ranks of the nodes that leave
+    only_topic  -1: they leave altogether; otherwise the one topic that they drop
+    returns     topics, offsets, nodes: those of topics[i] are nodes[offsets[i]:offsets[i + 1]]; a node may repeat
+    """
+    is_gone = np.zeros(len(topic_start), np.bool_)
+    slot = np.full(topics_count, -1, np.int64)
+    for g in range(len(gone)):
+        is_gone[gone[g]] = only_topic < 0  # who only drops a topic stays, but no longer holds the topic together
+        for at in range(topic_start[gone[g]], topic_start[gone[g]] + topic_length[gone[g]]):
+            if only_topic < 0 or topic_data[at] == only_topic:
+                slot[topic_data[at]] = 0
+    topics, count = np.empty(topics_count, np.int32), 0
+    for topic in range(topics_count):
+        if slot[topic] == 0:
+            topics[count], slot[topic] = topic, count
+            count += 1
+    offsets, cursor = np.zeros(count + 1, np.int64), np.empty(count, np.int64)
+    nodes = np.empty(0, np.int32)
+    has = np.full(topics_count, -1, np.int64)  # the last node seen with the topic
+    for write in range(2):  # count, then write
+        if write:
+            for i in range(count):
+                cursor[i] = offsets[i]
+                offsets[i + 1] += offsets[i]
+            nodes = np.empty(offsets[count], np.int32)
+        for g in range(len(gone)):
+            x = gone[g]
+            for at in range(topic_start[x], topic_start[x] + topic_length[x]):
+                has[topic_data[at]] = x
+            for link in range(link_start[x], link_start[x] + link_length[x]):
+                w = link_data[link]
+                if is_gone[w]:
+                    continue
+                for at in range(topic_start[w], topic_start[w] + topic_length[w]):
+                    i = slot[topic_data[at]]
+                    if i >= 0 and has[topic_data[at]] == x:
+                        if write:
+                            nodes[cursor[i]] = w
+                            cursor[i] += 1
+                        else:
+                            offsets[i + 1] += 1
+    return topics[:count], offsets, nodes
+
+
+@njit(cache=True)
+def signatures(
+    link_data: Any,
+    link_start: Any,
+    link_length: Any,
+    member_data: Any,
+    member_start: Any,
+    member_length: Any,
+    topics: Any,
+    offsets: Any,
+    sources: Any,
+    candidates: Any,
+    inside: Any,
+    only_found: Any,
+) -> Any:
+    """For each candidate the topics that split and its component in each. To be asked after the nodes went.
+
+    topics, offsets, sources  as `required` returns them
+    candidates                ranks, ascending
+    inside                    only links between candidates count  [A-SHD-11, `shadow` and `neighbors`]
+    only_found                candidates that no source reaches have no component  [A-SHD-11, `neighbors`]
+    returns                   has[row, word], label[plane, row, word], parts[bit]: the components of each split topic
+    """
+    count, most = 0, 0
+    for i in range(len(topics)):
+        count += offsets[i + 1] - offsets[i] > 1
+        most = max(most, offsets[i + 1] - offsets[i])
+    planes = 1
+    while most > 1 << planes:
+        planes += 1
+    words = (count + _WORD - 1) // _WORD
+    has = np.zeros((len(candidates), words), np.uint64)
+    label = np.zeros((planes, len(candidates), words), np.uint64)
+    parts = np.zeros(count, np.int64)
+    row_of = np.full(len(link_start), -1, np.int32)
+    for row in range(len(candidates)):
+        row_of[candidates[row]] = row
+    state = np.zeros(len(link_start), np.int64)
+    following = np.empty(len(link_start), np.int32)
+    base, bit = 1, 0
+    for i in range(len(topics)):
+        found = sources[offsets[i] : offsets[i + 1]]
+        if len(found) < 2:
+            continue
+        first, last = member_start[topics[i]], member_start[topics[i]] + member_length[topics[i]]
+        for at in range(first, last):
+            if not inside or row_of[member_data[at]] >= 0:
+                state[member_data[at]] = base
+        parent, rest = _search(link_data, link_start, link_length, state, following, base, found, only_found)
+        number = np.full(len(found), -1, np.int64)
+        pieces = 0
+        for source in range(len(found)):
+            root = _root(parent, source)
+            if number[root] < 0:
+                number[root] = pieces
+                pieces += 1
+        if pieces > 1:
+            parts[bit] = pieces
+            mask = _ONE << np.uint64(bit % _WORD)
+            for at in range(first, last):
+                row = row_of[member_data[at]]
+                met = state[member_data[at]] - base - 1
+                if row < 0 or (met < 0 and only_found):
+                    continue
+                assert met >= 0 or rest >= 0  # otherwise the overlay was no TCO
+                name = number[_root(parent, met)] if met >= 0 else number[rest]
+                has[row, bit // _WORD] |= mask
+                for plane in range(planes):
+                    if name >> plane & 1:
+                        label[plane, row, bit // _WORD] |= mask
+            bit += 1
+        base += len(found) + 1
+    return has, label, parts[:bit]
+
+
+@njit(cache=True)
+def newcomer_signatures(
+    topic_data: Any,
+    topic_start: Any,
+    topic_length: Any,
+    topics_count: Any,
+    node: Any,
+    topics: Any,
+    candidates: Any,
+) -> Any:
+    """As `signatures`, for a node that is alone on `topics`: each has two components, the node and everybody else."""
+    words = (len(topics) + _WORD - 1) // _WORD
+    has = np.zeros((len(candidates), words), np.uint64)
+    label = np.zeros((1, len(candidates), words), np.uint64)
+    bit_of = np.full(topics_count, -1, np.int64)
+    for i in range(len(topics)):
+        bit_of[topics[i]] = i
+    for row in range(len(candidates)):
+        u = candidates[row]
+        for at in range(topic_start[u], topic_start[u] + topic_length[u]):
+            bit = bit_of[topic_data[at]]
+            if bit >= 0:
+                mask = _ONE << np.uint64(bit % _WORD)
+                has[row, bit // _WORD] |= mask
+                if u == node:
+                    label[0, row, bit // _WORD] |= mask
+    return has, label, np.full(len(topics), 2, np.int64)
+
+
+@njit(cache=True)
+def _search(
+    link_data: Any,
+    link_start: Any,
+    link_length: Any,
+    state: Any,
+    following: Any,
+    base: Any,
+    sources: Any,
+    to_the_end: Any,
+) -> Any:
+    """Searches from all sources in turn, one node a turn; searches that meet go on as one.
+
+    state      `base`: a member nobody met yet; base + 1 + i: met by source i; smaller: no member
+    following  the queues, as lists threaded through the nodes
+    returns    parent, rest: a forest over the sources, one tree a component; the root that was still running, or -1
+    """
+    count = len(sources)
+    parent = np.arange(count)
+    head, tail = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    running = 0
+    for i in range(count):
+        if state[sources[i]] == base:
+            state[sources[i]] = base + 1 + i
+            head[i] = tail[i] = sources[i]
+            following[sources[i]] = -1
+            running += 1
+        else:  # named twice
+            parent[i] = state[sources[i]] - base - 1
+    while running > 1 or (to_the_end and running > 0):
+        for i in range(count):
+            if head[i] < 0 or parent[i] != i:
+                continue
+            u = head[i]
+            head[i] = following[u]
+            for at in range(link_start[u], link_start[u] + link_length[u]):
+                w = link_data[at]
+                if state[w] == base:
+                    state[w] = base + 1 + i
+                    following[w] = -1
+                    if head[i] < 0:
+                        head[i] = w
+                    else:
+                        following[tail[i]] = w
+                    tail[i] = w
+                elif state[w] > base:
+                    other = _root(parent, state[w] - base - 1)
+                    if other != i:  # it is running too: a finished search has met all its neighbours
+                        parent[other] = i
+                        if head[i] < 0:
+                            head[i] = head[other]
+                        else:
+                            following[tail[i]] = head[other]
+                        tail[i] = tail[other]
+                        running -= 1
+            if head[i] < 0:
+                running -= 1
+    rest = -1
+    for i in range(count):
+        if parent[i] == i and head[i] >= 0:
+            rest = i
+    return parent, rest
+
+
+@njit(cache=True)
+def _root(parent: Any, i: Any) -> Any:
+    while parent[i] != i:
+        parent[i] = parent[parent[i]]
+        i = parent[i]
+    return i

@@ -1,0 +1,133 @@
+"""What if these nodes left? What if the worst one did? Nothing happens: the answers are worked out on a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trellis.errors import InputError
+from trellis.measure.connectivity import SplitTopic, connectivity, split_topics
+from trellis.measure.induced import over_the_same_nodes, topic_graphs
+from trellis.model.interests import Interests
+from trellis.model.overlay import Overlay
+from trellis.plan.maintain import algorithm_for, expect_tco
+from trellis.plan.maintain_config import MaintainConfig
+from trellis.plan.maintain_overlay import CurrentOverlay
+from trellis.plan.whatif_kernels import extra_components
+
+Link = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Degrees:
+    maximum: int
+    mean: float
+
+
+@dataclass(frozen=True)
+class LeaveAnswer:
+    """If `nodes` left at once: what would split, and how it would be mended."""
+
+    nodes: tuple[str, ...]
+    splits: tuple[SplitTopic, ...]  # without mending; most components first
+    extra_components: int  # of all topics together, without mending
+    links_lost: tuple[Link, ...]
+    links_new: tuple[Link, ...]
+    shadow_set: int
+    before: Degrees
+    after: Degrees
+    degree_changes: tuple[tuple[str, int, int], ...]  # of those who stay: node, before, after
+
+
+@dataclass(frozen=True)
+class Loss:
+    """If this node left alone, without mending."""
+
+    node: str
+    extra_components: int  # over all topics, how many more components than before
+    split_topics: int
+    degree: int
+    subscriptions: int
+
+
+def what_if_leave(
+    interests: Interests, overlay: Overlay, nodes: Sequence[str], config: MaintainConfig | None = None
+) -> LeaveAnswer:
+    """What `maintain` would do, were this its first event. Several nodes leave as one event.
+
+    Mended one after the other, a node could be judged connected through another that is going too; the neighbours
+    of all of them are required together instead.  [ALGORITHMS 4.9]
+    """
+    config = MaintainConfig() if config is None else config
+    unknown = [name for name in nodes if name not in interests.nodes]
+    if unknown or not nodes:
+        what = f'there is no node "{unknown[0]}"' if unknown else "no node is named"
+        raise InputError("", what, "name nodes of the interests")
+    over_the_same_nodes(interests, overlay)
+    leaving = tuple(dict.fromkeys(nodes))
+    current = CurrentOverlay.of(interests, overlay, config.seed)
+    expect_tco(current)
+    ranks = [current.rank_of[name] for name in leaving]
+    links, degrees = _links(current), current.degrees.copy()
+    before = Degrees(current.degree_max, current.degree_mean)
+    repair = algorithm_for(current, config).leave(ranks, 1)
+    after = _links(current)
+    changed = np.flatnonzero((degrees != current.degrees) & current.present)
+    splits, extra = _unmended(interests, overlay, leaving)
+    return LeaveAnswer(
+        leaving,
+        splits,
+        extra,
+        tuple(sorted(links - after)),
+        tuple(sorted(after - links)),
+        repair.shadow_set,
+        before,
+        Degrees(current.degree_max, current.degree_mean),
+        tuple(
+            sorted((current.names[rank], int(degrees[rank]), int(current.degrees[rank])) for rank in changed.tolist())
+        ),
+    )
+
+
+def what_if_worst(interests: Interests, overlay: Overlay, count: int) -> tuple[Loss, ...]:
+    """The `count` nodes whose loss alone would split most, by the sum over topics of extra components.
+
+    Equals come in the order of the instance. Nodes whose loss splits nothing are left out.
+    """
+    if count < 1:
+        raise InputError("", f"the {count} worst nodes were asked for", "ask for 1 or more")
+    graphs = topic_graphs(interests, overlay)
+    pieces = np.zeros(interests.subscriptions, np.int64)
+    extra_components(graphs.first, graphs.neighbors, pieces)
+    more = np.maximum(pieces - 1, 0)
+    extra = np.bincount(interests.topic_nodes, more, minlength=len(interests.nodes)).astype(np.int64)
+    splits = np.bincount(interests.topic_nodes, more > 0, minlength=len(interests.nodes)).astype(np.int64)
+    worst = np.argsort(-extra, kind="stable")[:count]
+    return tuple(
+        Loss(
+            interests.nodes[node],
+            int(extra[node]),
+            int(splits[node]),
+            int(overlay.degrees[node]),
+            int(interests.sizes[node]),
+        )
+        for node in worst
+        if extra[node]
+    )
+
+
+def _unmended(interests: Interests, overlay: Overlay, leaving: Sequence[str]) -> tuple[tuple[SplitTopic, ...], int]:
+    current = CurrentOverlay.of(interests, overlay, 0)
+    for name in leaving:
+        current.dismiss(current.rank_of[name])
+    left = current.interests()
+    result = connectivity(left, current.overlay())
+    return tuple(split_topics(left, result)), result.missing
+
+
+def _links(current: CurrentOverlay) -> set[Link]:
+    """By name, the ends of each link in the order of their names."""
+    us, ws = (current.names.take(ends).to_pylist() for ends in current.pairs())
+    return {(min(u, w), max(u, w)) for u, w in zip(us, ws, strict=True)}

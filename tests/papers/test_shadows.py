@@ -1,0 +1,226 @@
+"""Claims of "Reinforce Your Overlay with Shadows", one a test. The docstrings say them in our words."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference import shadows as slow
+from strategies import interests, seeds
+from trellis.model.churn import ChurnTrace
+from trellis.model.interests import Interests
+from trellis.model.overlay import Overlay
+from trellis.plan.backups import BackupSets
+from trellis.plan.construction import construct
+from trellis.plan.maintain import Maintenance
+from trellis.plan.maintain_config import BACKUPS, MaintainConfig
+from trellis.plan.maintain_overlay import CurrentOverlay
+from trellis.workloads.churn import churn
+from trellis.workloads.churn_configs import RandomChurn
+from trellis.workloads.configs import Exponential, Uniform, WorkloadConfig, Zipf
+from trellis.workloads.generate import generate
+from trellis.workloads.sizes import Sizes
+
+SIZES = Sizes(3, 20, "powerlaw", 3.0)
+SMALL = {kind.__name__: kind(nodes=250, topics=50, subs=SIZES) for kind in (Uniform, Zipf, Exponential)}
+
+# An instance for the picture of Fig. 1, whose interests are not printed. v5 and v10 hold v4 and v11 to v3 and v9 from
+# outside of the shadow set; v1 has the highest degree.
+FIG1 = Interests.from_pairs(
+    {
+        "v'": "abc",
+        "v3": "ac",
+        "v4": "a",
+        "v5": "a",
+        "v9": "bc",
+        "v10": "b",
+        "v11": "b",
+        "v1": "cd",
+        **dict.fromkeys(("v2", "v6", "v7", "v8"), "d"),
+    }
+)
+FIG1_LINKS = "v' v3,v' v9,v3 v5,v5 v4,v9 v10,v10 v11,v3 v1,v1 v2,v1 v6,v1 v7,v1 v8"
+
+
+def fig1(components: str, seed: int) -> tuple[set[frozenset[str]], set[str], int]:
+    """What is added when v' leaves, the shadow set, and how large it is said to be."""
+    overlay = Overlay.from_pairs(FIG1.nodes, [link.split() for link in FIG1_LINKS.split(",")])
+    trace = ChurnTrace.from_rows([(0, "v'", "leave", None)])
+    run = Maintenance(FIG1, trace, overlay, MaintainConfig(components=components, seed=seed, check_every=1))
+    rank_of = run.current.rank_of
+    sets, leaver = run.algorithm.shadows.backups, rank_of["v'"]
+    printed = sorted(rank_of[name] for name in ("v1", "v4", "v11"))
+    had = sets.backups_of[leaver]
+    sets.backups_of.remove(leaver, had)
+    sets.primaries_of.remove(had, leaver)
+    sets.backups_of.insert(leaver, printed)
+    sets.primaries_of.insert(printed, leaver)
+    shadow = run.algorithm.shadows.of_leavers(np.array([leaver], np.int32))
+    (round_,) = run.rounds()
+    assert round_.split_topics == 0
+    added = edges(run.overlay()) - edges(overlay)
+    return added, set(run.current.names.take(shadow).to_pylist()), round_.shadow_set
+
+
+def edges(overlay: Overlay) -> set[frozenset[str]]:
+    return {frozenset(link) for link in overlay.to_networkx().edges}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fig1_the_shadow_set_is_neighbours_and_backups(seed):
+    """Fig. 1: v' has neighbours v3, v9 and backups v1, v4, v11; these five are S, and all new links lie among them.
+
+    With components of the whole overlay one link is enough here. The three links of the picture cannot come from that
+    reading at all: a topic that splits has v3 in one part and v9 in the other, so the link (v3, v9) joins whatever
+    (v3, v4) or (v9, v11) would join.
+    """
+    added, shadow, size = fig1("overlay", seed)
+    assert shadow == {"v1", "v3", "v4", "v9", "v11"}
+    assert size == 5
+    assert added == {frozenset({"v3", "v9"})}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_fig1_the_literal_reading_adds_the_three_links_of_the_picture(seed):
+    """Fig. 1 adds (v3, v4), (v9, v11) and (v3, v9). Alg. 7 as listed asks that all of S be connected inside S."""
+    added, _, _ = fig1("shadow", seed)
+    assert added == {frozenset(link) for link in (("v3", "v4"), ("v9", "v11"), ("v3", "v9"))}
+
+
+@settings(max_examples=100, deadline=None)
+@given(interests(), seeds, st.data())
+def test_every_piece_that_a_leaver_leaves_behind_holds_one_of_its_neighbours(over, seed, data):
+    """V-C: links among the neighbours of the leaver are enough. (Hence S may be any set that contains them.)"""
+    graph, interest = slow.any_tco(over, seed).to_networkx(), slow.named_topics(over)
+    leaver = data.draw(st.sampled_from(list(over.nodes)))
+    near = set(graph[leaver])
+    graph.remove_node(leaver)
+    for topic in interest[leaver]:
+        pieces = list(nx.connected_components(slow.topic_graph(graph, interest, topic)))
+        assert all(piece & near for piece in pieces)
+
+
+@settings(max_examples=100, deadline=None)
+@given(interests(), seeds, st.data())
+def test_neighbours_alone_can_mend_a_leave(over, seed, data):
+    """V-C: one candidate for the shadow set is v'.neighbors alone, which is what lambda = 0 leaves."""
+    order = data.draw(st.permutations(list(over.nodes)))
+    trace = ChurnTrace.from_rows([(time, node, "leave", None) for time, node in enumerate(order)])
+    config = MaintainConfig(coverage_factor=0, seed=seed, check_every=1)
+    run = Maintenance(over, trace, slow.any_tco(over, seed), config)
+    for node, round_ in zip(order, run.rounds(), strict=True):
+        assert round_.split_topics == 0
+        assert round_.links_removed == round_.shadow_set, node
+
+
+@settings(max_examples=100, deadline=None)
+@given(interests(), seeds, st.sampled_from(sorted(BACKUPS)), st.data())
+def test_with_everybody_as_a_backup_shadows_is_naive(over, seed, backups, data):
+    """V-G: if lambda is so large that all nodes are in the backup sets, ShadowDynAlg behaves as NaiveDynAlg does."""
+    rows = [(time, node, "leave", None) for time, node in enumerate(data.draw(st.permutations(list(over.nodes)))[:-1])]
+    topics = sorted(data.draw(st.sets(st.sampled_from(list(over.topics)), min_size=1)))
+    rows += [(99, "new", "join", None), *((99, "new", "subscribe", topic) for topic in topics)]
+    runs = [
+        Maintenance(
+            over,
+            ChurnTrace.from_rows(rows),
+            slow.any_tco(over, seed),
+            MaintainConfig(algorithm=algorithm, coverage_factor=len(over.nodes), backups=backups, seed=seed),
+        )
+        for algorithm in ("shadows", "naive")
+    ]
+    for _ in zip(*(run.rounds() for run in runs), strict=True):
+        assert edges(runs[0].overlay()) == edges(runs[1].overlay())
+
+
+def test_a_leave_renews_the_sets_of_its_primaries_and_a_join_renews_none():
+    """V-C, V-E: Step III concerns those who chose the leaver as a backup; after a join nothing needs an update."""
+    over = generate(SMALL["Uniform"], 3)
+    run = Maintenance(over, churn(RandomChurn(60), over, 3), slow.any_tco(over, 3), MaintainConfig(seed=3))
+    sets, rounds = run.algorithm.shadows.backups, run.rounds()
+    seen = set()
+    for event in run.events:
+        node = run.current.rank_of[event.node]
+        primaries = set(sets.primaries_of[node].tolist())
+        before = [sets.backups_of[v].tolist() for v in range(len(run.current.names))]
+        seen.add(next(rounds).event)
+        changed = {v for v in range(len(before)) if sets.backups_of[v].tolist() != before[v]} - {node}
+        assert changed == (primaries if event.event.name == "leave" else set())
+    assert seen == {"join", "leave"}
+
+
+@pytest.mark.parametrize("algorithm", ["shadows", "naive", "rebuild"])
+@pytest.mark.parametrize("config", SMALL.values(), ids=SMALL)
+def test_there_is_a_tco_after_every_round(config: WorkloadConfig, algorithm):
+    """Lemmas 2 b, 3 b, 4 b, for the three workloads of VI: after every join and leave the overlay is a TCO.
+
+    Also that Step I ends where a topic has fewer than lambda other subscribers (zipf, exponential).
+    """
+    over = generate(config, 1)
+    run = Maintenance(
+        over, churn(RandomChurn(40), over, 1), config=MaintainConfig(algorithm=algorithm, seed=1, check_every=1)
+    )
+    assert [round_.split_topics for round_ in run.rounds()] == [0] * 40
+
+
+@pytest.fixture(scope="module")
+def base() -> CurrentOverlay:
+    """The instance of VI: 2000 nodes, 200 topics, sizes 10 to 90, uniform popularity; LowODA's overlay."""
+    over = generate(Uniform(), 1)
+    return CurrentOverlay.of(over, construct(over, "lowoda", seed=1).overlay, 1)
+
+
+def built(base: CurrentOverlay, routine: str) -> BackupSets:
+    sets = BackupSets(base, routine, 3, 1)
+    sets.build(base.everyone, 0)
+    return sets
+
+
+@pytest.mark.parametrize("routine", sorted(BACKUPS))
+def test_backup_sets_are_small_and_grow_with_the_subscription(base, routine):
+    """VI-A: the sets are small against |V| (2.8 % at most) and grow linearly with the subscription size."""
+    sizes, topics = built(base, routine).backups_of.length, base.topics_of.length
+    assert sizes.mean() < 0.028 * base.nodes
+    assert np.corrcoef(sizes, topics)[0, 1] >= 0.8
+
+
+def test_greed_burdens_a_few_and_leaves_most_with_hardly_any_primaries(base):
+    """VI-A, Fig. 2: greedily, 42.9 % of the nodes have fewer than 5 primaries, and a few bulk subscribers hundreds."""
+    primaries = built(base, "greedy").primaries_of.length
+    assert np.mean(primaries < 5) >= 0.4
+    assert primaries.max() >= 300
+
+
+@pytest.mark.parametrize("routine", ["primal-dual", "primal-dual-carry"])
+def test_the_primal_dual_scheme_spreads_the_burden(base, routine):
+    """VI-A, Fig. 3: primary degrees are well balanced, from 21 to 59; and the sets are larger than greedy ones."""
+    sets = built(base, routine)
+    primaries = sets.primaries_of.length
+    assert primaries.min() >= 15
+    assert primaries.max() <= 65
+    assert primaries.max() <= 3.5 * primaries.min()
+    assert sets.backups_of.length.mean() > built(base, "greedy").backups_of.length.mean()
+
+
+def test_only_carried_weights_make_primaries_grow_with_the_subscription(base):
+    """Fig. 3: primary degrees grow linearly with the subscription size. That is the reading of A-SHD-5."""
+    carried, anew = (
+        np.corrcoef(built(base, routine).primaries_of.length, base.topics_of.length)[0, 1]
+        for routine in ("primal-dual-carry", "primal-dual")
+    )
+    assert carried > 0.5
+    assert carried > anew + 0.2
+
+
+def test_a_repair_changes_far_fewer_links_than_building_anew():
+    """VI-C: Shadows alters a few links a round, LowODA from scratch hundreds of times as many (here: ten times)."""
+    over = generate(SMALL["Uniform"], 2)
+    trace = churn(RandomChurn(40), over, 2)
+    changes = {}
+    for algorithm in ("shadows", "rebuild"):
+        run = Maintenance(over, trace, config=MaintainConfig(algorithm=algorithm, seed=2))
+        changes[algorithm] = sum(round_.links_added + round_.links_removed for round_ in run.rounds())
+    assert changes["rebuild"] > 10 * changes["shadows"]
