@@ -1,4 +1,4 @@
-"""The five routines that build backup sets.  [SH Alg. 11, 12; OMen §4.2; ALGORITHMS 3.3]
+"""The five routines that build backup sets.  [SH Alg. 11, 12; OMen §4.2]
 
 All repeat a set cover of v's topics `covers` times; a node that is chosen is no candidate for the later covers, so
 the covers are disjoint. A topic without a candidate left is dropped from the cover (A-SHD-6).
@@ -156,7 +156,7 @@ def _by_weight(
             w = _lightest(subscribers, closed, left, state)
             lowered[lowerings] = topic
             lowerings += 1
-            if w < 0:  # nobody is left to cover it (A-SHD-6)
+            if w < 0:  # Deviation: nobody is left to cover it, and the listing would never end (A-SHD-6)
                 uncovered[topic] = False
                 rest = _still(rest, uncovered)
                 continue
@@ -180,7 +180,8 @@ def _by_weight(
 def _lightest(subscribers: Any, closed: Any, left: Any, state: Any) -> Any:
     """The candidate of least positive weight, or -1; all positive ones lose that weight.  [SH Alg. 12, l. 8-9, 13-14]
 
-    Where all candidates have come down to 0, one of them at random: its cost is paid already (A-SHD-4).
+    Deviation: where all candidates have come down to 0 the listing has none; we take one of them at random, as its
+    cost is paid already (A-SHD-4).
     """
     best, spent = -1, 0
     for at in range(len(subscribers)):

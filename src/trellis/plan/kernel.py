@@ -123,9 +123,9 @@ def choose_edges(components, pairs, state, rho, greedy, edges_max):
             totals[DEGREE_MAX] += 1
             for node in range(len(degrees)):
                 active[LOW, node] = active[ALL, node] if degrees[node] < totals[DEGREE_MAX] else 0
-            bounds[LOW] = bounds[ALL]
             refresh_rows(chunk_start, bounds, rows)
-            rows[LOW] = rows[ALL]
+            copy(bounds[ALL], bounds[LOW])
+            copy(rows[ALL], rows[LOW])
             cursors[LOW, LEVEL], cursors[LOW, ROW] = cursors[ALL, LEVEL], 0
         elif not greedy:
             for end in (i, j):
@@ -139,6 +139,12 @@ def refresh_rows(chunk_start, bounds, rows):
     """The sweep LOW has lowered bounds of ALL as well; bring the rows of ALL up to date."""
     for i in range(rows.shape[1]):
         rows[ALL, i] = highest(bounds, ALL, chunk_start[i], chunk_start[i + 1])
+
+
+@njit(cache=True)
+def copy(source, target):
+    for k in range(len(source)):  # spelled out: `target[:] = source` takes seconds to compile
+        target[k] = source[k]
 
 
 @njit(cache=True)
@@ -156,7 +162,9 @@ def next_edge(
             if rows[which, i] >= level and active[which, i] != 0:
                 block = i // CHUNK
                 if form == BITS:
-                    words[:] = planes[block, :, :, i % CHUNK]
+                    for group in range(planes.shape[1]):
+                        for word in range(8):
+                            words[group, word] = planes[block, group, word, i % CHUNK]
                 for k in range(chunk_start[i], chunk_start[i + 1]):
                     if bounds[which, k] < level:
                         continue

@@ -1,4 +1,4 @@
-"""What a run of `maintain` tells: one row a round.  [EXPERIMENTS 5, 7]
+"""What a run of `maintain` tells: one row a round.
 
 round, time, event, node    which event, from 1
 subscriptions               topics of the node: of a leaver before it left, otherwise after the event

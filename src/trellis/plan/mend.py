@@ -39,7 +39,7 @@ def required_after(current: CurrentOverlay, gone: npt.ArrayLike, only_topic: int
     """Whom the loss of `gone` may tear apart (or of one topic of theirs). Ask before they go.
 
     Several nodes are one event: the neighbours of all of them are required together. Mended one by one, each could
-    count on links through another that is gone too.  [ALGORITHMS 4.9: closure]
+    count on links through another that is gone too.
     """
     lost = np.asarray(gone, np.int32)
     return Required(
@@ -57,6 +57,7 @@ def reconnect(
     `components` says what counts as connected (A-SHD-11): `overlay`, components of the whole overlay; `shadow`, of
     the part that the candidates induce, all of which must be connected; `neighbors`, of that part as well, but only
     the required nodes must be connected.
+    Deviation: the listing says `shadow`; only `overlay` comes near the paper's figures, and is the default.
     """
     if components == "shadow":
         apart = _all_candidates(current, apart.topics, candidates)
@@ -83,7 +84,7 @@ def connect_newcomer(
     """Links from `node` until it is connected on `topics`, on which it has no neighbour yet.  [SH Alg. 3, 10]
 
     `node` is present with its topics; `candidates` ascend and hold it. A topic without another subscriber needs
-    nothing; for every other one the candidates must hold a subscriber (ALGORITHMS 3.7, a and b).
+    nothing; for every other one the candidates must hold a subscriber.
     """
     if components == "shadow":
         apart = _all_candidates(current, topics, candidates)

@@ -1,4 +1,4 @@
-"""What falls apart when nodes go: the TC-components that their links held together.  [SH Alg. 7; ALGORITHMS 3.7]
+"""What falls apart when nodes go: the TC-components that their links held together.  [SH Alg. 7]
 
 Let the overlay be a TCO and the nodes of `gone` leave (or drop a topic). Every component of a topic t that is left
 contains a neighbour of a node that is gone, for otherwise it was cut off before. So it is enough to search G(t) from

@@ -145,19 +145,24 @@ def _join(has: Any, label: Any, parts: Any, a: Any, b: Any) -> None:
     """Row b's components become row a's, in every topic that the link (a, b) joins. Whole topics are forgotten."""
     for word in range(has.shape[1]):
         joined = has[a, word] & has[b, word] & _differ(label, a, b, word)
-        for bit in range(_WORD):
+        whole = np.uint64(0)
+        for bit in range(_WORD if joined else 0):
             mask = _ONE << np.uint64(bit)
             if joined & mask == 0:
                 continue
             parts[word * _WORD + bit] -= 1
-            is_whole = parts[word * _WORD + bit] == 1
+            if parts[word * _WORD + bit] == 1:
+                whole |= mask
+                continue
             takes, gives = _name(label, a, word, mask), _name(label, b, word, mask)
             for row in range(len(has)):
-                if is_whole:
-                    has[row, word] &= ~mask
-                    _rename(label, row, word, mask, 0)  # so that it tells no classes apart
-                elif has[row, word] & mask != 0 and _name(label, row, word, mask) == gives:
+                if has[row, word] & mask != 0 and _name(label, row, word, mask) == gives:
                     _rename(label, row, word, mask, takes)
+        for row in range(len(has) if whole else 0):
+            if has[row, word] & whole != 0:
+                has[row, word] &= ~whole
+                for plane in range(len(label)):
+                    label[plane, row, word] &= ~whole  # so that it tells no classes apart
 
 
 @njit(cache=True)

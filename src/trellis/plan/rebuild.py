@@ -1,4 +1,4 @@
-"""LowODA-Re: after every event the overlay is thrown away and built from scratch.  [OMen §6.1; ALGORITHMS 2.2]
+"""LowODA-Re: after every event the overlay is thrown away and built from scratch.  [OMen §6.1]
 
 How many links change depends on ties (A-LOW-7). Ours go by keys, which survive the coming and going of nodes.
 """

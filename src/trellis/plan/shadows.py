@@ -20,7 +20,8 @@ class Shadows:
 
     def of_joiner(self, node: int, round_: int) -> IdArray:
         """B(v').  [SH Alg. 9; Alg. 10, l. 2]"""
-        if self.backups.coverage_factor == 0:  # nobody keeps backups, but one cover is needed now  [3.7 b]
+        if self.backups.coverage_factor == 0:
+            # Deviation: with S = {v'} nothing could be linked [3.7 b]; one cover serves now, and nobody keeps it.
             return np.sort(self.backups.choose(np.array([node], np.int32), 1, round_)[1])
         self.backups.build([node], round_)
         return self.backups.backups_of[node]

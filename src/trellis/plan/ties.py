@@ -3,7 +3,7 @@
 Each node has a 64-bit key made of the seed and its name (`trellis.ids.key`). Nodes in the order of
 (key, name) have their *rank*. A pair is written (lower rank, higher rank), and among pairs of equal
 contribution the lexicographically smallest wins: the pair whose smaller key is smallest, then the one
-whose other key is.  [ALGORITHMS A-LOW-2]
+whose other key is.  [A-LOW-2: docs/papers.md]
 
 The rule looks at the two ends alone. So it needs no dense ids, it survives the loss of other nodes
 [A-LOW-7], and whoever scans pairs row by row in rank order meets the winner first: a kernel that

@@ -58,7 +58,7 @@ def what_if_leave(
     """What `maintain` would do, were this its first event. Several nodes leave as one event.
 
     Mended one after the other, a node could be judged connected through another that is going too; the neighbours
-    of all of them are required together instead.  [ALGORITHMS 4.9]
+    of all of them are required together instead.
     """
     config = MaintainConfig() if config is None else config
     unknown = [name for name in nodes if name not in interests.nodes]
