@@ -1,0 +1,138 @@
+"""`churn`: machine events, availability sessions or telemetry -> a churn trace.  [OMen 6.1; Vitis IV-F]
+
+Random machines are mapped onto the nodes of given interests, each onto one of its own; a node comes and goes as its
+machine does, and keeps its interests. Telemetry is a trace already, and is only put in order.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trellis.errors import InputError
+from trellis.pipeline.jobs.run import OnBadRows, Paths, Report, Run, running
+from trellis.pipeline.schemas import MACHINE_EVENTS
+from trellis.pipeline.stages import churn as stages
+
+FORMATS = ("google2011", "google2019", "avt", "fta", "telemetry")
+SampleFrom = Literal["start", "all"]
+
+
+def churn(
+    spark: SparkSession,
+    paths: Paths,
+    output: str,
+    *,
+    map_to: Paths | None = None,
+    format: str | None = None,
+    machines: int | None = None,
+    sample_from: SampleFrom | None = None,
+    seed: int | str = 0,
+    on_bad_rows: OnBadRows = "fail",
+    overwrite: bool = False,
+) -> Report:
+    """Writes a churn trace in time order; times are seconds since the trace began.
+
+    map_to       the interests whose nodes come and go; not for telemetry, which names its own
+    machines     how many to map, by default one for each node; nodes without a machine stay all the time
+    sample_from  `start`: machines there when the trace began, as OMen has it [E-10], the default for Google's traces;
+                 `all`: any machine, the default for sessions, where few are there at the start
+    """
+    parameters = {
+        "format": format,
+        "map_to": None if map_to is None else str(map_to),
+        "machines": machines,
+        "sample_from": sample_from,
+        "on_bad_rows": on_bad_rows,
+    }
+    if sample_from not in (None, "start", "all"):
+        raise InputError("", f'sample-from "{sample_from}" is unknown', "choose start or all")
+    with running(
+        spark, "churn", output, parameters=parameters, seed=seed, overwrite=overwrite, on_bad_rows=on_bad_rows
+    ) as (run, reports):
+        source, given = run.read(paths, format, FORMATS)
+        if source.name == "telemetry":
+            trace = run.keep(stages.trace_of_telemetry(given))
+        else:
+            if map_to is None:
+                raise InputError("", "a trace of machines needs nodes to stand for", "name interests with --map-to")
+            given = run.keep(given)
+            if source.schema == MACHINE_EVENTS:
+                changes = _changes_of_events(run, given)
+            else:
+                changes = _changes_of_sessions(run, given)
+            interests = run.read_interests(map_to)
+            trace = run.keep(_mapped(run, changes, interests, machines, _choice(source.schema, sample_from), seed))
+        counts = trace.groupBy("event").count().collect()
+        run.facts |= {"events": {row["event"]: row["count"] for row in counts}}
+        run.write(stages.in_time_order(trace))
+    return reports[0]
+
+
+def _choice(schema: object, sample_from: SampleFrom | None) -> SampleFrom:
+    return sample_from or ("start" if schema == MACHINE_EVENTS else "all")
+
+
+def _changes_of_events(run: Run, events: DataFrame) -> DataFrame:
+    run.step("machine events")
+    facts = events.agg(
+        F.countDistinct("machine").alias("machines"),
+        F.count_if(F.col("event") == "add").alias("add"),
+        F.count_if(F.col("event") == "remove").alias("remove"),
+        F.count_if(F.col("event") == "update").alias("update"),
+        F.min("time").alias("began"),
+        F.max("time").alias("ended"),
+    ).head()
+    run.facts |= facts.asDict() if facts else {}
+    raw = stages.changes_of_events(events, began=run.facts["began"])
+    return _alternating(run, raw)
+
+
+def _changes_of_sessions(run: Run, sessions: DataFrame) -> DataFrame:
+    run.step("availability sessions")
+    facts = sessions.agg(
+        F.countDistinct("machine").alias("machines"),
+        F.count("*").alias("sessions"),
+        F.min("start").alias("began"),
+        F.max("end").alias("ended"),
+    ).head()
+    run.facts |= facts.asDict() if facts else {}
+    began, ended = run.facts["began"], run.facts["ended"]
+    merged = run.keep(stages.merged_sessions(sessions))
+    run.facts |= {
+        "sessions_merged": run.facts["sessions"] - merged.count(),
+        "sessions_open_at_end": merged.where(F.col("end") >= ended).count(),
+    }
+    return _alternating(run, stages.changes_of_sessions(merged, began=began, ended=ended))
+
+
+def _alternating(run: Run, raw: DataFrame) -> DataFrame:
+    changes = run.keep(stages.alternating(raw))
+    run.facts["changes_without_effect"] = raw.count() - changes.count()
+    return changes
+
+
+def _mapped(
+    run: Run, changes: DataFrame, interests: DataFrame, machines: int | None, sample_from: SampleFrom, seed: int | str
+) -> DataFrame:
+    run.step("mapping machines onto nodes")
+    first = run.keep(stages.first_changes(changes))
+    population = first.where(F.col("present")) if sample_from == "start" else first
+    nodes = run.keep(interests.select("node").distinct())
+    available, places = population.count(), nodes.count()
+    wanted = places if machines is None else machines
+    run.facts |= {"machines_to_draw_from": available, "nodes": places, "machines_mapped": wanted}
+    if wanted < 1 or wanted > places:
+        raise InputError("", f"{wanted:,} machines for {places:,} nodes", f"ask for 1 to {places}")
+    if wanted > available:
+        raise InputError(
+            "",
+            f"{wanted:,} nodes, but the trace has only {available:,} machines to draw from",
+            f"take smaller interests, or map only some nodes with --machines {available}",
+        )
+    mapping = run.keep(stages.mapped_at_random(population, nodes, count=wanted, seed=seed))
+    present = first.where(F.col("present")).join(mapping, "machine").count()
+    run.facts["nodes_present_at_start"] = places - wanted + present
+    return stages.churn_trace(changes, mapping)

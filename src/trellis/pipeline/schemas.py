@@ -1,0 +1,31 @@
+"""The tables of the pipeline: every source gives one of these, every stage takes and gives them."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType, StructField, StructType
+
+
+def _table(**columns: tuple[DataType, bool]) -> StructType:
+    return StructType([StructField(name, kind, optional) for name, (kind, optional) in columns.items()])
+
+
+_TEXT, _TEXT_OR_NONE = (StringType(), False), (StringType(), True)
+_NUMBER, _COUNT, _FLAG = (DoubleType(), False), (LongType(), False), (BooleanType(), False)
+
+# What comes out, in the forms of the shared data.
+INTERESTS = _table(node=_TEXT, topic=_TEXT)
+CHURN = _table(time=_NUMBER, node=_TEXT, event=_TEXT, topic=_TEXT_OR_NONE)
+
+# What comes in.
+LINES = _table(file=_TEXT, line=_TEXT)
+EDGES = _table(source=_TEXT, target=_TEXT)  # `source` follows `target`; a friendship is there once, in any direction
+EDITS = _table(user=_TEXT, page=_TEXT, time=_NUMBER, anonymous=_FLAG, robot=_FLAG)  # time in seconds; addresses masked
+MACHINE_EVENTS = _table(time=_NUMBER, machine=_TEXT, event=_TEXT)  # seconds; event add | remove | update
+SESSIONS = _table(machine=_TEXT, start=_NUMBER, end=_NUMBER)  # seconds; up from start until end
+REJECTED = _table(file=_TEXT, line=_TEXT, reason=_TEXT)
+
+# What lies between.
+NODES = _table(node=_TEXT)
+DISTRIBUTION = _table(value=_COUNT, count=_COUNT)  # how many have this value
+CCDF = _table(quantity=_TEXT, value=_COUNT, count=_COUNT, ccdf=_NUMBER)  # ccdf: share with at least this value
+MAPPING = _table(machine=_TEXT, node=_TEXT)

@@ -1,0 +1,33 @@
+"""The formats that are read, by name; and which of them a file looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from trellis.errors import InputError
+from trellis.pipeline.sources import availability, edits, graphs, machines, pairs, telemetry
+from trellis.pipeline.sources.parsing import Source
+
+SOURCES: dict[str, Source] = {
+    source.name: source
+    for module in (graphs, edits, pairs, machines, availability, telemetry)
+    for source in module.SOURCES
+}
+
+
+def source_named(name: str, allowed: Iterable[str] | None = None) -> Source:
+    """The source of that name; InputError with the names there are (of those a job takes)."""
+    names = list(SOURCES if allowed is None else allowed)
+    if name not in names:
+        raise InputError("", f'format "{name}" is not read here', f"choose one of {', '.join(names)}")
+    return SOURCES[name]
+
+
+def sniff_format(first: Sequence[str], allowed: Iterable[str] | None = None, where: str = "") -> Source:
+    """The source that the first lines of a file look like."""
+    names = list(SOURCES if allowed is None else allowed)
+    scores = {name: SOURCES[name].sniff(first) for name in names}
+    best = max(names, key=lambda name: scores[name])
+    if scores[best] < 0.15:
+        raise InputError(where, "looks like none of the formats that are read", f"name one: {', '.join(names)}")
+    return SOURCES[best]

@@ -1,0 +1,154 @@
+"""Any table of users and what they like: Last.fm, Meetup, genre lists, our own interests.
+
+One row a line, separated by tab, comma, semicolon or spaces. The two columns are told by their names in a header
+line, or by their numbers (from 1). Quotes count with comma and semicolon only, as in CSV. A pair may repeat.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from trellis.errors import InputError
+from trellis.pipeline.schemas import INTERESTS
+from trellis.pipeline.sources.parsing import (
+    Source,
+    columns_in,
+    data_lines,
+    fields,
+    judged,
+    separator_in,
+    share,
+    split_like,
+    without_comments,
+)
+
+# Header names that say for themselves which column is which (compared in lower case without `_` and blanks).
+_NODE_NAMES = ("node", "user", "userid", "username", "member", "memberid", "subscriber", "person")
+_TOPIC_NAMES = (
+    "topic",
+    "topicid",
+    "item",
+    "itemid",
+    "artist",
+    "artistid",
+    "group",
+    "groupid",
+    "genre",
+    "friendid",
+    "page",
+)
+
+
+def parse_pairs(
+    lines: DataFrame,
+    first: Sequence[str],
+    *,
+    columns: tuple[str, str] | tuple[int, int] | None = None,
+    header: bool | None = None,
+    separator: str | None = None,
+    comment: str | None = None,
+) -> DataFrame:
+    """Node and topic of each row.
+
+    columns    their names in the header line, or their numbers from 1; without: what a known header says, else 1, 2
+    header     whether the first line is a header; without: it is where names were given or known
+    separator  without: what most of the first lines share
+    comment    lines that begin with it are comments; without: no line is (a name may well begin with #)
+    """
+    marks = (comment,) if comment else ()
+    shown = data_lines(first, *marks)
+    if not shown:
+        raise InputError("", "there is no row to read", "check the file")
+    separator = separator or separator_in(first, *marks)
+    head = _cells(shown[0], separator)
+    node, topic, has_header = _places(head, columns, header)
+    width = len(head) if has_header else columns_in(first, separator, *marks)
+    if max(node, topic) >= width:
+        raise InputError("", f"there is no column {max(node, topic) + 1}", f"the rows have {width}")
+    rows = without_comments(lines, *marks)
+    if has_header:
+        rows = rows.where(F.col("line") != shown[0])  # the first line of each file, equal in all of them
+    rows = rows.withColumn("field", _fields(separator, width))
+    rows = rows.withColumns(
+        {"node": F.trim(F.get("field", F.lit(node))), "topic": F.trim(F.get("field", F.lit(topic)))}
+    )
+    return judged(
+        rows,
+        INTERESTS,
+        (F.coalesce(F.size("field"), F.lit(-1)) != width, f"not {width} columns"),
+        (F.coalesce("node", F.lit("")) == "", "no user"),
+        (F.coalesce("topic", F.lit("")) == "", "no topic"),
+    )
+
+
+def _places(
+    head: list[str], columns: tuple[str, str] | tuple[int, int] | None, header: bool | None
+) -> tuple[int, int, bool]:
+    """The places of node and topic from 0, and whether the first line is a header."""
+    if columns is not None and all(isinstance(column, int) for column in columns):
+        numbers = [int(column) for column in columns]
+        if min(numbers) < 1 or numbers[0] == numbers[1]:
+            raise InputError("", f"columns {numbers[0]} and {numbers[1]}", "give two different numbers from 1")
+        return numbers[0] - 1, numbers[1] - 1, bool(header)
+    if columns is not None:
+        missing = [column for column in columns if column not in head]
+        if missing or header is False:
+            raise InputError(
+                "",
+                f'the first line has no column "{(missing or columns)[0]}" (it reads {", ".join(head)[:120]})',
+                "add a header line, or give the columns by number",
+            )
+        return head.index(str(columns[0])), head.index(str(columns[1])), True
+    plain = [name.lower().replace("_", "").replace(" ", "") for name in head]
+    nodes = [place for place, name in enumerate(plain) if name in _NODE_NAMES]
+    topics = [place for place, name in enumerate(plain) if name in _TOPIC_NAMES]
+    if nodes and topics and header is not False:
+        return nodes[0], topics[0], True
+    return 0, 1, bool(header)
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    if separator in ",;":
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
+    return [cell.strip() for cell in split_like(line.strip(" "), separator)]
+
+
+def _fields(separator: str, width: int) -> Column:
+    if separator not in ",;":
+        return fields(F.col("line"), separator)
+    names = [f"c{place}" for place in range(width)]
+    schema = ",".join(f"{name} string" for name in [*names, "_corrupt"])
+    options = {
+        "sep": separator,
+        "quote": '"',
+        "escape": '"',
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": "_corrupt",
+    }
+    record = F.from_csv("line", schema, options)
+    return F.when(record["_corrupt"].isNull(), F.array(*[record[name] for name in names]))
+
+
+def sniff_pairs(first: Sequence[str]) -> float:
+    lines = data_lines(first)
+    if len(lines) < 2 or any(line.lstrip().startswith("{") for line in lines):
+        return 0.0
+    separator = separator_in(first)
+    head = _cells(lines[0], separator)
+    try:
+        known = _places(head, None, None)[2]
+    except InputError:
+        return 0.0
+    same = share(lines, lambda line: len(_cells(line, separator)) == len(head) >= 2)
+    return (0.85 if known else 0.2) * same
+
+
+SOURCES = (
+    Source(
+        "pairs", "any table of users and topics, with a header or column numbers", INTERESTS, sniff_pairs, parse_pairs
+    ),
+)
