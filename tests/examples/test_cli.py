@@ -44,7 +44,10 @@ def test_the_program_tells_its_version():
     assert (done.returncode, done.stdout) == (0, f"trellis {__version__}\n")
 
 
-@pytest.mark.parametrize("command", ["", "demo", "workload", "churn", "profile", "check", "convert"])
+@pytest.mark.parametrize(
+    "command",
+    ["", "demo", "workload", "churn", "profile", "check", "convert", "plan", "maintain", "simulate", "pipeline social"],
+)
 def test_every_command_has_help_with_an_example(capsys, command):
     assert run([*command.split(), "--help"]) == 0
     assert "trellis " in capsys.readouterr().out.split("Usage:")[1].split("\n", 1)[1], "help shows a command to paste"
@@ -205,4 +208,5 @@ def test_the_list_shows_every_preset(capsys):
 
 def test_the_tour_runs_and_leaves_its_files(files, capsys):
     assert run(["demo", "--folder", "tour"]) == 0
-    assert {"interests.parquet", "churn.parquet", "profile.png"} <= {path.name for path in Path("tour").iterdir()}
+    left = {path.name for path in Path("tour").iterdir()}
+    assert {"interests.parquet", "overlay.parquet", "check.png", "history.parquet", "spidercast"} <= left

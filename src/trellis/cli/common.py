@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import typer
 
@@ -27,7 +27,11 @@ Plot = Annotated[
 ]
 InterestsFile = Annotated[Path, typer.Argument(help="Table of node, topic.", metavar="INTERESTS", show_default=False)]
 
-Progress = Callable[[int, int], None]
+
+class Progress(Protocol):
+    """Tells how far the work is, and what it is doing now where that changes."""
+
+    def __call__(self, done: int, total: int | None, doing: str = "", /) -> None: ...
 
 
 def examples(*lines: str) -> str:
@@ -93,9 +97,9 @@ def number(value: object) -> str:
 
 @contextmanager
 def progress(title: str) -> Iterator[Progress]:
-    """A bar on a terminal, nothing when piped. Gives `report(done, total)`."""
+    """A bar on a terminal, nothing when piped. Gives `report(done, total)`, or `report(done, total, doing)`."""
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield lambda done, total, doing="": None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -104,4 +108,4 @@ def progress(title: str) -> Iterator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield lambda done, total, doing="": bar.update(task, completed=done, total=total, description=doing or title)

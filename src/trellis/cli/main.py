@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trellis import __version__
-from trellis.cli import check, churn, convert, demo, profile, workload
+from trellis.cli import check, churn, convert, demo, maintain, pipeline, plan, profile, simulate, workload
 from trellis.errors import MissingExtra, TrellisError
 
 app = typer.Typer(
@@ -23,9 +23,13 @@ app = typer.Typer(
 app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 app.command("workload", epilog=workload.EXAMPLE)(workload.workload)
 app.command("churn", epilog=churn.EXAMPLE)(churn.churn)
+app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
+app.command("maintain", epilog=maintain.EXAMPLE)(maintain.maintain)
+app.command("simulate", epilog=simulate.EXAMPLE)(simulate.simulate)
 app.command("profile", epilog=profile.EXAMPLE)(profile.profile)
 app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
+app.add_typer(pipeline.app, name="pipeline")
 
 # Which extra brings a package that the base installation does not have.
 _EXTRAS = {

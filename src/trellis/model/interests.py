@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ class Interests:
     rates: npt.NDArray[np.float64] | None = None  # publication rate of each topic; None: all equal
 
     @classmethod
-    def from_pairs(cls, pairs: Iterable[tuple[object, object]] | Mapping[object, Iterable[object]]) -> Interests:
+    def from_pairs(cls, pairs: Iterable[tuple[object, object]] | Mapping[Any, Iterable[object]]) -> Interests:
         """From (node, topic) pairs or {node: topics}; names compare as text. For small instances and tests."""
         if isinstance(pairs, Mapping):
             pairs = [(node, topic) for node, topics in pairs.items() for topic in topics]

@@ -17,7 +17,8 @@ def write_table(table: pa.Table, path: str | Path) -> None:
     path = Path(path)
     expect_format(path)
     separator = separator_of(path)
-    plain = pa.table({name: _plain(column) for name, column in zip(table.column_names, table.columns, strict=True)})
+    columns = {name: _plain(column) for name, column in zip(table.column_names, table.columns, strict=True)}
+    plain = pa.table(columns).replace_schema_metadata(table.schema.metadata)
     with written_whole(path) as beside:
         if separator is None:
             pq.write_table(plain, beside, compression="zstd")

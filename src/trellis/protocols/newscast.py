@@ -1,4 +1,4 @@
-"""Newscast: a view of the c freshest descriptors, exchanged with a random member once per period.  [docs/papers.md, parts]
+"""Newscast: a view of the c freshest descriptors, exchanged with a random member once per period.
 
 Both sides of an exchange keep the c freshest of what they have and what they get, one per node, never themselves.
 Freshness is an age in rounds (no clock); where the cut falls among equals, chance decides, or names would be favoured.

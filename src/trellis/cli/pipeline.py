@@ -1,0 +1,410 @@
+"""`trellis pipeline JOB`: from raw traces to interests, churn traces and profiles, on Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trellis.cli.common import AsJson, Seed, examples, progress, show, table
+from trellis.errors import InputError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from trellis.pipeline.jobs import Report
+
+app = typer.Typer(no_args_is_help=True, help="Jobs on Spark: raw traces to interests, churn traces and profiles.")
+
+_SPARK, _ROWS = "Spark", "Rows and output"
+Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Raw files, plain or gzip.", show_default=False)]
+Folder = Annotated[
+    str, typer.Option("-o", "--output", help="The folder to write: Parquet parts and a manifest.", metavar="DIR")
+]
+Format = Annotated[
+    str | None, typer.Option("--format", help="Told from the file's first lines unless given.", metavar="NAME")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the output if it is there.", rich_help_panel=_ROWS)
+]
+BadRows = Annotated[
+    str,
+    typer.Option(
+        "--on-bad-rows",
+        help="fail, or quarantine: set them apart in _rejected/.",
+        metavar="WHAT",
+        rich_help_panel=_ROWS,
+    ),
+]
+Master = Annotated[str, typer.Option("--master", help="As in spark-submit.", metavar="URL", rich_help_panel=_SPARK)]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", help="A Spark setting, as key=value; may be repeated.", metavar="K=V", rich_help_panel=_SPARK
+    ),
+]
+DriverMemory = Annotated[
+    str | None, typer.Option("--driver-memory", help="For instance 4g.", metavar="SIZE", rich_help_panel=_SPARK)
+]
+LogLevel = Annotated[
+    str, typer.Option("--log-level", help="What Spark itself may print.", metavar="LEVEL", rich_help_panel=_SPARK)
+]
+
+
+@contextmanager
+def _session(master: str, conf: list[str] | None, driver_memory: str | None, log_level: str) -> Iterator[SparkSession]:
+    """An open session, with a progress bar fed from Spark's own counters."""
+    from trellis.pipeline.progress import following
+    from trellis.pipeline.session import open_session
+
+    settings = {}
+    for entry in conf or []:
+        key, equals, value = entry.partition("=")
+        if not equals or not key:
+            raise InputError(f"--conf {entry}", "is not a setting", "write key=value")
+        settings[key.strip()] = value
+    with (
+        open_session(master, conf=settings, driver_memory=driver_memory, log_level=log_level) as spark,
+        progress("Spark tasks") as report,
+        following(spark, lambda done, total, step: report(done, total, step)),
+    ):
+        yield spark
+
+
+def _show(report: Report, as_json: bool) -> None:
+    rows: list[tuple[str, object]] = [(f"rows of {name}", count) for name, count in report.rows.items()]
+    if report.rejected:
+        rows.append(("rows set apart in _rejected", report.rejected))
+    rows += [(name.replace("_", " "), fact) for name, fact in report.facts.items() if not isinstance(fact, dict | list)]
+    rows.append(("seconds", report.duration_s))
+    show(asdict(report), as_json, [f"{report.output}: {report.job}", *table(rows)])
+
+
+@app.command(
+    epilog=examples(
+        "trellis pipeline social facebook_combined.txt.gz --format facebook --sample-nodes 1000 --seed 7 -o interests"
+    )
+)
+def social(
+    files: Files,
+    output: Folder,
+    format: Format = None,
+    sample_nodes: Annotated[
+        int | None, typer.Option(help="How many users; all unless given.", metavar="N", show_default=False)
+    ] = None,
+    sampling: Annotated[
+        str, typer.Option(help="omen: breadth first from a few seeds; vitis: random users and all they follow.")
+    ] = "omen",
+    seeds: Annotated[int, typer.Option(help="Users to start from.", metavar="N")] = 5,
+    directed: Annotated[
+        bool | None, typer.Option("--directed/--undirected", help="Is following one-sided?", show_default=False)
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    on_bad_rows: BadRows = "fail",
+    overwrite: Overwrite = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    log_level: LogLevel = "off",
+) -> None:
+    """A social graph to interests: users are nodes and topics, a user wants its friends or followees.
+
+    Formats: facebook, edges (SNAP, KONECT), twitter (user follower). The graph never passes through the driver.
+    """
+    from trellis.pipeline import jobs
+
+    with _session(master, conf, driver_memory, log_level) as spark:
+        report = jobs.social(
+            spark,
+            files,
+            output,
+            format=format,
+            sample_nodes=sample_nodes,
+            sampling=sampling,  # type: ignore[arg-type]  # the job checks it
+            seeds=seeds,
+            directed=directed,
+            seed=seed,
+            on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+            overwrite=overwrite,
+        )
+    _show(report, as_json)
+
+
+@app.command(epilog=examples("trellis pipeline edits wikiticker.json.gz --topics 3000 --drop-robots -o interests"))
+def edits(
+    files: Files,
+    output: Folder,
+    format: Format = None,
+    topics: Annotated[int, typer.Option(help="How many random pages; 0 for all.", metavar="N")] = 3000,
+    drop_robots: Annotated[bool, typer.Option("--drop-robots", help="Leave out edits by robots.")] = False,
+    drop_anonymous: Annotated[bool, typer.Option("--drop-anonymous", help="Leave out edits without a user.")] = False,
+    mask_secret: Annotated[
+        str | None, typer.Option(help="Keys the stand-ins of internet addresses.", envvar="TRELLIS_MASK_SECRET")
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    on_bad_rows: BadRows = "fail",
+    overwrite: Overwrite = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    log_level: LogLevel = "off",
+) -> None:
+    """An edit log to interests: pages are topics, whoever edited one wants it."""
+    from trellis.pipeline import jobs
+
+    with _session(master, conf, driver_memory, log_level) as spark:
+        report = jobs.edits(
+            spark,
+            files,
+            output,
+            format=format,
+            topics=topics or None,
+            drop_robots=drop_robots,
+            drop_anonymous=drop_anonymous,
+            mask_secret=mask_secret,
+            seed=seed,
+            on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+            overwrite=overwrite,
+        )
+    _show(report, as_json)
+
+
+@app.command(epilog=examples("trellis pipeline pairs user_artists.dat.gz --columns userID,artistID -o interests"))
+def pairs(
+    files: Files,
+    output: Folder,
+    format: Format = None,
+    columns: Annotated[
+        str | None, typer.Option(help="The two columns, by name or by number from 1: user,topic.", metavar="A,B")
+    ] = None,
+    header: Annotated[bool | None, typer.Option("--header/--no-header", show_default=False)] = None,
+    separator: Annotated[str | None, typer.Option(help="Told from the first lines unless given.")] = None,
+    comment: Annotated[str | None, typer.Option(help="Lines that begin so are no rows.")] = None,
+    subscribers_min: Annotated[int, typer.Option(help="Drop less popular topics.", metavar="N")] = 1,
+    subscribers_max: Annotated[int | None, typer.Option(help="Drop more popular topics.", metavar="N")] = None,
+    topics_min: Annotated[int, typer.Option(help="Drop nodes with fewer topics.", metavar="N")] = 1,
+    topics_max: Annotated[int | None, typer.Option(help="Drop nodes with more topics.", metavar="N")] = None,
+    sample_nodes: Annotated[int | None, typer.Option(help="So many random nodes.", metavar="N")] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    on_bad_rows: BadRows = "fail",
+    overwrite: Overwrite = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    log_level: LogLevel = "off",
+) -> None:
+    """Any table of users and topics to interests, with filters by popularity and size. Reads our telemetry too."""
+    from trellis.pipeline import jobs
+
+    with _session(master, conf, driver_memory, log_level) as spark:
+        report = jobs.pairs(
+            spark,
+            files,
+            output,
+            format=format,
+            columns=_columns(columns),
+            header=header,
+            separator=separator,
+            comment=comment,
+            subscribers_min=subscribers_min,
+            subscribers_max=subscribers_max,
+            topics_min=topics_min,
+            topics_max=topics_max,
+            sample_nodes=sample_nodes,
+            seed=seed,
+            on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+            overwrite=overwrite,
+        )
+    _show(report, as_json)
+
+
+@app.command(
+    epilog=examples("trellis pipeline churn part-00000-of-00001.csv.gz --format google2011 --map-to interests -o churn")
+)
+def churn(
+    files: Files,
+    output: Folder,
+    map_to: Annotated[
+        str | None, typer.Option(help="The interests whose nodes come and go.", metavar="INTERESTS", show_default=False)
+    ] = None,
+    format: Format = None,
+    machines: Annotated[
+        int | None, typer.Option(help="How many to map; one for each node unless given.", metavar="N")
+    ] = None,
+    sample_from: Annotated[
+        str | None, typer.Option(help="start: machines there at the start; all: any.", metavar="WHERE")
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    on_bad_rows: BadRows = "fail",
+    overwrite: Overwrite = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    log_level: LogLevel = "off",
+) -> None:
+    """Machine events or availability sessions to a churn trace over given interests.
+
+    Formats: google2011, google2019, avt (sessions), fta (failure traces), telemetry (our own).
+    """
+    from trellis.pipeline import jobs
+
+    with _session(master, conf, driver_memory, log_level) as spark:
+        report = jobs.churn(
+            spark,
+            files,
+            output,
+            map_to=map_to,
+            format=format,
+            machines=machines,
+            sample_from=sample_from,  # type: ignore[arg-type]
+            seed=seed,
+            on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+            overwrite=overwrite,
+        )
+    _show(report, as_json)
+
+
+@app.command(epilog=examples("trellis pipeline profile interests -o profile"))
+def profile(
+    files: Files,
+    output: Folder,
+    format: Annotated[str, typer.Option(help="interests, or a graph: edges, facebook, twitter.", metavar="NAME")] = (
+        "interests"
+    ),
+    directed: Annotated[bool | None, typer.Option("--directed/--undirected", show_default=False)] = None,
+    tdi: Annotated[int, typer.Option(help="d of tdi(d).", metavar="N")] = 20,
+    tdi_sample: Annotated[int, typer.Option(help="Random nodes it is measured on; 0: none.", metavar="N")] = 200,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    on_bad_rows: BadRows = "fail",
+    overwrite: Overwrite = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    log_level: LogLevel = "off",
+) -> None:
+    """What interests or a whole graph look like: CCDFs, power-law fits, similarity, as tables and pictures."""
+    from trellis.pipeline import jobs
+
+    with _session(master, conf, driver_memory, log_level) as spark:
+        report = jobs.profile(
+            spark,
+            files,
+            output,
+            format=format,
+            directed=directed,
+            tdi_closest=tdi,
+            tdi_sample=tdi_sample,
+            seed=seed,
+            on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+            overwrite=overwrite,
+        )
+    _show(report, as_json)
+
+
+@app.command(
+    epilog=examples("trellis pipeline generate uniform:nodes=1000000,topics=10000,subs=20 --seed 7 -o interests")
+)
+def generate(
+    workload: Annotated[str, typer.Argument(help="A preset, or a generator with options: zipf:nodes=10000,alpha=2.")],
+    output: Folder,
+    partitions: Annotated[
+        int | None, typer.Option(help="Parquet parts to write.", metavar="N", show_default=False)
+    ] = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    overwrite: Overwrite = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    log_level: LogLevel = "off",
+) -> None:
+    """A synthetic workload of any size: the same rows as `trellis workload` makes."""
+    from trellis.pipeline import jobs
+
+    with _session(master, conf, driver_memory, log_level) as spark:
+        report = jobs.generate(spark, workload, output, seed=seed, partitions=partitions, overwrite=overwrite)
+    _show(report, as_json)
+
+
+@app.command(epilog=examples("trellis pipeline plan interests --partitions 16 --partitioner minhash -o overlay"))
+def plan(
+    files: Annotated[
+        list[str], typer.Argument(metavar="INTERESTS...", help="Table of node, topic.", show_default=False)
+    ],
+    output: Folder,
+    partitions: Annotated[
+        int | None, typer.Option(help="Parts to plan by themselves.", metavar="N", show_default=False)
+    ] = None,
+    partitioner: Annotated[
+        str, typer.Option(help="random, or minhash: similar nodes together.", metavar="NAME")
+    ] = "random",
+    algorithm: Annotated[str, typer.Option(help="gm, minmax or lowoda.", metavar="NAME")] = "lowoda",
+    rho: Annotated[float, typer.Option(help="LowODA's parameter.")] = 3.0,
+    representatives: Annotated[
+        int, typer.Option(help="Of each part for each topic; more spread the links.", metavar="N")
+    ] = 2,
+    fan_in: Annotated[int, typer.Option(help="Parts joined by one merge.", metavar="N")] = 8,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    overwrite: Overwrite = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    log_level: LogLevel = "off",
+) -> None:
+    """An overlay too large for one machine: parts planned by themselves, then merged through representatives."""
+    from trellis.pipeline import jobs
+
+    with _session(master, conf, driver_memory, log_level) as spark:
+        report = jobs.plan(
+            spark,
+            files,
+            output,
+            partitions=partitions,
+            partitioner=partitioner,
+            algorithm=algorithm,
+            rho=rho,
+            representatives=representatives,
+            fan_in=fan_in,
+            seed=seed,
+            overwrite=overwrite,
+        )
+    _show(report, as_json)
+
+
+@app.command(epilog=examples("trellis pipeline verify interests overlay -o verified"))
+def verify(
+    interests: Annotated[str, typer.Argument(metavar="INTERESTS", help="Table of node, topic.")],
+    overlay: Annotated[str, typer.Argument(metavar="OVERLAY", help="Table of u, v.")],
+    output: Folder,
+    as_json: AsJson = False,
+    overwrite: Overwrite = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    log_level: LogLevel = "off",
+) -> None:
+    """Is an overlay of any size topic-connected? Exits 0: yes; 1: no, and says which topics are split."""
+    from trellis.pipeline import jobs
+
+    with _session(master, conf, driver_memory, log_level) as spark:
+        report = jobs.verify(spark, interests, overlay, output, overwrite=overwrite)
+    _show(report, as_json)
+    raise typer.Exit(0 if report.facts["tco"] else 1)
+
+
+def _columns(text: str | None) -> Any:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(parts):
+        raise InputError(f"--columns {text}", "is not two columns", "write user,topic or 1,2")
+    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else tuple(parts)

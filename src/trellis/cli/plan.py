@@ -1,0 +1,240 @@
+"""`trellis plan INTERESTS`: a low-degree topic-connected overlay, and what would happen to it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trellis.cli.common import OUTPUT, AsJson, InterestsFile, Plot, Seed, examples, note, number, progress, show, table
+from trellis.errors import InputError
+
+if TYPE_CHECKING:
+    from trellis.model import Interests, Overlay
+    from trellis.plan.construction import Construction
+    from trellis.plan.whatif import LeaveAnswer, Loss
+
+EXAMPLE = examples(
+    "trellis plan interests.parquet --algorithm lowoda --rho 3 -o overlay.parquet",
+    "trellis plan interests.parquet --existing overlay.parquet --what-if-leave n17 n18",
+    "trellis plan interests.parquet --existing overlay.parquet --what-if-worst 5",
+)
+_LINKS_SHOWN = 20
+
+
+def plan(
+    interests_file: InterestsFile,
+    leaving: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NODE]...", help="More nodes for --what-if-leave.", show_default=False),
+    ] = None,
+    output: Annotated[Path | None, OUTPUT] = None,
+    algorithm: Annotated[
+        str, typer.Option(help="gm, minmax, lowoda; ring, random, star as baselines.", metavar="NAME")
+    ] = "lowoda",
+    rho: Annotated[
+        float, typer.Option(help="LowODA: 1 is nearly GM (few links), inf is MinMaxODA (low maximum degree).")
+    ] = 3.0,
+    existing: Annotated[
+        Path | None, typer.Option(help="Keep these links and add to them.", metavar="OVERLAY", show_default=False)
+    ] = None,
+    what_if_leave: Annotated[
+        str | None, typer.Option(help="What if this node left? Several: name them behind.", metavar="NODE")
+    ] = None,
+    what_if_worst: Annotated[
+        int | None, typer.Option(help="Whose loss would split most? The N worst.", metavar="N")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="Write the overlay as .graphml too.", metavar="FILE", show_default=False)
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Refuse above this, as 4GiB; 60% of the machine's unless given.", metavar="SIZE")
+    ] = None,
+    plot: Plot = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Build a topic-connected overlay with few links, or ask what would happen to one.
+
+    gm takes the fewest links, minmax the lowest maximum degree, lowoda comes close to both. The overlay is checked
+    before it is written. With --what-if-..., --existing names the overlay and nothing is written.
+    """
+    from trellis.model import expect_format, read_interests, read_overlay
+
+    asks = what_if_leave is not None or what_if_worst is not None
+    if leaving and what_if_leave is None:
+        raise InputError(leaving[0], "nothing is asked of this node", "put --what-if-leave before it")
+    if output is None and not asks:
+        raise InputError("", "no output file is named", "say where to write, for instance -o overlay.parquet")
+    if output is not None:
+        expect_format(output)
+    allowed = _bytes_allowed(memory)
+    interests = read_interests(interests_file)
+    base = None if existing is None else read_overlay(existing, interests.nodes)
+    if asks:
+        overlay = base if base is not None else _built(interests, None, algorithm, rho, seed, allowed).overlay
+        _what_if(
+            interests,
+            overlay,
+            [what_if_leave, *(leaving or [])] if what_if_leave else [],
+            what_if_worst,
+            rho,
+            seed,
+            as_json,
+        )
+        return
+    assert output is not None
+    made = _built(interests, base, algorithm, rho, seed, allowed)
+    _deliver(interests, made, output, export, plot, as_json)
+
+
+def _built(
+    interests: Interests, base: Overlay | None, algorithm: str, rho: float, seed: int, allowed: int
+) -> Construction:
+    from trellis.plan.construction import construct, memory_needed
+
+    needed = memory_needed(interests)
+    if needed > allowed:
+        raise InputError(
+            "--memory",
+            f"the plan needs {_size(needed)} and {_size(allowed)} are allowed",
+            "allow more, or plan in parts: trellis pipeline plan",
+        )
+    with progress("choosing links") as report:
+        return construct(
+            interests, algorithm, rho=rho, existing=base, seed=seed, progress=report, on_compile=_say_compiling
+        )
+
+
+def _deliver(
+    interests: Interests, made: Construction, output: Path, export: Path | None, plot: Path | None, as_json: bool
+) -> None:
+    from trellis.measure.bounds import links_lower_bound
+    from trellis.measure.check import check_overlay
+    from trellis.measure.draw import draw_check
+    from trellis.model import write_table
+    from trellis.model.graphml import write_graphml
+
+    checked = check_overlay(interests, made.overlay, diameters=plot is not None)
+    assert checked.is_tco, f"{made.algorithm} left {len(checked.split)} topics split: a bug of ours, please report it"
+    write_table(made.overlay.to_table(), output)
+    if export is not None:
+        write_graphml(made.overlay, export)
+    if plot is not None:
+        draw_check(interests, made.overlay, checked, plot)
+    bound = links_lower_bound(interests)
+    links = len(made.overlay)
+    result: dict[str, Any] = {
+        "algorithm": made.algorithm,
+        "nodes": checked.nodes,
+        "topics": checked.topics,
+        "links": links,
+        "links_new": len(made.new_u),
+        "degree_max": checked.degrees.maximum,
+        "degree_mean": checked.degrees.mean,
+        "links_lower_bound": bound,
+        "links_over_bound": links / bound if bound else None,
+        "kernel_seconds": made.seconds,
+        "memory_peak_bytes": _peak_bytes(),
+        "file": str(output),
+    }
+    rows: list[tuple[str, object]] = [
+        ("nodes", checked.nodes),
+        ("topics", checked.topics),
+        ("links", f"{links:,} ({len(made.new_u):,} new)"),
+        ("degree", f"max {checked.degrees.maximum}, mean {number(checked.degrees.mean)}"),
+        ("no overlay has fewer links than", f"{bound:,} (ours: {number(result['links_over_bound'])} times that)"),
+        ("time", f"{made.seconds:.3f} s in the kernel"),
+        ("memory", f"{_size(_peak_bytes())} at the peak"),
+    ]
+    show(result, as_json, [f"{output}: a topic-connected overlay by {made.algorithm}", *table(rows)])
+
+
+def _what_if(
+    interests: Interests, overlay: Overlay, leaving: list[str], worst: int | None, rho: float, seed: int, as_json: bool
+) -> None:
+    from dataclasses import asdict
+
+    from trellis.plan.maintain_config import MaintainConfig
+    from trellis.plan.whatif import what_if_leave, what_if_worst
+
+    result: dict[str, Any] = {}
+    text: list[str] = []
+    if worst is not None:
+        losses = what_if_worst(interests, overlay, worst)
+        result["worst"] = [asdict(loss) for loss in losses]
+        text += _worst_text(losses)
+    if leaving:
+        answer = what_if_leave(interests, overlay, leaving, MaintainConfig(rho=rho, seed=seed))
+        result["leave"] = asdict(answer)
+        text += _leave_text(answer)
+    show(result, as_json, text)
+
+
+def _worst_text(losses: tuple[Loss, ...]) -> Iterator[str]:
+    if not losses:
+        yield "no topic would split, whichever single node left"
+        return
+    yield f"{'node':<20} {'topics split':>12} {'more components':>16} {'degree':>7} {'topics':>7}"
+    for loss in losses:
+        yield (
+            f"{loss.node:<20} {loss.split_topics:>12,} {loss.extra_components:>16,} {loss.degree:>7,} "
+            f"{loss.subscriptions:>7,}"
+        )
+
+
+def _leave_text(answer: LeaveAnswer) -> Iterator[str]:
+    who = ", ".join(answer.nodes)
+    if not answer.splits:
+        yield f"without {who} every topic stays connected"
+    else:
+        yield f"without {who} {len(answer.splits):,} topics would split:"
+        yield from (f"  {topic}" for topic in answer.splits[:10])
+        if len(answer.splits) > 10:
+            yield f"  and {len(answer.splits) - 10:,} more: see --json"
+    shown = ", ".join(f"{u} - {v}" for u, v in answer.links_new[:_LINKS_SHOWN])
+    more = f", and {len(answer.links_new) - _LINKS_SHOWN:,} more" if len(answer.links_new) > _LINKS_SHOWN else ""
+    yield from table(
+        [
+            ("links lost", len(answer.links_lost)),
+            ("mended with", f"{len(answer.links_new):,} new links" + (f": {shown}{more}" if shown else "")),
+            ("degree before", f"max {answer.before.maximum}, mean {number(answer.before.mean)}"),
+            ("degree after", f"max {answer.after.maximum}, mean {number(answer.after.mean)}"),
+        ]
+    )
+
+
+def _bytes_allowed(text: str | None) -> int:
+    if text is None:
+        return int(0.6 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    units = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+    figure = text.strip().rstrip("BbiIkKmMgG ")
+    unit = text.strip()[len(figure) :].strip().lower()
+    try:
+        allowed = int(float(figure) * units[unit])
+    except (ValueError, KeyError, OverflowError):
+        raise InputError(f"--memory {text}", "is not a size", "write for instance 4GiB or 800MiB") from None
+    if allowed <= 0:
+        raise InputError(f"--memory {text}", "leaves no memory", "write for instance 4GiB or 800MiB")
+    return allowed
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+def _peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _say_compiling() -> None:
+    note("compiling the kernels for this machine (once, some seconds) ...")
