@@ -62,7 +62,7 @@ def main() -> None:
 def instance(nodes: int, alpha: float, seed: int = 1) -> tuple[Interests, Overlay]:
     rng = np.random.default_rng(seed)
     weight = np.arange(1, TOPICS + 1) ** -alpha
-    # The m smallest of E_t / p_t, E_t exponential, are m different topics drawn by their weights. [EXPERIMENTS 2]
+    # The m smallest of E_t / p_t, E_t exponential, are m different topics drawn by their weights.
     wanted = np.argpartition(rng.exponential(size=(nodes, TOPICS)) / weight, SUBSCRIPTIONS)[:, :SUBSCRIPTIONS]
     over = Interests.from_ids(
         Names(f"n{node:06d}" for node in range(nodes)),
