@@ -62,7 +62,8 @@ def main() -> None:
 def growth(largest: int) -> None:
     sizes = [nodes for nodes in (2000, 4000, 8000, 16000, 32000) if nodes <= largest]
     print(
-        f"{'':8} {'rule':7} {'nodes':>6} {'links':>7} {'D':>5} {'time':>8} {'cpu':>8} {'x':>5} {'target':>7} {'of it':>6}"
+        f"{'':8} {'rule':7} {'nodes':>6} {'links':>7} {'D':>5} {'time':>8} {'cpu':>8} {'x':>5} "
+        f"{'target':>7} {'of it':>6}"
     )
     for label, config in (("uniform", Uniform), ("zipf 2.0", Zipf), ("expo", Exponential)):
         for rule in RULES:
