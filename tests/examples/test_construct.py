@@ -175,3 +175,11 @@ def test_the_memory_that_is_told_suffices(form, monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= plan.memory_needed(over) < 3 * peak
+
+
+@pytest.mark.slow  # compiles the kernels for wide contributions
+@pytest.mark.parametrize("form", [BITS, TRIANGLE, LISTS])
+def test_contributions_may_exceed_what_16_bits_hold(form, monkeypatch):
+    monkeypatch.setattr(Shape, "best_form", lambda self: form)
+    over = Interests.from_pairs({"a": range(70_000), "b": range(69_000), "c": range(5)})
+    assert sorted(plan.construct(over, "gm").contributions.tolist()) == [5, 69_000]

@@ -72,7 +72,7 @@ def construct(
     rank = ranks_of(order)
     offsets, topics = _by_rank(interests, order)
     topic_count = len(interests.topics)
-    form = LISTS if candidates is not None else Shape.of(len(order), topics, topic_count).best_form()
+    form = LISTS if candidates is not None else Shape.of(offsets, topics, topic_count).best_form()
     _warm_up(algorithm, form, on_compile)
 
     started = time.perf_counter()
@@ -108,7 +108,7 @@ def construct(
 
 def memory_needed(interests: Interests) -> int:
     """Bytes that gm, minmax and lowoda take at most, beside the interests themselves."""
-    shape = Shape.of(len(interests.nodes), interests.node_topics, len(interests.topics))
+    shape = Shape.of(interests.node_offsets, interests.node_topics, len(interests.topics))
     form = shape.best_form()
     if form != LISTS:
         return shape.bytes_of(form)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from trellis.model.interests import OffsetArray
 from trellis.model.names import IdArray
 from trellis.plan.kernel import choose_edges
-from trellis.plan.state import ALL, COMPONENT, DEGREE_MAX, EDGES, LEFT, LEVEL, LISTS, LOW, TOPIC, State
+from trellis.plan.state import ALL, COMPONENT, DEGREE_MAX, EDGES, GIANT, LEFT, LEVEL, LISTS, LOW, SIZE, TOPIC, State
 from trellis.plan.tables import Shape, make_components, make_pairs
 
 Progress = Callable[[int, int], None]  # TC-components joined so far, and all that are to be joined
@@ -59,14 +59,14 @@ def low_edges(
     """
     nodes = len(offsets) - 1
     if form is None:
-        form = LISTS if candidates is not None else Shape.of(nodes, topics, topic_count).best_form()
+        form = LISTS if candidates is not None else Shape.of(offsets, topics, topic_count).best_form()
     components = make_components(offsets, topics, topic_count, component)
     pairs = make_pairs(form, components, candidates)
     degrees = np.array(degrees, np.int64)
     pairs.active[LOW, :nodes] = np.where(degrees < degree_max, pairs.active[ALL, :nodes], 0)
     cursors = np.zeros((2, 2), np.int64)
     cursors[:, LEVEL] = pairs.rows.max(initial=0)
-    left = len(np.unique(component)) - len(np.unique(topics))
+    left = int(np.count_nonzero(components.slots[:, SIZE]) - np.count_nonzero(components.by_topic[:, GIANT] >= 0))
     totals = np.zeros(3, np.int64)
     totals[DEGREE_MAX], totals[LEFT] = degree_max, left
     state = State(degrees, cursors, totals, np.empty((left, 3), np.int32))

@@ -11,6 +11,16 @@ from trellis.plan.state import CHUNK, COMPONENT, FOLLOWING, GIANT, OWNER, PLACE,
 
 
 @njit(cache=True)
+def fill_places(slots, by_topic, slot_at, node_at):
+    """Slots and their nodes by topic, ascending."""
+    places = by_topic[:, START].copy()
+    for slot in range(len(slots)):
+        place = places[slots[slot, TOPIC]]
+        slots[slot, PLACE], slot_at[place], node_at[place] = place, slot, slots[slot, OWNER]
+        places[slots[slot, TOPIC]] += 1
+
+
+@njit(cache=True)
 def fill_circles(slots, by_topic):
     """Circles of slots and their sizes from COMPONENT; the giant is the first of the largest."""
     for slot in range(len(slots)):

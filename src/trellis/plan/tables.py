@@ -26,7 +26,6 @@ from trellis.plan.state import (
     LISTS,
     OUTSIDERS,
     OWNER,
-    PLACE,
     START,
     TOPIC,
     TRIANGLE,
@@ -47,11 +46,14 @@ class Shape(NamedTuple):
     topics: int
     slots: int
     meetings: int  # sum over topics of the pairs of its nodes: no fewer than the candidate pairs
+    width: int  # bytes of a contribution
 
     @classmethod
-    def of(cls, nodes: int, topics: IdArray, topic_count: int) -> Shape:
+    def of(cls, offsets: OffsetArray, topics: IdArray, topic_count: int) -> Shape:
         popularity = np.bincount(topics, minlength=topic_count)
-        return cls(nodes, topic_count, len(topics), int(np.sum(popularity * (popularity - 1) // 2)))
+        meetings = int(np.sum(popularity * (popularity - 1) // 2))
+        width = contribution_type(np.diff(offsets)).itemsize
+        return cls(len(offsets) - 1, topic_count, len(topics), meetings, width)
 
     @property
     def pairs(self) -> int:
@@ -69,11 +71,11 @@ class Shape(NamedTuple):
         chunks = CHUNK * blocks * (blocks + 1) // 2
         common = 96 * self.slots + 96 * self.nodes + 64 * self.topics
         if form == BITS:
-            return common + blocks * CHUNK * 64 * groups_of(self.topics) + 6 * chunks
+            return common + 64 * groups_of(self.topics) * CHUNK * blocks + 3 * self.width * chunks
         if form == TRIANGLE:
-            return common + 2 * CHUNK * chunks + 6 * chunks
+            return common + (CHUNK + 3) * self.width * chunks
         listed = min(self.pairs, self.meetings) if listed is None else listed
-        return common + 6 * listed + 6 * (listed // CHUNK + self.nodes)
+        return common + (4 + self.width) * listed + 3 * self.width * (listed // CHUNK + self.nodes)
 
     def nanoseconds_of(self, form: int) -> int:
         if form == BITS:
@@ -95,14 +97,14 @@ def make_components(offsets: OffsetArray, topics: IdArray, topic_count: int, com
     slots[:, OWNER] = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
     slots[:, COMPONENT] = component
     slots[:, FOLLOWING] = np.arange(len(topics), dtype=np.int32)
-    slot_at = np.argsort(topics, kind="stable").astype(np.int32)
-    slots[slot_at, PLACE] = np.arange(len(topics), dtype=np.int32)
     by_topic = np.zeros((topic_count + 1, 3), np.int64)
     by_topic[:-1, OUTSIDERS] = np.bincount(topics, minlength=topic_count)
     np.cumsum(by_topic[:-1, OUTSIDERS], out=by_topic[1:, START])
     by_topic[:, GIANT] = -1
+    slot_at, node_at = np.empty((2, len(topics)), np.int32)
+    fill.fill_places(slots, by_topic, slot_at, node_at)
     fill.fill_circles(slots, by_topic)
-    return Components(np.asarray(offsets, np.int64), slots, by_topic, slot_at, slots[slot_at, OWNER])
+    return Components(np.asarray(offsets, np.int64), slots, by_topic, slot_at, node_at)
 
 
 def make_pairs(form: int, components: Components, candidates: tuple[IdArray, IdArray] | None = None) -> Pairs:
@@ -155,7 +157,7 @@ def make_pairs(form: int, components: Components, candidates: tuple[IdArray, IdA
     )
 
 
-def contribution_type(sizes: OffsetArray) -> type[np.uint16] | type[np.uint32]:
+def contribution_type(sizes: OffsetArray) -> np.dtype[np.unsignedinteger]:
     """Wide enough for any contribution: at most the second largest number of topics of a node."""
     widest = int(np.partition(sizes, -2)[-2]) if len(sizes) > 1 else 0
-    return np.uint16 if widest < 2**16 else np.uint32
+    return np.dtype(np.uint16 if widest < 2**16 else np.uint32)
