@@ -92,6 +92,14 @@ def test_a_second_session_in_one_process_is_refused(spark):
         pass
 
 
+@pytest.mark.parametrize("master", ["nonsense", "local[2", "local-cluster[2]", "http://host:7077", ""])
+def test_an_unknown_master_is_refused_before_java_starts(master):
+    from trellis.pipeline.session import open_session
+
+    with pytest.raises(InputError, match="is unknown; give local"), open_session(master):
+        pass
+
+
 def test_an_unknown_log_level_is_refused(spark):
     from trellis.pipeline.session import open_session
 

@@ -29,6 +29,7 @@ try:
 except ImportError as error:  # pragma: no cover
     raise MissingExtra("pyspark", "pipeline") from error
 
+_MASTERS = re.compile(r"local(\[[^\]]+\])?|local-cluster\[\d+,\d+,\d+\]|yarn|(spark|k8s)://.+")
 LOG_LEVELS = ("off", "fatal", "error", "warn", "info", "debug")
 
 
@@ -50,6 +51,8 @@ def open_session(
     """
     if log_level not in LOG_LEVELS:
         raise InputError("", f'log level "{log_level}" is unknown', f"choose one of {', '.join(LOG_LEVELS)}")
+    if not _MASTERS.fullmatch(master):  # Spark's own launcher would print a Java trace
+        raise InputError("", f'master "{master}" is unknown', "give local[2], spark://host:7077, yarn or k8s://...")
     if SparkContext._active_spark_context is not None:
         raise TrellisError("a Spark session is already open in this process; use that one, or close it first")
     scratch = Path(tempfile.mkdtemp(prefix="trellis-spark-"))
