@@ -83,6 +83,7 @@ class Probe:
     components_missing                        sum over topics of (components - 1)
     messages, messages/TYPE, deliveries       since the sample before
     control_messages                          those of the system's control types, since the sample before
+    and what `System.metrics` gives
     """
 
     def __init__(self, engine: Engine, *, age_ms_min: int = 0) -> None:
@@ -107,6 +108,8 @@ class Probe:
         self._add("topics", found.topics)
         self._add("connected_topics", found.connected_share)
         self._add("components_missing", found.connectivity.missing)
+        for metric, value in self.engine.system.metrics(self.engine.world).items():
+            self._add(metric, value)
         self._add_messages()
         return found
 

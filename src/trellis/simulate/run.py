@@ -157,6 +157,7 @@ def write_run(run: Run, folder: str | Path, *, figures: bool = True) -> None:
 
         (folder / "figures").mkdir(exist_ok=True)
         draw_run(run.probe, f"{run.engine.system.name}, seed {run.engine.world.seed}", folder / "figures")
+        run.engine.system.draw(run, folder / "figures")
     write_json(run.summary(), folder / "summary.json")
 
 

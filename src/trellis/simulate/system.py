@@ -29,9 +29,10 @@ of the simulator (`simulate/views.py`) give the same answers for the same Random
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -44,6 +45,16 @@ from trellis.simulate.schedule import FaultPlan
 
 if TYPE_CHECKING:
     from trellis.protocols.membership import InterestView
+    from trellis.simulate.run import Run
+
+
+class Carried(NamedTuple):
+    """The publication that a message brings, or tells of."""
+
+    topic: Topic
+    origin: NodeId
+    sequence: int
+    hops: int  # links that it will have crossed when this message arrives
 
 
 class Violation(AssertionError):
@@ -163,6 +174,17 @@ class System(Protocol):
     def control_types(self) -> Iterable[str]:
         """Names of the message types that count as control messages per event; none: all of them."""
         return ()
+
+    def carried(self, message: msgspec.Struct) -> Carried | None:
+        """The publication in a message; None for every other message. What dissemination is measured by."""
+        return None
+
+    def metrics(self, world: World) -> Mapping[str, float]:
+        """What this system wants in every sample of the series, beside what all systems have."""
+        return {}
+
+    def draw(self, run: Run, folder: Path) -> None:
+        """The system's own pictures of a run that has ended, as files in `folder`."""
 
     def ring_key(self, node: NodeId) -> int:
         """The place of a node on the system's ring, if it has one: where `crash-ring` looks for consecutive nodes."""
