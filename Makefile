@@ -22,11 +22,22 @@ $(INSTALLED): requirements.lock pyproject.toml
 run: $(INSTALLED)  ## set up, then take a short tour
 	@$(BIN)/trellis demo
 
-test: $(INSTALLED)  ## set up, then run every test that is not slow
-	@$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
+# Spark tests run after the others, file by file: a worker that gets one starts a Spark session. Bytecode is kept
+# even where the environment says otherwise, since pytest else rewrites every test file anew in every worker.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
-test-slow: $(INSTALLED)  ## the long checks
-	@$(BIN)/python -m pytest -n auto --dist loadgroup -m slow
+KERNEL_TESTS := tests/properties/test_construct_low_edges.py tests/properties/test_tables.py \
+  $(wildcard tests/properties/test_maintain*.py) $(wildcard tests/properties/test_measure*.py) tests/examples/test_construct.py
+
+test: $(INSTALLED)  ## set up, then run every test that is not slow
+	@$(PYTEST) -n auto -m "not slow" --ignore tests/pipeline
+	@$(PYTEST) -n auto --dist loadfile -m "not slow" tests/pipeline
+
+test-slow: $(INSTALLED)  ## the long checks; kernels once more without compiling, once more with every index checked
+	@$(PYTEST) -n auto -m slow --ignore tests/pipeline
+	@$(PYTEST) -n auto --dist loadfile -m slow tests/pipeline
+	@NUMBA_DISABLE_JIT=1 $(PYTEST) -n auto -m "not slow" $(KERNEL_TESTS)
+	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.numba-bounds-cache $(PYTEST) -n auto -m "not slow" $(KERNEL_TESTS)
 
 lint: $(INSTALLED)  ## ruff, mypy and the import rules
 	@$(BIN)/ruff check .
@@ -44,4 +55,4 @@ lock: $(INSTALLED)  ## pin every dependency anew (needs uv on the PATH)
 	  --generate-hashes --no-emit-index-url --no-emit-package trellis-overlay --no-header --upgrade --quiet -o requirements.lock
 
 clean:  ## remove the environment and caches
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .numba-bounds-cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

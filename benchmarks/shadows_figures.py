@@ -1,4 +1,4 @@
-"""The figures of Shadows, and OMen's static ones, beside the papers', with verdicts.  [EXPERIMENTS 1, 6, 7]
+"""The figures of Shadows, and OMen's static ones, beside the papers', with verdicts.
 
     python benchmarks/shadows_figures.py
     python benchmarks/shadows_figures.py fig2 fig5 omen-s63 --seeds 1 2 3 4 5 --exponent 2

@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from lazy import stats
 from trellis.errors import InputError
 from trellis.model.churn import Event, replay
 from trellis.model.interests import Interests

@@ -6,8 +6,8 @@ from collections import Counter
 from hashlib import sha1
 
 import pytest
-from scipy import stats
 
+from lazy import stats
 from trellis.errors import InputError
 from trellis.model.churn import Event, replay
 from trellis.model.interests import Interests

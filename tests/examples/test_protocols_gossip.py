@@ -6,10 +6,10 @@ import math
 from functools import partial
 from random import Random
 
-import networkx as nx
 import pytest
 
 from conversation import Conversation, Parts
+from lazy import nx
 from trellis.errors import InputError
 from trellis.ids import stream
 from trellis.protocols.cyclon import Cyclon, CyclonConfig

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from lazy import stats
 from trellis.errors import InputError
 from trellis.workloads.configs import Hierarchical
 from trellis.workloads.generate import generate

@@ -13,8 +13,8 @@ from itertools import combinations, permutations
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from lazy import stats
 from trellis.workloads.configs import Correlated, Exponential, Multimodal, Spatial, Uniform, Zipf
 from trellis.workloads.generate import generate, node_sizes
 from trellis.workloads.popularity import even_bounds, exponential_rate

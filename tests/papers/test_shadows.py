@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lazy import nx
 from reference import shadows as slow
 from strategies import interests, seeds
 from trellis.model.churn import ChurnTrace

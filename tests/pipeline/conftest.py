@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the pipeline, which share one xdist group."""
+"""One Spark session for all tests of the pipeline."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).parent
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -126,12 +126,13 @@ def random_sessions(chance, machines):
     return lines
 
 
-def test_a_trace_is_the_same_rows_in_the_same_order_on_1_2_7_and_64_partitions(spark, write, tmp_path, partitions):
+@pytest.mark.parametrize("counts", [(1, 7), pytest.param((1, 2, 7, 64), marks=pytest.mark.slow)])
+def test_a_trace_is_the_same_on_any_number_of_partitions(spark, write, tmp_path, partitions, counts):
     chance = random.Random(7)
     lines = random_sessions(chance, 60)
     interests = write("i.tsv", "node\ttopic\n" + "".join(f"n{n}\tt\n" for n in range(40)))
     tables = []
-    for count in (1, 2, 7, 64):
+    for count in counts:
         chance.shuffle(lines)
         for part in range(min(count, 5)):
             write(f"in{count}/part-{part}", "".join(lines[part :: min(count, 5)]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from pyspark.testing import assertDataFrameEqual, assertSchemaEqual
 
+from lazy import testing
 from pipeline.examples import EDITS_JSON
 from trellis.errors import InputError
 from trellis.model.read import read_interests
@@ -125,13 +125,13 @@ def test_a_stage_gives_the_same_rows_on_any_number_of_partitions(spark, count, p
         chosen = table.transform(stages.with_random_topics, topics=3, seed=5).transform(
             stages.with_random_nodes, nodes=4, seed=5
         )
-        assertSchemaEqual(chosen.schema, INTERESTS, ignoreNullable=True)
+        testing.assertSchemaEqual(chosen.schema, INTERESTS, ignoreNullable=True)
         found = sorted(tuple(row) for row in chosen.collect())
     once = spark.createDataFrame(sorted(set(rows)), INTERESTS)
     again = once.transform(stages.with_random_topics, topics=3, seed=5).transform(
         stages.with_random_nodes, nodes=4, seed=5
     )
-    assertDataFrameEqual(again, spark.createDataFrame(found, INTERESTS), ignoreNullable=True)
+    testing.assertDataFrameEqual(again, spark.createDataFrame(found, INTERESTS), ignoreNullable=True)
     assert (len({topic for _, topic in found}), len({node for node, _ in found})) == (3, 4)
 
 

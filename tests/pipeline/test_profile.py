@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
+from lazy import stats
 from trellis.errors import InputError
 from trellis.pipeline import jobs, statistics
 from trellis.pipeline.schemas import INTERESTS

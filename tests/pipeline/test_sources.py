@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql import functions as F
 
+from lazy import functions as F
 from pipeline.examples import CSV_PAIRS, JODIE_EDITS, SAMPLES, TSV_EDITS
 from trellis.errors import InputError
 from trellis.pipeline.schemas import LINES

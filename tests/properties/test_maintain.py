@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lazy import nx
 from reference import shadows as slow
 from trellis.model.churn import ChurnEvent, ChurnTrace, Event
 from trellis.model.interests import Interests

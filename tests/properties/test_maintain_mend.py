@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from itertools import combinations
 
-import networkx as nx
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lazy import nx
 from reference import shadows as slow
 from strategies import interests, seeds
 from trellis.model.interests import Interests

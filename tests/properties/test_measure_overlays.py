@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from lazy import nx
 from reference import measures as reference
 from strategies import interests, overlays, seeds
 from trellis.measure import diameters as diameters_module

@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import NamedTuple
 
-import networkx as nx
-
+from lazy import nx
 from trellis import ids
 
 Interest = dict[str, set[str]]

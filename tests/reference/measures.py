@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-import networkx as nx
-
+from lazy import nx
 from trellis.model.interests import Interests
 
 Wanted = dict[str, set[str]]

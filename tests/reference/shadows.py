@@ -10,8 +10,7 @@ import random
 from collections.abc import Collection, Iterable, Mapping
 from itertools import combinations
 
-import networkx as nx
-
+from lazy import nx
 from trellis import ids
 from trellis.model.interests import Interests
 from trellis.model.overlay import Overlay

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
 
 from trellis.workloads.configs import Exponential, Multimodal, Uniform, Zipf
 from trellis.workloads.kernels import alias_table
@@ -52,6 +51,8 @@ def exponential_rate(config: Exponential) -> float:
     steepest = 1.0
     while surplus(steepest) < 0:
         steepest *= 2
+    from scipy.optimize import brentq  # 0.3 s to import, and only exponential popularity needs it
+
     return float(brentq(surplus, 0.0, steepest, xtol=1e-15))
 
 
