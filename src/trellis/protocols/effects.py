@@ -6,6 +6,7 @@
 | `SetTimer`              | heap at now + delay; order (time, sequence) | `loop.call_later`          |
 | `LinkUp` / `LinkDown`   | the overlay graph that probes read          | dial / close               |
 | `Deliver`               | counted by a probe                          | the subscriber's queue     |
+| `Left`                  | the node is taken down                      | the process ends           |
 
 Effects are carried out in the order they are given. Durations are whole milliseconds.
 """
@@ -55,5 +56,9 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
     payload: bytes = b""
 
 
-Effect = Send | SetTimer | CancelTimer | LinkUp | LinkDown | Deliver
+class Left(msgspec.Struct, frozen=True, gc=False):
+    """This node has left in order: nothing depends on it any more, and nothing more will be asked of it."""
+
+
+Effect = Send | SetTimer | CancelTimer | LinkUp | LinkDown | Deliver | Left
 Effects = list[Effect]

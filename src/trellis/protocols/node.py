@@ -41,7 +41,11 @@ class ProtocolNode(Protocol):
     def unsubscribe(self, topic: Topic) -> Effects: ...
 
     def leave(self) -> Effects:
-        """Leave in order: what must be said to others is in the effects; nothing is asked of the node afterwards."""
+        """Leave in order: what must be said to others is in the effects.
+
+        Nothing is asked of the node afterwards, unless its system says that nodes `linger`: then it goes on until it
+        gives `Left`.
+        """
         ...
 
     def check(self) -> None:

@@ -60,7 +60,10 @@ class TMan:
         samples: Samples,
         random: Random,
         config: TManConfig | None = None,
+        partners: Callable[[], list[NodeId]] | None = None,
     ) -> None:
+        """`partners`: whom an exchange may be with; the view, where it is not given."""
+        self.partners = partners
         self.layer, self.describe, self.select, self.samples = layer, describe, select, samples
         self.random, self.config = random, config or TManConfig()
         self.table = DescriptorTable(describe().node, self.config.age_max)
@@ -80,7 +83,7 @@ class TMan:
     def on_timer(self, tag: str) -> Effects:
         self.table.advance()
         samples = self.samples()
-        among = self.peers or [descriptor.node for descriptor in samples if descriptor.node != self.table.owner]
+        among = (self.partners() if self.partners else self.peers) or [descriptor.node for descriptor in samples if descriptor.node != self.table.owner]
         if not among:
             return [self._exchange]
         partner = among[self.random.randrange(len(among))]

@@ -23,7 +23,18 @@ from random import Random
 from typing import Any
 
 from trellis import ids
-from trellis.protocols.effects import CancelTimer, Deliver, Effects, LinkDown, LinkUp, NodeId, Send, SetTimer, Topic
+from trellis.protocols.effects import (
+    CancelTimer,
+    Deliver,
+    Effects,
+    Left,
+    LinkDown,
+    LinkUp,
+    NodeId,
+    Send,
+    SetTimer,
+    Topic,
+)
 from trellis.simulate import digest as log
 from trellis.simulate.digest import CALL, MESSAGE, TIMER, Digest, overlay_digest
 from trellis.simulate.network import LOST, Network, NetworkConfig
@@ -202,7 +213,8 @@ class Engine:
         if actor is None or actor.state != UP:
             return False
         self._perform(actor, actor.node.leave())
-        self._down(actor, "leave")
+        if not self.system.nodes_linger:
+            self._down(actor, "leave")
         return True
 
     def pause(self, name: NodeId) -> bool:
@@ -269,6 +281,7 @@ class Engine:
             LinkUp: self._link_up,
             LinkDown: self._link_down,
             Deliver: self._deliver,
+            Left: self._left,
         }
 
         def perform(actor: Actor, effects: Effects) -> None:
@@ -382,6 +395,10 @@ class Engine:
                 instant[:] = [event for event in instant if event[0] != TIMER or event[1].timers.get(event[3]) is event]
             held += len(instant)
         self._stale, self._stale_max = 0, max(_STALE_MIN, held)
+
+    def _left(self, actor: Actor, effect: Left) -> None:
+        if actor.state != DOWN:
+            self._down(actor, "leave")
 
     def _down(self, actor: Actor, how: str) -> None:
         self._stale += len(actor.timers)

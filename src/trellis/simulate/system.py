@@ -147,6 +147,7 @@ class System(Protocol):
     settle_ms_max: int = 300_000
     must_settle: bool = True  # False: links change for ever (gossip); `check_settled` is then asked after settle_ms_max
 
+    nodes_linger: bool = False  # True: a node that leaves goes on until it gives `Left`
     overlay_is_tco_promised: bool = False  # True: once settled, an overlay that is no TCO is a violation
     fault_plan: FaultPlan = FaultPlan()  # what the system promises to survive
 

@@ -1,0 +1,89 @@
+"""What an OMen node can be told."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from trellis.errors import InputError
+
+Knowledge = Literal["neighbours", "hints", "global"]
+Routine = Literal["primal-dual", "primal-dual-carry", "greedy"]
+
+
+class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    coverage: int = 5
+    """lambda: how often backups cover each topic. Raising it lowers degrees under churn; views grow. [OM §4.2]"""
+
+    resilience: int = 3
+    """L: nodes that may fail at once. Each node prepares for L predecessors and tells L successors of its links."""
+
+    rho: float = 3.0
+    """LowODA's rule: how much more an edge must contribute to be allowed to raise the maximum degree (A-OMN-3)."""
+
+    knowledge: Knowledge = "hints"
+    """What a coordinator learns: lists of the shadow set, also of whom hints name, or everything (simulator only)."""
+
+    backups: Routine = "primal-dual-carry"
+    """How backups are chosen [SH Alg. 12, A-SHD-5; OM §4.2]. `greedy` loads few nodes with most backups."""
+
+    period_ms: int = 1_000
+    """T_wait: one gossip exchange and one heartbeat per period. Raising it saves traffic; all is noticed later."""
+
+    silence_max: int = 5
+    """Periods without a sign of life until a peer is suspected."""
+
+    ask_ms: int = 250
+    """How long a coordinator waits for answers before it asks again. Above the slowest round trip."""
+
+    ask_tries: int = 4
+    """Questions to a silent node before it counts as dead, for this repair."""
+
+    ready_rounds: int = 3
+    """Gossip rounds that a view needs at least before it is ready (A-OMN-6)."""
+
+    view_rounds: int = 20
+    """Gossip rounds in which a view gets better; afterwards it is rebuilt only when it is not ready."""
+
+    ready_wait: int = 10
+    """Periods that an event waits for a ready view at most: without backups a repair is as right, only less even."""
+
+    standby_periods: int = 8
+    """Periods after which an event that somebody else should have handled is looked at again. [OM Alg. 5]"""
+
+    record_periods: int = 60
+    """Periods for which the record of a departed node is kept after its repair."""
+
+    relink_periods: int = 4
+    """Periods for which a link lost between two living nodes may stay closed before its topics are repaired."""
+
+    report_tries: int = 30
+    """Periods for which a survivor repeats that it was a dead node's neighbour, if nobody confirms the repair."""
+
+    try_periods_max: int = 32
+    """Suspected nodes and seeds are tried at a falling rate: after 2, 4, ... periods, at most so many."""
+
+    suspects_max: int = 64
+
+    net: bool = True
+    """Roots of a topic's parts meet at its home location: the net below all repairs."""
+
+    net_periods: int = 5
+    """Periods between two reports of a root to its topic's home location."""
+
+    root_patience: int = 15
+    """Periods that a node must have been a root before it reports; none where it has no neighbour on the topic."""
+
+    leave_periods_max: int = 40
+    """A node that leaves in order goes after so many periods even if nobody confirms the repair."""
+
+    hops_max: int = 128
+    """Lookups on the ring that take more hops are dropped."""
+
+    def __post_init__(self) -> None:
+        for field, least in (("coverage", 0), ("resilience", 1), ("period_ms", 10), ("silence_max", 1), ("ask_ms", 1)):
+            if getattr(self, field) < least:
+                raise InputError("", f"{field} is {getattr(self, field)}", f"give {least} or more")
+        if not self.rho >= 1:
+            raise InputError("", f"rho is {self.rho}", "give 1 or more")

@@ -1,0 +1,72 @@
+"""Churn events: which of them this node handles, and which it waits for others to handle.  [OM Alg. 5-6]
+
+An event is in `doubt` until the node it is about is known to be gone (it is asked directly), then it is ours (`exe`) or
+on `standby`, then `mending`, then `done`: kept for a while, so that late reports find it.
+
+handleChurnEvent, processExeQ and processStandbyL are what `Coordinator` (churn.py) does with them; gcChurnEvent is
+`finish` and `forget_old`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trellis.protocols.effects import NodeId
+from trellis.protocols.omen.me import life_of
+
+DOUBT, EXE, STANDBY, MENDING, DONE = "doubt", "exe", "standby", "mending", "done"
+
+
+@dataclass(eq=False)
+class Event:
+    kind: str  # join or leave
+    node: NodeId
+    incarnation: int
+    localtime: int  # the order in which this node heard of events
+    since: int  # the tick of its present state
+    state: str = DOUBT
+    reporters: dict[NodeId, None] = field(default_factory=dict)
+    pings: int = 0
+    mend: int | None = None
+    counted: frozenset[NodeId] = frozenset()  # whom its repair counted in
+    waited: int = 0  # periods that it was out of range
+
+    def move(self, state: str, tick: int) -> None:
+        self.state, self.since = state, tick
+
+    @property
+    def is_open(self) -> bool:
+        return self.state != DONE
+
+
+class Events:
+    def __init__(self, keep_periods: int) -> None:
+        self.keep_periods = keep_periods
+        self.events: dict[tuple[str, NodeId, int], Event] = {}  # kind, node, life
+        self._clock = 0
+
+    def get(self, kind: str, node: NodeId, incarnation: int) -> Event | None:
+        return self.events.get((kind, node, life_of(incarnation)))
+
+    def add(self, kind: str, node: NodeId, incarnation: int, tick: int, state: str) -> Event:
+        self._clock += 1
+        event = Event(kind, node, incarnation, self._clock, tick, state)
+        self.events[kind, node, life_of(incarnation)] = event
+        return event
+
+    def open(self) -> Iterator[Event]:
+        """In the order of localtime."""
+        return iter([event for event in self.events.values() if event.is_open])
+
+    def drop(self, event: Event) -> None:
+        self.events.pop((event.kind, event.node, life_of(event.incarnation)), None)
+
+    def finish(self, event: Event, tick: int) -> None:
+        event.move(DONE, tick)
+        event.mend = None
+
+    def forget_old(self, tick: int) -> None:
+        self.events = {
+            key: event for key, event in self.events.items() if event.is_open or event.since > tick - self.keep_periods
+        }

@@ -1,0 +1,116 @@
+"""Root-path hints: for each topic a path of nodes to the topic's root, learned from a neighbour.  [docs/papers.md]
+
+The root of a connected part of a topic is its node of smallest key. Hints spread like routes in a path-vector protocol:
+a node takes the smallest root that a neighbour names, over the shortest path, never over one that it is on itself;
+what it takes it tells its neighbours when it changes. A dead neighbour takes its paths along, so no clock is needed.
+
+A coordinator uses hints only to know whom to ask: a proof is made of answers, so an old hint costs a question at most.
+Besides they are a check that never stops: two roots that last are two parts (`net.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from trellis import ids
+from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.omen.me import Me
+from trellis.protocols.omen.messages import HINTS_MAX, PATH_MAX, Hint
+from trellis.protocols.topics import places
+
+Path = tuple[NodeId, ...]
+
+
+@lru_cache(maxsize=200_000)
+def root_key(topic: Topic, node: NodeId) -> int:
+    return ids.key(topic, node)
+
+
+class Hints:
+    def __init__(self, me: Me) -> None:
+        self.me = me
+        self.paths: dict[int, Path] = {}  # place of a topic -> from the next hop to the root; (): this is the root
+        self.root_since: dict[int, int] = {}  # place of a topic -> the tick since which this node is its root
+        self._heard: dict[int, dict[NodeId, Path]] = {}
+        self._changed: dict[int, int] = {}  # place -> version, in the order of the versions
+        self.tick = 0
+
+    def root(self, place: int) -> NodeId:
+        path = self.paths[place]
+        return path[-1] if path else self.me.id
+
+    def roots_here(self) -> list[int]:
+        """Topics whose root this node is."""
+        return list(self.root_since)
+
+    def told(self, peer: NodeId, hints: Iterable[Hint]) -> None:
+        touched = []
+        for hint in hints:
+            place = self.me.table.bit(hint.topic).bit_length() - 1
+            self._heard.setdefault(place, {})[peer] = (peer, *hint.path)
+            touched.append(place)
+        self._choose(touched)
+
+    def forget(self, peer: NodeId, but: int = 0) -> None:
+        """The peer is no neighbour any more, or none on topics beside `but`."""
+        touched = []
+        for place, heard in self._heard.items():
+            if peer in heard and not but >> place & 1:
+                del heard[peer]
+                touched.append(place)
+        self._choose(touched)
+
+    def refresh(self) -> None:
+        """Our own topics have changed."""
+        interest = self.me.interest
+        for place in [place for place in self.paths if not interest >> place & 1]:
+            self.paths.pop(place)
+            self._changed.pop(place, None)
+            self.root_since.pop(place, None)
+        self._choose([place for place in places(interest) if place not in self.paths])
+
+    def news(self, shared: int, known: int) -> tuple[Hint, ...]:
+        """What has changed on these topics since the version that is known."""
+        names, paths = self.me.table.names, self.paths
+        found: list[Hint] = []
+        for place, version in reversed(self._changed.items()):
+            if version <= known or len(found) == HINTS_MAX:
+                break
+            if shared >> place & 1:
+                found.append(Hint(names[place], paths[place]))
+        return tuple(found)
+
+    def path(self, place: int) -> Path:
+        return self.paths.get(place, ())
+
+    def check(self) -> None:
+        for place, path in self.paths.items():
+            assert self.me.id not in path, f"a hint of {self.me.id} on {self.me.table.names[place]} leads back to it"
+
+    def _choose(self, touched: Iterable[int]) -> None:
+        me, names, changed = self.me, self.me.table.names, []
+        for place in touched:
+            if not me.interest >> place & 1:
+                continue
+            topic = names[place]
+            best: Path = ()
+            rank = (root_key(topic, me.id), 0, "")
+            for peer, path in self._heard.get(place, {}).items():
+                if me.id in path or len(path) > PATH_MAX:
+                    continue
+                this = (root_key(topic, path[-1]), len(path), peer)
+                if this < rank:
+                    best, rank = path, this
+            if self.paths.get(place) != best:
+                self.paths[place] = best
+                changed.append(place)
+                if best:
+                    self.root_since.pop(place, None)
+                else:
+                    self.root_since.setdefault(place, self.tick)
+        if changed:
+            me.version += 1
+            for place in changed:
+                self._changed.pop(place, None)
+                self._changed[place] = me.version

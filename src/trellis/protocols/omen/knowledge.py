@@ -1,0 +1,133 @@
+"""What a coordinator has learned for one repair: answers, and the parts of each topic that they prove.
+
+A proof is made of answers alone: two nodes are connected on a topic if a chain of nodes leads from one to the other,
+each of which answered after the event was known, wants the topic and is not about to leave it, and names the next one,
+in its present life, as its neighbour; the next one names it, too. Why answers must be that young: docs/papers.md,
+condition 2.
+
+Masks are bitsets over the topics of the question.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+
+from trellis.protocols.effects import NodeId
+from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.messages import Answer, unpack
+
+
+class Told:
+    """One answer, taken apart."""
+
+    __slots__ = ("degree", "incarnation", "leaving", "neighbours", "paths", "wants")
+
+    def __init__(self, answer: Answer, place_of: dict[str, int]) -> None:
+        self.incarnation, self.degree = answer.incarnation, answer.degree
+        self.wants, self.leaving = unpack(answer.wants), unpack(answer.leaving)
+        self.neighbours = {one.node: (one.incarnation, unpack(one.wants)) for one in answer.neighbours}
+        self.paths = {place_of[hint.topic]: hint.path for hint in answer.hints if hint.topic in place_of}
+
+    @property
+    def stays(self) -> int:
+        """Topics on which it can be part of a proof."""
+        return self.wants & ~self.leaving
+
+
+class Answers:
+    def __init__(self) -> None:
+        self.told: dict[NodeId, Told] = {}
+
+    def __contains__(self, node: NodeId) -> bool:
+        return node in self.told
+
+    def linked(self, one: NodeId, other: NodeId) -> bool:
+        """Do both say that they are linked?"""
+        a, b = self.told.get(one), self.told.get(other)
+        if a is None or b is None:
+            return False
+        there, back = a.neighbours.get(other), b.neighbours.get(one)
+        return (
+            there is not None
+            and back is not None
+            and life_of(there[0]) == life_of(b.incarnation)
+            and life_of(back[0]) == life_of(a.incarnation)
+        )
+
+    def parts(self, place: int) -> dict[NodeId, int]:
+        """For each node that answered and stays on the topic the number of its proven part."""
+        bit = 1 << place
+        part: dict[NodeId, int] = {}
+        for number, start in enumerate(self.told):
+            if start in part or not self.told[start].stays & bit:
+                continue
+            part[start] = number
+            queue = deque([start])
+            while queue:
+                node = queue.popleft()
+                for peer in self.told[node].neighbours:
+                    if peer not in part and self.stays_on(peer, bit) and self.linked(node, peer):
+                        part[peer] = number
+                        queue.append(peer)
+        return part
+
+    def worth_asking(
+        self, place: int, required: Collection[NodeId], gone: Collection[NodeId], *, hints: bool
+    ) -> set[NodeId]:
+        """Nodes that have not answered and may prove that required nodes are connected: those on ways between them.
+
+        Ways lead over links that only one end has told of, and over root paths.
+        """
+        bit, part = 1 << place, self.parts(place)
+        ways: dict[NodeId, dict[NodeId, None]] = {}
+
+        def way(one: NodeId, other: NodeId) -> None:
+            if one not in gone and other not in gone:
+                ways.setdefault(one, {})[other] = None
+                ways.setdefault(other, {})[one] = None
+
+        for node, told in self.told.items():
+            if not told.stays & bit:
+                continue
+            for peer, (_, wants) in told.neighbours.items():
+                if wants & bit and (peer not in self.told or self.told[peer].stays & bit):
+                    way(node, peer)
+            if hints:
+                steps = [node, *told.paths.get(place, ())]
+                for one, other in pairwise(steps):
+                    way(one, other)
+        asked: set[NodeId] = set()
+        for start in required:
+            if start not in part:
+                continue
+            asked |= self._on_the_way(start, [other for other in required if part.get(other, -1) != part[start]], ways)
+        return asked
+
+    def _on_the_way(
+        self, start: NodeId, goals: Iterable[NodeId], ways: dict[NodeId, dict[NodeId, None]]
+    ) -> set[NodeId]:
+        before: dict[NodeId, NodeId | None] = {start: None}
+        queue = deque([start])
+        while queue:
+            node = queue.popleft()
+            for peer in ways.get(node, ()):
+                if peer not in before:
+                    before[peer] = node
+                    queue.append(peer)
+        found: set[NodeId] = set()
+        for goal in goals:
+            step = before.get(goal) if goal in before else None
+            while step is not None:
+                if step not in self.told:
+                    found.add(step)
+                step = before[step]
+        return found
+
+    def stays_on(self, node: NodeId, topics: int) -> int:
+        return self.told[node].stays & topics if node in self.told else 0
+
+
+def masks(topics: tuple[str, ...]) -> dict[str, int]:
+    return {topic: place for place, topic in enumerate(topics)}

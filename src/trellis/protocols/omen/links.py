@@ -1,0 +1,299 @@
+"""Overlay links: how one comes to stand, stays, and is lost.
+
+A link stands when the holders of both ends' records know of it: otherwise a link between two nodes that die together
+might be known to nobody (docs/papers.md, concurrent crashes, condition 1). So each end tells its L ring successors
+first, and then says `LinkReady`; a link is up at an end that is ready and has heard that the other one is.
+
+    asked ---- ConnectOk ----> opening ---- both ends ready ----> up
+    (Connect makes it `opening` at once at the other end)
+
+Heartbeats are one message per link and period. They are the signs of life; they say `LinkReady` again, and what the
+peer has not acknowledged: topics and hints. Whoever gets one over a link that it does not have says so (`Stranger`).
+
+K1  a peer is watched iff there is a link to it; LinkUp was given iff the link is up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from trellis.protocols.effects import Effects, LinkDown, LinkUp, NodeId, Send
+from trellis.protocols.omen.hints import Hints
+from trellis.protocols.omen.me import Me, life_of
+from trellis.protocols.omen.messages import (
+    Connect,
+    ConnectOk,
+    Disconnect,
+    Heartbeat,
+    LinkOpened,
+    LinkReady,
+    Stranger,
+)
+from trellis.protocols.suspicion import Suspicion
+
+ASKED, OPENING, UP = "asked", "opening", "up"
+CONNECT_TRIES = 6  # periods
+
+
+@dataclass(eq=False)
+class Link:
+    peer: NodeId
+    state: str
+    incarnation: int = 0  # of the peer
+    interest: int = 0  # of the peer
+    degree: int = 0
+    successors: tuple[NodeId, ...] = ()
+    needs: int = 0  # the version of our record that its holders must have
+    ready: bool = False  # they have
+    peer_ready: bool = False
+    acknowledged: int = 0  # our version that the peer has
+    heard: int = 0  # the peer's version that we have
+    tries: int = 0
+    askers: list[tuple[NodeId, int]] = field(default_factory=list)  # who wants to know that it is up: node, mend
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A link that was there is gone, or one that was asked for does not come."""
+
+    peer: NodeId
+    incarnation: int
+    interest: int
+    why: str  # silent, restarted, stranger, closed, refused
+    successors: tuple[NodeId, ...]
+    was_up: bool
+
+
+class Links:
+    def __init__(self, me: Me, hints: Hints, silence_max: int) -> None:
+        self.me, self.hints = me, hints
+        self.links: dict[NodeId, Link] = {}
+        self.suspicion = Suspicion(silence_max)
+        self.lost: list[Lost] = []  # news for the node
+        self.is_changed = False  # what the record says has changed: the node renews it
+
+    def __contains__(self, peer: NodeId) -> bool:
+        return peer in self.links
+
+    def up(self) -> list[Link]:
+        return [link for link in self.links.values() if link.state == UP]
+
+    def covered(self) -> int:
+        """Topics of ours that a neighbour has."""
+        bits = 0
+        for link in self.links.values():
+            if link.state == UP:
+                bits |= link.interest
+        return bits & self.me.interest
+
+    # Opening
+
+    def open(self, peer: NodeId, asker: tuple[NodeId, int] | None = None) -> Effects:
+        if peer == self.me.id or self.me.is_leaving:
+            return []
+        link = self.links.get(peer)
+        if link is None:
+            link = self.links[peer] = Link(peer, ASKED)
+            self.suspicion.watch(peer)
+            effects: Effects = [Send(peer, self._connect())]
+        else:
+            effects = []
+        if asker is not None:
+            if link.state == UP:
+                return [*effects, Send(asker[0], LinkOpened(asker[1], peer))]
+            if asker not in link.askers:
+                link.askers.append(asker)
+        return effects
+
+    def on_connect(self, sender: NodeId, message: Connect) -> Effects:
+        if self.me.is_leaving:
+            return [Send(sender, Stranger(message.incarnation, False))]
+        link = self.links.get(sender)
+        if link is not None and link.incarnation and life_of(link.incarnation) < life_of(message.incarnation):
+            effects = self._drop(link, "restarted")
+            link = None
+        else:
+            effects = []
+        if link is None:
+            link = self.links[sender] = Link(sender, OPENING)
+            self.suspicion.watch(sender)
+        if life_of(message.incarnation) < life_of(link.incarnation):
+            return effects
+        self._take(link, message.incarnation, self.me.table.bits(message.topics), message.degree)
+        link.acknowledged = link.heard = 0  # it begins anew: tell each other everything again
+        if link.state == ASKED or not link.needs:
+            link.state = OPENING
+            self._renew(link)
+        return [*effects, Send(sender, ConnectOk(self.me.incarnation, self.me.topics, self.me.degree))]
+
+    def on_connect_ok(self, sender: NodeId, message: ConnectOk) -> Effects:
+        link = self.links.get(sender)
+        if link is None:
+            return [Send(sender, Stranger(message.incarnation, False))]
+        if life_of(message.incarnation) < life_of(link.incarnation):
+            return []
+        if link.state == ASKED:
+            self._take(link, message.incarnation, self.me.table.bits(message.topics), message.degree)
+            link.state = OPENING
+            self._renew(link)
+        return []
+
+    def on_ready(self, sender: NodeId, incarnation: int) -> Effects:
+        link = self.links.get(sender)
+        if link is None or life_of(link.incarnation) != life_of(incarnation):
+            return []
+        link.peer_ready = True
+        return self._come_up(link)
+
+    def on_record_known(self, version: int) -> Effects:
+        """All holders of our record have this version, or a later one."""
+        effects: Effects = []
+        for link in self.links.values():
+            if link.state == OPENING and not link.ready and 0 < link.needs <= version:
+                link.ready = True
+                effects.append(Send(link.peer, LinkReady(self.me.incarnation)))
+                effects += self._come_up(link)
+        return effects
+
+    # Staying
+
+    def tick(self, successors: tuple[NodeId, ...]) -> Effects:
+        effects: Effects = []
+        silent = self.suspicion.tick()
+        for link in list(self.links.values()):
+            if link.state == ASKED:
+                link.tries += 1
+                if link.tries > CONNECT_TRIES:
+                    effects += self._drop(link, "refused")
+                else:
+                    effects.append(Send(link.peer, self._connect()))
+            else:
+                effects.append(Send(link.peer, self._heartbeat(link, successors)))
+        for peer in silent:
+            if peer in self.links:
+                effects += self._drop(self.links[peer], "silent")
+        return effects
+
+    def on_heartbeat(self, sender: NodeId, beat: Heartbeat) -> Effects:
+        link = self.links.get(sender)
+        if link is None:
+            return [Send(sender, Stranger(beat.incarnation, False))]
+        if life_of(beat.incarnation) < life_of(link.incarnation):
+            return []
+        if link.incarnation and life_of(beat.incarnation) > life_of(link.incarnation):
+            return [*self._drop(link, "restarted"), Send(sender, Stranger(beat.incarnation, False))]
+        self.suspicion.heard(sender)
+        effects: Effects = []
+        if link.state == ASKED:  # it took our Connect; its answer was lost
+            return effects
+        link.incarnation = max(link.incarnation, beat.incarnation)
+        link.degree, link.successors = beat.degree, beat.successors
+        if beat.acknowledged > link.acknowledged:
+            link.acknowledged = beat.acknowledged
+        if beat.ready and not link.peer_ready:
+            effects += self.on_ready(sender, beat.incarnation)
+        if beat.version > link.heard:
+            if beat.topics is not None:
+                self._interest(link, self.me.table.bits(beat.topics))
+            if link.state == UP:
+                self.hints.told(sender, beat.hints)
+                link.heard = beat.version
+        return effects
+
+    def heard(self, peer: NodeId) -> None:
+        self.suspicion.heard(peer)
+
+    # Losing
+
+    def on_stranger(self, sender: NodeId, message: Stranger) -> Effects:
+        link = self.links.get(sender)
+        if link is None or life_of(message.incarnation) != life_of(self.me.incarnation):
+            return []
+        if link.state == ASKED and link.tries < 2:  # about an earlier link: ours is still under way
+            return []
+        return self._drop(link, "stranger")
+
+    def on_disconnect(self, sender: NodeId, message: Disconnect) -> Effects:
+        link = self.links.get(sender)
+        if link is None or life_of(message.incarnation) < life_of(link.incarnation):
+            return []
+        return self._drop(link, "closed")
+
+    def on_peer_down(self, peer: NodeId) -> Effects:
+        link = self.links.get(peer)
+        return self._drop(link, "silent") if link is not None else []
+
+    def close(self, peer: NodeId) -> Effects:
+        """In order: nothing depends on this link."""
+        link = self.links.get(peer)
+        if link is None:
+            return []
+        return [*self._drop(link, "closed", tell=False), Send(peer, Disconnect(self.me.incarnation))]
+
+    def interest_changed(self) -> Effects:
+        """Our topics have changed: links that share none any more are closed."""
+        effects: Effects = []
+        for link in list(self.links.values()):
+            link.acknowledged = 0  # a topic that is newly shared has hints that were not told
+            if link.state == UP and not link.interest & self.me.interest:
+                effects += self.close(link.peer)
+        return effects
+
+    def check(self) -> None:
+        assert set(self.links) == set(self.suspicion.watched), f"K1: {self.me.id} watches others than its links"
+        assert self.me.id not in self.links, f"K1: {self.me.id} has a link to itself"
+        assert self.me.degree == len(self.up()), f"K1: {self.me.id} counts {self.me.degree} links"
+
+    def _connect(self) -> Connect:
+        return Connect(self.me.incarnation, self.me.topics, self.me.degree)
+
+    def _take(self, link: Link, incarnation: int, interest: int, degree: int) -> None:
+        link.incarnation, link.degree = incarnation, degree
+        self._interest(link, interest)
+        self.suspicion.heard(link.peer)
+
+    def _interest(self, link: Link, interest: int) -> None:
+        if interest != link.interest:
+            if link.interest & ~interest:
+                self.hints.forget(link.peer, but=interest)
+            if interest & ~link.interest & self.me.interest:
+                link.acknowledged = 0  # newly shared topics: tell their hints
+            link.interest = interest
+            self.is_changed = True
+
+    def _renew(self, link: Link) -> None:
+        link.needs, link.ready = -1, False  # the node writes the version in when it has renewed the record
+        self.is_changed = True
+
+    def _come_up(self, link: Link) -> Effects:
+        if link.state != OPENING or not link.ready or not link.peer_ready:
+            return []
+        link.state = UP
+        self.me.degree += 1
+        told: Effects = [Send(asker, LinkOpened(mend, link.peer)) for asker, mend in link.askers]
+        link.askers.clear()
+        return [LinkUp(link.peer), *told]
+
+    def _drop(self, link: Link, why: str, *, tell: bool = True) -> Effects:
+        del self.links[link.peer]
+        self.suspicion.unwatch(link.peer)
+        effects: Effects = []
+        was_up = link.state == UP
+        if was_up:
+            self.me.degree -= 1
+            self.hints.forget(link.peer)
+            effects.append(LinkDown(link.peer))
+        if link.state != ASKED:
+            self.is_changed = True
+        if tell:
+            self.lost.append(Lost(link.peer, link.incarnation, link.interest, why, link.successors, was_up))
+        return effects
+
+    def _heartbeat(self, link: Link, successors: tuple[NodeId, ...]) -> Heartbeat:
+        me, known = self.me, link.acknowledged
+        if link.state != UP:  # nothing that could be acknowledged
+            return Heartbeat(me.incarnation, link.ready, me.degree, 0, link.heard, successors)
+        topics = me.topics if known < me.topics_version else None
+        hints = self.hints.news(link.interest & me.interest, known) if known < me.version else ()
+        return Heartbeat(me.incarnation, link.ready, me.degree, me.version, link.heard, successors, topics, hints)

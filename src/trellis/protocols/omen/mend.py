@@ -1,0 +1,390 @@
+"""One repair, from the question whom it concerns to links that stand.  [OM Alg. 1, Alg. 5; docs/papers.md]
+
+    records     of the departed nodes: held here, or looked for at their ring successors
+    answers     of their neighbours, of survivors who reported, and of backups; a neighbour that stays silent counts as
+                departed: its record is looked for as well, and its neighbours are asked (the closure of dead groups)
+    proof       more answers, of nodes that may connect what seems apart
+    links       by Alg. 1; both ends are told, and the repair is over when all of them stand
+
+Required nodes of a topic: the living neighbours of all departed ones that want it. They must end in one part. For a
+join the joiner is the centre, and whoever wants a topic is one part already.
+
+Whoever is found dead later sends the repair back to its beginning; so does a link that does not come to stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from trellis.protocols.effects import CancelTimer, Effects, NodeId, SetTimer, Topic
+from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.omen.knowledge import Answers, Told, masks
+from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.messages import Answer, Ask, FindRecord, FoundRecord, OpenLink, Record
+from trellis.protocols.omen.shadow import Pair
+from trellis.protocols.topics import places
+
+PASSES_MAX = 6
+LowEdges = Callable[..., list[Pair]]
+# Simulator only: (topic, nodes) -> a label each, equal where they are connected in the whole overlay.
+Oracle = Callable[[Topic, list[NodeId]], dict[NodeId, int]]
+
+
+@dataclass(eq=False)
+class Departed:
+    """A node that no proof may use, on these topics."""
+
+    incarnation: int
+    topics: frozenset[Topic]
+    neighbours: dict[NodeId, int]  # with the incarnation in which each was linked
+    is_known: bool  # its record was found
+    tries: int = 0
+
+
+@dataclass(eq=False)
+class Mend:
+    number: int
+    kind: str  # leave, join, unsubscribe, relink
+    node: NodeId  # whom it is about
+    incarnation: int
+    config: OMenConfig
+    send: Callable[[NodeId, object], Effects]  # to others, or to ourselves
+    find: Callable[[FindRecord], Effects]
+    held: Callable[[NodeId, int], Record | None]
+    low_edges: LowEdges
+    key: Callable[[NodeId], int]
+    me: NodeId
+    oracle: Oracle | None = None
+    backups: list[NodeId] = field(default_factory=list)
+    survivors: dict[NodeId, None] = field(default_factory=dict)  # who said that they were neighbours
+    departed: dict[NodeId, Departed] = field(default_factory=dict)
+    required_only: dict[NodeId, None] | None = None  # a lost link: its two ends
+    topics: tuple[Topic, ...] = ()
+    state: str = "new"  # records, answers, proof, links, done
+    passes: int = 0
+    attempt: int = 0
+    answers: Answers = field(default_factory=Answers)
+    asked: dict[NodeId, int] = field(default_factory=dict)  # who was asked -> questions so far
+    must_answer: set[NodeId] = field(default_factory=set)
+    opening: dict[Pair, int] = field(default_factory=dict)  # new links -> requests so far
+    opened: list[Pair] = field(default_factory=list)
+    gave_up: bool = False
+    restarted: int = 0
+    # Who answered that it leaves topics: which, and its neighbours on them.
+    leavers: dict[NodeId, tuple[frozenset[Topic], dict[NodeId, int]]] = field(default_factory=dict)
+    _places: dict[Topic, int] = field(default_factory=dict)
+
+    # Inputs
+
+    def start(self) -> Effects:
+        self.state, self.attempt = "records", self.attempt + 1
+        self.passes += 1
+        self.answers, self.asked, self.must_answer = Answers(), {}, set()
+        self.opening, self.leavers = {}, {}
+        return self._records()
+
+    def again(self) -> Effects:
+        """Something has changed: from the beginning, unless that happened too often (then the net is left)."""
+        if self.passes >= PASSES_MAX:
+            self.gave_up = True
+            return self._finish()
+        return self.start()
+
+    def reopen(self, survivor: NodeId) -> Effects:
+        """A survivor that was not counted in."""
+        self.survivors[survivor] = None
+        if self.state in ("new", "records", "answers", "proof"):
+            return self._ask([survivor], must=True) if self.state == "answers" else []
+        self.passes = 0
+        return self.start()
+
+    def on_dead(self, node: NodeId) -> Effects:
+        """A node that this repair counts on is gone."""
+        if self.state in ("answers", "proof", "links") and (node in self.answers or node in self.asked):
+            self.survivors.pop(node, None)
+            return self.again()
+        return []
+
+    def on_found(self, found: FoundRecord) -> Effects:
+        departed = self.departed.get(found.node)
+        if self.state != "records" or departed is None or departed.is_known:
+            return []
+        if found.record is not None and life_of(found.record.incarnation) == life_of(found.incarnation):
+            self._learn(departed, found.record)
+        elif found.last:
+            departed.is_known = True  # nobody knows more: survivors must do
+        return self._records()
+
+    def on_answer(self, sender: NodeId, answer: Answer) -> Effects:
+        if answer.attempt != self.attempt or sender not in self.asked or self.state not in ("answers", "proof"):
+            return []
+        self.answers.told[sender] = Told(answer, self._places)
+        if all(node in self.answers for node in self.asked):
+            return self._examine()
+        return []
+
+    def on_opened(self, sender: NodeId, peer: NodeId) -> Effects:
+        for pair in (sender, peer), (peer, sender):
+            if pair in self.opening:
+                del self.opening[pair]
+                self.opened.append(pair)
+        return self._finish() if self.state == "links" and not self.opening else []
+
+    def on_timer(self) -> Effects:
+        if self.state == "records":
+            return self._records(retry=True)
+        if self.state in ("answers", "proof"):
+            return self._ask_again()
+        if self.state == "links":
+            if any(tries >= 3 * self.config.ask_tries for tries in self.opening.values()):
+                return self.again()
+            return [*self._open(list(self.opening)), self._timer(2)]
+        return []
+
+    # Records
+
+    def _records(self, retry: bool = False) -> Effects:
+        effects: Effects = []
+        waiting = False
+        for name, departed in list(self.departed.items()):
+            if departed.is_known:
+                continue
+            record = self.held(name, life_of(departed.incarnation))
+            if record is not None:
+                self._learn(departed, record)
+                continue
+            if departed.tries >= self.config.ask_tries:
+                departed.is_known = True
+                continue
+            waiting = True
+            if departed.tries == 0 or retry:
+                departed.tries += 1
+                question = FindRecord(
+                    name, departed.incarnation, self.me, self.number, 0, max(self.config.resilience - 1, 0)
+                )
+                effects += self.find(question)
+                if self.state != "records":  # answered on the spot
+                    return effects
+        if waiting and any(not departed.is_known for departed in self.departed.values()):
+            return [*effects, self._timer(2)]
+        return [*effects, *self._begin_to_ask()]
+
+    def _learn(self, departed: Departed, record: Record) -> None:
+        departed.topics, departed.is_known = departed.topics | frozenset(record.topics), True
+        for one in record.neighbours:
+            departed.neighbours[one.node] = one.incarnation
+
+    # Answers
+
+    def _begin_to_ask(self) -> Effects:
+        self.state = "answers"
+        if self.kind == "leave":  # the others are about topics that are given
+            topics = tuple(sorted({topic for departed in self.departed.values() for topic in departed.topics}))
+            if topics != self.topics:  # answers are about the topics of the question: ask all anew
+                self.topics, self.attempt = topics, self.attempt + 1
+                self.answers, self.asked = Answers(), {}
+        self._places = masks(self.topics)
+        must = [*self._neighbours(), *self.survivors]
+        if self.required_only is not None:
+            must += list(self.required_only)
+        if self.kind == "join":
+            must.append(self.node)
+        effects = self._ask([node for node in must if node not in self.departed], must=True)
+        effects += self._ask([node for node in self.backups if node not in self.departed], must=False)
+        if not self.asked:
+            return [*effects, *self._finish()]
+        return [*effects, self._timer(1)]
+
+    def _neighbours(self) -> list[NodeId]:
+        gone = self.departed
+        return [node for departed in gone.values() for node in departed.neighbours if node not in gone]
+
+    def _ask(self, nodes: Iterable[NodeId], *, must: bool) -> Effects:
+        effects: Effects = []
+        for node in nodes:
+            if must:
+                self.must_answer.add(node)
+            if node not in self.asked:
+                self.asked[node] = 1
+        fresh = [node for node, questions in self.asked.items() if questions == 1 and node not in self.answers]
+        for node in fresh:
+            self.asked[node] = 2
+            effects += self.send(node, Ask(self.number, self.attempt, self.topics))
+        return effects
+
+    def _ask_again(self) -> Effects:
+        effects: Effects = []
+        silent = [node for node in self.asked if node not in self.answers]
+        # Whoever answered all others' questions twice over is the one to wait for; backups and proofs are not.
+        given_up = [node for node in silent if self.asked[node] > self.config.ask_tries]
+        for node in silent:
+            if node in given_up:
+                continue
+            if node not in self.must_answer and self.asked[node] > 2:
+                given_up.append(node)
+                continue
+            self.asked[node] += 1
+            effects += self.send(node, Ask(self.number, self.attempt, self.topics))
+        for node in given_up:
+            del self.asked[node]
+            if node in self.must_answer and node != self.node:
+                self._depart(node)
+        if any(not departed.is_known for departed in self.departed.values()):
+            self.state = "records"
+            return [*effects, *self._records()]
+        if all(node in self.answers for node in self.asked):
+            return [*effects, *self._examine()]
+        return [*effects, self._timer(1)]
+
+    def _depart(self, node: NodeId) -> None:
+        """A required node is silent: it is one of the departed."""
+        known = [departed.neighbours[node] for departed in self.departed.values() if node in departed.neighbours]
+        self.departed[node] = Departed(max(known, default=0), frozenset(), {}, False)
+
+    def _examine(self) -> Effects:
+        """All have answered: who of them has departed, and what is proven?"""
+        more = self._closure()
+        if any(not departed.is_known for departed in self.departed.values()):
+            self.state = "records"
+            return self._records()
+        if more:
+            self.state = "answers"
+            return [*self._ask(more, must=True), self._timer(1)]
+        if self.kind == "join":
+            return self._join()
+        required = self._required()
+        if self.oracle is None and self.state == "answers":
+            self.state = "proof"
+            worth: set[NodeId] = set()
+            for place, nodes in required.items():
+                found = self.answers.parts(place)
+                if len({found[node] for node in nodes if node in found}) > 1:
+                    hints = self.config.knowledge == "hints"
+                    worth |= self.answers.worth_asking(place, nodes, self.departed, hints=hints)
+            ask = sorted(node for node in worth if node not in self.asked and node not in self.departed)
+            if ask:
+                return [*self._ask(ask, must=False), self._timer(1)]
+        return self._mend(required)
+
+    def _closure(self) -> list[NodeId]:
+        """Nodes to ask beside: neighbours of those who answered and are leaving, or whose earlier life has ended."""
+        more: dict[NodeId, None] = {}
+        for departed in list(self.departed.values()):
+            for node, incarnation in departed.neighbours.items():
+                told = self.answers.told.get(node)
+                if told is None or node in self.departed:
+                    continue
+                if incarnation and life_of(told.incarnation) > life_of(incarnation):
+                    self.departed[node] = Departed(incarnation, frozenset(), {}, False)
+                elif told.leaving:
+                    names = frozenset(self.topics[place] for place in places(told.leaving) if place < len(self.topics))
+                    neighbours = {peer: life for peer, (life, wants) in told.neighbours.items() if wants & told.leaving}
+                    for peer in neighbours:
+                        if peer not in self.asked and peer not in self.departed:
+                            more[peer] = None
+                    self.leavers[node] = (names, neighbours)
+        return list(more)
+
+    def _required(self) -> dict[int, set[NodeId]]:
+        """For each topic the living neighbours of the departed who want it."""
+        required: dict[int, set[NodeId]] = {}
+        sources: list[tuple[frozenset[Topic], Iterable[NodeId]]] = [
+            (departed.topics, departed.neighbours) for departed in self.departed.values()
+        ]
+        sources += [(names, neighbours) for names, neighbours in self.leavers.values()]
+        if self.required_only is not None:
+            sources.append((frozenset(self.topics), self.required_only))
+        sources.append((frozenset(self.topics), self.survivors))
+        for names, nodes in sources:
+            mask = sum(1 << self._places[name] for name in names if name in self._places)
+            for node in nodes:
+                if node in self.departed and node != self.node:
+                    continue
+                for place in places(self.answers.stays_on(node, mask)):
+                    required.setdefault(place, set()).add(node)
+        return required
+
+    # Links
+
+    def _mend(self, required: dict[int, set[NodeId]]) -> Effects:
+        parts: dict[int, list[list[NodeId]]] = {}
+        for place, nodes in required.items():
+            if len(nodes) > 1:
+                groups = self._groups(place, nodes)
+                if len(groups) > 1:
+                    parts[1 << place] = groups
+        return self._link(parts, None)
+
+    def _groups(self, place: int, nodes: set[NodeId]) -> list[list[NodeId]]:
+        """The parts that hold a required node, with all who answered and may be ends of links: the shadow set."""
+        shadow = [node for node in self.answers.told if node in nodes or node in self.backups]
+        if self.oracle is not None:
+            part = self.oracle(self.topics[place], [node for node in shadow if self.answers.stays_on(node, 1 << place)])
+        else:
+            part = self.answers.parts(place)
+        numbers = {part[node]: None for node in sorted(nodes) if node in part}
+        return [[node for node in shadow if part.get(node) == number] for number in numbers]
+
+    def _join(self) -> Effects:
+        """The joiner needs one link on each topic that none of its neighbours has.  [A-OMN-4, A-OMN-21]"""
+        joiner = self.answers.told.get(self.node)
+        if joiner is None:
+            self.gave_up = True
+            return self._finish()
+        covered = 0
+        for _, wants in joiner.neighbours.values():
+            covered |= wants
+        parts: dict[int, list[list[NodeId]]] = {}
+        for place in places(joiner.stays & ~covered):
+            others = [
+                node for node in self.answers.told if node != self.node and self.answers.stays_on(node, 1 << place)
+            ]
+            if others:
+                parts[1 << place] = [[self.node], others]
+        return self._link(parts, self.node)
+
+    def _link(self, parts: Mapping[int, list[list[NodeId]]], centre: NodeId | None) -> Effects:
+        told = self.answers.told
+        nodes = {node for groups in parts.values() for group in groups for node in group}
+        keys = {node: self.key(node) for node in nodes}
+        ranked = sorted(nodes, key=lambda node: (keys[node], node))
+        linked = {
+            (one, other)
+            for place, one in enumerate(ranked)
+            for other in ranked[place + 1 :]
+            if other in told[one].neighbours and self.answers.linked(one, other)
+        }
+        chosen = self.low_edges(
+            parts,
+            {node: told[node].stays for node in nodes},
+            {node: told[node].degree for node in nodes},
+            keys,
+            linked=linked,
+            rho=self.config.rho,
+            centre=centre,
+        )
+        if not chosen:
+            return self._finish()
+        self.state = "links"
+        self.opening = dict.fromkeys(chosen, 0)
+        effects = self._open(chosen)
+        if self.state == "links":  # links of our own may stand at once
+            effects.append(self._timer(2))
+        return effects
+
+    def _open(self, pairs: list[Pair]) -> Effects:
+        effects: Effects = []
+        for one, other in pairs:
+            if (one, other) in self.opening:
+                self.opening[one, other] += 1
+                effects += self.send(one, OpenLink(self.number, other))
+                effects += self.send(other, OpenLink(self.number, one))
+        return effects
+
+    def _finish(self) -> Effects:
+        self.state = "done"
+        return [CancelTimer(f"mend/{self.number}")]
+
+    def _timer(self, times: int) -> SetTimer:
+        return SetTimer(f"mend/{self.number}", times * self.config.ask_ms)

@@ -1,0 +1,310 @@
+"""What OMen nodes say to each other. Names travel, bits do not: a `Mask` is a bitset over the topics of a question.
+
+| about       | messages                                                                                        |
+| ----------- | ----------------------------------------------------------------------------------------------- |
+| links       | Connect, ConnectOk, LinkReady, Heartbeat, Stranger, Disconnect                                  |
+| records     | Record, RecordOk: a node tells its L successors whom it is linked to  [OM Alg. 4, l. 2; A-OMN-9] |
+| churn       | Churn, Report, ReportOk, Finished, Join, JoinDone  [OM Alg. 5-6]                                |
+| repair      | Ask, Answer, OpenLink, LinkOpened  [OM Alg. 1]                                                  |
+| on the ring | FindRecord, FoundRecord, RootReport, RootHeard, RootMeet                                        |
+| suspicion   | Probe, ProbeOk                                                                                  |
+| parts       | of Newscast, T-Man (layers `ring` and `backups`) and the detector                               |
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from trellis.protocols.descriptors import Descriptor
+from trellis.protocols.detector import Ping, Pong
+from trellis.protocols.newscast import NewscastReply, NewscastRequest
+from trellis.protocols.tman import TManReply, TManRequest
+from trellis.protocols.wire import PEERS_MAX, TOPICS_MAX, Codec, Count, Name, Topics
+
+PATH_MAX = 64  # nodes on a root path
+HINTS_MAX = 4_096  # hints in one message
+LINKS_MAX = 16_384  # links of one node
+
+Path = Annotated[tuple[Name, ...], Meta(max_length=PATH_MAX)]
+Names = Annotated[tuple[Name, ...], Meta(max_length=PEERS_MAX)]
+Mask = Annotated[bytes, Meta(max_length=TOPICS_MAX // 8)]
+
+
+class Life(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A node in one of its lives."""
+
+    node: Name
+    incarnation: Count
+
+
+Lives = Annotated[tuple[Life, ...], Meta(max_length=LINKS_MAX)]
+
+
+class Hint(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The nodes from the sender's next hop to the root of a topic; empty: the sender is the root."""
+
+    topic: Name
+    path: Path
+
+
+# Links
+
+
+class Connect(msgspec.Struct, frozen=True, gc=False, tag="connect"):
+    incarnation: Count
+    topics: Topics
+    degree: Count
+
+
+class ConnectOk(msgspec.Struct, frozen=True, gc=False, tag="connect-ok"):
+    incarnation: Count
+    topics: Topics
+    degree: Count
+
+
+class LinkReady(msgspec.Struct, frozen=True, gc=False, tag="link-ready"):
+    """The holders of my record know of our link."""
+
+    incarnation: Count
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    incarnation: Count
+    ready: bool
+    degree: Count
+    version: Count  # of everything that is said here
+    acknowledged: Count  # the receiver's version that the sender has
+    successors: Names
+    topics: Topics | None = None  # only where the receiver has not acknowledged them
+    hints: Annotated[tuple[Hint, ...], Meta(max_length=HINTS_MAX)] = ()
+
+
+class Stranger(msgspec.Struct, frozen=True, gc=False, tag="stranger"):
+    """I have no link to you (any more)."""
+
+    incarnation: Count  # the receiver's, as the heartbeat said it
+    suspected: bool
+
+
+class Disconnect(msgspec.Struct, frozen=True, gc=False, tag="disconnect"):
+    incarnation: Count
+
+
+# Records
+
+
+class Record(msgspec.Struct, frozen=True, gc=False, tag="record"):
+    incarnation: Count
+    version: Count
+    topics: Topics
+    neighbours: Lives
+
+
+class RecordOk(msgspec.Struct, frozen=True, gc=False, tag="record-ok"):
+    version: Count
+
+
+# Churn
+
+
+class Churn(msgspec.Struct, frozen=True, gc=False, tag="churn"):
+    """An event, told to the L successors of the node that it happens to."""
+
+    kind: Literal["join", "leave"]
+    node: Name
+    incarnation: Count
+
+
+class Report(msgspec.Struct, frozen=True, gc=False, tag="report"):
+    """The reporter was a neighbour of this node, which is gone. Goes to its first living successor."""
+
+    node: Name
+    incarnation: Count
+    reporter: Name
+    hops: Count = 0
+
+
+class ReportOk(msgspec.Struct, frozen=True, gc=False, tag="report-ok"):
+    node: Name
+    incarnation: Count
+    state: Literal["open", "done", "alive"]
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False, tag="finished"):
+    """These departures are mended.  [OM Alg. 5, notifySuccRange]"""
+
+    nodes: Lives
+
+
+class Join(msgspec.Struct, frozen=True, gc=False, tag="join"):
+    incarnation: Count
+    topics: Topics
+
+
+class JoinDone(msgspec.Struct, frozen=True, gc=False, tag="join-done"):
+    incarnation: Count
+
+
+class Leaving(msgspec.Struct, frozen=True, gc=False, tag="leaving"):
+    """I leave in order; this is whom I am linked to."""
+
+    record: Record
+
+
+# Repair
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False, tag="ask"):
+    mend: Count
+    attempt: Count
+    topics: Topics
+
+
+class Neighbour(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    node: Name
+    incarnation: Count
+    wants: Mask
+
+
+class Answer(msgspec.Struct, frozen=True, tag="answer"):
+    mend: Count
+    attempt: Count
+    incarnation: Count
+    degree: Count
+    wants: Mask
+    leaving: Mask  # topics that it still relays but wants no more
+    neighbours: Annotated[tuple[Neighbour, ...], Meta(max_length=LINKS_MAX)]
+    hints: Annotated[tuple[Hint, ...], Meta(max_length=HINTS_MAX)] = ()
+
+
+class OpenLink(msgspec.Struct, frozen=True, gc=False, tag="open-link"):
+    mend: Count
+    peer: Name
+
+
+class LinkOpened(msgspec.Struct, frozen=True, gc=False, tag="link-opened"):
+    mend: Count
+    peer: Name
+
+
+# On the ring
+
+
+class FindRecord(msgspec.Struct, frozen=True, gc=False, tag="find-record"):
+    """Who holds the record of this node? Goes to its first living successor, then from one to the next."""
+
+    node: Name
+    incarnation: Count
+    asker: Name
+    mend: Count
+    hops: Count
+    left: Count  # further successors to ask
+
+
+class FoundRecord(msgspec.Struct, frozen=True, gc=False, tag="found-record"):
+    node: Name
+    incarnation: Count
+    mend: Count
+    last: bool  # nobody else will answer
+    record: Record | None
+
+
+class RootReport(msgspec.Struct, frozen=True, gc=False, tag="root-report"):
+    topic: Name
+    root: Name
+    incarnation: Count
+    alone: bool
+    hops: Count
+
+
+class RootHeard(msgspec.Struct, frozen=True, gc=False, tag="root-heard"):
+    """I am the home location of this topic."""
+
+    topic: Name
+
+
+class RootMeet(msgspec.Struct, frozen=True, gc=False, tag="root-meet"):
+    topic: Name
+    root: Name
+
+
+# Suspicion
+
+
+class Probe(msgspec.Struct, frozen=True, gc=False, tag="probe"):
+    suspected: Count  # the incarnation that is thought to be dead
+
+
+class ProbeOk(msgspec.Struct, frozen=True, gc=False, tag="probe-ok"):
+    descriptor: Descriptor
+
+
+Message = (
+    Connect
+    | ConnectOk
+    | LinkReady
+    | Heartbeat
+    | Stranger
+    | Disconnect
+    | Record
+    | RecordOk
+    | Churn
+    | Report
+    | ReportOk
+    | Finished
+    | Join
+    | JoinDone
+    | Leaving
+    | Ask
+    | Answer
+    | OpenLink
+    | LinkOpened
+    | FindRecord
+    | FoundRecord
+    | RootReport
+    | RootHeard
+    | RootMeet
+    | Probe
+    | ProbeOk
+    | Ping
+    | Pong
+    | NewscastRequest
+    | NewscastReply
+    | TManRequest
+    | TManReply
+)
+CODEC: Codec[msgspec.Struct] = Codec(Message)
+
+# What a churn event costs: the rest is gossip and heartbeats, which go on anyway.  [OM §6, Fig. 12]
+CONTROL = (
+    Connect,
+    ConnectOk,
+    LinkReady,
+    Disconnect,
+    Record,
+    RecordOk,
+    Churn,
+    Report,
+    ReportOk,
+    Finished,
+    Join,
+    JoinDone,
+    Leaving,
+    Ask,
+    Answer,
+    OpenLink,
+    LinkOpened,
+    FindRecord,
+    FoundRecord,
+)
+
+
+def pack(mask: int) -> bytes:
+    return mask.to_bytes((mask.bit_length() + 7) // 8, "little")
+
+
+def unpack(mask: bytes) -> int:
+    return int.from_bytes(mask, "little")

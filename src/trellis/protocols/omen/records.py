@@ -1,0 +1,99 @@
+"""Records: whom a node is linked to, held ready by its L ring successors.  [OM Alg. 4, l. 2; A-OMN-9]
+
+Every change is pushed to them at once and repeated once per period until they say that they have it. A holder keeps the
+records of those who name it; of a node that is gone it keeps the last one for `record_periods` after the repair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trellis.protocols.effects import Effects, NodeId, Send
+from trellis.protocols.omen.links import ASKED, Links
+from trellis.protocols.omen.me import Me, life_of
+from trellis.protocols.omen.messages import Life, Record, RecordOk
+
+
+class OwnRecord:
+    """What we tell our successors about ourselves."""
+
+    def __init__(self, me: Me, links: Links) -> None:
+        self.me, self.links = me, links
+        self.record = Record(me.incarnation, 1, me.topics, ())
+        self._known: dict[NodeId, int] = {}  # successor -> the version that it has
+
+    def renew(self, successors: list[NodeId]) -> Effects:
+        neighbours = tuple(
+            Life(link.peer, link.incarnation) for link in self.links.links.values() if link.state != ASKED
+        )
+        version = self.record.version + 1
+        self.record = Record(self.me.incarnation, version, self.me.topics, neighbours)
+        for link in self.links.links.values():
+            if link.needs == -1:
+                link.needs = version
+        return self.push(successors)
+
+    def push(self, successors: list[NodeId]) -> Effects:
+        """To those who do not have it."""
+        self._known = {node: self._known.get(node, 0) for node in successors}
+        record = self.record
+        missing = [node for node, version in self._known.items() if version < record.version]
+        return [*[Send(node, record) for node in missing], *self._ready()]
+
+    def on_ok(self, sender: NodeId, version: int) -> Effects:
+        if sender in self._known:
+            self._known[sender] = max(self._known[sender], version)
+        return self._ready()
+
+    def _ready(self) -> Effects:
+        """What all holders have."""
+        version = min(self._known.values(), default=self.record.version)
+        return self.links.on_record_known(version)
+
+
+@dataclass(eq=False)
+class Held:
+    record: Record
+    gone_since: int | None = None  # the tick at which its repair was done
+
+
+class HeldRecords:
+    """What others have told us about themselves."""
+
+    def __init__(self, keep_periods: int, entries_max: int = 1024) -> None:
+        self.keep_periods, self.entries_max = keep_periods, entries_max
+        self.held: dict[NodeId, Held] = {}
+        self.old: dict[tuple[NodeId, int], Held] = {}  # of earlier lives
+
+    def on_record(self, sender: NodeId, record: Record, tick: int) -> Effects:
+        known = self.held.get(sender)
+        if known is not None:
+            if life_of(known.record.incarnation) < life_of(record.incarnation):
+                known.gone_since = tick
+                self.old[sender, life_of(known.record.incarnation)] = known
+            elif (known.record.incarnation, known.record.version) > (record.incarnation, record.version):
+                return [Send(sender, RecordOk(record.version))]
+        self.held[sender] = Held(record)
+        if len(self.held) > self.entries_max:
+            del self.held[next(iter(self.held))]
+        return [Send(sender, RecordOk(record.version))]
+
+    def of(self, node: NodeId, life: int) -> Record | None:
+        found = self.held.get(node)
+        if found is None or life_of(found.record.incarnation) != life:
+            found = self.old.get((node, life))
+        return found.record if found is not None else None
+
+    def done(self, node: NodeId, life: int, tick: int) -> None:
+        """It is mended: the record is kept for a while, for those who died beside it."""
+        found = self.held.get(node)
+        if found is not None and life_of(found.record.incarnation) == life and found.gone_since is None:
+            found.gone_since = tick
+
+    def forget_old(self, tick: int, near: set[NodeId]) -> None:
+        """Those long gone, and those who are not `near` us any more and are alive elsewhere."""
+        over = tick - self.keep_periods
+        self.held = {node: one for node, one in self.held.items() if one.gone_since is None or one.gone_since > over}
+        self.old = {key: one for key, one in self.old.items() if one.gone_since is None or one.gone_since > over}
+        for node in [node for node, one in self.held.items() if one.gone_since is None and node not in near]:
+            self.held[node].gone_since = tick  # out of range: its new holders have it by the time this one goes

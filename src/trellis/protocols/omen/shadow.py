@@ -1,0 +1,118 @@
+"""Alg. 1 of OMen: links among a shadow set that connect what a departure has split.  [OM Alg. 1; SH Alg. 2, 7, 10]
+
+`low_edges` is LowODA's rule on few nodes, in plain Python: each pair has the bitset of topics that a link would join,
+and merging two parts of a topic clears its bit for all pairs across. Pairs stand in the order of the tie rule of
+`plan` (keys of both ends), so the first of the greatest is the winner.
+
+Only parts that hold a *required* node count: all of them must end in one part, backups are offered as ends of links
+but need not be joined (docs/papers.md, the stop rule of OMen's repair). The maximum degree is that of the
+shadow set: a coordinator sees no other (A-LOW-3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from trellis.protocols.effects import NodeId
+from trellis.protocols.topics import places
+
+Pair = tuple[NodeId, NodeId]
+Parts = Mapping[int, Iterable[Collection[NodeId]]]  # the bit of a topic -> its parts
+
+
+def low_edges(
+    parts: Parts,
+    interest: Mapping[NodeId, int],
+    degrees: Mapping[NodeId, int],
+    keys: Mapping[NodeId, int],
+    *,
+    linked: Collection[Pair] = (),
+    rho: float = 3.0,
+    centre: NodeId | None = None,
+) -> list[Pair]:
+    """E_new. `parts`: for each topic the parts that must become one, as sets of candidates for the ends of links.
+
+    `linked` are pairs that have a link, as (lower key, higher key); `centre`: all new links end there (a join,
+    A-OMN-21). A topic whose parts no pair can join stays as it is (A-LOW-4).
+    """
+    everybody = {node for groups in parts.values() for group in groups for node in group}
+    nodes = sorted(everybody, key=lambda node: (keys[node], node))
+    place = {node: number for number, node in enumerate(nodes)}
+    have = set(linked)
+    pairs = [
+        (i, j)
+        for i, u in enumerate(nodes)
+        for j in range(i + 1, len(nodes))
+        if interest[u] & interest[nodes[j]]
+        and (centre is None or centre in (u, nodes[j]))
+        and (u, nodes[j]) not in have
+    ]
+    number_of = {pair: number for number, pair in enumerate(pairs)}
+    joins = [0] * len(pairs)  # topics that the pair would join
+    part_of: dict[int, dict[int, list[int]]] = {}
+    for bit, groups in parts.items():
+        members = [[place[node] for node in group] for group in groups]
+        part_of[bit] = {node: group for group in members for node in group}
+        for one, group in enumerate(members):
+            for other in members[one + 1 :]:
+                _mark(group, other, bit, number_of, joins)
+    counts = [bits.bit_count() for bits in joins]
+    degree = [degrees[node] for node in nodes]
+    chosen: list[Pair] = []
+    while True:
+        number = _low_edge(counts, pairs, degree, rho)
+        if number is None:
+            return chosen
+        i, j = pairs[number]
+        chosen.append((nodes[i], nodes[j]))
+        degree[i] += 1
+        degree[j] += 1
+        for position in places(joins[number]):
+            _merge(1 << position, part_of[1 << position], i, j, number_of, joins, counts)
+
+
+def _mark(
+    group: list[int], other: list[int], bit: int, number_of: dict[tuple[int, int], int], joins: list[int]
+) -> None:
+    for i in group:
+        for j in other:
+            number = number_of.get((i, j) if i < j else (j, i))
+            if number is not None:
+                joins[number] |= bit
+
+
+def _low_edge(counts: list[int], pairs: list[tuple[int, int]], degree: list[int], rho: float) -> int | None:
+    """findLowEdge: the greatest contribution if it is more than rho times that of what raises D least.  [SH Alg. 2]"""
+    greatest = max(counts, default=0)
+    if not greatest:
+        return None
+    largest = max(degree)
+    low = [count if degree[i] < largest > degree[j] else 0 for count, (i, j) in zip(counts, pairs, strict=True)]
+    best = max(low)
+    # Where nothing leaves D as it is, every edge raises it by one and e2 = e1 (A-LOW-1).
+    if best and greatest <= rho * best:
+        return low.index(best)
+    return counts.index(greatest)
+
+
+def _merge(
+    bit: int,
+    part: dict[int, list[int]],
+    i: int,
+    j: int,
+    number_of: dict[tuple[int, int], int],
+    joins: list[int],
+    counts: list[int],
+) -> None:
+    one, other = part[i], part[j]
+    for a in one:
+        for b in other:
+            number = number_of.get((a, b) if a < b else (b, a))
+            if number is not None and joins[number] & bit:
+                joins[number] ^= bit
+                counts[number] -= 1
+    if len(one) < len(other):
+        one, other = other, one
+    one += other
+    for node in other:
+        part[node] = one

@@ -1,0 +1,40 @@
+"""Whom we believe dead, and the seeds: tried again at a falling rate. So after a partition two rings become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trellis.protocols.effects import NodeId
+
+FIRST = 2  # periods
+
+
+class Suspects:
+    def __init__(self, seeds: Iterable[NodeId], periods_max: int, entries_max: int) -> None:
+        self.periods_max, self.entries_max = periods_max, entries_max
+        self.seeds = list(seeds)
+        self._due: dict[NodeId, tuple[int, int]] = dict.fromkeys(self.seeds, (FIRST, FIRST))  # tick, pause
+        self.incarnations: dict[NodeId, int] = {}
+
+    def add(self, node: NodeId, incarnation: int, tick: int) -> None:
+        self._due[node] = (tick + FIRST, FIRST)
+        self.incarnations[node] = max(incarnation, self.incarnations.get(node, 0))
+        if len(self.incarnations) > self.entries_max:  # the one that was suspected longest ago
+            oldest = next(iter(self.incarnations))
+            del self.incarnations[oldest]
+            if oldest not in self.seeds:
+                self._due.pop(oldest, None)
+
+    def alive(self, node: NodeId) -> bool:
+        """It has answered. Was it suspected?"""
+        was = self.incarnations.pop(node, None) is not None
+        if was and node not in self.seeds:
+            self._due.pop(node, None)
+        return was
+
+    def due(self, tick: int) -> list[NodeId]:
+        found = [node for node, (when, _) in self._due.items() if when <= tick]
+        for node in found:
+            pause = min(2 * self._due[node][1], self.periods_max)
+            self._due[node] = (tick + pause, pause)
+        return found

@@ -1,0 +1,153 @@
+"""Local views: for each of the L predecessors a backup set, kept ready by gossip.  [OM Alg. 2-4]
+
+T-Man with OMen's selectView: candidates are whoever is known, and for every predecessor, and every node of an open
+event (A-OMN-8), backups are chosen from them. A view is ready when it covers each topic at least once for which anybody
+is known, and has been gossiped about for some rounds (A-OMN-6). A view gets better for `view_rounds`; then it is
+rebuilt only when it is not ready (a backup died, the topics changed). Gossip goes on at full rate while a view is new
+or not ready, and at an eighth of it otherwise.
+
+V1  at most 2L views.  [OM §5; A-OMN-20]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import msgspec
+
+from trellis import ids
+from trellis.protocols.descriptors import Descriptor
+from trellis.protocols.effects import Effects, NodeId
+from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.omen.cover import Candidate, choose_backups
+from trellis.protocols.omen.me import Me
+from trellis.protocols.tman import TMan, TManConfig
+
+RESTING = 8  # one exchange in so many periods where every view is settled
+AGE_MAX = 400  # rounds: resting views hear little
+
+
+@dataclass(eq=False)
+class View:
+    node: NodeId
+    interest: int
+    backups: list[NodeId] = field(default_factory=list)
+    neighbours: list[NodeId] = field(default_factory=list)
+    rounds: int = 0
+    ready: bool = False
+
+
+class Views:
+    def __init__(
+        self,
+        me: Me,
+        config: OMenConfig,
+        samples: Callable[[], list[Descriptor]],
+        partners: Callable[[], list[NodeId]],
+        random: Random,
+        seed: int | str,
+        everybody: Callable[[], list[Descriptor]] | None = None,
+    ) -> None:
+        """`everybody`: OMen-G, whose candidates are all nodes, always (simulator only)."""
+        self.me, self.config, self.seed, self.everybody = me, config, seed, everybody
+        self.views: dict[NodeId, View] = {}
+        self.random = random
+        gossip = TManConfig(period_ms=config.period_ms, age_max=AGE_MAX)
+        self.tman = TMan("backups", me.describe, self._select, samples, random, gossip, partners)
+        self._is_exchange = False
+
+    def __contains__(self, node: NodeId) -> bool:
+        return node in self.views
+
+    def want(self, nodes: list[tuple[NodeId, int, list[NodeId]]]) -> None:
+        """These views, and no others: node, interest and neighbours of each."""
+        views: dict[NodeId, View] = {}
+        for node, interest, neighbours in nodes[: 2 * self.config.resilience]:
+            view = self.views.get(node)
+            if view is None:
+                view = View(node, interest)
+            elif view.interest != interest:
+                view.interest, view.ready, view.rounds = interest, False, 0
+            view.neighbours = neighbours
+            views[node] = view
+        self.views = views
+
+    def size(self) -> int:
+        """Distinct nodes in B and N (A-OMN-13)."""
+        return len({node for view in self.views.values() for node in (*view.backups, *view.neighbours)})
+
+    def start(self) -> Effects:
+        return self.tman.start()
+
+    def on_timer(self, tag: str) -> Effects:
+        for view in self.views.values():
+            view.rounds += 1
+        restless = any(not view.ready or view.rounds <= self.config.view_rounds for view in self.views.values())
+        if self.everybody is not None or (not restless and self.random.randrange(RESTING)):
+            self.tman.table.advance()
+            if self.everybody is not None:
+                self._build(self.everybody(), forced=False)
+            return [self.tman._exchange]
+        return self.tman.on_timer(tag)
+
+    def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        return self.tman.on_message(sender, message)
+
+    def on_peer_down(self, peer: NodeId) -> Effects:
+        for view in self.views.values():
+            if peer in view.backups:
+                view.backups.remove(peer)
+                view.ready = False
+        return self.tman.on_peer_down(peer)
+
+    def learn(self, descriptors: list[Descriptor]) -> None:
+        self.tman.learn(descriptors)
+
+    def interest_of(self, node: NodeId) -> int:
+        entry = self.tman.table.entries.get(node)
+        return self.me.table.bits(entry[1].interest) if entry is not None else 0
+
+    def known(self) -> dict[NodeId, Descriptor]:
+        return {node: entry[1] for node, entry in self.tman.table.entries.items()}
+
+    def check(self) -> None:
+        assert len(self.views) <= 2 * self.config.resilience, f"V1: {self.me.id} keeps {len(self.views)} views"
+        for view in self.views.values():
+            assert view.node not in view.backups, f"{view.node} backs itself"
+            assert len(set(view.backups)) == len(view.backups), f"{view.node} has a backup twice"
+
+    def _select(self, candidates: list[Descriptor]) -> list[NodeId]:
+        """selectView: whom T-Man keeps.  [OM Alg. 4]"""
+        self._build(candidates, forced=False)
+        known = {candidate.node for candidate in candidates}
+        kept = {node: None for view in self.views.values() for node in (*view.backups, *view.neighbours)}
+        return [node for node in kept if node in known]
+
+    def _build(self, candidates: list[Descriptor], *, forced: bool) -> None:
+        described: list[tuple[Candidate, NodeId]] | None = None
+        for view in self.views.values():
+            if view.ready and view.rounds > self.config.view_rounds and not forced:
+                continue
+            if described is None:
+                bits = self.me.table.bits
+                mine = [*candidates, self.me.describe()]
+                described = [
+                    (Candidate(one.node, bits(one.interest), one.numbers[0] if one.numbers else 0), one.node)
+                    for one in sorted(mine, key=lambda one: one.node)
+                ]
+            self._rebuild(view, [candidate for candidate, node in described if node != view.node])
+
+    def _rebuild(self, view: View, candidates: list[Candidate]) -> None:
+        """buildBackups, from old backups and candidates; the same candidates give the same answer (A-OMN-10)."""
+        random = Random(ids.stream(self.seed, "backups", self.me.id, view.node))
+        lam = max(self.config.coverage, 1) if not view.neighbours else self.config.coverage  # A-OMN-7: a joiner
+        view.backups = choose_backups(self.config.backups, view.interest, candidates, lam, random)
+        chosen, covered, coverable = set(view.backups), 0, 0
+        for candidate in candidates:
+            coverable |= candidate.interest
+            if candidate.node in chosen:
+                covered |= candidate.interest
+        enough = not coverable & ~covered & view.interest or not self.config.coverage
+        view.ready = enough and view.rounds >= self.config.ready_rounds

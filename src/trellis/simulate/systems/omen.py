@@ -1,0 +1,186 @@
+"""OMen made ready for the simulator, with what it promises.  [OM §5; docs/papers.md]
+
+always   at most 2L views; a node's own invariants
+settled  every topic is connected; a link stands at both ends or at none, and its ends are alive; successors and
+         predecessors are the true ones; no event and no repair is left open
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from random import Random
+from typing import Annotated, Any, cast
+
+import msgspec
+
+from trellis.errors import InputError
+from trellis.protocols.descriptors import Descriptor
+from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.node import ProtocolNode
+from trellis.protocols.omen import CODEC, CONTROL, OMenConfig, OMenNode
+from trellis.protocols.omen.shadow import Pair, low_edges
+from trellis.protocols.ring import clockwise, identifier
+from trellis.simulate.schedule import FaultPlan
+from trellis.simulate.system import System, Violation, World
+
+
+class OMen(System):
+    name = "omen"
+    nodes_linger = True
+    overlay_is_tco_promised = True
+
+    def __init__(
+        self,
+        coverage: Annotated[int, "lambda: how often backups cover each topic"] = 5,
+        resilience: Annotated[int, "L: nodes that may fail at once"] = 3,
+        knowledge: Annotated[str, "what a coordinator learns: neighbours, hints or global"] = "hints",
+        backups: Annotated[str, "primal-dual-carry, primal-dual or greedy"] = "primal-dual-carry",
+        rho: Annotated[float, "LowODA's rule"] = 3.0,
+        **fields: Any,
+    ) -> None:
+        chosen = {
+            "coverage": coverage,
+            "resilience": resilience,
+            "knowledge": knowledge,
+            "backups": backups,
+            "rho": rho,
+            **fields,
+        }
+        try:
+            self.config = msgspec.convert(chosen, OMenConfig)
+        except msgspec.ValidationError as error:
+            known = ", ".join(OMenConfig.__struct_fields__)
+            raise InputError("", f"not a parameter of omen: {error}", f"choose from {known}") from None
+        self.codec = CODEC
+        config = self.config
+        quiet = max(config.try_periods_max, config.report_tries, config.leave_periods_max, config.record_periods)
+        self.settle_ms = (quiet + 20) * config.period_ms
+        self.settle_ms_max = 600 * config.period_ms
+        self.fault_plan = FaultPlan(
+            crash_size_max=config.resilience,
+            start_ms=40 * config.period_ms,
+            span_ms=80 * config.period_ms,
+            crash_gap_ms=15 * config.period_ms,
+        )
+        self.repair_seconds: list[float] = []  # computing time of each Alg. 1
+
+    def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
+        is_global = self.config.knowledge == "global"
+        return OMenNode(
+            node,
+            topics,
+            random,
+            self.config,
+            contacts=world.contacts(node, random, 5),
+            neighbours=world.first_neighbors(node),
+            table=world.topics,
+            incarnation=world.incarnation(node),
+            seed=world.seed,
+            low_edges=self._timed,
+            oracle=_Oracle(world).labels if is_global else None,
+            everybody=_Oracle(world).everybody if is_global else None,
+        )
+
+    def parameters(self) -> dict[str, Any]:
+        return msgspec.structs.asdict(self.config)
+
+    def control_types(self) -> tuple[str, ...]:
+        return tuple(kind.__name__ for kind in CONTROL)
+
+    def ring_key(self, node: NodeId) -> int:
+        return identifier(node)
+
+    def metrics(self, world: World) -> Mapping[str, float]:
+        nodes = [cast(OMenNode, world.node(name)) for name in world.living]
+        sizes = [node.views.size() for node in nodes]
+        backs: dict[NodeId, int] = {}
+        for node in nodes:
+            for view in node.views.views.values():
+                for backup in view.backups:
+                    backs[backup] = backs.get(backup, 0) + 1
+        return {
+            "view_size_mean": sum(sizes) / max(len(sizes), 1),
+            "view_size_max": max(sizes, default=0),
+            "backup_in_degree_max": max(backs.values(), default=0),
+            "open_events": sum(1 for node in nodes for _ in node.events.open()),
+        }
+
+    def check_settled(self, world: World) -> None:
+        living = world.living
+        order = sorted(living, key=identifier)
+        for name in living:
+            node = cast(OMenNode, world.node(name))
+            _topics_are_right(node, world)
+            _links_stand_at_both_ends(node, world)
+            _ring_is_right(node, order)
+            _nothing_is_left_open(node)
+
+    def _timed(self, *arguments: Any, **options: Any) -> list[Pair]:
+        start = time.perf_counter()
+        found = low_edges(*arguments, **options)
+        self.repair_seconds.append(time.perf_counter() - start)
+        return found
+
+
+class _Oracle:
+    """OMen-G: what nobody could know. Only for comparison."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def labels(self, topic: Topic, nodes: list[NodeId]) -> dict[NodeId, int]:
+        world = self.world
+        wants = {name for name in world.living if topic in world.topics_of(name)}
+        label: dict[NodeId, int] = {}
+        claims = world.claims
+        for number, start in enumerate(nodes):
+            if start in label or start not in wants:
+                continue
+            stack = [start]
+            label[start] = number
+            while stack:
+                node = stack.pop()
+                for peer in claims(node):
+                    if peer in wants and peer not in label:
+                        label[peer] = number
+                        stack.append(peer)
+        return {node: label[node] for node in nodes if node in label}
+
+    def everybody(self) -> list[Descriptor]:
+        return [cast(OMenNode, self.world.node(name)).me.describe() for name in self.world.living]
+
+
+def _topics_are_right(node: OMenNode, world: World) -> None:
+    wanted = world.topics_of(node.id)
+    if node.me.topics != wanted:
+        raise Violation(f"{node.id} takes part in {node.me.topics}, it should in {wanted}")
+
+
+def _links_stand_at_both_ends(node: OMenNode, world: World) -> None:
+    for peer, link in node.links.links.items():
+        if not world.is_living(peer):
+            raise Violation(f"{node.id} has a link to {peer}, which is gone")
+        back = cast(OMenNode, world.node(peer)).links.links.get(node.id)
+        if back is None or back.state != link.state or link.state != "up":
+            raise Violation(
+                f"{node.id} has a link to {peer} that is {link.state}, there {back.state if back else None}"
+            )
+
+
+def _ring_is_right(node: OMenNode, order: list[NodeId]) -> None:
+    mine = identifier(node.id)
+    after = sorted((name for name in order if name != node.id), key=lambda name: clockwise(mine, identifier(name)))
+    length = node.config.resilience
+    if node.ring.successors != after[:length] or node.ring.predecessors != after[::-1][:length]:
+        found = (node.ring.successors, node.ring.predecessors)
+        raise Violation(f"{node.id} has the ring neighbours {found}, not {(after[:length], after[::-1][:length])}")
+
+
+def _nothing_is_left_open(node: OMenNode) -> None:
+    events = [f"{event.kind} of {event.node} ({event.state})" for event in node.events.open()]
+    if events or node.mends:
+        mends = [f"{mend.kind} {mend.node} ({mend.state})" for mend in node.mends.values()]
+        raise Violation(f"{node.id} still has events {events} and repairs {mends}")
+    if node.reports:
+        raise Violation(f"{node.id} still reports {list(node.reports)}")
