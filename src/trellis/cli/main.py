@@ -25,10 +25,10 @@ app.command("workload", epilog=workload.EXAMPLE)(workload.workload)
 app.command("churn", epilog=churn.EXAMPLE)(churn.churn)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
 app.command("maintain", epilog=maintain.EXAMPLE)(maintain.maintain)
-app.command("simulate", epilog=simulate.EXAMPLE)(simulate.simulate)
 app.command("profile", epilog=profile.EXAMPLE)(profile.profile)
 app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
+app.add_typer(simulate.app, name="simulate")
 app.add_typer(pipeline.app, name="pipeline")
 
 # Which extra brings a package that the base installation does not have.

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from trellis.cli.common import AsJson, Seed, examples, progress, show, table
+from trellis.cli.common import Seed, examples
+from trellis.cli.spark import on_spark
 from trellis.errors import InputError
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from trellis.pipeline.jobs import Report
+SparkSession: TypeAlias = Any  # of packages that only a job imports
+Report: TypeAlias = Any
 
 app = typer.Typer(no_args_is_help=True, help="Jobs on Spark: raw traces to interests, churn traces and profiles.")
 
-_SPARK, _ROWS = "Spark", "Rows and output"
+_ROWS = "Rows and output"
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Raw files, plain or gzip.", show_default=False)]
 Folder = Annotated[
     str, typer.Option("-o", "--output", help="The folder to write: Parquet parts and a manifest.", metavar="DIR")
@@ -39,48 +35,6 @@ BadRows = Annotated[
         rich_help_panel=_ROWS,
     ),
 ]
-Master = Annotated[str, typer.Option("--master", help="As in spark-submit.", metavar="URL", rich_help_panel=_SPARK)]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--conf", help="A Spark setting, as key=value; may be repeated.", metavar="K=V", rich_help_panel=_SPARK
-    ),
-]
-DriverMemory = Annotated[
-    str | None, typer.Option("--driver-memory", help="For instance 4g.", metavar="SIZE", rich_help_panel=_SPARK)
-]
-LogLevel = Annotated[
-    str, typer.Option("--log-level", help="What Spark itself may print.", metavar="LEVEL", rich_help_panel=_SPARK)
-]
-
-
-@contextmanager
-def _session(master: str, conf: list[str] | None, driver_memory: str | None, log_level: str) -> Iterator[SparkSession]:
-    """An open session, with a progress bar fed from Spark's own counters."""
-    from trellis.pipeline.progress import following
-    from trellis.pipeline.session import open_session
-
-    settings = {}
-    for entry in conf or []:
-        key, equals, value = entry.partition("=")
-        if not equals or not key:
-            raise InputError(f"--conf {entry}", "is not a setting", "write key=value")
-        settings[key.strip()] = value
-    with (
-        open_session(master, conf=settings, driver_memory=driver_memory, log_level=log_level) as spark,
-        progress("Spark tasks") as report,
-        following(spark, lambda done, total, step: report(done, total, step)),
-    ):
-        yield spark
-
-
-def _show(report: Report, as_json: bool) -> None:
-    rows: list[tuple[str, object]] = [(f"rows of {name}", count) for name, count in report.rows.items()]
-    if report.rejected:
-        rows.append(("rows set apart in _rejected", report.rejected))
-    rows += [(name.replace("_", " "), fact) for name, fact in report.facts.items() if not isinstance(fact, dict | list)]
-    rows.append(("seconds", report.duration_s))
-    show(asdict(report), as_json, [f"{report.output}: {report.job}", *table(rows)])
 
 
 @app.command(
@@ -88,7 +42,9 @@ def _show(report: Report, as_json: bool) -> None:
         "trellis pipeline social facebook_combined.txt.gz --format facebook --sample-nodes 1000 --seed 7 -o interests"
     )
 )
+@on_spark
 def social(
+    spark: SparkSession,
     files: Files,
     output: Folder,
     format: Format = None,
@@ -103,39 +59,34 @@ def social(
         bool | None, typer.Option("--directed/--undirected", help="Is following one-sided?", show_default=False)
     ] = None,
     seed: Seed = 0,
-    as_json: AsJson = False,
     on_bad_rows: BadRows = "fail",
     overwrite: Overwrite = False,
-    master: Master = "local[*]",
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
-    log_level: LogLevel = "off",
-) -> None:
+) -> Report:
     """A social graph to interests: users are nodes and topics, a user wants its friends or followees.
 
     Formats: facebook, edges (SNAP, KONECT), twitter (user follower). The graph never passes through the driver.
     """
     from trellis.pipeline import jobs
 
-    with _session(master, conf, driver_memory, log_level) as spark:
-        report = jobs.social(
-            spark,
-            files,
-            output,
-            format=format,
-            sample_nodes=sample_nodes,
-            sampling=sampling,  # type: ignore[arg-type]  # the job checks it
-            seeds=seeds,
-            directed=directed,
-            seed=seed,
-            on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
-            overwrite=overwrite,
-        )
-    _show(report, as_json)
+    return jobs.social(
+        spark,
+        files,
+        output,
+        format=format,
+        sample_nodes=sample_nodes,
+        sampling=sampling,  # type: ignore[arg-type]  # the job checks it
+        seeds=seeds,
+        directed=directed,
+        seed=seed,
+        on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        overwrite=overwrite,
+    )
 
 
 @app.command(epilog=examples("trellis pipeline edits wikiticker.json.gz --topics 3000 --drop-robots -o interests"))
+@on_spark
 def edits(
+    spark: SparkSession,
     files: Files,
     output: Folder,
     format: Format = None,
@@ -146,36 +97,31 @@ def edits(
         str | None, typer.Option(help="Keys the stand-ins of internet addresses.", envvar="TRELLIS_MASK_SECRET")
     ] = None,
     seed: Seed = 0,
-    as_json: AsJson = False,
     on_bad_rows: BadRows = "fail",
     overwrite: Overwrite = False,
-    master: Master = "local[*]",
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
-    log_level: LogLevel = "off",
-) -> None:
+) -> Report:
     """An edit log to interests: pages are topics, whoever edited one wants it."""
     from trellis.pipeline import jobs
 
-    with _session(master, conf, driver_memory, log_level) as spark:
-        report = jobs.edits(
-            spark,
-            files,
-            output,
-            format=format,
-            topics=topics or None,
-            drop_robots=drop_robots,
-            drop_anonymous=drop_anonymous,
-            mask_secret=mask_secret,
-            seed=seed,
-            on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
-            overwrite=overwrite,
-        )
-    _show(report, as_json)
+    return jobs.edits(
+        spark,
+        files,
+        output,
+        format=format,
+        topics=topics or None,
+        drop_robots=drop_robots,
+        drop_anonymous=drop_anonymous,
+        mask_secret=mask_secret,
+        seed=seed,
+        on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        overwrite=overwrite,
+    )
 
 
 @app.command(epilog=examples("trellis pipeline pairs user_artists.dat.gz --columns userID,artistID -o interests"))
+@on_spark
 def pairs(
+    spark: SparkSession,
     files: Files,
     output: Folder,
     format: Format = None,
@@ -191,43 +137,38 @@ def pairs(
     topics_max: Annotated[int | None, typer.Option(help="Drop nodes with more topics.", metavar="N")] = None,
     sample_nodes: Annotated[int | None, typer.Option(help="So many random nodes.", metavar="N")] = None,
     seed: Seed = 0,
-    as_json: AsJson = False,
     on_bad_rows: BadRows = "fail",
     overwrite: Overwrite = False,
-    master: Master = "local[*]",
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
-    log_level: LogLevel = "off",
-) -> None:
+) -> Report:
     """Any table of users and topics to interests, with filters by popularity and size. Reads our telemetry too."""
     from trellis.pipeline import jobs
 
-    with _session(master, conf, driver_memory, log_level) as spark:
-        report = jobs.pairs(
-            spark,
-            files,
-            output,
-            format=format,
-            columns=_columns(columns),
-            header=header,
-            separator=separator,
-            comment=comment,
-            subscribers_min=subscribers_min,
-            subscribers_max=subscribers_max,
-            topics_min=topics_min,
-            topics_max=topics_max,
-            sample_nodes=sample_nodes,
-            seed=seed,
-            on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
-            overwrite=overwrite,
-        )
-    _show(report, as_json)
+    return jobs.pairs(
+        spark,
+        files,
+        output,
+        format=format,
+        columns=_columns(columns),
+        header=header,
+        separator=separator,
+        comment=comment,
+        subscribers_min=subscribers_min,
+        subscribers_max=subscribers_max,
+        topics_min=topics_min,
+        topics_max=topics_max,
+        sample_nodes=sample_nodes,
+        seed=seed,
+        on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        overwrite=overwrite,
+    )
 
 
 @app.command(
     epilog=examples("trellis pipeline churn part-00000-of-00001.csv.gz --format google2011 --map-to interests -o churn")
 )
+@on_spark
 def churn(
+    spark: SparkSession,
     files: Files,
     output: Folder,
     map_to: Annotated[
@@ -241,38 +182,33 @@ def churn(
         str | None, typer.Option(help="start: machines there at the start; all: any.", metavar="WHERE")
     ] = None,
     seed: Seed = 0,
-    as_json: AsJson = False,
     on_bad_rows: BadRows = "fail",
     overwrite: Overwrite = False,
-    master: Master = "local[*]",
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
-    log_level: LogLevel = "off",
-) -> None:
+) -> Report:
     """Machine events or availability sessions to a churn trace over given interests.
 
     Formats: google2011, google2019, avt (sessions), fta (failure traces), telemetry (our own).
     """
     from trellis.pipeline import jobs
 
-    with _session(master, conf, driver_memory, log_level) as spark:
-        report = jobs.churn(
-            spark,
-            files,
-            output,
-            map_to=map_to,
-            format=format,
-            machines=machines,
-            sample_from=sample_from,  # type: ignore[arg-type]
-            seed=seed,
-            on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
-            overwrite=overwrite,
-        )
-    _show(report, as_json)
+    return jobs.churn(
+        spark,
+        files,
+        output,
+        map_to=map_to,
+        format=format,
+        machines=machines,
+        sample_from=sample_from,  # type: ignore[arg-type]
+        seed=seed,
+        on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        overwrite=overwrite,
+    )
 
 
 @app.command(epilog=examples("trellis pipeline profile interests -o profile"))
+@on_spark
 def profile(
+    spark: SparkSession,
     files: Files,
     output: Folder,
     format: Annotated[str, typer.Option(help="interests, or a graph: edges, facebook, twitter.", metavar="NAME")] = (
@@ -282,60 +218,50 @@ def profile(
     tdi: Annotated[int, typer.Option(help="d of tdi(d).", metavar="N")] = 20,
     tdi_sample: Annotated[int, typer.Option(help="Random nodes it is measured on; 0: none.", metavar="N")] = 200,
     seed: Seed = 0,
-    as_json: AsJson = False,
     on_bad_rows: BadRows = "fail",
     overwrite: Overwrite = False,
-    master: Master = "local[*]",
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
-    log_level: LogLevel = "off",
-) -> None:
+) -> Report:
     """What interests or a whole graph look like: CCDFs, power-law fits, similarity, as tables and pictures."""
     from trellis.pipeline import jobs
 
-    with _session(master, conf, driver_memory, log_level) as spark:
-        report = jobs.profile(
-            spark,
-            files,
-            output,
-            format=format,
-            directed=directed,
-            tdi_closest=tdi,
-            tdi_sample=tdi_sample,
-            seed=seed,
-            on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
-            overwrite=overwrite,
-        )
-    _show(report, as_json)
+    return jobs.profile(
+        spark,
+        files,
+        output,
+        format=format,
+        directed=directed,
+        tdi_closest=tdi,
+        tdi_sample=tdi_sample,
+        seed=seed,
+        on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        overwrite=overwrite,
+    )
 
 
 @app.command(
     epilog=examples("trellis pipeline generate uniform:nodes=1000000,topics=10000,subs=20 --seed 7 -o interests")
 )
+@on_spark
 def generate(
+    spark: SparkSession,
     workload: Annotated[str, typer.Argument(help="A preset, or a generator with options: zipf:nodes=10000,alpha=2.")],
     output: Folder,
     partitions: Annotated[
         int | None, typer.Option(help="Parquet parts to write.", metavar="N", show_default=False)
     ] = None,
     seed: Seed = 0,
-    as_json: AsJson = False,
     overwrite: Overwrite = False,
-    master: Master = "local[*]",
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
-    log_level: LogLevel = "off",
-) -> None:
+) -> Report:
     """A synthetic workload of any size: the same rows as `trellis workload` makes."""
     from trellis.pipeline import jobs
 
-    with _session(master, conf, driver_memory, log_level) as spark:
-        report = jobs.generate(spark, workload, output, seed=seed, partitions=partitions, overwrite=overwrite)
-    _show(report, as_json)
+    return jobs.generate(spark, workload, output, seed=seed, partitions=partitions, overwrite=overwrite)
 
 
 @app.command(epilog=examples("trellis pipeline plan interests --partitions 16 --partitioner minhash -o overlay"))
+@on_spark
 def plan(
+    spark: SparkSession,
     files: Annotated[
         list[str], typer.Argument(metavar="INTERESTS...", help="Table of node, topic.", show_default=False)
     ],
@@ -353,52 +279,39 @@ def plan(
     ] = 2,
     fan_in: Annotated[int, typer.Option(help="Parts joined by one merge.", metavar="N")] = 8,
     seed: Seed = 0,
-    as_json: AsJson = False,
     overwrite: Overwrite = False,
-    master: Master = "local[*]",
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
-    log_level: LogLevel = "off",
-) -> None:
+) -> Report:
     """An overlay too large for one machine: parts planned by themselves, then merged through representatives."""
     from trellis.pipeline import jobs
 
-    with _session(master, conf, driver_memory, log_level) as spark:
-        report = jobs.plan(
-            spark,
-            files,
-            output,
-            partitions=partitions,
-            partitioner=partitioner,
-            algorithm=algorithm,
-            rho=rho,
-            representatives=representatives,
-            fan_in=fan_in,
-            seed=seed,
-            overwrite=overwrite,
-        )
-    _show(report, as_json)
+    return jobs.plan(
+        spark,
+        files,
+        output,
+        partitions=partitions,
+        partitioner=partitioner,
+        algorithm=algorithm,
+        rho=rho,
+        representatives=representatives,
+        fan_in=fan_in,
+        seed=seed,
+        overwrite=overwrite,
+    )
 
 
 @app.command(epilog=examples("trellis pipeline verify interests overlay -o verified"))
+@on_spark
 def verify(
+    spark: SparkSession,
     interests: Annotated[str, typer.Argument(metavar="INTERESTS", help="Table of node, topic.")],
     overlay: Annotated[str, typer.Argument(metavar="OVERLAY", help="Table of u, v.")],
     output: Folder,
-    as_json: AsJson = False,
     overwrite: Overwrite = False,
-    master: Master = "local[*]",
-    conf: Conf = None,
-    driver_memory: DriverMemory = None,
-    log_level: LogLevel = "off",
-) -> None:
+) -> Report:
     """Is an overlay of any size topic-connected? Exits 0: yes; 1: no, and says which topics are split."""
     from trellis.pipeline import jobs
 
-    with _session(master, conf, driver_memory, log_level) as spark:
-        report = jobs.verify(spark, interests, overlay, output, overwrite=overwrite)
-    _show(report, as_json)
-    raise typer.Exit(0 if report.facts["tco"] else 1)
+    return jobs.verify(spark, interests, overlay, output, overwrite=overwrite)
 
 
 def _columns(text: str | None) -> Any:

@@ -1,14 +1,20 @@
-"""`trellis simulate PROTOCOL INTERESTS`: the distributed protocols in virtual time, and checks over many seeds."""
+"""`trellis simulate PROTOCOL INTERESTS`: the distributed protocols in virtual time, and checks over many seeds.
+
+There is one command per protocol. Its own options are the parameters of its system (`simulate/systems/`), read from
+there when the command is asked for; what all protocols share is `_common`.
+"""
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
 from trellis.cli.common import AsJson, examples, number, progress, say, show, table
 from trellis.errors import InputError
@@ -17,17 +23,28 @@ if TYPE_CHECKING:
     from trellis.simulate.run import Progress
     from trellis.simulate.system import System
 
+# The order of the papers; help lists them so.
+PROTOCOLS = {
+    "omen": "OMen: mended locally from backup sets that gossip keeps ready.",
+    "spidercast": "SpiderCast: every topic covered K times, greedily and at random.",
+    "similarity": "SpiderCast's baseline: links to similar and to random nodes.",
+    "random": "SpiderCast's baseline: random links.",
+    "vitis": "Vitis: clusters of similar nodes, joined by relay paths over a small-world ring.",
+    "rvr": "Vitis' baseline: rendezvous routing, oblivious to subscriptions.",
+    "opt": "Vitis' baseline: an overlay per topic, with correlation.",
+    "magnet": "Magnet: similar nodes side by side on a skewed ring, with multicast trees.",
+    "scribe": "Magnet's baseline: the same trees on a ring of uniform identifiers.",
+}
 EXAMPLE = examples(
     "trellis simulate spidercast interests.parquet --kg 3 --kr 0 --seed 1 -o run",
-    "trellis simulate spidercast interests.parquet --check --seeds 40 --jobs 2",
+    "trellis simulate omen interests.parquet --overlay lowoda --churn churn.parquet --rounds-per-event 1 -o run",
+    "trellis simulate omen --check --seeds 40 --jobs 2",
     "trellis simulate --replay run/recording.jsonl.gz --until 30",
 )
-PROTOCOLS = ("spidercast", "similarity", "random")
 _PROTOCOL, _NETWORK, _CHECK = "Protocol", "Network", "Check over seeds"
 
 
-def simulate(
-    protocol: Annotated[str | None, typer.Argument(help=f"One of {', '.join(PROTOCOLS)}.", show_default=False)] = None,
+def _common(
     interests_file: Annotated[
         Path | None, typer.Argument(metavar="[INTERESTS]", help="Table of node, topic.", show_default=False)
     ] = None,
@@ -38,7 +55,10 @@ def simulate(
         Path | None, typer.Option("--churn", help="Who comes and goes.", metavar="CHURN", show_default=False)
     ] = None,
     overlay_file: Annotated[
-        Path | None, typer.Option("--overlay", help="The links to start from.", metavar="OVERLAY", show_default=False)
+        str | None,
+        typer.Option(
+            "--overlay", help="The links to start from; lowoda: planned now.", metavar="OVERLAY", show_default=False
+        ),
     ] = None,
     schedule_file: Annotated[
         Path | None,
@@ -47,24 +67,15 @@ def simulate(
     duration: Annotated[
         float | None, typer.Option(help="Virtual seconds; until nothing changes unless given.", show_default=False)
     ] = None,
+    rounds_per_event: Annotated[
+        int | None,
+        typer.Option(help="Gossip rounds from one event of --churn to the next; its own times unless given.", min=1),
+    ] = None,
+    warmup_rounds: Annotated[int, typer.Option(help="Gossip rounds before the first event.", min=0)] = 0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same run, event for event.")] = 1,
     encode: Annotated[bool, typer.Option("--encode", help="Send every message through its wire form.")] = False,
     record: Annotated[bool, typer.Option("--record", help="Record the run, to step through it with --replay.")] = False,
     as_json: AsJson = False,
-    kg: Annotated[int | None, typer.Option(help="Greedy coverage K_g.", rich_help_panel=_PROTOCOL, metavar="N")] = None,
-    kr: Annotated[int | None, typer.Option(help="Random coverage K_r.", rich_help_panel=_PROTOCOL, metavar="N")] = None,
-    adaptive: Annotated[
-        bool, typer.Option("--adaptive", help="Raise K_r where needed.", rich_help_panel=_PROTOCOL)
-    ] = False,
-    gossip: Annotated[
-        bool, typer.Option("--gossip", help="Nodes build their views by gossip.", rich_help_panel=_PROTOCOL)
-    ] = False,
-    x: Annotated[
-        int | None, typer.Option("--similar", help="similarity: links by similarity.", rich_help_panel=_PROTOCOL)
-    ] = None,
-    y: Annotated[
-        int | None, typer.Option("--random", help="similarity, random: random links.", rich_help_panel=_PROTOCOL)
-    ] = None,
     view: Annotated[
         str, typer.Option(help="How much of the others each node knows.", rich_help_panel=_PROTOCOL, metavar="P%")
     ] = "100%",
@@ -74,11 +85,41 @@ def simulate(
     loss: Annotated[float, typer.Option(help="Share of messages lost.", rich_help_panel=_NETWORK)] = 0.0,
     duplicate: Annotated[float, typer.Option(help="Share that comes twice.", rich_help_panel=_NETWORK)] = 0.0,
     reorder: Annotated[float, typer.Option(help="Share that is overtaken.", rich_help_panel=_NETWORK)] = 0.0,
+    broken_stream: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds until neighbours notice a crash by its broken streams; unless given only by silence.",
+            rich_help_panel=_NETWORK,
+            metavar="S",
+            show_default=False,
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Draw faults for each seed and assert all promises.", rich_help_panel=_CHECK)
     ] = False,
     seeds: Annotated[int, typer.Option(help="How many, from --seed on.", rich_help_panel=_CHECK, metavar="N")] = 10,
     jobs: Annotated[int, typer.Option(help="Processes.", rich_help_panel=_CHECK, metavar="N")] = 1,
+) -> None: ...
+
+
+class _Protocols(TyperGroup):
+    """A command per protocol, made when it is asked for: a system's module is imported by its own command alone."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(PROTOCOLS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in PROTOCOLS:
+            raise InputError(cmd_name, "there is no such protocol", f"choose from {', '.join(PROTOCOLS)}")
+        return _command(cmd_name)
+
+
+app = typer.Typer(cls=_Protocols, invoke_without_command=True, epilog=EXAMPLE)
+
+
+@app.callback()
+def simulate(
+    ctx: typer.Context,
     replay: Annotated[
         Path | None, typer.Option(help="Print a recording and stop.", metavar="FILE", show_default=False)
     ] = None,
@@ -94,26 +135,96 @@ def simulate(
     """
     if replay is not None:
         _replay(replay, since, until)
-        return
-    if protocol is None:
+    elif ctx.invoked_subcommand is None:
         raise InputError("", "no protocol is named", f"choose from {', '.join(PROTOCOLS)}")
-    if protocol not in PROTOCOLS:
-        raise InputError(protocol, "there is no such protocol", f"choose from {', '.join(PROTOCOLS)}")
 
-    from trellis.model import read_churn, read_interests, read_overlay
+
+def _command(protocol: str) -> Any:
+    """The command of one protocol: what all have, and the parameters of its system."""
+    from trellis.simulate.systems import maker_of
+
+    own = _own_options(maker_of(protocol))
+    hints = get_type_hints(_common, include_extras=True)
+    shared = [one.replace(annotation=hints[one.name]) for one in inspect.signature(_common).parameters.values()]
+
+    def command(**values: Any) -> None:
+        options = {one.name: values.pop(one.name) for one in own}
+        given = {one.name: options[one.name] for one in own if options[one.name] != one.default}
+        _simulate(protocol, given, **values)
+
+    command.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in (*shared, *own)}
+    command.__doc__ = PROTOCOLS[protocol]
+    made = typer.Typer(add_completion=False)
+    made.command(protocol, epilog=examples(f"trellis simulate {protocol} interests.parquet -o run"))(command)
+    return typer.main.get_command(made)
+
+
+def _own_options(maker: Callable[..., System]) -> list[inspect.Parameter]:
+    """Parameters that are annotated with a line of help, and perhaps with a flag of their own."""
+    hints = get_type_hints(maker.__init__, include_extras=True)
+    found = []
+    for one in inspect.signature(maker.__init__).parameters.values():
+        kind, *notes = get_args(hints.get(one.name)) if hasattr(hints.get(one.name), "__metadata__") else (None,)
+        if not notes:
+            continue
+        if kind not in (int, float, str):
+            kind = bool
+        flag = notes[1] if len(notes) > 1 else f"--{one.name.replace('_', '-')}"
+        if kind is bool and one.default:
+            flag = f"{flag}/--no-{flag[2:]}"
+        option = typer.Option(flag, help=notes[0], rich_help_panel=_PROTOCOL)
+        found.append(
+            inspect.Parameter(
+                one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=Annotated[kind, option]
+            )
+        )
+    return found
+
+
+def _simulate(
+    protocol: str,
+    options: dict[str, Any],
+    *,
+    interests_file: Path | None,
+    output: Path | None,
+    churn_file: Path | None,
+    overlay_file: str | None,
+    schedule_file: Path | None,
+    duration: float | None,
+    rounds_per_event: int | None,
+    warmup_rounds: int,
+    seed: int,
+    encode: bool,
+    record: bool,
+    as_json: bool,
+    view: str,
+    latency: str,
+    loss: float,
+    duplicate: float,
+    reorder: float,
+    broken_stream: float | None,
+    check: bool,
+    seeds: int,
+    jobs: int,
+) -> None:
+    from trellis.model import read_churn, read_interests
     from trellis.simulate.network import Latency, NetworkConfig
     from trellis.simulate.schedule import read_schedule
+    from trellis.simulate.systems import maker_of
 
-    make = _maker(
-        protocol, {"kg": kg, "kr": kr, "adaptive": adaptive or None, "x": x, "y": y, "gossip": gossip or None}
-    )
+    make = partial(maker_of(protocol), **options)
     network = NetworkConfig(Latency.parse(latency), loss, duplicate, reorder)
     share = _share(view)
     schedule = None if schedule_file is None else read_schedule(schedule_file)
     interests = None if interests_file is None else read_interests(interests_file)
-    overlay = None if overlay_file is None or interests is None else read_overlay(overlay_file, interests.nodes)
+    overlay = None if overlay_file is None or interests is None else _overlay(overlay_file, interests, seed)
     if check:
-        _check(make, protocol, interests, overlay, schedule, network, share, encode, seed, seeds, jobs, output, as_json)
+        planned = overlay_file == "lowoda" and overlay is None
+        fields: dict[str, Any] = {"view_share": share, "encode": encode, "planned": planned}
+        if network != NetworkConfig():  # what was typed takes the place of the check's own latencies
+            fields["network"] = network
+        _check(make, protocol, interests, overlay, schedule, fields, seed, seeds, jobs, output, as_json)
         return
     if interests is None:
         raise InputError("", "no interests are named", "give a table of node, topic; see trellis workload")
@@ -130,6 +241,9 @@ def simulate(
         view_share=share,
         network=network,
         encode=encode,
+        rounds_per_event=rounds_per_event,
+        warmup_rounds=warmup_rounds,
+        broken_stream_ms=None if broken_stream is None else round(1000 * broken_stream),
     )
     recorder = Recorder() if record else None
     with progress(f"{protocol}, virtual seconds") as report:
@@ -150,28 +264,14 @@ def simulate(
     show({**summary, "folder": str(output)}, as_json, _text(summary, output))
 
 
-def _maker(protocol: str, options: dict[str, Any]) -> Callable[[], System]:
-    from trellis.simulate.systems import maker_of
+def _overlay(named: str, interests: Any, seed: int) -> Any:
+    if named != "lowoda":
+        from trellis.model import read_overlay
 
-    given = {name: value for name, value in options.items() if value is not None}
-    known = {
-        "spidercast": ("kg", "kr", "adaptive", "gossip"),
-        "similarity": ("x", "y", "gossip"),
-        "random": ("y", "gossip"),
-    }
-    flags = {
-        "kg": "--kg",
-        "kr": "--kr",
-        "adaptive": "--adaptive",
-        "gossip": "--gossip",
-        "x": "--similar",
-        "y": "--random",
-    }
-    for name in given:
-        if name not in known[protocol]:
-            allowed = ", ".join(flags[other] for other in known[protocol])
-            raise InputError(flags[name], f"{protocol} has no such option", f"it takes {allowed}")
-    return partial(maker_of(protocol), **given)
+        return read_overlay(Path(named), interests.nodes)
+    from trellis.plan import construct
+
+    return construct(interests, "lowoda", seed=seed).overlay
 
 
 def _share(view: str) -> float:
@@ -201,9 +301,7 @@ def _check(
     interests: Any,
     overlay: Any,
     schedule: Any,
-    network: Any,
-    share: float,
-    encode: bool,
+    fields: dict[str, Any],
     first: int,
     seeds: int,
     jobs: int,
@@ -213,15 +311,11 @@ def _check(
     import sys
 
     from trellis.simulate.check import CheckConfig
-    from trellis.simulate.network import NetworkConfig
     from trellis.simulate.run import link_names
     from trellis.simulate.seeds import check_seeds
 
     if seeds < 1 or jobs < 1:
         raise InputError("--seeds, --jobs", "nothing would be checked", "give 1 or more")
-    fields: dict[str, Any] = {"view_share": share, "encode": encode}
-    if network != NetworkConfig():  # what was typed takes the place of the check's own latencies
-        fields["network"] = network
     with progress(f"{protocol} seeds") as report:
         summary = check_seeds(
             make,

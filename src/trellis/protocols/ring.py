@@ -16,12 +16,13 @@ from random import Random
 
 import msgspec
 
-from trellis.protocols.descriptors import Descriptor
+from trellis.protocols.descriptors import Descriptor, DescriptorTable
 from trellis.protocols.effects import Effects, NodeId
 from trellis.protocols.sampling import Describe
 from trellis.protocols.tman import Samples, TMan, TManConfig
 
 RING = 1 << 160
+_OFFSETS_MAX = 4_096
 
 
 @lru_cache(maxsize=100_000)
@@ -56,7 +57,8 @@ class Ring:
         self.id = describe().node
         self.identifier = identifier(self.id)
         self.length, self.kept = length, length + spare
-        self.tman = TMan("ring", describe, self._nearest, samples, random, config)
+        self._offsets: dict[NodeId, int] = {}  # node -> how far it is clockwise
+        self.tman = TMan("ring", describe, self._nearest, samples, random, config, select_names=self._nearest_names)
 
     @property
     def successors(self) -> list[NodeId]:
@@ -102,10 +104,23 @@ class Ring:
         assert len(self.tman.peers) <= 2 * self.kept, f"{self.id} keeps more than {self.kept} on a side of the ring"
 
     def _after(self, nodes: list[NodeId]) -> list[NodeId]:
-        return sorted(nodes, key=lambda node: clockwise(self.identifier, identifier(node)))
+        offsets = self._offsets
+        for node in nodes:
+            if node not in offsets:
+                if len(offsets) >= _OFFSETS_MAX:
+                    offsets.clear()
+                    return self._after(nodes)
+                offsets[node] = clockwise(self.identifier, identifier(node))
+        return sorted(nodes, key=offsets.__getitem__)
 
     def _nearest(self, candidates: list[Descriptor]) -> list[NodeId]:
-        around = self._after([descriptor.node for descriptor in candidates])
+        return self._nearest_of([descriptor.node for descriptor in candidates])
+
+    def _nearest_names(self, table: DescriptorTable) -> list[NodeId]:
+        return self._nearest_of(list(table.entries))
+
+    def _nearest_of(self, nodes: list[NodeId]) -> list[NodeId]:
+        around = self._after(nodes)
         if len(around) <= 2 * self.kept:
             return around
         return around[: self.kept] + around[-self.kept :]

@@ -61,9 +61,14 @@ class TMan:
         random: Random,
         config: TManConfig | None = None,
         partners: Callable[[], list[NodeId]] | None = None,
+        select_names: Callable[[DescriptorTable], list[NodeId]] | None = None,
     ) -> None:
-        """`partners`: whom an exchange may be with; the view, where it is not given."""
-        self.partners = partners
+        """`partners`: whom an exchange may be with; the view, where it is not given.
+
+        `select_names` takes the place of `select` where names or few descriptors are enough: describing all of a table
+        at every message is most of what T-Man costs.
+        """
+        self.partners, self.select_names = partners, select_names
         self.layer, self.describe, self.select, self.samples = layer, describe, select, samples
         self.random, self.config = random, config or TManConfig()
         self.table = DescriptorTable(describe().node, self.config.age_max)
@@ -83,7 +88,9 @@ class TMan:
     def on_timer(self, tag: str) -> Effects:
         self.table.advance()
         samples = self.samples()
-        among = (self.partners() if self.partners else self.peers) or [descriptor.node for descriptor in samples if descriptor.node != self.table.owner]
+        among = self.partners() if self.partners else self.peers
+        if not among:
+            among = [descriptor.node for descriptor in samples if descriptor.node != self.table.owner]
         if not among:
             return [self._exchange]
         partner = among[self.random.randrange(len(among))]
@@ -105,7 +112,8 @@ class TMan:
     def learn(self, descriptors: tuple[Descriptor, ...] | list[Descriptor]) -> None:
         """View = select(view and descriptors)."""
         self.table.merge(descriptors)
-        self.table.keep(self.select(self.table.describe()))
+        chosen = self.select_names(self.table) if self.select_names else self.select(self.table.describe())
+        self.table.keep(chosen)
 
     def check(self) -> None:
         self.table.check()

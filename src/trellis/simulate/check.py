@@ -33,6 +33,7 @@ class CheckConfig(msgspec.Struct, frozen=True):
     encode: bool = False
     broken_stream_ms: int | None = None
     plan: FaultPlan | None = None  # None: the system's own
+    planned: bool = False  # where no overlay is given: start from LowODA's over those who are there at the start
     instance: InstanceDraw = InstanceDraw()  # what is drawn where no interests are given
 
 
@@ -76,6 +77,8 @@ def check_seed(
     plan = config.plan or system.fault_plan
     wanted = interests if interests is not None else draw_interests(config.instance, seed)
     planned = schedule if schedule is not None else draw_schedule(plan, list(wanted), seed)
+    if config.planned and not overlay:
+        overlay = _planned({node: topics for node, topics in wanted.items() if node not in planned.absent}, seed)
     engine = Engine(
         system,
         wanted,
@@ -159,6 +162,14 @@ class _Trial:
                 return False
             self._advance(min(quiet_ms, limit_ms, self.engine.world.now_ms + self.config.check_ms))
         return True
+
+
+def _planned(interests: InterestsByNode, seed: int) -> Sequence[tuple[str, str]]:
+    from trellis.model import Interests
+    from trellis.plan import construct
+    from trellis.simulate.run import link_names
+
+    return tuple(link_names(construct(Interests.from_pairs(interests), "lowoda", seed=seed).overlay))
 
 
 def _one_line(error: Exception) -> str:

@@ -34,6 +34,8 @@ class RunConfig(msgspec.Struct, frozen=True):
     settle_ms: int | None = None  # how long nothing must change; None: what the system says
     limit_ms: int = 3_600_000  # virtual time after the last input at which a run that never settles is ended
     sample_ms: int = 1000  # time between two samples of the series
+    warmup_rounds: int = 0  # gossip rounds before the first event of a churn trace
+    rounds_per_event: int | None = None  # gossip rounds between events of a churn trace; None: its own times
     age_ms_min: int = 0  # younger nodes do not count in the series
     view_share: float = 1.0
     network: NetworkConfig = NetworkConfig()
@@ -120,7 +122,13 @@ def simulate(
     if churn is not None:
         if schedule is not None:
             raise InputError("", "both a churn trace and a schedule are given", "give one of them")
-        schedule = schedule_of(churn, interests)
+        round_ms = system.period_ms
+        schedule = schedule_of(
+            churn,
+            interests,
+            start_ms=config.warmup_rounds * round_ms,
+            every_ms=None if config.rounds_per_event is None else config.rounds_per_event * round_ms,
+        )
     planned = schedule or Schedule()
     wanted = {**topics_by_node(interests)}
     for fault in planned.faults:

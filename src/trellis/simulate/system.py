@@ -141,6 +141,8 @@ class System(Protocol):
     name: str
     codec: Codec[Any]
 
+    period_ms: int = 1_000  # a gossip round
+
     # How long nothing must change (links claimed, topics, deliveries, who is there) to call a run quiet, and how long
     # healing may take at most before a check fails. Raise settle_ms above the slowest timer that mends something.
     settle_ms: int = 10_000

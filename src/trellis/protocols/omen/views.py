@@ -18,7 +18,7 @@ from random import Random
 import msgspec
 
 from trellis import ids
-from trellis.protocols.descriptors import Descriptor
+from trellis.protocols.descriptors import Descriptor, DescriptorTable
 from trellis.protocols.effects import Effects, NodeId
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.cover import Candidate, choose_backups
@@ -55,7 +55,7 @@ class Views:
         self.views: dict[NodeId, View] = {}
         self.random = random
         gossip = TManConfig(period_ms=config.period_ms, age_max=AGE_MAX)
-        self.tman = TMan("backups", me.describe, self._select, samples, random, gossip, partners)
+        self.tman = TMan("backups", me.describe, self._unused, samples, random, gossip, partners, self._select)
         self._is_exchange = False
 
     def __contains__(self, node: NodeId) -> bool:
@@ -84,11 +84,11 @@ class Views:
     def on_timer(self, tag: str) -> Effects:
         for view in self.views.values():
             view.rounds += 1
-        restless = any(not view.ready or view.rounds <= self.config.view_rounds for view in self.views.values())
+        restless = not all(self._is_settled(view) for view in self.views.values())
         if self.everybody is not None or (not restless and self.random.randrange(RESTING)):
             self.tman.table.advance()
             if self.everybody is not None:
-                self._build(self.everybody(), forced=False)
+                self._build(self.everybody())
             return [self.tman._exchange]
         return self.tman.on_timer(tag)
 
@@ -118,26 +118,29 @@ class Views:
             assert view.node not in view.backups, f"{view.node} backs itself"
             assert len(set(view.backups)) == len(view.backups), f"{view.node} has a backup twice"
 
-    def _select(self, candidates: list[Descriptor]) -> list[NodeId]:
+    def _select(self, table: DescriptorTable) -> list[NodeId]:
         """selectView: whom T-Man keeps.  [OM Alg. 4]"""
-        self._build(candidates, forced=False)
-        known = {candidate.node for candidate in candidates}
+        self._build([entry[1] for entry in table.entries.values()])
         kept = {node: None for view in self.views.values() for node in (*view.backups, *view.neighbours)}
-        return [node for node in kept if node in known]
+        return [node for node in kept if node in table.entries]
 
-    def _build(self, candidates: list[Descriptor], *, forced: bool) -> None:
-        described: list[tuple[Candidate, NodeId]] | None = None
-        for view in self.views.values():
-            if view.ready and view.rounds > self.config.view_rounds and not forced:
-                continue
-            if described is None:
-                bits = self.me.table.bits
-                mine = [*candidates, self.me.describe()]
-                described = [
-                    (Candidate(one.node, bits(one.interest), one.numbers[0] if one.numbers else 0), one.node)
-                    for one in sorted(mine, key=lambda one: one.node)
-                ]
-            self._rebuild(view, [candidate for candidate, node in described if node != view.node])
+    def _unused(self, candidates: list[Descriptor]) -> list[NodeId]:
+        raise AssertionError("names are selected")
+
+    def _build(self, candidates: list[Descriptor]) -> None:
+        unsettled = [view for view in self.views.values() if not self._is_settled(view)]
+        if not unsettled:
+            return
+        bits = self.me.table.bits
+        described = [
+            Candidate(one.node, bits(one.interest), one.numbers[0] if one.numbers else 0)
+            for one in sorted([*candidates, self.me.describe()], key=lambda one: one.node)
+        ]
+        for view in unsettled:
+            self._rebuild(view, [candidate for candidate in described if candidate.node != view.node])
+
+    def _is_settled(self, view: View) -> bool:
+        return view.ready and view.rounds > self.config.view_rounds
 
     def _rebuild(self, view: View, candidates: list[Candidate]) -> None:
         """buildBackups, from old backups and candidates; the same candidates give the same answer (A-OMN-10)."""

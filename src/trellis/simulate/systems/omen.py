@@ -32,8 +32,8 @@ class OMen(System):
 
     def __init__(
         self,
-        coverage: Annotated[int, "lambda: how often backups cover each topic"] = 5,
-        resilience: Annotated[int, "L: nodes that may fail at once"] = 3,
+        coverage: Annotated[int, "how often backups cover each topic", "--lambda"] = 5,
+        resilience: Annotated[int, "nodes that may fail at once (L)"] = 3,
         knowledge: Annotated[str, "what a coordinator learns: neighbours, hints or global"] = "hints",
         backups: Annotated[str, "primal-dual-carry, primal-dual or greedy"] = "primal-dual-carry",
         rho: Annotated[float, "LowODA's rule"] = 3.0,
@@ -54,6 +54,7 @@ class OMen(System):
             raise InputError("", f"not a parameter of omen: {error}", f"choose from {known}") from None
         self.codec = CODEC
         config = self.config
+        self.period_ms = config.period_ms
         quiet = max(config.try_periods_max, config.report_tries, config.leave_periods_max, config.record_periods)
         self.settle_ms = (quiet + 20) * config.period_ms
         self.settle_ms_max = 600 * config.period_ms

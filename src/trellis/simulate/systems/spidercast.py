@@ -10,7 +10,7 @@ settled  a link of a task stands at both of its ends or at none, and its ends ar
 from __future__ import annotations
 
 from random import Random
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import msgspec
 
@@ -89,10 +89,10 @@ class SpiderCast(_NeighborSystem):
 
     def __init__(
         self,
-        kg: int = 3,
-        kr: int = 0,
-        adaptive: bool = False,
-        gossip: bool | GossipViewConfig = False,
+        kg: Annotated[int, "greedy coverage K_g"] = 3,
+        kr: Annotated[int, "random coverage K_r"] = 0,
+        adaptive: Annotated[bool, "raise K_r where needed"] = False,
+        gossip: Annotated[bool | GossipViewConfig, "nodes build their views by gossip"] = False,
         **fields: Any,
     ) -> None:
         chosen = {"coverage_greedy": kg, "coverage_random": kr, "adaptive": adaptive, **fields}
@@ -104,7 +104,13 @@ class Similarity(_NeighborSystem):
 
     name = "similarity"
 
-    def __init__(self, x: int = 10, y: int = 0, gossip: bool | GossipViewConfig = False, **fields: Any) -> None:
+    def __init__(
+        self,
+        x: Annotated[int, "links by similarity", "--similar"] = 10,
+        y: Annotated[int, "random links", "--random"] = 0,
+        gossip: Annotated[bool | GossipViewConfig, "nodes build their views by gossip"] = False,
+        **fields: Any,
+    ) -> None:
         self._prepare(_config(SimilarityConfig, {"links_similar": x, "links_random": y, **fields}), gossip)
 
 
@@ -113,7 +119,12 @@ class RandomLinks(_NeighborSystem):
 
     name = "random"
 
-    def __init__(self, y: int = 10, gossip: bool | GossipViewConfig = False, **fields: Any) -> None:
+    def __init__(
+        self,
+        y: Annotated[int, "random links", "--random"] = 10,
+        gossip: Annotated[bool | GossipViewConfig, "nodes build their views by gossip"] = False,
+        **fields: Any,
+    ) -> None:
         self._prepare(_config(SimilarityConfig, {"links_similar": 0, "links_random": y, **fields}), gossip)
 
 
