@@ -103,6 +103,11 @@ class Newscast:
         self.table.bury(peer)
         return []
 
+    def learn(self, descriptors: Iterable[Descriptor]) -> None:
+        """What was heard of others by other means."""
+        self.table.merge(descriptors)
+        self._keep_the_freshest()
+
     def check(self) -> None:
         assert len(self.table) <= self.config.view_size, f"W1: {len(self.table)} entries"
         self.table.check()

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from trellis.protocols.effects import CancelTimer, Effects, NodeId, SetTimer, Topic
+from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.knowledge import Answers, Told, masks
 from trellis.protocols.omen.me import life_of
@@ -49,7 +49,6 @@ class Mend:
     node: NodeId  # whom it is about
     incarnation: int
     config: OMenConfig
-    send: Callable[[NodeId, object], Effects]  # to others, or to ourselves
     find: Callable[[FindRecord], Effects]
     held: Callable[[NodeId, int], Record | None]
     low_edges: LowEdges
@@ -70,7 +69,6 @@ class Mend:
     opening: dict[Pair, int] = field(default_factory=dict)  # new links -> requests so far
     opened: list[Pair] = field(default_factory=list)
     gave_up: bool = False
-    restarted: int = 0
     # Who answered that it leaves topics: which, and its neighbours on them.
     leavers: dict[NodeId, tuple[frozenset[Topic], dict[NodeId, int]]] = field(default_factory=dict)
     _places: dict[Topic, int] = field(default_factory=dict)
@@ -164,8 +162,6 @@ class Mend:
                     name, departed.incarnation, self.me, self.number, 0, max(self.config.resilience - 1, 0)
                 )
                 effects += self.find(question)
-                if self.state != "records":  # answered on the spot
-                    return effects
         if waiting and any(not departed.is_known for departed in self.departed.values()):
             return [*effects, self._timer(2)]
         return [*effects, *self._begin_to_ask()]
@@ -210,7 +206,7 @@ class Mend:
         fresh = [node for node, questions in self.asked.items() if questions == 1 and node not in self.answers]
         for node in fresh:
             self.asked[node] = 2
-            effects += self.send(node, Ask(self.number, self.attempt, self.topics))
+            effects.append(Send(node, Ask(self.number, self.attempt, self.topics)))
         return effects
 
     def _ask_again(self) -> Effects:
@@ -225,7 +221,7 @@ class Mend:
                 given_up.append(node)
                 continue
             self.asked[node] += 1
-            effects += self.send(node, Ask(self.number, self.attempt, self.topics))
+            effects.append(Send(node, Ask(self.number, self.attempt, self.topics)))
         for node in given_up:
             del self.asked[node]
             if node in self.must_answer and node != self.node:
@@ -368,18 +364,15 @@ class Mend:
             return self._finish()
         self.state = "links"
         self.opening = dict.fromkeys(chosen, 0)
-        effects = self._open(chosen)
-        if self.state == "links":  # links of our own may stand at once
-            effects.append(self._timer(2))
-        return effects
+        return [*self._open(chosen), self._timer(2)]
 
     def _open(self, pairs: list[Pair]) -> Effects:
         effects: Effects = []
         for one, other in pairs:
             if (one, other) in self.opening:
                 self.opening[one, other] += 1
-                effects += self.send(one, OpenLink(self.number, other))
-                effects += self.send(other, OpenLink(self.number, one))
+                effects.append(Send(one, OpenLink(self.number, other)))
+                effects.append(Send(other, OpenLink(self.number, one)))
         return effects
 
     def _finish(self) -> Effects:

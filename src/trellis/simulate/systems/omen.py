@@ -104,7 +104,7 @@ class OMen(System):
             "view_size_mean": sum(sizes) / max(len(sizes), 1),
             "view_size_max": max(sizes, default=0),
             "backup_in_degree_max": max(backs.values(), default=0),
-            "open_events": sum(1 for node in nodes for _ in node.events.open()),
+            "open_events": sum(1 for node in nodes for _ in node.parts.events.open()),
         }
 
     def check_settled(self, world: World) -> None:
@@ -179,9 +179,9 @@ def _ring_is_right(node: OMenNode, order: list[NodeId]) -> None:
 
 
 def _nothing_is_left_open(node: OMenNode) -> None:
-    events = [f"{event.kind} of {event.node} ({event.state})" for event in node.events.open()]
-    if events or node.mends:
-        mends = [f"{mend.kind} {mend.node} ({mend.state})" for mend in node.mends.values()]
+    events = [f"{event.kind} of {event.node} ({event.state})" for event in node.parts.events.open()]
+    if events or node.coordinator.mends:
+        mends = [f"{mend.kind} {mend.node} ({mend.state})" for mend in node.coordinator.mends.values()]
         raise Violation(f"{node.id} still has events {events} and repairs {mends}")
-    if node.reports:
-        raise Violation(f"{node.id} still reports {list(node.reports)}")
+    if node.survivor.reports:
+        raise Violation(f"{node.id} still reports {list(node.survivor.reports)}")

@@ -1,0 +1,282 @@
+"""Churn events, and the repairs of those that this node coordinates.  [OM Alg. 5-6]
+
+handleChurnEvent   `departure` and `on_join`: ours if we are the closest living successor, else on standby
+processExeQ        `_execute`: in the order of localtime, when the view is ready; not for ever, since a repair needs no
+                   backups to be right
+processStandbyL    `_standby`: on time-out, or when we have become the coordinator (fail-over)
+notifySuccRange    `Finished`, to our L successors; gcChurnEvent is what they do with it
+
+Nobody is mended away on hearsay: a coordinator asks the node directly first (`doubt`), unless its own detector, a new
+life of the node or the node itself says that it is gone.
+"""
+
+from __future__ import annotations
+
+from trellis.protocols.detector import Again, Down
+from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
+from trellis.protocols.omen.events import DONE, DOUBT, EXE, MENDING, STANDBY, Event
+from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.mend import Departed, LowEdges, Mend, Oracle
+from trellis.protocols.omen.messages import (
+    Churn,
+    FindRecord,
+    Finished,
+    Join,
+    JoinDone,
+    Leaving,
+    Life,
+    Probe,
+    Report,
+    ReportOk,
+)
+from trellis.protocols.omen.parts import Parts
+from trellis.protocols.ring import identifier
+
+
+class Coordinator:
+    def __init__(self, parts: Parts, low_edges: LowEdges, oracle: Oracle | None) -> None:
+        self.parts, self.low_edges, self.oracle = parts, low_edges, oracle
+        self.mends: dict[int, Mend] = {}
+        self.closures = 0  # repairs over more than one departed node
+        self._leaving: set[NodeId] = set()  # who has told us that it leaves in order
+        self._numbers = 0
+
+    # What is heard
+
+    def departure(self, node: NodeId, incarnation: int, *, certain: bool, reporter: NodeId | None = None) -> Effects:
+        """handleChurnEvent: somebody, or our detector, says that a node in our range is gone."""
+        parts = self.parts
+        event = parts.events.get("leave", node, incarnation)
+        is_new = event is None
+        if event is None:
+            event = parts.events.add("leave", node, incarnation, parts.ticks, STANDBY)
+        effects = self._survivor(event, reporter) if reporter is not None else []
+        if not is_new or not parts.ring.is_coordinator(node):
+            return effects
+        effects += [Send(peer, Churn("leave", node, incarnation)) for peer in parts.ring.successors]
+        if certain or parts.is_dead(node, incarnation):
+            return [*effects, *self._confirmed(event)]
+        return [*effects, *self._begin_doubt(event)]
+
+    def on_report(self, message: Report) -> Effects:
+        parts, node = self.parts, message.node
+        if node == parts.me.id:
+            is_us = life_of(message.incarnation) == life_of(parts.me.incarnation)
+            return [Send(message.reporter, ReportOk(node, message.incarnation, "alive" if is_us else "open"))]
+        known = parts.events.get("leave", node, message.incarnation)
+        if known is None and not parts.ring.is_coordinator(node):
+            if message.hops >= parts.config.hops_max:
+                return []
+            on = Report(node, message.incarnation, message.reporter, message.hops + 1)
+            return parts.route(identifier(node), on, without=node)
+        return self.departure(node, message.incarnation, certain=False, reporter=message.reporter)
+
+    def on_churn(self, message: Churn) -> Effects:
+        parts = self.parts
+        if message.node == parts.me.id:
+            return []
+        if message.kind == "leave":
+            return self.departure(message.node, message.incarnation, certain=False)
+        if parts.events.get("join", message.node, message.incarnation) is None:
+            parts.events.add("join", message.node, message.incarnation, parts.ticks, STANDBY)
+        return []
+
+    def on_join(self, sender: NodeId, message: Join) -> Effects:
+        events = self.parts.events
+        if events.get("join", sender, message.incarnation) is not None:
+            return []
+        events.add("join", sender, message.incarnation, self.parts.ticks, EXE)
+        return [Send(peer, Churn("join", sender, message.incarnation)) for peer in self.parts.ring.successors]
+
+    def on_leaving(self, sender: NodeId, message: Leaving) -> Effects:
+        parts, incarnation = self.parts, message.record.incarnation
+        parts.held.on_record(sender, message.record, parts.ticks)
+        event = parts.events.get("leave", sender, incarnation)
+        if event is not None:
+            return [Send(sender, ReportOk(sender, incarnation, "done"))] if event.state == DONE else []
+        self._leaving.add(sender)
+        ours = parts.ring.is_coordinator(sender)
+        parts.events.add("leave", sender, incarnation, parts.ticks, EXE if ours else STANDBY)
+        return []
+
+    def on_finished(self, message: Finished) -> Effects:
+        parts = self.parts
+        for one in message.nodes:
+            event = parts.events.get("leave", one.node, one.incarnation)
+            if event is None:
+                event = parts.events.add("leave", one.node, one.incarnation, parts.ticks, DONE)
+            if event.state != MENDING:
+                parts.events.finish(event, parts.ticks)
+            parts.held.done(one.node, life_of(one.incarnation), parts.ticks)
+            self._leaving.discard(one.node)
+        return []
+
+    def on_news(self, news: Down | Again) -> Effects:
+        """Of our neighbours on the ring."""
+        parts, peer = self.parts, news.peer
+        if isinstance(news, Again):
+            held = parts.held.held.get(peer)
+            return self.departure(peer, held.record.incarnation, certain=True) if held is not None else []
+        incarnation = parts.incarnation_of(peer)
+        effects = self.dead(peer, incarnation)
+        if parts.is_in_range(peer):
+            effects += self.departure(peer, incarnation, certain=True)
+        return effects
+
+    def alive(self, node: NodeId, incarnation: int) -> Effects:
+        """A node whose death was reported has answered: no event, unless it is another life that did."""
+        effects: Effects = []
+        for event in self.parts.events.open():
+            if event.kind != "leave" or event.node != node or event.state not in (DOUBT, STANDBY):
+                continue
+            if life_of(incarnation) > life_of(event.incarnation):
+                if event.state == DOUBT:
+                    effects += self._confirmed(event)
+            elif node not in self._leaving:
+                self.parts.events.drop(event)
+                alive = ReportOk(node, event.incarnation, "alive")
+                effects += [Send(reporter, alive) for reporter in event.reporters]
+        return effects
+
+    def dead(self, node: NodeId, incarnation: int) -> Effects:
+        """We believe it: nothing counts on this node any more."""
+        parts = self.parts
+        parts.suspects.add(node, incarnation, parts.ticks)
+        parts.detector.unwatch(node)
+        effects: Effects = [
+            *parts.ring.on_peer_down(node),
+            *parts.sampling.on_peer_down(node),
+            *parts.views.on_peer_down(node),
+            *parts.links.on_peer_down(node),
+        ]
+        for mend in list(self.mends.values()):
+            effects += mend.on_dead(node)
+        return effects
+
+    # What is done about it
+
+    def tick(self) -> Effects:
+        effects: Effects = []
+        for event in self.parts.events.open():
+            if event.kind == "join" and self.parts.is_dead(event.node, event.incarnation):
+                self.parts.events.drop(event)
+            elif event.state == STANDBY:
+                effects += self._standby(event)
+            elif event.state == EXE:
+                effects += self._execute(event)
+        return effects
+
+    def doubt(self, node: NodeId) -> Effects:
+        """Ask it directly, a few times."""
+        config = self.parts.config
+        doubted = [event for event in self.parts.events.open() if event.node == node and event.state == DOUBT]
+        effects: Effects = []
+        for event in doubted:
+            event.pings += 1
+            if event.pings > config.ask_tries or self.parts.is_dead(node, event.incarnation):
+                effects += self.dead(node, event.incarnation)
+                effects += self._confirmed(event)
+        if any(event.state == DOUBT for event in doubted):
+            effects += [Send(node, Probe(0)), SetTimer(f"doubt/{node}", config.ask_ms)]
+        return effects
+
+    def new_mend(self, kind: str, node: NodeId, incarnation: int) -> Mend:
+        self._numbers += 1
+        parts = self.parts
+        mend = self.mends[self._numbers] = Mend(
+            self._numbers,
+            kind,
+            node,
+            incarnation,
+            parts.config,
+            find=self._find_record,
+            held=parts.held.of,
+            low_edges=self.low_edges,
+            key=parts.key,
+            me=parts.me.id,
+            oracle=self.oracle,
+        )
+        return mend
+
+    def mended(self, mend: Mend) -> Effects:
+        """A repair of an event is over."""
+        parts = self.parts
+        del self.mends[mend.number]
+        self.closures += len(mend.departed) > 1
+        event = parts.events.get(mend.kind, mend.node, mend.incarnation)
+        if event is None:
+            return []
+        if event.kind == "join":
+            parts.events.drop(event)
+            return [Send(mend.node, JoinDone(mend.incarnation))] if not mend.gave_up else []
+        event.counted = frozenset(mend.answers.told)
+        parts.events.finish(event, parts.ticks)
+        parts.held.done(event.node, life_of(event.incarnation), parts.ticks)
+        finished = Finished((Life(event.node, event.incarnation),))
+        done = ReportOk(event.node, event.incarnation, "done")
+        effects: Effects = [Send(peer, finished) for peer in parts.ring.successors]
+        effects += [Send(reporter, done) for reporter in event.reporters if reporter in event.counted]
+        if event.node in self._leaving:
+            self._leaving.discard(event.node)
+            effects.append(Send(event.node, done))
+        return effects
+
+    def _standby(self, event: Event) -> Effects:
+        parts = self.parts
+        late = parts.ticks - event.since > parts.config.standby_periods
+        if parts.ring.is_coordinator(event.node) or (late and parts.is_in_range(event.node)):
+            return self._take_over(event)
+        if late:  # A-OMN-15: looked at again, and dropped after several time-outs out of range
+            event.move(STANDBY, parts.ticks)
+            event.waited += 1
+            if event.waited > 3:
+                parts.events.drop(event)
+        return []
+
+    def _take_over(self, event: Event) -> Effects:
+        is_certain = event.kind == "join" or event.node in self._leaving
+        if not is_certain and not self.parts.is_dead(event.node, event.incarnation):
+            return self._begin_doubt(event)
+        return self._confirmed(event)
+
+    def _begin_doubt(self, event: Event) -> Effects:
+        event.move(DOUBT, self.parts.ticks)
+        event.pings = 0
+        return self.doubt(event.node)
+
+    def _confirmed(self, event: Event) -> Effects:
+        event.move(EXE, self.parts.ticks)
+        return self._execute(event)
+
+    def _execute(self, event: Event) -> Effects:
+        parts = self.parts
+        view = parts.views.views.get(event.node)
+        is_ready = view is not None and view.ready
+        if not is_ready and parts.ticks - event.since < parts.config.ready_wait:
+            return []
+        event.move(MENDING, parts.ticks)
+        mend = self.new_mend(event.kind, event.node, event.incarnation)
+        event.mend = mend.number
+        if view is not None:
+            mend.backups = [node for node in view.backups if node not in parts.suspects.incarnations]
+        if event.kind == "join":
+            interest = view.interest if view is not None else 0
+            mend.topics = parts.me.table.topics(interest)
+            mend.backups = mend.backups or parts.known_subscribers(interest, but=event.node)
+        else:
+            mend.survivors = dict(event.reporters)
+            mend.departed[event.node] = Departed(event.incarnation, frozenset(), {}, False)
+        return mend.start()
+
+    def _survivor(self, event: Event, reporter: NodeId) -> Effects:
+        """A neighbour of the departed: the repair is not done before it is counted in."""
+        if event.state == DONE and reporter not in event.counted:
+            event.move(STANDBY, self.parts.ticks)
+        event.reporters[reporter] = None
+        if event.state == MENDING and event.mend is not None and event.mend in self.mends:
+            return self.mends[event.mend].reopen(reporter)
+        state = "done" if event.state == DONE else "open"
+        return [Send(reporter, ReportOk(event.node, event.incarnation, state))]  # type: ignore[arg-type]
+
+    def _find_record(self, question: FindRecord) -> Effects:
+        return self.parts.route(identifier(question.node), question, without=question.node)
