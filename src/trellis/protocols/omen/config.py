@@ -43,6 +43,9 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ready_rounds: int = 3
     """Gossip rounds that a view needs at least before it is ready (A-OMN-6)."""
 
+    join_rounds: int = 8
+    """Gossip rounds after which the view of a joiner is ready even if it does not cover all its topics."""
+
     view_rounds: int = 20
     """Gossip rounds in which a view gets better; afterwards it is rebuilt only when it is not ready."""
 

@@ -24,6 +24,7 @@ class Me:
         self.version = 1  # grows whenever topics or hints change
         self.topics_version = 1
         self.degree = 0
+        self.primaries: dict[NodeId, int] = {}  # who counts on us as a backup -> the tick at which it said so
         self.is_leaving = False  # for good
 
     @property
@@ -45,4 +46,4 @@ class Me:
         return True
 
     def describe(self) -> Descriptor:
-        return Descriptor(self.id, 0, self.incarnation, self.topics, (self.degree,))
+        return Descriptor(self.id, 0, self.incarnation, self.topics, (self.degree + len(self.primaries),))

@@ -4,7 +4,8 @@
 | ----------- | ----------------------------------------------------------------------------------------------- |
 | links       | Connect, ConnectOk, LinkReady, Heartbeat, Stranger, Disconnect                                  |
 | records     | Record, RecordOk: a node tells its L successors whom it is linked to  [OM Alg. 4, l. 2; A-OMN-9] |
-| churn       | Churn, Report, ReportOk, Finished, Join, JoinDone  [OM Alg. 5-6]                                |
+| churn       | Churn, Report, ReportOk, Finished, Join, JoinDone, Leaving  [OM Alg. 5-6]                       |
+| backups     | Back: registration, so that descriptors tell how many count on a node  [SH Struct 5]            |
 | repair      | Ask, Answer, OpenLink, LinkOpened  [OM Alg. 1]                                                  |
 | on the ring | FindRecord, FoundRecord, RootReport, RootHeard, RootMeet                                        |
 | suspicion   | Probe, ProbeOk                                                                                  |
@@ -154,6 +155,12 @@ class Leaving(msgspec.Struct, frozen=True, gc=False, tag="leaving"):
     record: Record
 
 
+class Back(msgspec.Struct, frozen=True, gc=False, tag="back"):
+    """I count on you as a backup; or I do so no more."""
+
+    on: bool
+
+
 # Repair
 
 
@@ -258,6 +265,7 @@ Message = (
     | Join
     | JoinDone
     | Leaving
+    | Back
     | Ask
     | Answer
     | OpenLink

@@ -31,8 +31,11 @@ from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.roots import Roots
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.omen.survivor import Survivor
+from trellis.protocols.omen.views import REGISTER_PERIODS
 from trellis.protocols.tman import TManReply, TManRequest
 from trellis.protocols.topics import TopicTable
+
+PRIMARIES_MAX = 65_536
 
 
 class OMenNode:
@@ -62,9 +65,9 @@ class OMenNode:
         self.parts, self.me, self.links, self.ring, self.views = parts, parts.me, parts.links, parts.ring, parts.views
         self.coordinator = Coordinator(parts, low_edges, oracle)
         self.survivor = Survivor(parts, self.coordinator)
-        self.roots = Roots(parts)
+        self.roots = Roots(parts, self.coordinator)
         self.first_neighbours = [peer for peer in neighbours if peer != node]
-        self.is_joining = not self.first_neighbours
+        parts.is_joining = not self.first_neighbours
         self.leaving_since: int | None = None
         self.unknown = 0  # messages that are none of ours
         self._inbox: deque[msgspec.Struct] = deque()
@@ -198,14 +201,18 @@ class OMenNode:
         effects += self.survivor.tick()
         tried = parts.suspects.due(tick)
         effects += [Send(node, m.Probe(parts.suspects.incarnations.get(node, 0))) for node in tried]
-        if self.is_joining and tick > 2 and ring.successor != self.id and self.leaving_since is None:
+        if parts.is_joining and tick > 2 and ring.successor != self.id and self.leaving_since is None:
             effects.append(Send(ring.successor, m.Join(self.me.incarnation, self.me.topics)))
         effects += self.roots.tick()
         if self.leaving_since is not None:
             late = tick - self.leaving_since > self.config.leave_periods_max
             effects += self._go() if late else self._say_leaving()
         self._want_views(predecessors)
+        new, over = self.views.registrations(tick)
+        effects += [Send(node, m.Back(True)) for node in new] + [Send(node, m.Back(False)) for node in over]
         if tick % 16 == 0:
+            forgotten = tick - 2 * REGISTER_PERIODS
+            self.me.primaries = {node: told for node, told in self.me.primaries.items() if told > forgotten}
             parts.events.forget_old(tick)
             parts.held.forget_old(tick, {*predecessors, *ring.tman.peers})
         return [*effects, SetTimer("omen/tick", self.config.period_ms)]
@@ -275,6 +282,7 @@ class OMenNode:
             m.Join: self._on_join,
             m.JoinDone: self._on_join_done,
             m.Leaving: coordinator.on_leaving,
+            m.Back: self._on_back,
             m.Ask: lambda sender, message: [Send(sender, answer(parts, message))],
             m.Answer: lambda sender, message: self._to_mend(message, lambda mend: mend.on_answer(sender, message)),
             m.LinkOpened: lambda sender, message: self._to_mend(
@@ -312,7 +320,13 @@ class OMenNode:
 
     def _on_join_done(self, sender: NodeId, message: m.JoinDone) -> Effects:
         if message.incarnation == self.me.incarnation:
-            self.is_joining = False
+            self.parts.is_joining = False
+        return []
+
+    def _on_back(self, sender: NodeId, message: m.Back) -> Effects:
+        self.me.primaries.pop(sender, None)
+        if message.on and len(self.me.primaries) < PRIMARIES_MAX:
+            self.me.primaries[sender] = self.parts.ticks
         return []
 
     def _on_probe(self, sender: NodeId, message: m.Probe) -> Effects:

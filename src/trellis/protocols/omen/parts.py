@@ -41,6 +41,7 @@ class Parts:
         self.config, self.random, self.seed = config, random, seed
         self.me = me = Me(node, topics, table if table is not None else TopicTable(), incarnation)
         self.ticks = 0
+        self.is_joining = False
         known = [contact for contact in contacts if contact != node]
         chance = [Random(random.getrandbits(128)) for _ in range(4)]  # one each: no part shifts another's draws
         period_ms = config.period_ms

@@ -5,32 +5,36 @@ from __future__ import annotations
 import msgspec
 
 from trellis.protocols.effects import Effects, NodeId, Send, Topic
+from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.messages import RootHeard, RootMeet, RootReport
 from trellis.protocols.omen.net import Homes
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier
 
-ALONE_PATIENCE = 5  # periods that a node without a neighbour on a topic waits for its join
+ALONE_PATIENCE = 5  # periods that a node without a neighbour on a topic waits for its subscription to be served
+JOIN_PATIENCE = 40  # and for its join
 HOMES_MAX = 65_536
 
 
 class Roots:
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def __init__(self, parts: Parts, coordinator: Coordinator) -> None:
+        self.parts, self.coordinator = parts, coordinator
+        self._met: dict[int, NodeId] = {}  # place of a topic that no neighbour has -> a root of it
         self.homes = Homes(parts.config.net_periods)
         self._home_of: dict[Topic, NodeId] = {}
 
     def tick(self) -> Effects:
         parts = self.parts
+        effects = self._cover_met()
         if not parts.config.net or parts.ticks % parts.config.net_periods:
-            return []
+            return effects
         self.homes.forget_old(parts.ticks)
         me = parts.me
-        effects: Effects = []
+        alone_patience = JOIN_PATIENCE if parts.is_joining else ALONE_PATIENCE
         covered = parts.links.covered()
         for place, since in parts.hints.root_since.items():
             alone = not covered >> place & 1
-            patience = ALONE_PATIENCE if alone else parts.config.root_patience
+            patience = alone_patience if alone else parts.config.root_patience
             if parts.ticks - since < patience or me.leaving >> place & 1:
                 continue
             topic = me.table.names[place]
@@ -65,4 +69,23 @@ class Roots:
         place = me.table.bit(message.topic).bit_length() - 1
         if place not in self.parts.hints.root_since or me.leaving >> place & 1:
             return []
+        if not self.parts.links.covered() >> place & 1:
+            self._met[place] = message.root
+            return []
         return self.parts.links.open(message.root)
+
+    def _cover_met(self) -> Effects:
+        """Roots of topics that no neighbour of ours has: looked at together, since one link may serve several."""
+        parts = self.parts
+        if not self._met or parts.ticks % 2:
+            return []
+        alone = parts.me.wanted & ~parts.links.covered()
+        met = {place: root for place, root in self._met.items() if alone >> place & 1}
+        self._met = {}
+        if not met:
+            return []
+        bits = sum(1 << place for place in met)
+        mend = self.coordinator.new_mend("join", parts.me.id, parts.me.incarnation)
+        mend.topics = parts.me.table.topics(bits)
+        mend.backups = list(dict.fromkeys([*met.values(), *parts.known_subscribers(bits)]))
+        return mend.start()

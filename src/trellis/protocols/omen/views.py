@@ -27,6 +27,7 @@ from trellis.protocols.tman import TMan, TManConfig
 
 RESTING = 8  # one exchange in so many periods where every view is settled
 AGE_MAX = 400  # rounds: resting views hear little
+REGISTER_PERIODS = 64  # backups are told again that they are, and forget who has not said so for twice as long
 
 
 @dataclass(eq=False)
@@ -56,7 +57,7 @@ class Views:
         self.random = random
         gossip = TManConfig(period_ms=config.period_ms, age_max=AGE_MAX)
         self.tman = TMan("backups", me.describe, self._unused, samples, random, gossip, partners, self._select)
-        self._is_exchange = False
+        self._registered: dict[NodeId, None] = {}
 
     def __contains__(self, node: NodeId) -> bool:
         return node in self.views
@@ -73,6 +74,15 @@ class Views:
             view.neighbours = neighbours
             views[node] = view
         self.views = views
+
+    def registrations(self, tick: int) -> tuple[list[NodeId], list[NodeId]]:
+        """Whom to tell that we count on them, and whom that we do so no more (A-OMN-11)."""
+        chosen = {node: None for view in self.views.values() for node in view.backups}
+        again = tick % REGISTER_PERIODS == 0
+        new = [node for node in chosen if again or node not in self._registered]
+        over = [node for node in self._registered if node not in chosen]
+        self._registered = chosen
+        return new, over
 
     def size(self) -> int:
         """Distinct nodes in B and N (A-OMN-13)."""
@@ -154,3 +164,6 @@ class Views:
                 covered |= candidate.interest
         enough = not coverable & ~covered & view.interest or not self.config.coverage
         view.ready = enough and view.rounds >= self.config.ready_rounds
+        if not view.neighbours and view.interest & ~covered:
+            # A joiner: topics that nobody known has would cost a link each later, so look around a little longer.
+            view.ready = view.ready and view.rounds >= self.config.join_rounds

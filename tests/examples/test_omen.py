@@ -1,0 +1,229 @@
+"""OMen, by name: the counter-examples to independent repair, links, hints, interests, leaving."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+import pytest
+
+from trellis.protocols.effects import Left, LinkDown, LinkUp, Send
+from trellis.protocols.omen import OMenConfig, OMenNode
+from trellis.protocols.omen import messages as m
+from trellis.protocols.omen.hints import Hints, root_key
+from trellis.protocols.omen.me import REFUTATIONS, Me, life_of
+from trellis.protocols.topics import TopicTable
+from trellis.simulate.check import CheckConfig, check_seed
+from trellis.simulate.engine import Engine
+from trellis.simulate.schedule import Fault, Schedule
+from trellis.simulate.systems.omen import OMen
+
+ALONE = partial(OMen, net=False)  # repairs without the net below them
+
+
+def crashed(interests, links, *groups, make=ALONE, seed=1):
+    """What is left after groups of nodes crash, each group at one instant, 20 s after the one before."""
+    faults = tuple(Fault(30_000 + 20_000 * place, "crash", nodes=group) for place, group in enumerate(groups))
+    return check_seed(make, seed, CheckConfig(), interests=interests, overlay=links, schedule=Schedule(faults))
+
+
+def chain(*names):
+    return tuple(zip(names, names[1:], strict=False))
+
+
+def test_the_two_middle_nodes_of_a_path_crash_and_the_sides_are_joined():
+    """Each side sees itself connected: repairing the two crashes independently adds nothing, for any lambda."""
+    names = ["a3", "a2", "a1", "u", "v", "b1", "b2", "b3"]
+    for coverage in (0, 1, 5):
+        result = crashed(
+            dict.fromkeys(names, ("t",)), chain(*names), ("u", "v"), make=partial(ALONE, coverage=coverage)
+        )
+        assert result.failure is None
+        assert result.tco
+
+
+def test_opposite_corners_of_a_four_cycle_crash_and_the_others_are_joined():
+    """Each proof that the others are connected would lead over the other dead corner."""
+    names = ["v", "x", "z", "y"]
+    others = ["p", "q", "r"]  # so that the ring has successors left
+    interests = dict.fromkeys(names, ("t",)) | dict.fromkeys(others, ("s",))
+    result = crashed(interests, (*chain(*names, "v"), *chain(*others)), ("v", "z"))
+    assert result.failure is None
+    assert ("x", "y") in result.links
+
+
+def test_a_hub_crashes_with_all_but_one_of_its_neighbours_links():
+    names = [f"n{number}" for number in range(8)]
+    result = crashed({name: ("t", name) for name in names}, tuple(("n0", name) for name in names[1:]), ("n0", "n3"))
+    assert result.failure is None
+    assert result.tco
+
+
+def test_groups_that_crash_one_after_the_other_are_mended_each_time():
+    names = [f"n{number:02}" for number in range(16)]
+    interests = {name: ("t", f"s{number % 3}") for number, name in enumerate(names)}
+    links = (*chain(*names), *chain(*names[::3]), *chain(*names[1::3]), *chain(*names[2::3]))
+    result = crashed(interests, links, ("n03", "n04"), ("n07", "n08", "n09"), ("n00",))
+    assert result.failure is None
+    assert result.tco
+
+
+def test_two_twins_that_join_on_a_topic_of_their_own_meet_at_its_home():
+    interests = {f"n{number}": ("t",) for number in range(6)} | {"one": ("t", "new"), "other": ("t", "new")}
+    links = chain(*sorted(name for name in interests if name.startswith("n")))
+    faults = tuple(Fault(30_000, "join", nodes=(name,), topics=interests[name]) for name in ("one", "other"))
+    result = check_seed(
+        OMen, 3, CheckConfig(), interests=interests, overlay=links, schedule=Schedule(faults, ("one", "other"))
+    )
+    assert result.failure is None
+    assert result.tco
+
+
+def test_a_node_that_leaves_in_order_splits_no_topic_at_any_instant():
+    names = [f"n{number}" for number in range(8)]
+    engine = Engine(
+        OMen(net=False), dict.fromkeys(names, ("t",)), seed=1, overlay=tuple(("n0", name) for name in names[1:])
+    )
+    engine.run(25_000)
+    assert engine.leave("n0")
+    while engine.world.is_living("n0"):
+        engine.run(engine.world.now_ms + 10)
+        assert engine.world.now_ms < 60_000
+    links = engine.world.links()
+    reached, more = {"n1"}, True
+    while more:
+        more = {end for link in links for end in link if set(link) & reached} - reached
+        reached |= more
+    assert reached == set(names[1:])
+
+
+def test_subscriptions_and_crashes_in_turn_keep_every_topic_connected():
+    assert changes(seed=5, count=40).failure is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_a_thousand_changes_of_interest_with_crashes_in_between(seed):
+    assert changes(seed=seed, count=1_000).failure is None
+
+
+def changes(seed, count):
+    """Random subscribes and unsubscribes; every tenth time a node crashes, and another one comes back."""
+    random = Random(seed)
+    topics = [f"t{number}" for number in range(8)]
+    wants = {f"n{number:02}": set(random.sample(topics, 3)) for number in range(20)}
+    interests = {name: tuple(sorted(chosen)) for name, chosen in wants.items()}
+    down: list[str] = []
+    faults, now = [], 40_000
+    for step in range(count):
+        now += 1_500
+        name = random.choice([name for name in wants if name not in down])
+        if step % 10 == 9:
+            now += 15_000
+            down.append(name)
+            faults.append(Fault(now, "crash", nodes=(name,)))
+            if len(down) > 3:
+                back = down.pop(0)
+                wants[back] = set(interests[back])
+                faults.append(Fault(now, "join", nodes=(back,), topics=interests[back]))
+            now += 15_000
+            continue
+        topic = random.choice(topics)
+        kind = "unsubscribe" if topic in wants[name] and len(wants[name]) > 1 else "subscribe"
+        if kind == "subscribe" and topic in wants[name]:
+            continue
+        wants[name] ^= {topic}
+        faults.append(Fault(now, kind, nodes=(name,), topics=(topic,)))
+    return check_seed(OMen, seed, CheckConfig(), interests=interests, schedule=Schedule(tuple(faults)))
+
+
+# Links
+
+
+def lonely(name, topics=("t",)):
+    node = OMenNode(name, topics, Random(1), OMenConfig())
+    node.start()
+    return node
+
+
+def passed(sender, receiver, effects):
+    """Hands the messages of `sender` for `receiver` over; gives what the receiver does."""
+    messages = [effect.message for effect in effects if isinstance(effect, Send) and effect.to == receiver.id]
+    return [effect for message in messages for effect in receiver.on_message(sender.id, message)]
+
+
+def test_a_link_comes_up_when_both_ends_are_ready():
+    a, b = lonely("a"), lonely("b")
+    asked = a.on_message("c", m.OpenLink(1, "b"))
+    answered = passed(a, b, asked)  # ConnectOk, and ready at once: b has no successors to tell
+    assert LinkUp("a") not in answered
+    done = passed(b, a, answered)
+    assert LinkUp("b") in done
+    assert Send("c", m.LinkOpened(1, "b")) in done
+    assert LinkUp("a") in passed(a, b, done)
+    assert (a.me.degree, b.me.degree) == (1, 1)
+
+
+def test_a_heartbeat_over_a_link_that_is_not_there_is_answered_so_and_the_link_is_opened_again():
+    a, b = lonely("a"), lonely("b")
+    passed(a, b, passed(b, a, passed(a, b, a.on_message("c", m.OpenLink(1, "b")))))
+    stranger = lonely("b")  # b has forgotten, as if it had cut the link
+    beat = [effect for effect in a.on_timer("omen/tick") if isinstance(effect, Send) and effect.to == "b"]
+    told = passed(a, stranger, beat)
+    assert any(isinstance(effect, Send) and isinstance(effect.message, m.Stranger) for effect in told)
+    reopened = passed(stranger, a, told)
+    assert LinkDown("b") in reopened
+    assert any(isinstance(effect, Send) and isinstance(effect.message, m.Connect) for effect in reopened)
+
+
+def test_a_node_without_links_leaves_at_once():
+    assert Left() in lonely("a").leave()
+
+
+# Lives
+
+
+def test_a_refutation_is_louder_than_the_suspicion_and_a_restart_louder_than_both():
+    me = Me("a", (), TopicTable(), 3)
+    assert me.refute(me.incarnation)
+    assert me.incarnation == 3 * REFUTATIONS + 1
+    assert not me.refute(3 * REFUTATIONS)  # an old suspicion: it has been answered
+    assert life_of(me.incarnation) == 3
+    assert Me("a", (), TopicTable(), 4).incarnation > me.incarnation
+
+
+# Hints
+
+
+def hints_of(name):
+    hints = Hints(Me(name, ("t",), TopicTable(), 1))
+    hints.refresh()
+    return hints
+
+
+def test_a_node_takes_the_smallest_root_over_the_shortest_path_and_never_over_itself():
+    names = sorted((f"n{number}" for number in range(5)), key=lambda name: root_key("t", name))
+    root, near, far, me, worst = names
+    hints = hints_of(me)
+    assert hints.root(0) == me
+    hints.told(worst, [m.Hint("t", ())])
+    assert hints.root(0) == me  # a greater root is none of ours
+    hints.told(far, [m.Hint("t", (near, root))])
+    hints.told(near, [m.Hint("t", (root,))])
+    assert hints.path(0) == (near, root)
+    hints.told(near, [m.Hint("t", (me, root))])
+    assert hints.path(0) == (far, near, root)
+    hints.forget(far)
+    assert hints.path(0) == ()
+    assert hints.root(0) == me
+
+
+def test_only_what_has_changed_is_told():
+    hints = hints_of("b")
+    known = hints.me.version
+    assert hints.news(1, known) == ()
+    other = min(("a", "c", "d"), key=lambda name: root_key("t", name))
+    if root_key("t", other) < root_key("t", "b"):
+        hints.told(other, [m.Hint("t", ())])
+        assert hints.news(1, known) == (m.Hint("t", (other,)),)
+        assert hints.news(0, known) == ()

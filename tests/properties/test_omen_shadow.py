@@ -1,0 +1,106 @@
+"""Alg. 1 in plain Python against a slow one that recomputes everything at every step."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lazy import nx
+from trellis import ids
+from trellis.protocols.omen.cover import Candidate, choose_backups
+from trellis.protocols.omen.shadow import low_edges
+
+
+@st.composite
+def shadows(draw):
+    """Parts of some topics over a few nodes, their interests, degrees and links."""
+    nodes = [f"n{number}" for number in range(draw(st.integers(2, 8)))]
+    topics = draw(st.integers(1, 5))
+    interest = {node: draw(st.integers(0, (1 << topics) - 1)) for node in nodes}
+    degrees = {node: draw(st.integers(0, 4)) for node in nodes}
+    keys = {node: ids.key("ties", node) for node in nodes}
+    parts = {}
+    for place in range(topics):
+        wanting = [node for node in nodes if interest[node] >> place & 1]
+        labels = {node: draw(st.integers(0, 3)) for node in wanting}
+        groups = [[node for node in wanting if labels[node] == label] for label in set(labels.values())]
+        if len(groups) > 1:
+            parts[1 << place] = groups
+    ranked = sorted(nodes, key=lambda node: (keys[node], node))
+    linked = draw(st.sets(st.sampled_from(list(combinations(ranked, 2))), max_size=4))
+    return parts, interest, degrees, keys, linked, draw(st.sampled_from([1.0, 1.5, 3.0, 100.0]))
+
+
+def slow_low_edges(parts, interest, degrees, keys, linked, rho):
+    """findLowEdge as it is written: contributions anew at every step."""
+    graphs = {}
+    for bit, groups in parts.items():
+        graphs[bit] = nx.Graph()
+        for group in groups:
+            nx.add_path(graphs[bit], group)
+            graphs[bit].add_nodes_from(group)
+    nodes = sorted({node for groups in parts.values() for g in groups for node in g}, key=lambda n: (keys[n], n))
+    degree, chosen = dict(degrees), []
+    while True:
+        gains = {}
+        for u, v in combinations(nodes, 2):
+            if (u, v) in linked or (u, v) in chosen:
+                continue
+            gain = sum(1 for graph in graphs.values() if u in graph and v in graph and not nx.has_path(graph, u, v))
+            if gain:
+                gains[u, v] = gain
+        if not gains:
+            return chosen
+        largest = max(degree[node] for node in nodes)
+        low = {pair: gain for pair, gain in gains.items() if max(degree[pair[0]], degree[pair[1]]) < largest}
+        first = next(pair for pair in gains if gains[pair] == max(gains.values()))
+        if low and max(gains.values()) <= rho * max(low.values()):
+            first = next(pair for pair in low if low[pair] == max(low.values()))
+        chosen.append(first)
+        for end in first:
+            degree[end] += 1
+        for graph in graphs.values():
+            if first[0] in graph and first[1] in graph:
+                graph.add_edge(*first)
+
+
+@given(shadows())
+def test_the_edges_are_those_of_the_slow_rule_in_the_same_order(shadow):
+    parts, interest, degrees, keys, linked, rho = shadow
+    found = low_edges(parts, interest, degrees, keys, linked=linked, rho=rho)
+    assert found == slow_low_edges(parts, interest, degrees, keys, linked, rho)
+
+
+@given(shadows())
+def test_all_links_of_a_join_end_at_the_joiner(shadow):
+    parts, interest, degrees, keys, _, rho = shadow
+    centre = next(iter(interest))
+    for u, v in low_edges(parts, interest, degrees, keys, rho=rho, centre=centre):
+        assert centre in (u, v)
+
+
+@st.composite
+def covers(draw):
+    topics = draw(st.integers(0, 63))
+    count = draw(st.integers(0, 12))
+    return (
+        topics,
+        [Candidate(f"n{one}", draw(st.integers(0, 127)), draw(st.integers(0, 9))) for one in range(count)],
+        draw(st.integers(0, 3)),
+        draw(st.sampled_from(["primal-dual", "primal-dual-carry", "greedy"])),
+    )
+
+
+@given(covers(), st.randoms(use_true_random=False))
+def test_backups_cover_each_topic_as_often_as_asked_or_as_there_are_candidates(cover, random):
+    topics, candidates, coverage, routine = cover
+    chosen = choose_backups(routine, topics, candidates, coverage, random)
+    assert len(set(chosen)) == len(chosen)
+    interest = {candidate.node: candidate.interest for candidate in candidates}
+    assert all(interest[node] & topics for node in chosen)  # individual commitment
+    for place in range(6):
+        if topics >> place & 1:
+            able = sum(1 for candidate in candidates if candidate.interest >> place & 1)
+            assert sum(1 for node in chosen if interest[node] >> place & 1) >= min(coverage, able)
