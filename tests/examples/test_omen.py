@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -28,7 +29,7 @@ def crashed(interests, links, *groups, make=ALONE, seed=1):
 
 
 def chain(*names):
-    return tuple(zip(names, names[1:], strict=False))
+    return tuple(pairwise(names))
 
 
 def test_the_two_middle_nodes_of_a_path_crash_and_the_sides_are_joined():

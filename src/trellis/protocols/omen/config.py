@@ -43,13 +43,13 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ready_rounds: int = 3
     """Gossip rounds that a view needs at least before it is ready (A-OMN-6)."""
 
-    join_rounds: int = 8
-    """Gossip rounds after which the view of a joiner is ready even if it does not cover all its topics."""
+    join_rounds: int = 16
+    """Gossip rounds that the view of a joiner with very many topics needs: fewer links cover them if more is known."""
 
     view_rounds: int = 20
     """Gossip rounds in which a view gets better; afterwards it is rebuilt only when it is not ready."""
 
-    ready_wait: int = 10
+    ready_wait: int = 20
     """Periods that an event waits for a ready view at most: without backups a repair is as right, only less even."""
 
     standby_periods: int = 8

@@ -39,23 +39,28 @@ def low_edges(
     nodes = sorted(everybody, key=lambda node: (keys[node], node))
     place = {node: number for number, node in enumerate(nodes)}
     have = set(linked)
-    pairs = [
-        (i, j)
-        for i, u in enumerate(nodes)
-        for j in range(i + 1, len(nodes))
-        if interest[u] & interest[nodes[j]]
-        and (centre is None or centre in (u, nodes[j]))
-        and (u, nodes[j]) not in have
-    ]
-    number_of = {pair: number for number, pair in enumerate(pairs)}
-    joins = [0] * len(pairs)  # topics that the pair would join
     part_of: dict[int, dict[int, list[int]]] = {}
+    split = [0] * len(nodes)  # topics of each node that are in several parts
+    together = [[0] * len(nodes) for _ in nodes]  # topics on which two nodes are in the same one
     for bit, groups in parts.items():
         members = [[place[node] for node in group] for group in groups]
         part_of[bit] = {node: group for group in members for node in group}
-        for one, group in enumerate(members):
-            for other in members[one + 1 :]:
-                _mark(group, other, bit, number_of, joins)
+        for group in members:
+            for i in group:
+                split[i] |= bit
+                row = together[i]
+                for j in group:
+                    row[j] |= bit
+    pairs: list[tuple[int, int]] = []
+    joins: list[int] = []  # topics that the pair would join
+    number_of = [[-1] * len(nodes) for _ in nodes]
+    for i, u in enumerate(nodes):
+        for j in range(i + 1, len(nodes)):
+            joined = split[i] & split[j] & ~together[i][j]
+            if joined and (centre is None or centre in (u, nodes[j])) and (u, nodes[j]) not in have:
+                number_of[i][j] = number_of[j][i] = len(pairs)
+                pairs.append((i, j))
+                joins.append(joined)
     counts = [bits.bit_count() for bits in joins]
     degree = [degrees[node] for node in nodes]
     chosen: list[Pair] = []
@@ -69,16 +74,6 @@ def low_edges(
         degree[j] += 1
         for position in places(joins[number]):
             _merge(1 << position, part_of[1 << position], i, j, number_of, joins, counts)
-
-
-def _mark(
-    group: list[int], other: list[int], bit: int, number_of: dict[tuple[int, int], int], joins: list[int]
-) -> None:
-    for i in group:
-        for j in other:
-            number = number_of.get((i, j) if i < j else (j, i))
-            if number is not None:
-                joins[number] |= bit
 
 
 def _low_edge(counts: list[int], pairs: list[tuple[int, int]], degree: list[int], rho: float) -> int | None:
@@ -100,15 +95,16 @@ def _merge(
     part: dict[int, list[int]],
     i: int,
     j: int,
-    number_of: dict[tuple[int, int], int],
+    number_of: list[list[int]],
     joins: list[int],
     counts: list[int],
 ) -> None:
     one, other = part[i], part[j]
     for a in one:
+        numbers = number_of[a]
         for b in other:
-            number = number_of.get((a, b) if a < b else (b, a))
-            if number is not None and joins[number] & bit:
+            number = numbers[b]
+            if number >= 0 and joins[number] & bit:
                 joins[number] ^= bit
                 counts[number] -= 1
     if len(one) < len(other):

@@ -164,6 +164,6 @@ class Views:
                 covered |= candidate.interest
         enough = not coverable & ~covered & view.interest or not self.config.coverage
         view.ready = enough and view.rounds >= self.config.ready_rounds
-        if not view.neighbours and view.interest & ~covered:
-            # A joiner: topics that nobody known has would cost a link each later, so look around a little longer.
-            view.ready = view.ready and view.rounds >= self.config.join_rounds
+        if not view.neighbours:  # a joiner: the more topics, the more it is worth to know many before linking
+            rounds = self.config.ready_rounds + view.interest.bit_count() // 16
+            view.ready = view.ready and view.rounds >= min(rounds, self.config.join_rounds)

@@ -55,13 +55,14 @@ class OMen(System):
         self.codec = CODEC
         config = self.config
         self.period_ms = config.period_ms
-        quiet = max(config.try_periods_max, config.report_tries, config.leave_periods_max, config.record_periods)
-        self.settle_ms = (quiet + 20) * config.period_ms
+        # The slowest things that still change links: suspects tried again, reports repeated, leavers that wait.
+        quiet = max(config.try_periods_max, config.report_tries, config.leave_periods_max)
+        self.settle_ms = (quiet + 10) * config.period_ms
         self.settle_ms_max = 600 * config.period_ms
         self.fault_plan = FaultPlan(
             crash_size_max=config.resilience,
-            start_ms=40 * config.period_ms,
-            span_ms=80 * config.period_ms,
+            start_ms=30 * config.period_ms,
+            span_ms=60 * config.period_ms,
             crash_gap_ms=15 * config.period_ms,
         )
         self.repair_seconds: list[float] = []  # computing time of each Alg. 1
