@@ -66,6 +66,10 @@ class Suspicion:
         self._silence[peer] = 0
         return sign
 
+    def incarnation_of(self, peer: NodeId) -> int:
+        """The latest life that was heard of; 0 where none was named."""
+        return self._incarnation.get(peer, 0)
+
     def tick(self) -> list[NodeId]:
         """A round is over: those who are suspected now, in the order in which they came to be watched."""
         for peer in self._silence:

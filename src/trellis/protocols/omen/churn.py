@@ -115,8 +115,8 @@ class Coordinator:
         """Of our neighbours on the ring."""
         parts, peer = self.parts, news.peer
         if isinstance(news, Again):
-            held = parts.held.held.get(peer)
-            return self.departure(peer, held.record.incarnation, certain=True) if held is not None else []
+            ended = parts.held.before(peer, parts.detector.suspicion.incarnation_of(peer))
+            return self.departure(peer, ended, certain=True) if ended is not None else []
         incarnation = parts.incarnation_of(peer)
         effects = self.dead(peer, incarnation)
         if parts.is_in_range(peer):

@@ -84,6 +84,13 @@ class HeldRecords:
             found = self.old.get((node, life))
         return found.record if found is not None else None
 
+    def before(self, node: NodeId, life: int) -> int | None:
+        """The incarnation in which we knew a node before this life of it."""
+        known = [held.record.incarnation for (name, _), held in self.old.items() if name == node]
+        if node in self.held:
+            known.append(self.held[node].record.incarnation)
+        return max((incarnation for incarnation in known if life_of(incarnation) < life), default=None)
+
     def done(self, node: NodeId, life: int, tick: int) -> None:
         """It is mended: the record is kept for a while, for those who died beside it."""
         found = self.held.get(node)

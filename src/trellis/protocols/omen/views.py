@@ -142,9 +142,10 @@ class Views:
         if not unsettled:
             return
         bits = self.me.table.bits
+        others = [one for one in candidates if one.node != self.me.id]  # OMen-G's candidates are all nodes
         described = [
             Candidate(one.node, bits(one.interest), one.numbers[0] if one.numbers else 0)
-            for one in sorted([*candidates, self.me.describe()], key=lambda one: one.node)
+            for one in sorted([*others, self.me.describe()], key=lambda one: one.node)
         ]
         for view in unsettled:
             self._rebuild(view, [candidate for candidate in described if candidate.node != view.node])
