@@ -1,0 +1,101 @@
+"""Neighbours: those in the routing table, and those that have us in theirs.  [VI §III-D, Alg. 6-7; A-VIT-8]
+
+A link is a connection, usable both ways. It is *firm* while one of its ends has the other in its table; gateway
+election and lookups go over firm links. When the table drops a node the link *parts*: for a few rounds it still
+carries events, until both ends have elected and routed without it, so that nobody is cut off in between.
+
+N1  a neighbour in the table is in the routing table, and the other way round; parting ones are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from trellis.protocols.descriptors import Descriptor
+from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.vitis.messages import Profile, Proposal, Proposals
+
+FIRM = -1
+
+
+class Neighbor:
+    __slots__ = (
+        "descriptor",
+        "fading",
+        "heard",
+        "in_table",
+        "incarnation",
+        "interest",
+        "links_us",
+        "listed",
+        "node",
+        "parting",
+        "profile",
+        "proposals",
+        "proposed",
+        "relays",
+        "relays_listed",
+        "sent",
+        "spoke",
+        "topics",
+    )
+
+    def __init__(self, node: NodeId, incarnation: int, topics: tuple[Topic, ...], heard: int) -> None:
+        self.node, self.incarnation, self.heard = node, incarnation, heard  # the round in which it was heard last
+        self.in_table = self.links_us = self.spoke = False
+        self.parting = heard  # the round in which the link ceased to be firm, or FIRM
+        self.profile: Profile | None = None  # the last one, if nothing else was said since
+        self.sent: Profile | None = None  # the last one to it
+        self.listed: Proposals = ()
+        self.proposed: tuple[Topic, ...] | None = None  # the topics that they are for
+        self.proposals: dict[Topic, Proposal] = {}
+        self.relays: frozenset[Topic] = frozenset()  # topics whose lookups it sends on through us
+        self.relays_listed: tuple[Topic, ...] | None = ()  # as the last profile had them, if nothing was added since
+        self.fading: dict[Topic, int] = {}  # those that it sent through us until that round
+        self.set_topics(topics)
+
+    @property
+    def firm(self) -> bool:
+        return self.parting == FIRM
+
+    def set_topics(self, topics: tuple[Topic, ...]) -> None:
+        self.topics, self.interest = topics, as_set(topics)
+        self.descriptor: Descriptor | None = None
+
+    def restarted(self, incarnation: int) -> None:
+        """A new life: it has forgotten everything."""
+        self.incarnation, self.links_us = incarnation, False
+        self.listed, self.proposals, self.proposed, self.relays_listed = (), {}, None, ()
+        self.descriptor = None
+
+
+@lru_cache(maxsize=20_000)
+def as_set(topics: tuple[Topic, ...]) -> frozenset[Topic]:
+    """One set for all that have the same topics, or hear of the same node: in a simulation these are many."""
+    return frozenset(topics)
+
+
+class Neighbors:
+    """All of them, and a number that changes when the firm ones do."""
+
+    def __init__(self) -> None:
+        self.all: dict[NodeId, Neighbor] = {}
+        self.version = 0
+
+    def __contains__(self, node: NodeId) -> bool:
+        return node in self.all
+
+    def get(self, node: NodeId) -> Neighbor | None:
+        return self.all.get(node)
+
+    def firm(self) -> Iterator[Neighbor]:
+        return (one for one in self.all.values() if one.parting == FIRM)
+
+    def is_firm(self, node: NodeId) -> bool:
+        one = self.all.get(node)
+        return one is not None and one.parting == FIRM
+
+    def interested(self, topic: Topic) -> list[NodeId]:
+        """Parting ones, too: they still carry events."""
+        return [node for node, one in self.all.items() if topic in one.interest]

@@ -1,0 +1,121 @@
+"""A Vitis node: clusters of similar nodes, gateways, relay paths to the rendezvous node.  [VI §III]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from random import Random
+
+from trellis.protocols.descriptors import Entry
+from trellis.protocols.effects import Effects, NodeId, Topic
+from trellis.protocols.small_world import LongLinks
+from trellis.protocols.topics import TopicTable
+from trellis.protocols.vitis.config import VitisConfig
+from trellis.protocols.vitis.gateways import Gateways
+from trellis.protocols.vitis.messages import Profile
+from trellis.protocols.vitis.neighbors import Neighbor
+from trellis.protocols.vitis.ring_node import RingNode
+from trellis.protocols.vitis.select import Filter, Utility, around, friends, take_small_world
+
+
+class VitisNode(RingNode):
+    config: VitisConfig
+
+    def __init__(
+        self,
+        node: NodeId,
+        topics: tuple[Topic, ...],
+        random: Random,
+        config: VitisConfig,
+        *,
+        contacts: Iterable[NodeId] = (),
+        table: TopicTable | None = None,
+        incarnation: int = 1,
+        rates: Mapping[Topic, float] | None = None,
+    ) -> None:
+        """`rates`: how often topics are published on (A-VIT-5); None: all alike."""
+        super().__init__(node, topics, random, config, contacts=contacts, table=table, incarnation=incarnation)
+        self.long_links = LongLinks(self.identifier, config.sw_neighbors - 2, random, config.network_size)
+        self.utility = Utility(self.topic_table, topics, rates)
+        self.gateways = Gateways(node, topics, self.neighbors, config)
+        self._filter = self.table.filter = Filter(self.identifier, self.utility, config.table_size)
+        self.relays.look_up(self.gateways.mine())
+
+    def check(self) -> None:
+        super().check()
+        self.gateways.check()
+        assert self.relays.own == set(self.gateways.mine()), f"{self.id} is a gateway without a lookup"
+
+    def _choose(self, entries: Mapping[NodeId, Entry]) -> list[NodeId]:
+        """selectNeighbors [VI Alg. 4]"""
+        config = self.config
+        taken = take_small_world(around(self.identifier, entries), self.long_links)
+        self._set_beside(taken)
+        left = config.table_size - max(config.sw_neighbors, len(taken))
+        chosen = taken + friends(entries, taken, self.utility.of, left, config.strangers)
+        self._filter.remember(chosen, len(taken), entries, self.long_links)
+        return chosen
+
+    def _update(self) -> Effects:
+        """UpdateProfile [VI Alg. 5]"""
+        if self.gateways.update():
+            self.relays.look_up(self.gateways.mine())  # l. 20-21
+        return super()._update()
+
+    def _profile(self, neighbor: Neighbor) -> Profile:
+        sent, linked, proposals = neighbor.sent, neighbor.in_table, self.gateways.listed
+        relays = self.relays.listed_for(neighbor.node)
+        if (
+            sent is None
+            or sent.proposals is not proposals
+            or sent.relays is not relays
+            or sent.linked != linked
+            or sent.topics is not self.topics
+            or sent.beside is not self.beside
+        ):
+            sent = neighbor.sent = Profile(self.incarnation, linked, self.topics, proposals, relays, self.beside)
+        return sent
+
+    def _on_profile(self, neighbor: Neighbor, profile: Profile) -> Effects:
+        listed = profile.proposals
+        if listed is not neighbor.listed:
+            # Proposals that stay are the very same objects, unless they came over the wire: then all look new.
+            if neighbor.proposed is profile.topics:
+                changed = [
+                    (topic, new)
+                    for topic, new, old in zip(profile.topics, listed, neighbor.listed, strict=False)
+                    if new is not old
+                ]
+                neighbor.proposals.update(changed)
+            else:
+                changed = list(zip(profile.topics, listed, strict=False))
+                self.gateways.touch(neighbor.proposals)
+                neighbor.proposals, neighbor.proposed = dict(changed), profile.topics
+            neighbor.listed = listed
+            if neighbor.firm:
+                self.gateways.touch([topic for topic, _ in changed])
+        return self._on_relay_list(neighbor, profile)
+
+    def _touch(self, neighbor: Neighbor) -> None:
+        self.gateways.touch(neighbor.interest)
+
+    def _targets(self, topic: Topic) -> list[NodeId]:
+        """Interested neighbours and relay links; a relay that is not interested: relay links only (A-VIT-19)."""
+        links = self.relays.links(topic)
+        if topic not in self.interest and not self.config.relays_flood:
+            return links
+        interested = self.neighbors.interested(topic)
+        return [*interested, *(node for node in links if node not in interested)]
+
+    def _takes_part(self, topic: Topic) -> bool:
+        return topic in self.interest or self.relays.relays(topic)
+
+    def _stops_here(self, topic: Topic) -> bool:
+        return topic in self.interest
+
+    def _topics_changed(self) -> None:
+        before = set(self.gateways.proposals)
+        self.utility.set(self.topics)
+        self._filter.forget()
+        self.gateways.set_topics(self.topics)
+        self.relays.look_up(self.gateways.mine())
+        self.relays.reconsider(sorted(before.symmetric_difference(self.topics)))

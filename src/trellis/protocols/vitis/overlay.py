@@ -1,0 +1,352 @@
+"""What Vitis, RVR and OPT share, so that comparing them is fair: samples, tables, heartbeats, events.  [VI §III, §IV]
+
+    Newscast      who is there                                              [VI §IV: Newscast]
+    RoutingTable  T-Man with the selection of the system                    [VI Alg. 2-3]
+    Neighbors     links both ways, profiles as heartbeats                   [VI Alg. 6-7]
+    Events        notify and pull                                           [VI §III-C]
+
+A system says whom to keep (`_choose`), what else a profile tells (`_profile`, `_on_profile`), what a round brings
+(`_update`), and whom an event is for (`_targets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from random import Random
+
+import msgspec
+
+from trellis.protocols.descriptors import Descriptor, Entry
+from trellis.protocols.effects import Effects, LinkDown, LinkUp, NodeId, Send, SetTimer, Topic
+from trellis.protocols.newscast import Newscast, NewscastReply, NewscastRequest
+from trellis.protocols.ring import identifier
+from trellis.protocols.tman import TManConfig, TManReply, TManRequest
+from trellis.protocols.topics import TopicTable
+from trellis.protocols.vitis.config import TableConfig
+from trellis.protocols.vitis.events import Events
+from trellis.protocols.vitis.messages import Event, Handover, Leave, Notification, Profile, Pull, Relay, Unlink
+from trellis.protocols.vitis.neighbors import FIRM, Neighbor, Neighbors, as_set
+from trellis.protocols.vitis.table import RoutingTable
+
+
+class OverlayNode:
+    def __init__(
+        self,
+        node: NodeId,
+        topics: tuple[Topic, ...],
+        random: Random,
+        config: TableConfig,
+        *,
+        contacts: Iterable[NodeId] = (),
+        table: TopicTable | None = None,
+        incarnation: int = 1,
+    ) -> None:
+        self.id, self.random, self.config, self.incarnation = node, random, config, incarnation
+        self.identifier = identifier(node)
+        self.topics = topics  # sorted
+        self.interest = as_set(topics)
+        self.topic_table = table if table is not None else TopicTable()
+        self.round = 0
+        self.unknown = 0
+        self.neighbors = Neighbors()
+        self._in_table = 0  # neighbours that are in the table
+        self._me = Descriptor(node, 0, incarnation, topics)
+        self.sampling = Newscast(self._describe, contacts, random, config.newscast())
+        gossip = TManConfig(period_ms=config.period_ms, age_max=config.age_max)
+        self.table = RoutingTable(self._describe, self._choose, self.sampling.table, random, gossip, self._table_size())
+        self.events = Events(
+            node,
+            incarnation,
+            self.interest.__contains__,
+            self._targets,
+            event_rounds=config.event_rounds,
+            tries_max=config.silence_max,
+        )
+        self._tick = SetTimer("profile/tick", config.period_ms)
+
+    # What a driver calls.
+
+    def start(self) -> Effects:
+        first = SetTimer(self._tick.tag, self.random.randrange(self.config.period_ms))
+        return [*self.sampling.start(), *self.table.start(), first]
+
+    def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        if sender == self.id:
+            self.unknown += 1
+            return []
+        match message:
+            case Profile():
+                return self._on_heartbeat(sender, message)
+            case Notification():
+                return self.events.on_notification(sender, message)
+            case Pull():
+                return self.events.on_pull(sender, message)
+            case Event():
+                return self.events.on_event(sender, message)
+            case TManRequest() | TManReply():
+                effects = self.table.on_message(sender, message)
+                return [*effects, *self._follow_table()]
+            case NewscastRequest() | NewscastReply():
+                return self.sampling.on_message(sender, message)
+            case Relay():
+                return self._on_relay(sender, message)
+            case Unlink():
+                return self._on_unlink(sender)
+            case Leave():
+                return self.on_peer_down(sender)
+            case Handover():
+                return self._on_handover(sender, message)
+        self.unknown += 1
+        return []
+
+    def on_timer(self, tag: str) -> Effects:
+        if tag == "profile/tick":
+            return self._exchange_profiles()
+        if tag.startswith("newscast/"):
+            return self.sampling.on_timer(tag)
+        self._renew_table()
+        effects = self.table.on_timer(tag)
+        return [*effects, *self._follow_table()]
+
+    def on_peer_down(self, peer: NodeId) -> Effects:
+        """Gone: whoever says so, a broken stream, its silence or itself."""
+        self.sampling.on_peer_down(peer)
+        self.table.on_peer_down(peer)
+        neighbor = self.neighbors.get(peer)
+        if neighbor is not None:
+            neighbor.links_us = False
+        effects = self._follow_table()
+        return [*effects, *self._remove(peer)]
+
+    def subscribe(self, topic: Topic) -> Effects:
+        return self._change((*self.topics, topic))
+
+    def unsubscribe(self, topic: Topic) -> Effects:
+        return self._change(other for other in self.topics if other != topic)
+
+    def publish(self, topic: Topic, payload: bytes) -> Effects:
+        event, effects = self.events.publish(topic, payload)
+        if not self._takes_part(topic):
+            handover = Handover(topic, event.origin, event.sequence, 1, payload)
+            effects = [*effects, *self._hand_over(handover)]
+        return effects
+
+    def leave(self) -> Effects:
+        """The paper lets silence speak. Saying so costs a message per neighbour, and nobody has to wait."""
+        return [Send(node, Leave()) for node in self.neighbors.all]
+
+    def check(self) -> None:
+        self.sampling.check()
+        self.table.check()
+        self.events.check()
+        in_table = {node for node, one in self.neighbors.all.items() if one.in_table}
+        assert in_table == set(self.table.peers), f"N1: {in_table} are not {self.table.peers}"
+        for node, one in self.neighbors.all.items():
+            assert one.firm == (one.in_table or one.links_us), f"N1: {self.id} and {node}"
+        assert self.id not in self.neighbors, f"I-16: {self.id} is its own neighbour"
+
+    # What a system decides.
+
+    def _table_size(self) -> int | None:
+        return self.config.table_size
+
+    def _choose(self, entries: Mapping[NodeId, Entry]) -> list[NodeId]:
+        raise NotImplementedError
+
+    def _profile(self, neighbor: Neighbor) -> Profile:
+        """What the neighbour is told in this round; the very same message as before where nothing has changed."""
+        sent, linked = neighbor.sent, neighbor.in_table
+        if sent is None or sent.linked != linked or sent.topics is not self.topics:
+            sent = neighbor.sent = Profile(self.incarnation, linked, self.topics)
+        return sent
+
+    def _on_profile(self, neighbor: Neighbor, profile: Profile) -> Effects:
+        """What a profile says beside topics and life."""
+        return []
+
+    def _on_relay(self, sender: NodeId, message: Relay) -> Effects:
+        return []
+
+    def _touch(self, neighbor: Neighbor) -> None:
+        """Who this neighbour is or wants has changed."""
+
+    def _forget(self, neighbor: Neighbor) -> None:
+        """It is no neighbour any more, or has forgotten us."""
+
+    def _update(self) -> Effects:
+        """Once per round, before profiles go out."""
+        return []
+
+    def _targets(self, topic: Topic) -> list[NodeId]:
+        """Whom an event is passed to."""
+        return self.neighbors.interested(topic)
+
+    def _takes_part(self, topic: Topic) -> bool:
+        """Can an event be spread from here? Else it is handed over to somebody where it can."""
+        return True
+
+    def _hand_over(self, message: Handover) -> Effects:
+        return []
+
+    def _topics_changed(self) -> None:
+        pass
+
+    # Profiles.
+
+    def _exchange_profiles(self) -> Effects:
+        """ExchangeProfile [VI Alg. 6]: drop the silent, update, and send the profile to every neighbour."""
+        self.round += 1
+        effects: Effects = self.events.tick()
+        now, silence_max, linger = self.round, self.config.silence_max, self.config.linger_rounds
+        for node, one in list(self.neighbors.all.items()):
+            if one.parting != FIRM:
+                if now - one.parting > linger:
+                    effects += self._remove(node)
+            elif now - one.heard > silence_max:  # l. 4-5
+                if one.in_table:
+                    effects += self.on_peer_down(node)
+                else:
+                    effects += self._remove(node)
+        effects += self._update()  # l. 2
+        effects += [Send(one.node, self._profile(one)) for one in self.neighbors.all.values() if one.parting == FIRM]
+        effects.append(self._tick)
+        return effects
+
+    def _on_heartbeat(self, sender: NodeId, profile: Profile) -> Effects:
+        """RespondToExchangeProfile [VI Alg. 7]. The answer is our own profile of this round."""
+        neighbor = self.neighbors.all.get(sender)
+        if neighbor is None:
+            return self._on_stranger(sender, profile)
+        if profile is neighbor.profile:  # nothing new, but that it lives
+            neighbor.heard = self.round
+            return []
+        if profile.incarnation != neighbor.incarnation:
+            if profile.incarnation < neighbor.incarnation:
+                return []
+            self._forget(neighbor)
+            neighbor.restarted(profile.incarnation)
+        neighbor.heard, neighbor.spoke, neighbor.profile = self.round, True, profile
+        effects = self._on_linked(neighbor, profile.linked)
+        if profile.topics is not neighbor.topics and profile.topics != neighbor.topics:
+            self._touch(neighbor)
+            neighbor.set_topics(profile.topics)
+            self._touch(neighbor)
+        effects += self._on_profile(neighbor, profile)
+        return effects
+
+    def _on_stranger(self, sender: NodeId, profile: Profile) -> Effects:
+        if not profile.linked or len(self.neighbors.all) >= self.config.incoming_max + self.config.table_size:
+            return [Send(sender, Unlink())]  # it takes us for a neighbour
+        neighbor = Neighbor(sender, profile.incarnation, profile.topics, self.round)
+        neighbor.links_us = neighbor.spoke = True
+        neighbor.profile = profile
+        self.neighbors.all[sender] = neighbor
+        effects = self._firm(neighbor)
+        return [*effects, *self._on_profile(neighbor, profile)]
+
+    def _on_linked(self, neighbor: Neighbor, linked: bool) -> Effects:
+        if linked == neighbor.links_us and neighbor.firm:
+            return []
+        neighbor.links_us = linked
+        if linked:
+            return self._firm(neighbor)
+        if neighbor.in_table:
+            return []
+        return [Send(neighbor.node, Unlink()), *self._part(neighbor)]
+
+    def _on_unlink(self, sender: NodeId) -> Effects:
+        neighbor = self.neighbors.get(sender)
+        if neighbor is None:
+            return []
+        neighbor.links_us, neighbor.profile = False, None
+        return [] if neighbor.in_table else self._part(neighbor)
+
+    # Links.
+
+    def _follow_table(self) -> Effects:
+        """The table has changed: neighbours follow."""
+        entries, known = self.table.table.entries, self.neighbors.all
+        effects: Effects = []
+        came = 0
+        for node, (_, told) in entries.items():
+            neighbor = known.get(node)
+            if neighbor is None:
+                neighbor = known[node] = Neighbor(node, told.incarnation, told.interest, self.round)
+            if not neighbor.in_table:
+                neighbor.in_table, neighbor.heard = True, self.round
+                effects += self._firm(neighbor)
+                came += 1
+        if not came and len(entries) == self._in_table:
+            return effects  # nobody came, and there are as many as before: nobody went
+        for neighbor in list(known.values()):
+            if neighbor.in_table and neighbor.node not in entries:
+                neighbor.in_table = False
+                if not neighbor.links_us:
+                    effects += [Send(neighbor.node, Unlink()), *self._part(neighbor)]
+        self._in_table = len(entries)
+        return effects
+
+    def _firm(self, neighbor: Neighbor) -> Effects:
+        """The link is firm from now on."""
+        if neighbor.firm:
+            return []
+        neighbor.parting = FIRM
+        self.neighbors.version += 1
+        self._touch(neighbor)
+        return [LinkUp(neighbor.node)]
+
+    def _part(self, neighbor: Neighbor) -> Effects:
+        """Neither end holds the other any more: the link carries events for a few more rounds."""
+        if not neighbor.firm:
+            return []
+        neighbor.parting, neighbor.sent = self.round, None
+        self.neighbors.version += 1
+        self._touch(neighbor)
+        return [LinkDown(neighbor.node)]
+
+    def _remove(self, node: NodeId) -> Effects:
+        neighbor = self.neighbors.all.pop(node, None)
+        if neighbor is None:
+            return []
+        self._touch(neighbor)
+        self._forget(neighbor)
+        self.neighbors.version += 1
+        return [LinkDown(node)] if neighbor.firm else []
+
+    def _renew_table(self) -> None:
+        """Entries are as old as the last word of the neighbour; those that have us in their tables are candidates."""
+        entries, now = self.table.table.entries, self.round
+        incoming = []
+        for node, one in self.neighbors.all.items():
+            if not one.spoke or one.parting != FIRM:
+                continue
+            told = one.descriptor
+            if told is None:
+                told = one.descriptor = Descriptor(node, 0, one.incarnation, one.topics)
+            if node in entries:
+                self.table.heard(node, now - one.heard, told)
+            elif now == one.heard:
+                incoming.append(told)
+        self.table.candidates = incoming
+
+    # The own interest.
+
+    def _describe(self) -> Descriptor:
+        return self._me
+
+    def _change(self, topics: Iterable[Topic]) -> Effects:
+        wanted = self.topic_table.normal(topics)
+        if wanted == self.topics:
+            return []
+        self.topics, self.interest = wanted, as_set(wanted)
+        self.events.wants = self.interest.__contains__
+        self._me = Descriptor(self.id, 0, self.incarnation, wanted)
+        self._topics_changed()
+        self.table.select_again()
+        return self._follow_table()
+
+    def _on_handover(self, sender: NodeId, message: Handover) -> Effects:
+        if self._takes_part(message.topic):
+            return self.events.on_event(sender, message)
+        onwards = Handover(message.topic, message.origin, message.sequence, message.hops + 1, message.payload)
+        return self._hand_over(onwards)

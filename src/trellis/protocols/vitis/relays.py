@@ -1,0 +1,173 @@
+"""Relay paths: lookups of hash(topic) leave soft state along the way, and merge into a tree.  [VI §III-B, §III-D]
+
+`up[topic]` is the next hop towards the rendezvous node (None: we are it, as far as we know); the way down is what
+neighbours list in their profiles, or ask for at once by `Relay`. A lookup stops where the topic is relayed already, and
+in Vitis at a subscriber: its own gateway is at least as close to the topic, so it is connected (A-VIT-17).
+
+State is soft: a path lives as long as a gateway (RVR: a subscriber) renews it with every profile; what is no longer
+listed still carries events for THRESHOLD + 1 rounds (A-VIT-18), so that a path may move without a gap.
+
+R1  up holds exactly the topics that we look up ourselves or on behalf of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from trellis.protocols.effects import Effects, NodeId, Send, Topic
+from trellis.protocols.lookup import Compass
+from trellis.protocols.ring import identifier
+from trellis.protocols.vitis.messages import Relay
+from trellis.protocols.vitis.neighbors import Neighbor, Neighbors
+
+
+class RelayPaths:
+    def __init__(
+        self, owner: NodeId, neighbors: Neighbors, stops_here: Callable[[Topic], bool], linger_rounds: int
+    ) -> None:
+        """`stops_here`: lookups of others end at us, whether we look up the topic ourselves or not."""
+        self.neighbors, self.stops_here, self.linger_rounds = neighbors, stops_here, linger_rounds
+        self.compass = Compass(owner)
+        self.up: dict[Topic, NodeId | None] = {}
+        self.own: set[Topic] = set()  # what we look up for ourselves
+        self._down: dict[Topic, int] = {}  # for how many neighbours we relay a topic
+        self._via: dict[NodeId, dict[Topic, None]] = {}  # next hop -> topics
+        self._lists: dict[NodeId, tuple[Topic, ...]] = {}  # the same, as it stands in profiles
+        self._new: dict[NodeId, list[Topic]] = {}  # to be asked for at once
+        self._version = -1
+
+    def relays(self, topic: Topic) -> bool:
+        """Are we on a path of this topic?"""
+        return topic in self.up or topic in self._down
+
+    def links(self, topic: Topic) -> list[NodeId]:
+        """The neighbours on paths of this topic, up and down; what fades is still used."""
+        found = [node for node, one in self.neighbors.all.items() if topic in one.relays or topic in one.fading]
+        hop = self.up.get(topic)
+        return found if hop is None or hop in found else [*found, hop]
+
+    def listed_for(self, node: NodeId) -> tuple[Topic, ...]:
+        """The topics whose lookups go on through this neighbour: a part of the profile that it gets."""
+        known = self._lists.get(node)
+        if known is None:
+            known = self._lists[node] = tuple(sorted(self._via.get(node, ())))
+        return known
+
+    def look_up(self, topics: Iterable[Topic]) -> None:
+        """From now on we look up these topics for ourselves, and no others.  [Alg. 5, l. 20-21: RequestRelay]"""
+        wanted = set(topics)
+        gone, self.own = self.own - wanted, wanted
+        for topic in sorted(wanted):
+            if topic not in self.up:
+                self._route(topic)
+        for topic in sorted(gone):
+            self._forget_if_needless(topic)
+
+    def update(self) -> None:
+        """Once per round: routes follow the neighbours, and what has faded goes."""
+        if self._version != self.neighbors.version:
+            self._version = self.neighbors.version
+            self.compass.set(one.node for one in self.neighbors.firm())
+            self._lists = {node: listed for node, listed in self._lists.items() if node in self.neighbors}
+            for topic in list(self.up):
+                self._route(topic)
+
+    def fade(self, neighbor: Neighbor, now: int) -> None:
+        if neighbor.fading:
+            oldest = now - self.linger_rounds
+            neighbor.fading = {topic: since for topic, since in neighbor.fading.items() if since >= oldest}
+
+    def ask(self) -> Effects:
+        """Sends on what was asked for since the last time."""
+        effects: Effects = [Send(node, Relay(tuple(topics))) for node, topics in self._new.items()]
+        self._new = {}
+        return effects
+
+    def told(self) -> None:
+        """Profiles have gone out: they said everything."""
+        self._new = {}
+
+    def on_list(self, neighbor: Neighbor, topics: frozenset[Topic], now: int) -> None:
+        """A profile says what its sender relays through us."""
+        gone = neighbor.relays - topics
+        new = topics - neighbor.relays
+        neighbor.relays = topics
+        for topic in sorted(gone):
+            neighbor.fading[topic] = now
+            self._one_less(topic)
+        self._more(neighbor, new)
+
+    def on_relay(self, neighbor: Neighbor, topics: Iterable[Topic]) -> None:
+        """A neighbour asks for a path at once."""
+        new = frozenset(topics) - neighbor.relays
+        neighbor.relays |= new
+        self._more(neighbor, new)
+
+    def drop(self, neighbor: Neighbor) -> None:
+        """The neighbour is gone, or forgot everything."""
+        relays, neighbor.relays, neighbor.fading = neighbor.relays, frozenset(), {}
+        for topic in sorted(relays):
+            self._one_less(topic)
+
+    def reconsider(self, topics: Iterable[Topic]) -> None:
+        """Whether lookups of these topics end at us has changed."""
+        for topic in topics:
+            if topic in self._down and topic not in self.up and not self.stops_here(topic):
+                self._route(topic)
+            else:
+                self._forget_if_needless(topic)
+
+    def check(self) -> None:
+        down = {topic for topic in self._down if not self.stops_here(topic)}
+        assert set(self.up) == self.own | down, f"R1: {set(self.up) ^ (self.own | down)}"
+        counted: dict[Topic, int] = {}
+        for one in self.neighbors.all.values():
+            for topic in one.relays:
+                counted[topic] = counted.get(topic, 0) + 1
+        assert counted == self._down, "R1: children miscounted"
+
+    def _more(self, neighbor: Neighbor, new: frozenset[Topic]) -> None:
+        for topic in sorted(new):
+            neighbor.fading.pop(topic, None)
+            self._down[topic] = self._down.get(topic, 0) + 1
+            if topic not in self.up and not self.stops_here(topic):
+                self._route(topic)
+
+    def _one_less(self, topic: Topic) -> None:
+        left = self._down[topic] - 1
+        if left:
+            self._down[topic] = left
+        else:
+            del self._down[topic]
+            self._forget_if_needless(topic)
+
+    def _forget_if_needless(self, topic: Topic) -> None:
+        if topic in self.up and topic not in self.own and (topic not in self._down or self.stops_here(topic)):
+            self._leave(self.up.pop(topic), topic)
+
+    def _route(self, topic: Topic) -> None:
+        hop = self.compass.next_hop(identifier(topic))
+        if topic in self.up:
+            before = self.up[topic]
+            if hop == before:
+                return
+            self._leave(before, topic)
+        self.up[topic] = hop
+        if hop is not None:
+            self._via.setdefault(hop, {})[topic] = None
+            self._lists.pop(hop, None)
+            self._new.setdefault(hop, []).append(topic)
+
+    def _leave(self, hop: NodeId | None, topic: Topic) -> None:
+        if hop is None:
+            return
+        via = self._via[hop]
+        del via[topic]
+        if not via:
+            del self._via[hop]
+        self._lists.pop(hop, None)
+        asked = self._new.get(hop)
+        if asked is not None and topic in asked:
+            asked.remove(topic)
+            if not asked:
+                del self._new[hop]

@@ -1,0 +1,99 @@
+"""What Vitis and RVR share beyond the overlay: a ring that closes, lookups, relay paths.  [VI §III-A1, §III-B]"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from trellis.protocols.effects import Effects, NodeId, Send, Topic
+from trellis.protocols.ring import RING, identifier
+from trellis.protocols.topics import TopicTable
+from trellis.protocols.vitis.config import TableConfig
+from trellis.protocols.vitis.messages import Handover, Profile, Relay
+from trellis.protocols.vitis.neighbors import Neighbor
+from trellis.protocols.vitis.overlay import OverlayNode
+from trellis.protocols.vitis.relays import RelayPaths
+
+
+class RingNode(OverlayNode):
+    def __init__(
+        self,
+        node: NodeId,
+        topics: tuple[Topic, ...],
+        random: Random,
+        config: TableConfig,
+        *,
+        contacts: Iterable[NodeId] = (),
+        table: TopicTable | None = None,
+        incarnation: int = 1,
+    ) -> None:
+        super().__init__(node, topics, random, config, contacts=contacts, table=table, incarnation=incarnation)
+        self.relays = RelayPaths(node, self.neighbors, self._stops_here, config.linger_rounds)
+        self.beside: tuple[NodeId, ...] = ()  # successor and predecessor
+
+    def check(self) -> None:
+        super().check()
+        self.relays.check()
+
+    def _stops_here(self, topic: Topic) -> bool:
+        """Do lookups of others end at us, although we are not the rendezvous node?"""
+        return False
+
+    def _update(self) -> Effects:
+        self.relays.update()
+        for one in self.neighbors.all.values():
+            self.relays.fade(one, self.round)
+        self.relays.told()  # by the profiles that go out now
+        return self._close_ring()
+
+    def _on_relay_list(self, neighbor: Neighbor, profile: Profile) -> Effects:
+        if profile.relays is neighbor.relays_listed:
+            return []
+        neighbor.relays_listed = profile.relays
+        relays = frozenset(profile.relays)
+        if relays == neighbor.relays:
+            return []
+        self.relays.on_list(neighbor, relays, self.round)
+        return self.relays.ask()
+
+    def _on_relay(self, sender: NodeId, message: Relay) -> Effects:
+        neighbor = self.neighbors.get(sender)
+        if neighbor is None or not neighbor.spoke:
+            return []  # its profile will say it again
+        # The next profile is looked at, even if it is the last one again.
+        neighbor.profile = neighbor.relays_listed = None
+        self.relays.on_relay(neighbor, message.topics)
+        return self.relays.ask()
+
+    def _forget(self, neighbor: Neighbor) -> None:
+        self.relays.drop(neighbor)
+
+    def _hand_over(self, message: Handover) -> Effects:
+        """Towards the rendezvous node (A-VIT-20, A-VIT-22); where that is us nobody wants the topic."""
+        hop = self.relays.compass.next_hop(identifier(message.topic))
+        return [] if hop is None else [Send(hop, message)]
+
+    def _set_beside(self, taken: list[NodeId]) -> None:
+        beside = tuple(taken[:2])
+        if beside != self.beside:
+            self.beside = beside
+
+    def _close_ring(self) -> Effects:
+        """Swap tables with whoever stands, as our neighbours on the ring say, between them and us.
+
+        Deviation: the paper leaves the ring to T-Man. With exchanges among 15 neighbours at random it closes slowly: in
+        a run of 1,000 nodes four successors were still wrong after 50 rounds. Chord's rule costs two names a profile.
+        """
+        nearer: dict[NodeId, None] = {}
+        for place, node in enumerate(self.beside):
+            neighbor = self.neighbors.get(node)
+            if neighbor is None or neighbor.profile is None:
+                continue
+            gap = (identifier(node) - self.identifier) % RING
+            for other in neighbor.profile.beside:
+                if other == self.id or other in self.table:
+                    continue
+                far = (identifier(other) - self.identifier) % RING
+                if far < gap if place == 0 else far > gap:
+                    nearer[other] = None
+        return [effect for node in nearer for effect in self.table.exchange_with(node)]

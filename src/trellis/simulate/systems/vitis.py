@@ -1,0 +1,108 @@
+"""Vitis, made ready for the simulator, with what it promises.  [VI §III; I-16 to I-19 of the list of invariants]
+
+always   tables keep their bound, without self and repeats; proposals reach at most d hops    (I-16, I-18: node.check)
+         no application gets an event twice                                                                  (I-19)
+settled  successor and predecessor are the true ones; every lookup ends at the true rendezvous node           (I-17)
+         a proposal names a living gateway, and its parent names the same one with a hop less                 (I-18)
+         an event on every topic reaches every subscriber, once                                               (I-19)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+from trellis import ids
+from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.vitis import VitisConfig, VitisNode
+from trellis.simulate.dissemination_system import (
+    TableSystem,
+    check_events,
+    check_lookups,
+    check_paths,
+    check_ring,
+    node_of,
+    require,
+    topics_of,
+)
+from trellis.simulate.system import Violation, World
+
+if TYPE_CHECKING:
+    from trellis.simulate.run import Run
+
+
+class Vitis(TableSystem):
+    name = "vitis"
+    config: VitisConfig
+    rates: Mapping[Topic, float] | None = None  # of publications, for the utility of friends; None: all alike
+
+    def __init__(
+        self,
+        table_size: Annotated[int, "entries of a routing table (RT-SIZE)"] = 15,
+        sw_neighbors: Annotated[int, "of them successor, predecessor and long links (k); the rest are friends"] = 3,
+        gateway_hops: Annotated[int, "how far a gateway may be from a node that it serves (d)"] = 5,
+        period_ms: Annotated[int, "the period of gossip and heartbeats, in ms"] = 1_000,
+        silence_max: Annotated[int, "periods without a word until a neighbour is dropped (THRESHOLD)"] = 5,
+        hop_limit: Annotated[str, "at-most: d hops or less; below: less than d, as printed"] = "at-most",
+        relays_flood: Annotated[bool, "relays also notify interested neighbours"] = False,
+        publications: Annotated[int, "events that each node publishes, 30 to 60 s after it came"] = 1,
+    ) -> None:
+        config = VitisConfig(
+            table_size=table_size,
+            sw_neighbors=sw_neighbors,
+            gateway_hops=gateway_hops,
+            period_ms=period_ms,
+            silence_max=silence_max,
+            hop_limit=cast(Any, require(hop_limit, ("at-most", "below"), "--hop-limit")),
+            relays_flood=relays_flood,
+        )
+        self._prepare(config, publications)
+
+    def new_node(
+        self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World, contacts: list[NodeId]
+    ) -> VitisNode:
+        return self.node_type()(
+            node,
+            topics,
+            random,
+            self.config,
+            contacts=contacts,
+            table=world.topics,
+            incarnation=world.incarnation(node),
+            rates=self.rates,
+        )
+
+    def node_type(self) -> type[VitisNode]:
+        return VitisNode
+
+    def check_settled(self, world: World) -> None:
+        super().check_settled(world)
+        check_ring(world)
+        topics = topics_of(world)
+        check_lookups(world, topics)
+        check_proposals(world)
+        check_paths(world)
+        check_events(world, topics, Random(ids.stream(world.seed, "check")))
+
+    def draw(self, run: Run, folder: Path) -> None:
+        from trellis.simulate.dissemination_draw import draw_clusters, draw_dissemination
+
+        draw_clusters(run, folder / "clusters.png")
+        draw_dissemination(run, folder / "dissemination.png")
+
+
+def check_proposals(world: World) -> None:
+    """I-18: gateways live, and parents point straight to them."""
+    for name in world.living:
+        for topic, proposal in node_of(world, name).gateways.proposals.items():
+            if not world.is_living(proposal.gateway):
+                raise Violation(f"I-18: {name} proposes {proposal.gateway} for {topic}, which is gone")
+            if proposal.hops == 0:
+                continue
+            said = f"{name} proposes {proposal.gateway} for {topic} over {proposal.parent}"
+            parents = node_of(world, proposal.parent) if world.is_living(proposal.parent) else None
+            theirs = parents.gateways.proposals.get(topic) if parents is not None else None
+            if theirs is None or (theirs.gateway, theirs.hops) != (proposal.gateway, proposal.hops - 1):
+                raise Violation(f"I-18: {said}, which proposes {theirs}")

@@ -1,0 +1,79 @@
+"""Vitis word for word, for tests: definitions over sets and full scans, nothing kept from one call to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from trellis.protocols.ring import RING, identifier
+
+
+def utility(one: set[str], other: set[str], rate: Mapping[str, float] | None = None) -> float:
+    """VI Eq. 1; 0 where nothing is wanted (A-VIT-6)."""
+    weigh = (lambda topics: float(len(topics))) if rate is None else (lambda topics: sum(rate[t] for t in topics))
+    return weigh(one & other) / weigh(one | other) if weigh(one | other) else 0.0
+
+
+def ring_distance(one: int, other: int) -> int:
+    return min((one - other) % RING, (other - one) % RING)
+
+
+def closest(place: int, nodes: Iterable[str]) -> str:
+    return min(nodes, key=lambda node: (ring_distance(identifier(node), place), identifier(node)))
+
+
+def next_hop(owner: str, neighbors: Iterable[str], place: int) -> str | None:
+    """The closest of us all, unless that is the owner."""
+    found = closest(place, [owner, *neighbors])
+    return None if found == owner else found
+
+
+def small_world(owner: str, candidates: Iterable[str], distances: list[int]) -> list[str]:
+    """VI Alg. 4, l. 2-10: successor, predecessor, and the nearest to each distance; each is taken out of the rest."""
+    rest = set(candidates)
+    taken = []
+
+    def away(node: str) -> int:
+        return (identifier(node) - identifier(owner)) % RING
+
+    def take(key) -> None:
+        if rest:
+            best = min(rest, key=key)
+            rest.discard(best)
+            taken.append(best)
+
+    take(away)
+    take(lambda node: -away(node))
+    for distance in distances:
+        take(lambda node, distance=distance: ring_distance(away(node), distance))
+    return taken
+
+
+Proposal = tuple[str, str, int]  # gateway, parent, hops
+
+
+def elect(
+    me: str, topic: str, neighbors: Iterable[str], proposals: Mapping[str, Proposal], hops_max: int, take_back: bool
+) -> tuple[str, int, set[str]]:
+    """VI Alg. 5, l. 3-18 for one topic: the gateway, its distance, and the parents that would do.
+
+    `proposals` are those of the neighbours that want the topic.
+    """
+    known = set(neighbors)
+    place = identifier(topic)
+
+    def distance(node: str) -> tuple[int, int]:
+        return ring_distance(identifier(node), place), identifier(node)
+
+    admitted = []
+    for node in known & proposals.keys():
+        gateway, parent, hops = proposals[node]
+        if not (node == parent or parent not in known):  # l. 7
+            continue
+        if parent == me and not take_back:  # A-VIT-11
+            continue
+        if hops + 1 <= hops_max and distance(gateway) < distance(me):
+            admitted.append((gateway, hops + 1, node))
+    if not admitted:
+        return me, 0, {me}
+    best = min(admitted, key=lambda one: (distance(one[0]), one[1]))
+    return best[0], best[1], {node for gateway, hops, node in admitted if (gateway, hops) == best[:2]}
