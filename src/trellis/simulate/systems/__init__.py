@@ -10,9 +10,15 @@ from trellis.simulate.system import System
 
 # name -> module and the function or class in it that makes the system from its options
 SYSTEMS = {
+    "omen": "trellis.simulate.systems.omen:OMen",
     "spidercast": "trellis.simulate.systems.spidercast:SpiderCast",
     "similarity": "trellis.simulate.systems.spidercast:Similarity",
     "random": "trellis.simulate.systems.spidercast:RandomLinks",
+    "magnet": "trellis.simulate.systems.magnet:Magnet",
+    "scribe": "trellis.simulate.systems.scribe:Scribe",
+    "vitis": "trellis.simulate.systems.vitis:Vitis",
+    "rvr": "trellis.simulate.systems.rvr:Rvr",
+    "opt": "trellis.simulate.systems.opt:Opt",
     "pingpong": "trellis.simulate.systems.toys:PingPong",
     "flooder": "trellis.simulate.systems.toys:Flooder",
     "mesh": "trellis.simulate.systems.toys:Mesh",

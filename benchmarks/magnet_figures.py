@@ -1,0 +1,364 @@
+"""Magnet's figures beside the paper's: relays on the trees of Magnet and of the strawman.  [MG §4]
+
+    python benchmarks/magnet_figures.py fig3a --nodes 1000 --seeds 1
+    python benchmarks/magnet_figures.py all --nodes 1000 --trees graft greedy-path
+    python benchmarks/magnet_figures.py fig6 --nodes 1000 2000 10000 --seeds 1 2 3
+    python benchmarks/magnet_figures.py wiki --interests interests.parquet     made by `trellis pipeline edits`
+
+Each point runs both protocols in the simulator: everybody joins, one by one; then all trees are joined; then the relays
+are read off the trees. cost = relays per published message, topics weighted by rate (E-17); saving = 1 - Magnet /
+strawman. `--nodes` scales the populations (the paper: 10,000; 5,000 in fig4; 2^14 in fig7 and fig8); a verdict is by
+the rule on what was measured, at the size that is printed with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+from math import log2
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from trellis.model import Interests, read_interests
+from trellis.simulate.engine import Engine
+from trellis.simulate.run import topics_by_node
+from trellis.simulate.systems.magnet import Magnet, node_of, reach_all
+from trellis.simulate.systems.scribe import Scribe
+from trellis.workloads.configs import Hierarchical, Multimodal, Spatial, Uniform, WorkloadConfig
+from trellis.workloads.generate import generate
+from trellis.workloads.rates import rates
+from trellis.workloads.sizes import Sizes
+
+GAP_MS = 20
+
+
+class Cost(NamedTuple):
+    relays: dict[str, int]
+    popularity: dict[str, int]
+    rate: dict[str, float]
+    missed: int
+    degree: float
+    engine: Engine
+
+    @property
+    def per_message(self) -> float:
+        return sum(self.rate[t] * n for t, n in self.relays.items()) / sum(self.rate[t] for t in self.relays)
+
+
+def run(system: str, interests: Interests, seed: int, tree: str, links: int, alpha: float) -> Cost:
+    wanted = topics_by_node(interests)
+    names = list(interests.topics)
+    values = rates(interests, "powerlaw" if alpha else "uniform", alpha=alpha or 0.75, seed=seed)
+    by_topic = dict(zip(names, map(float, values), strict=True))
+    popularity = dict(zip(names, map(int, interests.popularity), strict=True))
+    trees_ms = len(wanted) * GAP_MS + 10_000
+    options: dict[str, Any] = {"links": links, "tree": tree, "join_gap_ms": GAP_MS, "trees_ms": trees_ms}
+    chosen = {"magnet": Magnet, "scribe": Scribe}[system](**options, period_ms=10_000, sample_ms=20_000)
+    chosen.topic_rates = by_topic if alpha else None  # A-MAG-1: weighted wherever rates differ
+    engine = Engine(chosen, wanted, seed=seed)
+    engine.run(trees_ms + len(wanted) * GAP_MS // 2 + 5_000)
+    world = engine.world
+    for _ in range(60):  # until everybody hangs on its trees
+        found = reach_all(world)
+        missed = sum(len(one.subscribers) - one.reached for one in found)
+        if not missed:
+            break
+        engine.run(world.now_ms + 2_000)
+    degree = statistics.mean(len(world.claims(name)) for name in world.living)
+    return Cost({one.topic: len(one.relays) for one in found}, popularity, by_topic, missed, degree, engine)
+
+
+class Point(NamedTuple):
+    magnet: float
+    scribe: float
+    missed: int
+
+    @property
+    def saving(self) -> float:
+        return 1 - self.magnet / self.scribe if self.scribe else 0.0
+
+
+class Bench:
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        self.chosen = chosen
+        self.points: list[Point] = []
+
+    def point(self, what: str, make: WorkloadConfig | Interests, *, links: int = 19, alpha: float = 0.0) -> list[Point]:
+        """One point of a figure, per tree form: the mean over seeds."""
+        results = []
+        for tree in self.chosen.trees:
+            found = []
+            begun = time.process_time()
+            for seed in self.chosen.seeds:
+                interests = make if isinstance(make, Interests) else generate(make, seed)
+                both = [run(name, interests, seed, tree, links, alpha) for name in ("magnet", "scribe")]
+                found.append(Point(both[0].per_message, both[1].per_message, both[0].missed + both[1].missed))
+            mean = Point(
+                statistics.mean(one.magnet for one in found),
+                statistics.mean(one.scribe for one in found),
+                sum(one.missed for one in found),
+            )
+            print(
+                f"  {what:32} {tree:11} magnet {mean.magnet:7.1f} strawman {mean.scribe:7.1f} saving {mean.saving:6.1%}"
+                f"  missed {mean.missed}  ({time.process_time() - begun:.0f} CPU s)",
+                flush=True,
+            )
+            results.append(mean)
+            self.points.append(mean)
+        return results
+
+    def verdict(self, name: str, full: bool, shape: bool, note: str = "") -> None:
+        word = "reproduced" if full else "shape only" if shape else "not reproduced"
+        sizes = ", ".join(map(str, self.chosen.nodes))
+        print(f"{name}: {word} at {sizes} nodes, seeds {self.chosen.seeds} {note}", flush=True)
+
+
+def multi(nodes: int, b_p: int, b_n: int, subs: int = 50, alpha: float = 1.0) -> Multimodal:
+    return Multimodal(nodes=nodes, topics=1000, subs=Sizes(subs, subs), b_p=b_p, b_n=b_n, alpha=alpha)
+
+
+def fig1(bench: Bench) -> None:
+    """Halving partitions on uniform and on extremely skewed labels; and greedy routes over them (I-22)."""
+    good = True
+    for nodes in bench.chosen.nodes:
+        for name in ("magnet", "scribe"):
+            few = Multimodal(nodes=nodes, topics=20, subs=Sizes(2, 2), b_p=1, b_n=10)  # rings matter here, not trees
+            interests = generate(few, bench.chosen.seeds[0])
+            world = run(name, interests, bench.chosen.seeds[0], "graft", 19, 0.0).engine.world
+            ring = sorted(world.living, key=lambda node: node_of(world, node).skewed.me.label)
+            rank = {node: place for place, node in enumerate(ring)}
+            ratios = []
+            for place in range(int(log2(nodes)) - 2):
+                medians = [node_of(world, node).skewed.fingers.medians for node in ring]
+                sizes = [
+                    (rank[m[place].node] - rank[n]) % nodes
+                    for n, m in zip(ring, medians, strict=True)
+                    if len(m) > place
+                ]
+                ratios.append(statistics.mean(sizes) / (nodes / 2 ** (place + 1)))
+            hops = routes(world, ring, Random(1))
+            good = good and all(1 / 3 <= ratio <= 3 for ratio in ratios)
+            bound = log2(nodes) ** 2 / 8.5
+            print(
+                f"  {nodes:6} nodes, {'skewed' if name == 'magnet' else 'uniform'} labels: n/2^j times "
+                f"{' '.join(f'{ratio:.2f}' for ratio in ratios)}; hops mean {statistics.mean(hops):.2f}, "
+                f"max {max(hops)}, log2(n)^2/k = {bound:.1f}",
+                flush=True,
+            )
+    bench.verdict("magnet-fig1", good, False)
+
+
+def routes(world: Any, ring: list[str], random: Random) -> list[int]:
+    hops = []
+    for _ in range(3000):
+        here, end = random.sample(ring, 2)
+        target, count = node_of(world, end).skewed.me.label, 0
+        while here != end:
+            here = node_of(world, here).skewed.next_hop(target).node
+            count += 1
+        hops.append(count)
+    return hops
+
+
+def fig2(bench: Bench) -> None:
+    for nodes in bench.chosen.nodes:
+        cost = run("magnet", generate(multi(nodes, 1, 10), 1), 1, "graft", 19, 0.0)
+        print(f"  {nodes} nodes: mean degree {cost.degree:.2f}")
+        bench.verdict("magnet-fig2", abs(cost.degree - 19) <= 1, False)
+
+
+def fig3(bench: Bench, alpha: float) -> dict[tuple[int, int], list[Point]]:
+    found = {}
+    for ratio in (10, 5):
+        for b_p in bench.chosen.modes:
+            for nodes in bench.chosen.nodes[-1:]:
+                found[ratio, b_p] = bench.point(
+                    f"b_p/b_n {b_p}/{b_p * ratio}", multi(nodes, b_p, b_p * ratio), alpha=alpha
+                )
+    return found
+
+
+@cache
+def _fig3a(bench: Bench) -> dict[tuple[int, int], list[Point]]:
+    return fig3(bench, 0.0)
+
+
+def fig3a(bench: Bench) -> None:
+    found = _fig3a(bench)
+    for at, tree in enumerate(bench.chosen.trees):
+        saving = {key: points[at].saving for key, points in found.items()}
+        falls = all(
+            saving[ratio, one] > saving[ratio, other]
+            for ratio in (10, 5)
+            for one, other in zip(bench.chosen.modes, bench.chosen.modes[1:], strict=False)
+        )
+        floors = saving[10, 1] >= 0.6 and saving[5, 1] >= 0.45 and min(saving.values()) >= 0.15
+        bench.verdict("magnet-fig3a", floors and falls, min(saving.values()) > 0 and falls, tree)
+
+
+def fig3b(bench: Bench) -> None:
+    equal, weighted = _fig3a(bench), fig3(bench, 0.75)
+    for at, tree in enumerate(bench.chosen.trees):
+        better = all(weighted[key][at].saving >= equal[key][at].saving for key in weighted)
+        bench.verdict("magnet-fig3b", better, all(points[at].saving > 0 for points in weighted.values()), tree)
+
+
+def fig4a(bench: Bench) -> None:
+    nodes = bench.chosen.nodes[-1]
+    found = [bench.point(f"alpha {a:g}, 1/5, 18 topics", multi(nodes, 1, 5, 18, a)) for a in (0.5, 1, 1.5, 2)]
+    for at, tree in enumerate(bench.chosen.trees):
+        savings = [points[at].saving for points in found]
+        bench.verdict("magnet-fig4a", savings == sorted(savings), savings[-1] > savings[0], tree)
+
+
+def fig4b(bench: Bench) -> None:
+    nodes = bench.chosen.nodes[-1]
+    found = [
+        bench.point(f"{subs} topics, rates {a or 'equal'}", multi(nodes, 1, 5, subs, 0.75), alpha=a)
+        for subs in (10, 18, 30, 50)
+        for a in (0.0, 0.75)
+    ]
+    for at, tree in enumerate(bench.chosen.trees):
+        bench.verdict("magnet-fig4b", all(points[at].saving > 0 for points in found), False, tree)
+
+
+def fig5(bench: Bench) -> None:
+    """Share of messages to uninterested peers over all messages of the first x topics."""
+    nodes = bench.chosen.nodes[-1]
+    for name, b_p, b_n in (("magnet-fig5a", 1, 10), ("magnet-fig5b", 5, 25)):
+        interests = generate(multi(nodes, b_p, b_n), 1)
+        for tree in bench.chosen.trees:
+            shares = [_shares(run(system, interests, 1, tree, 19, 0.75)) for system in ("magnet", "scribe")]
+            spots = [x for x in (10, 50, 100, 200, 500, len(shares[0])) if x <= len(shares[0])]
+            for system, share in zip(("magnet", "strawman"), shares, strict=True):
+                print(f"  {name} {tree} {system:9}", " ".join(f"{x}: {share[x - 1]:.1%}" for x in spots), flush=True)
+            below = bool(np.all(shares[0] <= shares[1]))
+            grows = bool(np.all(np.diff(shares[0][99:]) >= 0))
+            first = b_p > 1 or shares[0][99] <= 0.1
+            bench.verdict(name, below and grows and first, below, tree)
+
+
+def _shares(cost: Cost) -> Any:
+    order = sorted(cost.relays, key=lambda topic: (-cost.popularity[topic], topic))
+    relayed = np.cumsum([cost.rate[topic] * cost.relays[topic] for topic in order])
+    wanted = np.cumsum([cost.rate[topic] * cost.popularity[topic] for topic in order])
+    return relayed / (relayed + wanted)
+
+
+def fig6(bench: Bench) -> None:
+    found = {
+        (nodes, mean): bench.point(f"spatial, {nodes} nodes, t = {mean}", Spatial(nodes=nodes, mean=mean))
+        for nodes in bench.chosen.nodes
+        for mean in (8, 16, 32)
+    }
+    most = bench.chosen.nodes[-1]
+    for at, tree in enumerate(bench.chosen.trees):
+        saving = {key: points[at].saving for key, points in found.items()}
+        by_size = [saving[most, mean] for mean in (8, 16, 32)]
+        by_nodes = [saving[nodes, 32] for nodes in bench.chosen.nodes]
+        full = 0.7 <= saving[most, 32] <= 0.9 and by_size == sorted(by_size) and by_nodes == sorted(by_nodes)
+        bench.verdict("magnet-fig6", full, saving[most, 32] >= 0.5, tree)
+
+
+def hier(bench: Bench, **fields: Any) -> Hierarchical:
+    size = 2 ** int(log2(bench.chosen.nodes[-1]))
+    return msgspec.structs.replace(Hierarchical(nodes=size, topics=size), **fields)
+
+
+def fig7(bench: Bench) -> None:
+    """A workload, no protocol: docs/papers.md has twenty seeds at 2^14."""
+    popularity = np.sort(generate(hier(bench), 1).popularity)[::-1]
+    values = np.unique(popularity[popularity > 0])
+    above = np.array([(popularity >= value).mean() for value in values])
+    x, y = np.log10(values), np.log10(above)
+    slope, base = np.polyfit(x, y, 1)
+    fit = 1 - np.var(y - slope * x - base) / np.var(y)
+    print(
+        f"  slope of the whole log-log CCDF {slope:.2f} (paper -1.68), R^2 {fit:.3f}, {x.max() - x.min():.1f} decades"
+    )
+    bench.verdict("magnet-fig7", abs(-slope - 1.68) <= 0.3, fit >= 0.95, "(CCDF slope)")
+
+
+def fig8a(bench: Bench) -> None:
+    by_lambda = [bench.point(f"hier, lambda {value:g}", hier(bench, lambda_=value)) for value in (0.5, 1.0, 2.0, 3.0)]
+    by_first = [bench.point(f"hier, initFrac {value:.0%}", hier(bench, init_frac=value)) for value in (0.3, 0.5)]
+    for at, tree in enumerate(bench.chosen.trees):
+        up = [points[at].saving for points in by_lambda]
+        down = [up[2], *(points[at].saving for points in by_first)]
+        ranges = all(0.08 <= value <= 0.7 for value in up + down)
+        full = up == sorted(up) and down == sorted(down, reverse=True) and ranges
+        bench.verdict("magnet-fig8a", full, up[-1] > up[0] and down[0] > down[-1], tree)
+
+
+def fig8b(bench: Bench) -> None:
+    found = [bench.point(f"hier, Z = {z:g}", hier(bench, z=z)) for z in (8.0, 16.0, 32.0)]
+    for at, tree in enumerate(bench.chosen.trees):
+        saving = [points[at].saving for points in found]
+        bench.verdict("magnet-fig8b", saving[0] > saving[1] > saving[2], saving[0] == max(saving), tree)
+
+
+def wiki(bench: Bench) -> None:
+    if bench.chosen.interests is None:
+        print("magnet-wiki: no data; give --interests, made by `trellis pipeline edits`")
+        return
+    interests = read_interests(bench.chosen.interests)
+    popularity = interests.popularity
+    print(
+        f"  {len(interests.nodes)} users, {len(interests.topics)} articles, {interests.subscriptions} subscriptions, "
+        f"popularity {popularity.min()}..{popularity.max()}, mean {popularity.mean():.1f}"
+    )
+    for at, point in enumerate(bench.point("wikipedia edits", interests, links=12)):
+        more = point.scribe / point.magnet - 1
+        print(f"  the strawman involves {more:.0%} more uninterested peers (paper: 77%)")
+        bench.verdict("magnet-wiki", False, more > 0.1, f"{bench.chosen.trees[at]} (substitute data)")
+
+
+def worse(bench: Bench) -> None:
+    """Never worse than the strawman, for uncorrelated interests too."""
+    nodes = bench.chosen.nodes[-1]
+    for topics, subs in ((1000, 50), (200, 5)):
+        bench.point(f"random, {subs} of {topics}", Uniform(nodes, topics, Sizes(subs, subs)))
+    most = max(point.magnet / point.scribe for point in bench.points)
+    bench.verdict("magnet-claim-worse", most <= 1.03, most <= 1.1, f"(Magnet at most {most:.2f} times the strawman)")
+
+
+FIGURES: dict[str, Callable[[Bench], None]] = {
+    "fig1": fig1,
+    "fig2": fig2,
+    "fig3a": fig3a,
+    "fig3b": fig3b,
+    "fig4a": fig4a,
+    "fig4b": fig4b,
+    "fig5": fig5,
+    "fig6": fig6,
+    "fig7": fig7,
+    "fig8a": fig8a,
+    "fig8b": fig8b,
+    "wiki": wiki,
+    "worse": worse,
+}
+
+
+def main(words: Iterable[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figures", nargs="+", choices=[*FIGURES, "all"])
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1000])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--trees", nargs="+", choices=["graft", "greedy-path"], default=["graft", "greedy-path"])
+    parser.add_argument("--modes", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="values of b_p in fig3")
+    parser.add_argument("--interests", default=None, help="the table for wiki")
+    chosen = parser.parse_args(None if words is None else list(words))
+    bench = Bench(chosen)
+    for name in FIGURES if "all" in chosen.figures else chosen.figures:
+        print(name, flush=True)
+        FIGURES[name](bench)
+
+
+if __name__ == "__main__":
+    main()

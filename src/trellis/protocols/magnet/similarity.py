@@ -1,0 +1,40 @@
+"""How alike two interests are: shared topics over all topics of both, each weighted by its rate.  [MG §2.1; A-MAG-1]"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trellis.protocols.effects import Topic
+from trellis.protocols.topics import TopicTable
+
+Interest = tuple[Topic, ...]
+
+
+class Similarity:
+    """sim(p, .) for one node. Topics without a known rate count as 1; without any rates bitsets do the work."""
+
+    def __init__(self, interest: Interest, table: TopicTable, rates: Mapping[Topic, float] | None = None) -> None:
+        self.table, self.rates = table, rates
+        self.change(interest)
+
+    def change(self, interest: Interest) -> None:
+        self._bits, self._mine = self.table.bits(interest), frozenset(interest)
+        self._weight = sum(map(self._rate, interest))
+
+    def of(self, interest: Interest) -> float:
+        if self.rates is None:
+            bits = self.table.bits(interest)
+            union = (bits | self._bits).bit_count()
+            return (bits & self._bits).bit_count() / union if union else 0.0
+        shared = others = 0.0
+        for topic in interest:
+            rate = self._rate(topic)
+            if topic in self._mine:
+                shared += rate
+            else:
+                others += rate
+        union_weight = self._weight + others
+        return shared / union_weight if union_weight else 0.0
+
+    def _rate(self, topic: Topic) -> float:
+        return 1.0 if self.rates is None else self.rates.get(topic, 1.0)

@@ -1,0 +1,108 @@
+"""One topic's multicast tree at a node, and what all of them together know of its neighbours.
+
+A tree link goes over a link of the skewed ring, from a node to its successor or to one of its fingers: clockwise, and
+never past the root. So children are always further from the root than their parents, and as long as labels and root
+stay, no order of joins, losses and repetitions can close a circle (A-MAG-12).
+
+P1  a node has at most one parent per topic; it is no child of itself; a root has no parent.
+P2  `by_parent` and `by_child` say the same as the trees.
+"""
+
+from __future__ import annotations
+
+from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.oscar.labels import hashed
+from trellis.protocols.oscar.messages import Peer
+
+
+class Tree:
+    __slots__ = (
+        "attempts",
+        "children",
+        "count",
+        "is_root",
+        "parent",
+        "place",
+        "root",
+        "silence",
+        "subscribed",
+        "topic",
+    )
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic, self.place = topic, hashed(topic)
+        self.subscribed = False
+        self.is_root = False
+        self.parent: NodeId | None = None
+        self.root: Peer | None = None  # as the parent told
+        self.children: dict[NodeId, int] = {}  # child -> heartbeats since it last called us its parent
+        self.count = 0  # the newest count of the root; it grows with every heartbeat of the root
+        self.silence = 0  # heartbeats since it grew
+        self.attempts = 0  # to join, in a row
+
+    @property
+    def is_attached(self) -> bool:
+        return self.is_root or self.parent is not None
+
+    @property
+    def is_needed(self) -> bool:
+        return self.subscribed or bool(self.children)
+
+
+class Forest:
+    """All trees of a node. Only here are parents and children changed."""
+
+    def __init__(self, node: NodeId) -> None:
+        self.id = node
+        self.trees: dict[Topic, Tree] = {}
+        self.by_parent: dict[NodeId, dict[Topic, None]] = {}
+        self.by_child: dict[NodeId, dict[Topic, None]] = {}
+
+    def get(self, topic: Topic) -> Tree | None:
+        return self.trees.get(topic)
+
+    def make(self, topic: Topic) -> Tree:
+        tree = self.trees.get(topic)
+        if tree is None:
+            tree = self.trees[topic] = Tree(topic)
+        return tree
+
+    def remove(self, tree: Tree) -> None:
+        self.set_parent(tree, None)
+        for child in list(tree.children):
+            self.drop_child(tree, child)
+        del self.trees[tree.topic]
+
+    def set_parent(self, tree: Tree, parent: NodeId | None) -> None:
+        if tree.parent is not None:
+            _remove(self.by_parent, tree.parent, tree.topic)
+        tree.parent = parent
+        if parent is not None:
+            self.by_parent.setdefault(parent, {})[tree.topic] = None
+
+    def add_child(self, tree: Tree, child: NodeId) -> None:
+        tree.children[child] = 0
+        self.by_child.setdefault(child, {})[tree.topic] = None
+
+    def drop_child(self, tree: Tree, child: NodeId) -> None:
+        if tree.children.pop(child, None) is not None:
+            _remove(self.by_child, child, tree.topic)
+
+    def check(self) -> None:
+        for topic, tree in self.trees.items():
+            assert self.id not in tree.children, f"P1: {self.id} is its own child in {topic}"
+            assert tree.parent != self.id, f"P1: {self.id} is its own parent in {topic}"
+            assert not (tree.is_root and tree.parent), f"P1: {self.id} is root of {topic} and has a parent"
+            assert tree.parent is None or topic in self.by_parent[tree.parent], f"P2: {self.id}, {topic}"
+            assert all(topic in self.by_child[child] for child in tree.children), f"P2: {self.id}, {topic}"
+        parents = sum(tree.parent is not None for tree in self.trees.values())
+        assert parents == sum(map(len, self.by_parent.values())), f"P2: {self.id} counts its parents wrongly"
+        children = sum(len(tree.children) for tree in self.trees.values())
+        assert children == sum(map(len, self.by_child.values())), f"P2: {self.id} counts its children wrongly"
+
+
+def _remove(index: dict[NodeId, dict[Topic, None]], node: NodeId, topic: Topic) -> None:
+    topics = index[node]
+    del topics[topic]
+    if not topics:
+        del index[node]

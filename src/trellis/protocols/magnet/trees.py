@@ -1,0 +1,356 @@
+"""Joining the multicast trees, keeping them, and leaving them.  [MG §3.3, Alg. 2]
+
+graft        Alg. 2 as written: from a subscriber in the view up the tree to p_g, then down the greedy route.
+greedy-path  the join starts at home(t) and descends the greedy route; whoever is on it becomes a child of the hop
+             before, so that the tree path is the greedy route at the time of joining (A-MAG-13).
+
+Nodes on the way that are not in the tree become forwarders; where the route of a graft meets a node of the tree, the
+join goes on from there and no link is added before it (A-MAG-12). A forwarder without children prunes itself
+(A-MAG-14). A tree link ends with the link of the ring under it: who loses its parent joins again, at once.
+
+Heartbeats go from child to parent and bring back the root's count, which grows with time: a node whose count stands
+still is cut off from the root, whatever its parent believes, and joins again. So a circle, or a piece of a tree that
+hangs on nobody, lasts no longer than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
+from trellis.protocols.magnet.config import MagnetConfig
+from trellis.protocols.magnet.membership import Membership
+from trellis.protocols.magnet.messages import Climb, Descend, JoinAt, NotInTree, Orphan, Ping, Pong, Prune
+from trellis.protocols.magnet.tree import Forest, Tree
+from trellis.protocols.oscar.labels import between, inside
+from trellis.protocols.oscar.messages import Peer
+from trellis.protocols.oscar.oscar import Oscar
+
+_HOPS_MAX = 512
+ToHome = Callable[[Topic, JoinAt, bool], Effects]  # brings a request to home(t); True: by the control ring alone
+
+
+class Trees:
+    def __init__(
+        self,
+        node: NodeId,
+        skewed: Oscar,
+        control: Oscar,
+        membership: Membership,
+        to_home: ToHome,
+        random: Random,
+        config: MagnetConfig,
+    ) -> None:
+        self.id, self.skewed, self.control, self.membership = node, skewed, control, membership
+        self.to_home, self.random, self.config = to_home, random, config
+        self.forest = Forest(node)
+        self.is_open = False  # False: our own joins wait; those of others may pass
+        self.joining: dict[Topic, int] = {}  # topic -> retry rounds that it has waited
+        self._retrying = False
+
+    # Joining
+
+    def start(self) -> Effects:
+        return [SetTimer("tree/tick", 1 + self.random.randrange(self.config.tree_ms))]
+
+    def open(self) -> Effects:
+        """There is a place now: join all that was waited for."""
+        self.is_open = True
+        return [effect for tree in list(self.forest.trees.values()) for effect in self._join_if_needed(tree)]
+
+    def subscribe(self, topic: Topic) -> Effects:
+        tree = self.forest.make(topic)
+        tree.subscribed = True
+        return self._join_if_needed(tree)
+
+    def unsubscribe(self, topic: Topic) -> Effects:
+        tree = self.forest.get(topic)
+        if tree is None:
+            return []
+        tree.subscribed = False
+        return self._prune(tree)
+
+    def join(self, tree: Tree) -> Effects:
+        """Phase 1: where to begin.  [Alg. 2, l. 1-6]"""
+        me = self.skewed.me
+        if me is None or not self.is_open:
+            return []
+        if self.control.owns(tree.place):
+            return self._become_root(tree)
+        self.joining[tree.topic] = 0
+        retry: Effects = []
+        if not self._retrying:
+            self._retrying = True
+            retry = [SetTimer("tree/retry", self.config.join_ms)]
+        if self.config.tree == "graft" and tree.attempts == 0:
+            others = self.membership.others(tree.topic)
+            if others:
+                start = others[self.random.randrange(len(others))].node  # l. 3
+                return [Send(start, Climb(tree.topic, me)), *retry]
+        request = JoinAt(me, tree.count)
+        return [*self.to_home(tree.topic, request, tree.attempts > 1), *retry]  # l. 5
+
+    def on_retry(self) -> Effects:
+        self._retrying = False
+        effects: Effects = []
+        for topic, waited in list(self.joining.items()):
+            tree = self.forest.get(topic)
+            if tree is None or tree.is_attached or not tree.is_needed:
+                del self.joining[topic]
+            elif waited == 0 and tree.attempts < 2:
+                self.joining[topic] = 1  # asked less than a period ago, perhaps
+            else:
+                tree.attempts += 1
+                effects += self.join(tree)
+        if self.joining and not self._retrying:
+            self._retrying = True
+            effects.append(SetTimer("tree/retry", self.config.join_ms))
+        return effects
+
+    def on_climb(self, climb: Climb) -> Effects:
+        """Phase 2: up the tree to p_g.  [Alg. 2, l. 7-11]"""
+        tree, joiner, me = self.forest.get(climb.topic), climb.joiner, self.skewed.me
+        if tree is None or me is None or not tree.is_attached or joiner.node == self.id or climb.hops > _HOPS_MAX:
+            if joiner.node == self.id:
+                return self.on_not_in_tree(climb.topic)
+            return [Send(joiner.node, NotInTree(climb.topic))]
+        if tree.is_root or self._is_grafting_point(tree, me, joiner):
+            return self._descend(tree, joiner, 0)
+        assert tree.parent is not None
+        return [Send(tree.parent, Climb(climb.topic, joiner, climb.hops + 1))]
+
+    def _is_grafting_point(self, tree: Tree, me: Peer, joiner: Peer) -> bool:
+        """Is the next hop towards the joiner a child of ours?  [l. 9-11]
+
+        A node beyond the joiner is on no greedy route from the root to it, so it never is.
+        """
+        if tree.root is None or not inside(me.label, tree.root.label, joiner.label):
+            return False
+        hop = self._hop(joiner)
+        return hop is not None and hop in tree.children
+
+    def on_not_in_tree(self, topic: Topic) -> Effects:
+        """p_s knew better than our view: begin at the home location."""
+        tree = self.forest.get(topic)
+        if tree is None or topic not in self.joining or tree.is_attached:
+            return []
+        tree.attempts = max(1, tree.attempts)
+        return self.join(tree)
+
+    def on_join_at(self, topic: Topic, request: JoinAt) -> Effects:
+        """We are home(t): the join begins here."""
+        if self.skewed.me is None:
+            return []
+        tree = self.forest.make(topic)
+        effects = [] if tree.is_root else self._become_root(tree)
+        tree.count = max(tree.count, request.count + 1)
+        if request.joiner.node == self.id:
+            return effects
+        return [*effects, *self._descend(tree, request.joiner, 0)]
+
+    def _hop(self, joiner: Peer) -> NodeId | None:
+        """The joiner where it is in RT, otherwise the neighbour closest to it from below.  [l. 12-13]"""
+        if self.skewed.table.is_down(joiner.node):
+            return joiner.node
+        hop = self.skewed.next_hop(joiner.label)
+        return None if hop is None else hop.node
+
+    def _descend(self, tree: Tree, joiner: Peer, hops: int) -> Effects:
+        """Phase 3: one hop down the greedy route.  [l. 12-14]"""
+        me, hop = self.skewed.me, self._hop(joiner)
+        root = me if tree.is_root else tree.root
+        if hop is None or root is None or hops > _HOPS_MAX or hop == tree.parent:
+            return self._prune(tree)
+        self.forest.add_child(tree, hop)
+        return [Send(hop, Descend(tree.topic, joiner, root, tree.count, hops + 1))]
+
+    def on_descend(self, sender: NodeId, message: Descend) -> Effects:
+        me, joiner, root = self.skewed.me, message.joiner, message.root
+        tree = self.forest.get(message.topic)
+        if (
+            me is None
+            or not self.skewed.table.is_up(sender)
+            or (tree is not None and tree.is_root)
+            or not (joiner.node == self.id or between(me.label, root.label, joiner.label))
+        ):
+            is_parent = tree is not None and tree.parent == sender
+            return [] if is_parent else [Send(sender, Prune((message.topic,)))]
+        tree = tree or self.forest.make(message.topic)
+        if tree.parent is None or tree.parent == sender or self._reparents(tree, root):
+            effects = self._attach(tree, sender, root, message.count)
+        else:  # in the tree already: no link is added before it
+            effects = [Send(sender, Prune((message.topic,)))]
+        if joiner.node == self.id:
+            return effects
+        return [*effects, *self._descend(tree, joiner, message.hops)]
+
+    def _reparents(self, tree: Tree, root: Peer) -> bool:
+        return self.config.tree == "greedy-path" or tree.root is None or not _is_same(tree.root, root)
+
+    def _attach(self, tree: Tree, parent: NodeId, root: Peer, count: int) -> Effects:
+        effects: Effects = []
+        if tree.parent is not None and tree.parent != parent:
+            effects.append(Send(tree.parent, Prune((tree.topic,))))
+        if tree.root is not None and not _is_same(tree.root, root):
+            effects += self._orphan(tree)  # what hangs below was ordered as seen from another root
+        self.forest.set_parent(tree, parent)
+        tree.root, tree.silence, tree.attempts, tree.count = root, 0, 0, count
+        self.joining.pop(tree.topic, None)
+        return effects
+
+    def _become_root(self, tree: Tree) -> Effects:
+        effects: Effects = self._orphan(tree)
+        if tree.parent is not None:
+            effects.append(Send(tree.parent, Prune((tree.topic,))))
+            self.forest.set_parent(tree, None)
+        tree.is_root, tree.root, tree.silence, tree.attempts = True, None, 0, 0
+        tree.count += 1
+        self.joining.pop(tree.topic, None)
+        return effects
+
+    # Leaving
+
+    def on_prune(self, sender: NodeId, topics: tuple[Topic, ...]) -> Effects:
+        effects: Effects = []
+        for topic in topics:
+            tree = self.forest.get(topic)
+            if tree is not None and sender in tree.children:
+                self.forest.drop_child(tree, sender)
+                effects += self._prune(tree)
+        return effects
+
+    def on_orphan(self, sender: NodeId, topics: tuple[Topic, ...]) -> Effects:
+        effects: Effects = []
+        for topic in topics:
+            tree = self.forest.get(topic)
+            if tree is not None and tree.parent == sender:
+                effects += self._lose_parent(tree)
+        return effects
+
+    def on_relinked(self) -> Effects:
+        """The links of the ring have changed: tree links that lie over none of them are over."""
+        table, effects = self.skewed.table, []
+        for parent in [node for node in self.forest.by_parent if not table.is_up(node)]:
+            for topic in list(self.forest.by_parent.get(parent, ())):
+                effects += self._lose_parent(self.forest.trees[topic])
+        for child in [node for node in self.forest.by_child if not table.is_down(node)]:
+            for topic in list(self.forest.by_child.get(child, ())):
+                tree = self.forest.trees[topic]
+                self.forest.drop_child(tree, child)
+                effects += self._prune(tree)
+        return effects
+
+    def uproot(self) -> Effects:
+        """The node moves to another place: it leaves parents and children behind, and tells them (A-MAG-15)."""
+        self.is_open = False
+        effects: Effects = []
+        for tree in list(self.forest.trees.values()):
+            effects += self._orphan(tree)
+            if tree.parent is not None:
+                effects.append(Send(tree.parent, Prune((tree.topic,))))
+                self.forest.set_parent(tree, None)
+            tree.root = None
+            if not tree.subscribed and not tree.is_root:
+                self.forest.remove(tree)
+        self.joining.clear()
+        return effects
+
+    def leave(self) -> Effects:
+        parents: Effects = [Send(node, Prune(tuple(topics))) for node, topics in self.forest.by_parent.items()]
+        return [*parents, *(Send(node, Orphan(tuple(topics))) for node, topics in self.forest.by_child.items())]
+
+    def _lose_parent(self, tree: Tree) -> Effects:
+        self.forest.set_parent(tree, None)
+        if not tree.is_needed:
+            return self._prune(tree)
+        return self.join(tree)
+
+    def _orphan(self, tree: Tree) -> Effects:
+        effects: Effects = [Send(child, Orphan((tree.topic,))) for child in tree.children]
+        for child in list(tree.children):
+            self.forest.drop_child(tree, child)
+        return effects
+
+    def _prune(self, tree: Tree) -> Effects:
+        """A node that nobody needs in the tree leaves it; the root stays as long as it is the topic's home."""
+        if tree.is_needed or tree.is_root:
+            return []
+        effects: Effects = []
+        if tree.parent is not None:
+            effects.append(Send(tree.parent, Prune((tree.topic,))))
+        if self.forest.get(tree.topic) is tree:
+            self.forest.remove(tree)
+        self.joining.pop(tree.topic, None)
+        return effects
+
+    def _join_if_needed(self, tree: Tree) -> Effects:
+        if tree.is_attached or not tree.is_needed:
+            return []
+        tree.attempts = 0
+        return self.join(tree)
+
+    # Heartbeats
+
+    def on_timer(self) -> Effects:
+        effects: Effects = [SetTimer("tree/tick", self.config.tree_ms)]
+        stale_max = self.config.stale_max
+        for tree in list(self.forest.trees.values()):
+            for child in list(tree.children):
+                silent = tree.children[child] = tree.children[child] + 1
+                if silent > stale_max:
+                    self.forest.drop_child(tree, child)
+            if tree.is_root:
+                tree.count += 1
+                if not self.control.owns(tree.place):
+                    effects += self._abdicate(tree)
+                    continue
+            elif tree.parent is not None:
+                tree.silence += 1
+                if tree.silence > self.config.root_silence_max:
+                    effects.append(Send(tree.parent, Prune((tree.topic,))))
+                    tree.attempts = 1  # not by way of the view: it may hang on us
+                    effects += self._lose_parent(tree)
+                    continue
+            elif self.is_open and tree.is_needed and tree.topic not in self.joining:
+                effects += self._join_if_needed(tree)
+            if not tree.is_needed:
+                effects += self._prune(tree)
+        effects += [Send(parent, Ping(tuple(topics))) for parent, topics in self.forest.by_parent.items()]
+        return effects
+
+    def on_ping(self, sender: NodeId, topics: tuple[Topic, ...]) -> Effects:
+        counts = []
+        trees = self.forest.trees
+        for topic in topics:
+            tree = trees.get(topic)
+            if tree is not None and sender in tree.children:
+                tree.children[sender] = 0
+                counts.append(tree.count or 1)
+            else:
+                counts.append(0)
+        return [Send(sender, Pong(topics, tuple(counts)))]
+
+    def on_pong(self, sender: NodeId, pong: Pong) -> Effects:
+        effects: Effects = []
+        trees = self.forest.trees
+        for topic, count in zip(pong.topics, pong.counts, strict=False):
+            tree = trees.get(topic)
+            if tree is None or tree.parent != sender:
+                continue
+            if count == 0:
+                effects += self._lose_parent(tree)
+            elif count > tree.count:
+                tree.count, tree.silence = count, 0
+        return effects
+
+    def _abdicate(self, tree: Tree) -> Effects:
+        """Another node is the topic's home now."""
+        effects = self._orphan(tree)
+        tree.is_root = False
+        return [*effects, *(self._join_if_needed(tree) if tree.is_needed else self._prune(tree))]
+
+
+def _is_same(one: Peer, other: Peer) -> bool:
+    """The same root at the same place: a tree is ordered as seen from there."""
+    return (one.node, one.incarnation, one.version) == (other.node, other.incarnation, other.version)

@@ -1,0 +1,15 @@
+"""OSCAR: a small-world ring over arbitrarily skewed identifiers.  [MG §2.2, Fig. 1]
+
+labels.py    identifiers: exact binary fractions of any length
+table.py     the routing table of a node, and greedy routing from below
+ring.py      successors and predecessor: joining, mending, merging
+fingers.py   medians by random walks, long-range links, heartbeats
+respace.py   spreading out a stretch of the ring where labels have grown too long
+oscar.py     all of it as one part of a node
+"""
+
+from trellis.protocols.oscar.config import OscarConfig
+from trellis.protocols.oscar.messages import OscarMessage, Peer
+from trellis.protocols.oscar.oscar import Oscar
+
+__all__ = ["Oscar", "OscarConfig", "OscarMessage", "Peer"]

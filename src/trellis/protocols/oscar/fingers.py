@@ -1,0 +1,314 @@
+"""Long-range links from medians that random walks estimate.  [MG §2.2, Fig. 1; A-MAG-2, -3, -4]
+
+P samples the population by a few random walks; the median of what comes back halves the ring as seen from P. Then it
+samples the arc from P to that median for the next one, and so on, until the median is P's successor: k = O(log n)
+partitions of exponentially falling size. For each finger a partition is drawn, and a peer in it, both uniformly; where
+similarity is known, two peers are drawn and the more similar one is taken. When medians are estimated anew a finger
+keeps its draw of the partition; a peer that still lies there, or next to it, is kept too.
+
+A walk stays on its arc: it goes on over links that end inside. The nodes where walks ended are uniform in their arc, so
+those that lie in a partition are the peers to draw from, and no further message is needed.
+
+F1  at most as many fingers as were drawn; a finger is a link: both ends know it and send heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
+from trellis.protocols.oscar.config import OscarConfig
+from trellis.protocols.oscar.labels import Label, after, between, inside
+from trellis.protocols.oscar.messages import Beat, Connect, ConnectOk, Peer, Unlink, Walk, Walked
+from trellis.protocols.oscar.ring import Ring
+from trellis.protocols.oscar.table import Table
+
+Interest = Callable[[], tuple[Topic, ...]]
+Similarity = Callable[[tuple[Topic, ...]], float]
+Sample = tuple[Peer, float]  # a node where a walk ended, and how similar it is
+
+
+class Fingers:
+    def __init__(
+        self,
+        layer: str,
+        table: Table,
+        ring: Ring,
+        random: Random,
+        config: OscarConfig,
+        interest: Interest | None = None,
+        similarity: Similarity | None = None,
+    ) -> None:
+        self.layer, self.table, self.ring, self.random, self.config = layer, table, ring, random, config
+        self.interest, self.similarity = interest, similarity
+        # 2 (m + 1) links on average: the half that is left over goes to every second node, by chance.
+        self.wanted = (config.links - 2) // 2 + (random.randrange(2) if config.links % 2 else 0)
+        # The draw of each finger's partition, as a share of k: it stays, whatever k is estimated next time.
+        self._shares = [random.random() for _ in range(self.wanted)]
+        self._holder: dict[int, NodeId] = {}  # which finger holds which share
+        self.medians: list[Peer] = []  # p1, p2, ...: far to near
+        self.partitions: list[list[Sample]] = []  # X1, X2, ...
+        self._pool: list[Sample] = []
+        self._walked: list[Sample] = []  # of the arc that is being sampled
+        self._query, self._end = 0, b""
+        self._estimating = False
+        self._interval_ms = config.estimate_ms
+        self._silence: dict[NodeId, int] = {}  # of fingers and guests
+        self._asked: dict[NodeId, Peer] = {}  # Connect sent, no answer yet
+
+    # Medians
+
+    def start(self) -> Effects:
+        """A new place: nothing that was estimated holds any more."""
+        self.medians, self.partitions = [], []
+        self._silence.clear()
+        self._asked.clear()
+        self._interval_ms = self.config.estimate_ms
+        beat = SetTimer(f"{self.layer}/beat", 1 + self.random.randrange(self.config.beat_ms))
+        return [beat, *self._timer(self._interval_ms)]
+
+    @property
+    def is_due(self) -> bool:
+        """A place, a successor, and no medians yet: the first estimate."""
+        return not self.medians and not self._estimating and self.table.successor is not None
+
+    def stop(self) -> None:
+        self._estimating = False
+
+    def on_estimate_timer(self) -> Effects:
+        if self.table.me is None:
+            return []
+        # A node without fingers has not found the others yet: it tries again at the same distance.
+        if self.table.fingers:
+            self._interval_ms = min(3 * self._interval_ms, self.config.estimate_ms_max)
+        return [*self._timer(self._interval_ms), *self.estimate()]
+
+    def estimate(self) -> Effects:
+        """Find the medians anew."""
+        if self.table.me is None or self._estimating:
+            return []
+        self._estimating = True
+        self.medians, self._pool = [], []
+        return self._sample(self.table.me.label)
+
+    def on_walk(self, walk: Walk) -> Effects:
+        me, start, end = self.table.me, walk.origin.label, walk.end
+        if me is None:
+            return []
+        if walk.steps > 0:
+            hop = self._step(start, end)
+            if hop is not None and hop.node != walk.origin.node:
+                return [Send(hop.node, Walk(walk.layer, walk.origin, walk.query, end, walk.steps - 1))]
+        if not inside(me.label, start, end) or walk.origin.node == self.table.node:
+            return []
+        interest = self.interest() if self.interest is not None else ()
+        return [Send(walk.origin.node, Walked(self.layer, walk.query, me, interest))]
+
+    def _step(self, start: Label, end: Label) -> Peer | None:
+        """A uniform neighbour inside the arc. A third of all messages are walks: a few throws before listing all."""
+        around, random = self.table.around, self.random.random
+        for _ in range(3 if around else 0):
+            peer = around[int(random() * len(around))]
+            label = peer.label
+            if start < label < end if start < end else (label > start or label < end) and label != start:
+                return peer
+        inner = [peer for peer in around if inside(peer.label, start, end)]
+        return inner[int(random() * len(inner))] if inner else None
+
+    def on_walked(self, message: Walked) -> Effects:
+        if not self._estimating or message.query != self._query or message.peer.node == self.table.node:
+            return []
+        self._walked.append((message.peer, self.similarity(message.interest) if self.similarity is not None else 0.0))
+        return self._halve() if len(self._walked) >= self.config.walks else []
+
+    def on_walk_timer(self) -> Effects:
+        """Some walks are lost: what came back must do."""
+        if not self._estimating:
+            return []
+        return self._halve() if self._walked else self._finish()
+
+    def _sample(self, end: Label) -> Effects:
+        me = self.table.me
+        assert me is not None
+        self._query += 1
+        self._end, self._walked = end, []
+        inner = [peer for peer in self.table.around if inside(peer.label, me.label, end)]
+        if not inner:
+            return self._finish()
+        effects: Effects = [SetTimer(f"{self.layer}/walk", self.config.walk_ms)]
+        for _ in range(self.config.walks):
+            hop = inner[int(self.random.random() * len(inner))]
+            effects.append(Send(hop.node, Walk(self.layer, me, self._query, end, self.config.walk_steps - 1)))
+        return effects
+
+    def _halve(self) -> Effects:
+        me = self.table.me
+        if me is None:
+            return []
+        key = after(me.label)
+        self._walked.sort(key=lambda sample: key(sample[0].label))
+        self._pool += self._walked
+        median = self._walked[(len(self._walked) - 1) // 2][0]
+        if self.medians and median.node == self.medians[-1].node:
+            return self._finish()
+        self.medians.append(median)
+        # As close as the successors that we know: the rest of the halving needs no walks.
+        place = next((at for at, one in enumerate(self.table.successors) if one.node == median.node), None)
+        if place is not None:
+            self._pool += [(peer, 0.0) for peer in self.table.successors[1:place]]
+            while place > 1:
+                place //= 2
+                self.medians.append(self.table.successors[place])
+            return self._finish()
+        return self._sample(median.label)
+
+    def _finish(self) -> Effects:
+        """All medians are there: draw the fingers that are missing, and let go of those that lie elsewhere now."""
+        me = self.table.me
+        self._estimating, self._query = False, self._query + 1
+        if me is None:
+            return []
+        self.partitions = [[] for _ in range(len(self.medians) + 1)]
+        for sample in self._pool:
+            self.partitions[self.partition_of(sample[0].label)].append(sample)
+        effects: Effects = []
+        first = self.table.successor
+        taken = {self.table.node, *([first.node] if first is not None else [])}
+        kept: dict[int, NodeId] = {}
+        for slot in range(self.wanted):
+            node = self._holder.get(slot)
+            peer = self.table.fingers.get(node) or self._asked.get(node) if node is not None else None
+            if node is not None and peer is not None and self._fits(slot, peer):
+                kept[slot] = node
+                taken.add(node)
+        for node in [node for node in self.table.fingers if node not in taken]:
+            effects += self._drop_finger(node, tell=True)
+        self._asked = {node: peer for node, peer in self._asked.items() if node in taken}
+        for slot in range(self.wanted):
+            drawn = self._draw(slot, taken) if slot not in kept else None
+            if drawn is not None:
+                kept[slot] = drawn.node
+                taken.add(drawn.node)
+                self._asked[drawn.node] = drawn
+                effects.append(Send(drawn.node, Connect(self.layer, me)))
+        self._holder = kept
+        return effects
+
+    def partition_of(self, label: Label) -> int:
+        """0 for X1, the far half; the last one lies between us and the nearest median."""
+        me = self.table.me
+        assert me is not None
+        far = me.label
+        for place, median in enumerate(self.medians):
+            if between(label, median.label, far):
+                return place
+            far = median.label
+        return len(self.medians)
+
+    def _fits(self, slot: int, peer: Peer) -> bool:
+        """Medians are estimates, good to a factor of two or so: a finger in the partition beside its own is kept."""
+        return abs(self.partition_of(peer.label) - self._partition(slot)) <= 1
+
+    def _partition(self, slot: int) -> int:
+        return int(self._shares[slot] * len(self.partitions))
+
+    def _draw(self, slot: int, taken: set[NodeId]) -> Peer | None:
+        """A peer of the slot's partition, drawn uniformly; of the nearest one that has any where it has none."""
+        wanted = self._partition(slot)
+        for part in sorted(range(len(self.partitions)), key=lambda place: abs(place - wanted)):
+            free = [
+                sample
+                for sample in self.partitions[part]
+                if sample[0].node not in taken and not self.ring.is_buried(sample[0].node)
+            ]
+            if not free:
+                continue
+            peer, liking = free[self.random.randrange(len(free))]
+            if self.similarity is not None and self.config.two_choices:
+                other, other_liking = free[self.random.randrange(len(free))]
+                if other_liking > liking:
+                    peer = other
+            return peer
+        return None
+
+    # Links
+
+    def on_connect(self, sender: NodeId, peer: Peer) -> Effects:
+        me = self.table.me
+        self.ring.heard(peer)
+        if me is None:
+            return [Send(sender, Unlink(self.layer, finger=False))]
+        self.table.guests[sender] = peer
+        self._silence[sender] = 0
+        self.table.touch()
+        return [Send(sender, ConnectOk(self.layer, me))]
+
+    def on_connect_ok(self, sender: NodeId, peer: Peer) -> Effects:
+        self.ring.heard(peer)
+        if self._asked.pop(sender, None) is None or self.table.me is None or len(self.table.fingers) >= self.wanted:
+            return [] if sender in self.table.fingers else [Send(sender, Unlink(self.layer, finger=True))]
+        self.table.fingers[sender] = peer
+        self._silence[sender] = 0
+        self.table.touch()
+        return []
+
+    def on_beat(self, sender: NodeId, beat: Beat) -> Effects:
+        held = self.table.guests if beat.finger else self.table.fingers
+        known = held.get(sender)
+        if known is not None:
+            self._silence[sender] = 0
+            if known is not beat.me:
+                self.ring.heard(beat.me)
+            return []
+        self.ring.heard(beat.me)
+        if not beat.finger and sender in self._asked:
+            return []
+        return [Send(sender, Unlink(self.layer, finger=not beat.finger))]
+
+    def on_unlink(self, sender: NodeId, message: Unlink) -> Effects:
+        self._asked.pop(sender, None)
+        if message.finger and sender in self.table.guests:
+            del self.table.guests[sender]
+            self.table.touch()
+        elif not message.finger and sender in self.table.fingers:
+            return [*self._drop_finger(sender, tell=False), *self.estimate()]
+        return []
+
+    def on_beat_timer(self) -> Effects:
+        table, me = self.table, self.table.me
+        if me is None:
+            return []
+        effects: Effects = [SetTimer(f"{self.layer}/beat", self.config.beat_ms)]
+        lost = False
+        for node in [*table.fingers, *(node for node in table.guests if node not in table.fingers)]:
+            silent = self._silence[node] = self._silence.get(node, 0) + 1
+            if silent > self.config.silence_max:
+                lost = lost or node in table.fingers
+                self.ring.give_up(node)
+                self._silence.pop(node, None)
+        to_finger, to_guest = Beat(self.layer, me, True), Beat(self.layer, me, False)
+        effects += [Send(node, to_finger) for node in table.fingers]
+        effects += [Send(node, to_guest) for node in table.guests]
+        self._asked.clear()  # an answer that is so late is answered with Unlink
+        return [*effects, *(self.estimate() if lost else [])]
+
+    def on_down(self, node: NodeId) -> Effects:
+        """Somebody else has given the node up."""
+        self._asked.pop(node, None)
+        self._silence.pop(node, None)
+        return []
+
+    def check(self) -> None:
+        assert len(self.table.fingers) <= self.wanted, f"F1: {len(self.table.fingers)} fingers of {self.wanted}"
+
+    def _drop_finger(self, node: NodeId, tell: bool) -> Effects:
+        self.table.fingers.pop(node, None)
+        if node not in self.table.guests:
+            self._silence.pop(node, None)
+        self.table.touch()
+        return [Send(node, Unlink(self.layer, finger=True))] if tell else []
+
+    def _timer(self, delay_ms: int) -> Effects:
+        jitter = self.random.randrange(max(1, delay_ms // 10))
+        return [SetTimer(f"{self.layer}/estimate", delay_ms + jitter)]

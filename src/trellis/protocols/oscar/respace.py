@@ -1,0 +1,88 @@
+"""Re-spacing: where labels have grown too long, a stretch of the ring is spread out. The order stays.  (A-MAG-7)
+
+A node that has handed out a label longer than the grid sends a wave clockwise, from successor to successor, that counts
+the nodes it passes. It turns where the arc from its start has plenty of grid points for them; on the way back
+each node moves up, to its share of that arc, unless it is beyond it already. A move never passes the node above, which
+has moved before, so the order is kept at every instant and whatever is lost on the way: a wave that breaks off has
+merely moved fewer nodes.
+
+R1  a node moves clockwise only, and stays below its successor.
+"""
+
+from __future__ import annotations
+
+from trellis.protocols.effects import Effects, NodeId, Send
+from trellis.protocols.oscar.config import OscarConfig
+from trellis.protocols.oscar.labels import Label, grid, grid_label, inside
+from trellis.protocols.oscar.messages import Spread, SpreadBack
+from trellis.protocols.oscar.table import Table
+
+_ROOM_BITS = 32  # halvings that must fit between two re-spaced nodes
+_WAVES_MAX = 64  # origins of waves remembered
+
+
+class Respacing:
+    def __init__(self, layer: str, table: Table, config: OscarConfig) -> None:
+        self.layer, self.table, self.config = layer, table, config
+        self.moves = 0
+        self._came_from: dict[NodeId, NodeId] = {}  # origin of a wave -> who passed it on to us
+
+    def is_due(self, label: Label) -> bool:
+        return len(label) > self.config.grid_bytes
+
+    def begin(self) -> Effects:
+        me, first = self.table.me, self.table.successor
+        if me is None or first is None:
+            return []
+        return [Send(first.node, Spread(self.layer, self.table.node, me.label, 1))]
+
+    def on_spread(self, sender: NodeId, wave: Spread) -> Effects:
+        me, first = self.table.me, self.table.successor
+        if me is None or first is None:
+            return []
+        size = self.config.grid_bytes
+        around = wave.origin == self.table.node
+        arc = (grid(me.label, size) - grid(wave.start, size)) % (1 << 8 * size)
+        if around:
+            arc = 1 << 8 * size
+        if around or self._is_roomy(arc, wave.count):
+            step = arc // wave.count
+            if wave.count <= 1 or step < 1:
+                return []
+            place = grid(wave.start, size) + step * (wave.count - 1)
+            return [Send(sender, self._back(wave.origin, wave.start, place, step))]
+        if len(self._came_from) >= _WAVES_MAX:
+            self._came_from.clear()
+        self._came_from[wave.origin] = sender
+        return [Send(first.node, Spread(self.layer, wave.origin, wave.start, wave.count + 1))]
+
+    def _is_roomy(self, arc: int, count: int) -> bool:
+        """Room for many more halvings between any two of them, and the more the further the wave has come: so a long
+        wave is rare, and n joins at one point cost O(n log n) moves rather than n^2."""
+        room = arc >> min(_ROOM_BITS, 4 * self.config.grid_bytes)
+        return room * room > count**3
+
+    def on_spread_back(self, sender: NodeId, wave: SpreadBack) -> Effects:
+        me, size = self.table.me, self.config.grid_bytes
+        if me is not None and self.table.successor is not None and self.table.successor.node == sender:
+            # Those above have moved: their old labels would put them into the wrong order.
+            self.table.set_successors([wave.me, *wave.successors], self.config.successors)
+        if me is None or wave.origin == self.table.node:
+            return []
+        before = self._came_from.pop(wave.origin, None)
+        if before is None or not inside(me.label, wave.start, wave.me.label):
+            return []
+        first = self.table.successor
+        limit = wave.me.label if first is None or first.node == sender else first.label
+        if inside(wave.place, me.label, wave.me.label) and inside(wave.place, me.label, limit):
+            self.table.move(wave.place)
+            self.moves += 1
+        step = grid(wave.step, size)
+        place = grid(wave.place, size) - step
+        return [Send(before, self._back(wave.origin, wave.start, place, step))]
+
+    def _back(self, origin: NodeId, start: Label, place: int, step: int) -> SpreadBack:
+        table, size = self.table, self.config.grid_bytes
+        assert table.me is not None
+        known = tuple(table.successors[: self.config.successors - 1])
+        return SpreadBack(self.layer, origin, start, grid_label(place, size), grid_label(step, size), table.me, known)

@@ -1,0 +1,188 @@
+"""The ring itself: each node knows the next ones clockwise and the one before, and mends what it knows.
+
+Once per period a node asks its first successor for its neighbours and takes a closer one where there is one (Chord's
+stabilisation, with lists of successors). Whoever is silent for too long is given up and buried for a while, so that
+hearsay does not bring it back. Every few periods a node looks itself up from a random peer: a ring that fell into
+pieces, or that winds around more than once, becomes one again.
+
+A node alone is a ring of one: joining and merging are the same thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+
+from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
+from trellis.protocols.oscar.config import OscarConfig
+from trellis.protocols.oscar.labels import inside, midpoint
+from trellis.protocols.oscar.messages import Gone, Locate, Located, Neighbors, Peer, Stabilise
+from trellis.protocols.oscar.table import Table
+
+RandomPeer = Callable[[], NodeId | None]
+_HOPS_MAX = 512
+_STRAY_HOPS_MAX = 16
+
+
+class Ring:
+    def __init__(self, layer: str, table: Table, random_peer: RandomPeer, random: Random, config: OscarConfig) -> None:
+        self.layer, self.table, self.config, self.random = layer, table, config, random
+        self.random_peer = random_peer
+        self.silence = 0  # periods since the first successor was heard
+        self.predecessor_silence = 0
+        self.rounds = 0
+        self.collisions = 0  # a partition hides who has a label already
+        self._watched: NodeId | None = None  # the successor that `silence` is about
+        self._buried: dict[NodeId, int] = {}  # node -> the round in which it may be spoken of again
+        self._tick = SetTimer(f"{layer}/ring", config.ring_ms)
+
+    def start(self) -> Effects:
+        """The node has its place: from now on it keeps it."""
+        return [SetTimer(self._tick.tag, 1 + self.random.randrange(self.config.ring_ms)), *self._ask_successor()]
+
+    def on_timer(self) -> Effects:
+        table = self.table
+        if table.me is None:
+            return []
+        self.rounds += 1
+        effects: Effects = [self._tick]
+        self._count_silence()
+        if self.table.predecessor is None and not table.successors and self.rounds > 1:
+            effects += self.locate()  # alone: somebody must be there
+        elif self.rounds % self.config.locate_rounds == 0:
+            effects += self.locate()
+        return [*self._ask_successor(), *effects]
+
+    def locate(self, through: NodeId | None = None) -> Effects:
+        """Look oneself up, from a random peer or a given one."""
+        peer = through or self.random_peer()
+        if peer is None or self.table.me is None or peer == self.table.node:
+            return []
+        return [Send(peer, Locate(self.layer, self.table.me))]
+
+    def on_locate(self, message: Locate) -> Effects:
+        table, origin = self.table, message.origin
+        if origin.node == table.node or message.hops > _HOPS_MAX:
+            return []
+        if table.me is None or (not table.successors and message.hops < _STRAY_HOPS_MAX):
+            # Not on the ring, or alone: somebody else may know more. Two that are alone would found a ring apart.
+            peer = self.random_peer()
+            if peer is not None and peer != origin.node and message.hops < _STRAY_HOPS_MAX:
+                return [Send(peer, Locate(self.layer, origin, message.hops + 1))]
+            if table.me is None:
+                return []
+        hop = table.next_hop(origin.label, without=origin.node)
+        if hop is not None:
+            return [Send(hop.node, Locate(self.layer, origin, message.hops + 1))]
+        known = [table.me, *table.successors, *([table.predecessor] if table.predecessor else [])]
+        effects: Effects = [Send(origin.node, Located(self.layer, tuple(known)))]
+        return [*effects, *self.learn([origin], direct=True)]
+
+    def on_stabilise(self, sender: NodeId, message: Stabilise) -> Effects:
+        table, before = self.table, message.me
+        self.heard(before)
+        if table.me is None:
+            return []
+        old = table.predecessor
+        known = (*table.successors, *([table.me] if not table.successors else []))[: self.config.successors]
+        answer = Send(sender, Neighbors(self.layer, table.me, old, known))
+        if before.label == table.me.label:
+            return [answer]
+        if old is None or old.node == before.node or inside(before.label, old.label, table.me.label):
+            if old is None or old != before:
+                table.predecessor = before
+                table.touch()
+            self.predecessor_silence = 0
+        effects: Effects = [answer]
+        if not table.successors:
+            effects += self.learn([before], direct=True)
+        return effects
+
+    def on_neighbors(self, sender: NodeId, message: Neighbors) -> Effects:
+        table = self.table
+        self.heard(message.me)
+        if table.me is None or table.successor is None or sender != table.successor.node:
+            return []
+        self.silence = 0
+        told = [message.me, *message.successors]
+        before = message.predecessor
+        if before is not None and inside(before.label, table.me.label, message.me.label):
+            told.append(before)
+        # What the successor does not know any more is forgotten: that is how the dead fade from the lists.
+        return self._take(self._believable(told))
+
+    def on_gone(self, sender: NodeId) -> Effects:
+        self.give_up(sender)
+        return self._ask_successor() if self._watched == sender else []
+
+    def learn(self, peers: Iterable[Peer], direct: bool = False) -> Effects:
+        """Of nodes that were named; `direct`: by themselves."""
+        if direct:
+            for peer in peers:
+                self.heard(peer)
+        if self.table.me is None:
+            return []
+        return self._take([*self.table.successors, *self._believable(peers)])
+
+    def heard(self, peer: Peer) -> None:
+        """A node's own word: it lives, and this is where it is."""
+        self._buried.pop(peer.node, None)
+        self.table.learn_place(peer)
+
+    def give_up(self, node: NodeId) -> None:
+        """A neighbour is gone, or was silent for too long."""
+        self.table.drop(node)
+        self._buried[node] = self.rounds + max(1, self.config.bury_ms // self.config.ring_ms)
+
+    def is_buried(self, node: NodeId) -> bool:
+        return node in self._buried
+
+    def leave(self) -> Effects:
+        return [Send(peer.node, Gone(self.layer)) for peer in self.table.around]
+
+    def _believable(self, peers: Iterable[Peer]) -> list[Peer]:
+        """Those who may live. Where one of them has our very label, the one with the larger name gives way."""
+        table, found = self.table, []
+        for peer in peers:
+            assert table.me is not None
+            if peer.node == table.node or peer.node in self._buried:
+                continue
+            if peer.label == table.me.label:
+                if table.node < peer.node:
+                    continue
+                first = table.successor
+                table.move(midpoint(table.me.label, first.label if first is not None else table.me.label))
+                self.collisions += 1
+            found.append(peer)
+        return found
+
+    def _take(self, peers: list[Peer]) -> Effects:
+        self.table.set_successors(peers, self.config.successors)
+        return self._ask_successor() if self._is_new_successor() else []
+
+    def _is_new_successor(self) -> bool:
+        first = self.table.successor
+        return first is not None and first.node != self._watched
+
+    def _ask_successor(self) -> Effects:
+        first, me = self.table.successor, self.table.me
+        if first is None or me is None:
+            self._watched = None
+            return []
+        if first.node != self._watched:
+            self._watched, self.silence = first.node, 0
+        return [Send(first.node, Stabilise(self.layer, me))]
+
+    def _count_silence(self) -> None:
+        table = self.table
+        self._buried = {node: until for node, until in self._buried.items() if until > self.rounds}
+        if table.successor is not None:
+            self.silence += 1
+            if self.silence > self.config.silence_max:
+                self.give_up(table.successor.node)
+        if table.predecessor is not None:
+            self.predecessor_silence += 1
+            if self.predecessor_silence > self.config.silence_max:
+                self.give_up(table.predecessor.node)
+        if table.successor is None and table.predecessor is not None:
+            table.set_successors([table.predecessor], self.config.successors)

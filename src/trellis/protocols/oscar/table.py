@@ -1,0 +1,168 @@
+"""The routing table of a node on one ring, and greedy routing "from below" over it.  [MG §2.1; A-MAG-11]
+
+    down  the first successor and the fingers: RT(p), where routes and trees go on, clockwise
+    up    the predecessor and the guests (whose finger we are): where they come from
+
+A link is known at both ends, so the two together are the node's links. Everything else that is known of the ring
+(further successors) is there to mend it and carries no route.
+
+T1  successors are in clockwise order, none is repeated, none is oneself; so are predecessor, fingers and guests.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from trellis.protocols.effects import NodeId
+from trellis.protocols.oscar.labels import Label, after, between
+from trellis.protocols.oscar.messages import Peer
+
+
+class Table:
+    def __init__(self, node: NodeId, incarnation: int) -> None:
+        self.node, self.incarnation = node, incarnation
+        self.me: Peer | None = None  # None: not on the ring
+        self.version = 0  # of the place that we have, or had last
+        self.successors: list[Peer] = []  # nearest first
+        self.predecessor: Peer | None = None
+        self.fingers: dict[NodeId, Peer] = {}
+        self.guests: dict[NodeId, Peer] = {}
+        self.changed = False  # since somebody last took notice
+        self._stale = True
+        self._labels: list[Label] = []
+        self._down: list[Peer] = []
+        self._around: list[Peer] = []
+
+    def move(self, label: Label | None) -> None:
+        """Take another place, or none."""
+        if label is not None:
+            self.version += 1
+        self.me = None if label is None else Peer(self.node, label, self.incarnation, self.version)
+        self.touch()
+
+    def touch(self) -> None:
+        self._stale = self.changed = True
+
+    @property
+    def successor(self) -> Peer | None:
+        return self.successors[0] if self.successors else None
+
+    @property
+    def down(self) -> list[Peer]:
+        """RT: the first successor and the fingers, by label."""
+        if self._stale:
+            self._refresh()
+        return self._down
+
+    @property
+    def around(self) -> list[Peer]:
+        """Everybody at the other end of a link."""
+        if self._stale:
+            self._refresh()
+        return self._around
+
+    def is_down(self, node: NodeId) -> bool:
+        return node in self.fingers or bool(self.successors and self.successors[0].node == node)
+
+    def is_up(self, node: NodeId) -> bool:
+        return node in self.guests or (self.predecessor is not None and self.predecessor.node == node)
+
+    def is_linked(self, node: NodeId) -> bool:
+        return self.is_down(node) or self.is_up(node)
+
+    def next_hop(self, target: Label, without: NodeId | None = None) -> Peer | None:
+        """The neighbour closest to `target` from below; None where nobody is closer than we are."""
+        if self._stale:
+            self._refresh()
+        if not self._down or self.me is None or self.me.label == target:
+            return None
+        place = bisect_right(self._labels, target) - 1
+        for step in range(min(2, len(self._down))):
+            hop = self._down[place - step]
+            if hop.node != without:
+                return hop if between(hop.label, self.me.label, target) else None
+        return None
+
+    def owns(self, target: Label) -> bool:
+        """Are we the first at or after a place of the ring, as far as we know? (A-MAG-5)"""
+        if self.me is None:
+            return False
+        if self.predecessor is None:
+            return not self.successors
+        return between(target, self.predecessor.label, self.me.label)
+
+    def learn_place(self, peer: Peer) -> None:
+        """Whoever is in the table is where its newest word says."""
+        for known in (self.fingers, self.guests):
+            old = known.get(peer.node)
+            if old is not None and is_newer(peer, old):
+                known[peer.node] = peer
+                self.touch()
+        if self.predecessor is not None and self.predecessor.node == peer.node and is_newer(peer, self.predecessor):
+            self.predecessor = peer
+            self.touch()
+        for place, old in enumerate(self.successors):
+            if old.node == peer.node and is_newer(peer, old):
+                self.successors[place] = peer
+                self._sort_successors()
+                break
+
+    def set_successors(self, peers: list[Peer], most: int) -> None:
+        newest: dict[NodeId, Peer] = {}
+        for peer in peers:
+            known = newest.get(peer.node)
+            if peer.node != self.node and (known is None or is_newer(peer, known)):
+                newest[peer.node] = peer
+        before = self.successors
+        self.successors = list(newest.values())
+        self._sort_successors()
+        del self.successors[most:]
+        if self.successors != before:
+            self.touch()
+
+    def drop(self, node: NodeId) -> None:
+        """Gone from every place of the table."""
+        self.fingers.pop(node, None)
+        self.guests.pop(node, None)
+        self.successors = [peer for peer in self.successors if peer.node != node]
+        if self.predecessor is not None and self.predecessor.node == node:
+            self.predecessor = None
+        self.touch()
+
+    def clear(self) -> None:
+        self.fingers.clear()
+        self.guests.clear()
+        self.successors.clear()
+        self.predecessor = None
+        self.touch()
+
+    def check(self) -> None:
+        names = [peer.node for peer in self.successors]
+        assert len(set(names)) == len(names), f"T1: {self.node} repeats a successor: {names}"
+        held = [*names, *self.fingers, *self.guests, *([self.predecessor.node] if self.predecessor else [])]
+        assert self.node not in held, f"T1: {self.node} is its own neighbour"
+        if self.me is not None:
+            key = after(self.me.label)
+            assert names == [peer.node for peer in sorted(self.successors, key=lambda peer: key(peer.label))], (
+                f"T1: the successors of {self.node} are out of order"
+            )
+
+    def _sort_successors(self) -> None:
+        if self.me is not None:
+            key = after(self.me.label)
+            self.successors.sort(key=lambda peer: key(peer.label))
+        self.touch()
+
+    def _refresh(self) -> None:
+        down = {peer.node: peer for peer in [*self.successors[:1], *self.fingers.values()]}
+        self._down = sorted(down.values(), key=lambda peer: (peer.label, peer.node))
+        self._labels = [peer.label for peer in self._down]
+        up = {peer.node: peer for peer in self.guests.values()}
+        if self.predecessor is not None:
+            up[self.predecessor.node] = self.predecessor
+        self._around = list({**down, **up}.values())
+        self._stale = False
+
+
+def is_newer(peer: Peer, known: Peer) -> bool:
+    return (peer.incarnation, peer.version) > (known.incarnation, known.version)

@@ -1,0 +1,39 @@
+"""The strawman: the same trees on a name-independent ring, as in Scribe.  [MG §4; A-MAG-20]
+
+The same code as Magnet's with the same number of links; only the places differ: by the hash of the name, and fingers
+without regard to interests. So what is measured between the two is what placement saves.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from trellis.simulate.systems.magnet import Magnet
+
+
+class Scribe(Magnet):
+    name = "scribe"
+    placement = "name"
+
+    def __init__(
+        self,
+        links: Annotated[int, "links a node has on average, both ends counted"] = 19,
+        tree: Annotated[str, "how trees are joined: graft (as printed) or greedy-path (as claimed)"] = "graft",
+        samples: Annotated[int, "subscribers in the sample of a topic, where grafts begin"] = 10,
+        join_gap_ms: Annotated[int, "time between two joins of nodes that are there at the start"] = 30,
+        trees_ms: Annotated[int, "trees are joined from this moment on, in turn; 0: as soon as a node is placed"] = 0,
+        period_ms: Annotated[int, "period of heartbeats; the ring is asked twice as often"] = 2_000,
+        sample_ms: Annotated[int, "period of sampling rounds"] = 5_000,
+        estimate_ms: Annotated[int, "first re-estimation of medians; later ones at three times the distance"] = 5_000,
+    ) -> None:
+        super().__init__(
+            links,
+            tree,
+            samples,
+            two_choices=False,
+            join_gap_ms=join_gap_ms,
+            trees_ms=trees_ms,
+            period_ms=period_ms,
+            sample_ms=sample_ms,
+            estimate_ms=estimate_ms,
+        )

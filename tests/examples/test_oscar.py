@@ -1,0 +1,199 @@
+"""An OSCAR ring in small: joining, mending, walks, fingers, leaving."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from conversation import Conversation
+from trellis.errors import InputError
+from trellis.ids import stream
+from trellis.protocols.effects import LinkUp, Send
+from trellis.protocols.oscar import Oscar, OscarConfig, Peer
+from trellis.protocols.oscar.labels import hashed
+from trellis.protocols.oscar.messages import Locate, Located, Neighbors, Stabilise, Walk, Walked
+
+CONFIG = OscarConfig(links=8)
+
+
+class RingNode:
+    """A node that is nothing but a place on one ring; it knows one contact."""
+
+    def __init__(self, name, contact, config=CONFIG, label=None, **more):
+        self.id, self.contact, self.label = name, contact, label if label is not None else hashed(name)
+        random = Random(stream(1, name))
+        self.oscar = Oscar("ring", name, lambda: self.contact, random, config, claims=True, **more)
+
+    def start(self):
+        return self.oscar.enter(self.label, through=self.contact)
+
+    def on_message(self, sender, message):
+        return self.oscar.on_message(sender, message)
+
+    def on_timer(self, tag):
+        return self.oscar.on_timer(tag)
+
+    def leave(self):
+        return self.oscar.ring.leave()
+
+    def check(self):
+        self.oscar.check()
+
+
+def grown(count, labels=None, **more):
+    """Nodes that came one after the other, each knowing the first."""
+    talk = Conversation([RingNode("n0", None, label=labels and labels[0], **more)])
+    talk.start()
+    for number in range(1, count):
+        talk.run(100)
+        talk.add(RingNode(f"n{number}", "n0", label=labels and labels[number], **more))
+    talk.run(20_000)
+    return talk
+
+
+def assert_ring(talk):
+    order = sorted(talk.nodes, key=lambda name: talk.nodes[name].oscar.me.label)
+    for at, name in enumerate(order):
+        table = talk.nodes[name].oscar.table
+        assert table.successor.node == order[(at + 1) % len(order)]
+        assert table.predecessor.node == order[at - 1]
+        following = [order[(at + step) % len(order)] for step in range(1, min(5, len(order)))]
+        assert [peer.node for peer in table.successors] == following
+
+
+def test_nodes_that_join_one_after_the_other_are_a_ring_in_label_order():
+    assert_ring(grown(20))
+
+
+def test_a_ring_of_labels_that_crowd_in_a_corner_is_as_good():
+    assert_ring(grown(20, labels=[bytes([0, 0, 0, 1 + number]) for number in range(20)]))
+
+
+def test_links_stand_at_both_ends_and_there_are_as_many_as_asked_for():
+    talk = grown(40)
+    assert talk.half_links() == set()
+    degrees = [len(peers) for peers in talk.claims.values()]
+    assert 7 <= sum(degrees) / len(degrees) <= 8  # 2 (m + 1) with m = 3, less what coincides
+
+
+def test_a_silent_successor_is_given_up_and_the_next_one_takes_its_place():
+    talk = grown(12)
+    for name in ("n3", "n7"):
+        talk.crash(name)
+    talk.run(30_000)
+    assert_ring(talk)
+    assert not any(name in peers for peers in talk.claims.values() for name in ("n3", "n7"))
+
+
+def test_who_leaves_in_order_is_forgotten_at_once():
+    talk = grown(12)
+    talk.leave("n5")
+    talk.run(1_200)
+    assert_ring(talk)
+
+
+def test_two_rings_that_were_apart_become_one():
+    """A cut is open until both sides have given each other up; their random peers still know each other."""
+    talk = grown(12)
+    left = {f"n{number}" for number in range(6)}
+    talk.lose = lambda sender, to, message: (sender in left) != (to in left)
+    talk.run(30_000)
+    for name in talk.nodes:  # nobody knows anybody on the other side
+        assert all((peer.node in left) == (name in left) for peer in talk.nodes[name].oscar.table.around)
+    talk.lose = lambda *_: False
+    for name, node in talk.nodes.items():
+        node.contact = "n1" if name not in left else "n9"
+    talk.run(60_000)
+    assert_ring(talk)
+
+
+def test_a_node_alone_owns_the_whole_ring_and_two_share_it():
+    alone = RingNode("a", None)
+    alone.start()
+    assert alone.oscar.owns(hashed("anything"))
+    talk = Conversation([RingNode("a", None, label=b"\x40"), RingNode("b", "a", label=b"\x80")])
+    talk.start()
+    talk.run(5_000)
+    a, b = (talk.nodes[name].oscar for name in "ab")
+    assert b.owns(b"\x60")
+    assert b.owns(b"\x80")
+    assert not a.owns(b"\x60")
+    assert a.owns(b"\xf0")  # across zero
+
+
+def still(name, label, successor=None, predecessor=None, fingers=(), **more):
+    node = RingNode(name, None, **more)
+    table = node.oscar.table
+    table.move(label)
+    table.successors = [Peer(*successor)] if successor else []
+    table.predecessor = Peer(*predecessor) if predecessor else None
+    table.fingers = {peer[0]: Peer(*peer) for peer in fingers}
+    table.touch()
+    node.oscar.fingers._estimating = True  # nothing of its own is going on
+    node.oscar._linked([])
+    return node
+
+
+def test_a_lookup_goes_to_the_closest_from_below_and_never_past_the_target():
+    node = still("a", b"\x10", ("b", b"\x20"), ("z", b"\xf0"), [("c", b"\x50"), ("d", b"\x90")])
+    seeker = Peer("x", b"\x70", 1, 1)
+    assert node.on_message("x", Locate("ring", seeker)) == [Send("c", Locate("ring", seeker, 1))]
+
+
+def test_who_is_next_below_answers_and_takes_the_newcomer_for_its_successor():
+    node = still("a", b"\x10", ("b", b"\x20"), ("z", b"\xf0"))
+    seeker, me = Peer("x", b"\x18", 1, 1), node.oscar.me
+    effects = node.on_message("x", Locate("ring", seeker))
+    answer = Located("ring", (me, Peer("b", b"\x20"), Peer("z", b"\xf0")))
+    assert effects[:2] == [Send("x", answer), Send("x", Stabilise("ring", me))]
+    assert node.oscar.table.successor == seeker
+    assert LinkUp("x") in effects
+
+
+def test_news_that_are_older_than_what_is_known_do_not_put_a_node_back():
+    node = still("a", b"\x10", ("b", b"\x20", 1, 5), ("z", b"\xf0"))
+    node.on_message("b", Neighbors("ring", Peer("b", b"\x30", 1, 6), node.oscar.me, ()))
+    assert node.oscar.table.successor.label == b"\x30"
+    node.oscar.table.learn_place(Peer("b", b"\x20", 1, 5))
+    assert node.oscar.table.successor.label == b"\x30"
+
+
+def test_a_walk_stays_on_its_arc_and_says_where_it_ended():
+    node = still("a", b"\x20", ("b", b"\x30"), ("z", b"\x10"), [("c", b"\x90")])
+    origin = Peer("o", b"\x18", 1, 1)
+    for _ in range(20):
+        (step,) = node.on_message("y", Walk("ring", origin, 7, b"\x40", 3))
+        assert step == Send("b", Walk("ring", origin, 7, b"\x40", 2))  # c and z lie outside
+    assert node.on_message("y", Walk("ring", origin, 7, b"\x40", 0)) == [Send("o", Walked("ring", 7, node.oscar.me))]
+
+
+def test_of_two_nodes_with_the_same_label_the_one_with_the_larger_name_gives_way():
+    node = still("b", b"\x20", ("c", b"\x30"), ("z", b"\x10"))
+    node.on_message("z", Located("ring", (Peer("a", b"\x20", 1, 1),)))
+    assert node.oscar.me.label == b"\x28"
+    other = still("a", b"\x20", ("c", b"\x30"), ("z", b"\x10"))
+    other.on_message("z", Located("ring", (Peer("b", b"\x20", 1, 1),)))
+    assert other.oscar.me.label == b"\x20"
+
+
+def test_the_similar_one_of_two_candidates_becomes_the_finger():
+    config = OscarConfig(links=4)
+    node = still("a", b"\x00", ("b", b"\x10"), ("z", b"\xf0"), config=config, similarity=lambda _: 0.0)
+    fingers = node.oscar.fingers
+    fingers.medians = []
+    chosen = []
+    for _ in range(40):
+        fingers._pool = [(Peer("liked", b"\x50"), 1.0), (Peer("other", b"\x60"), 0.0)]
+        fingers._holder, fingers._asked = {}, {}
+        chosen += [effect.to for effect in fingers._finish()]
+    assert chosen.count("liked") > 25  # three of four draws of two
+    assert chosen.count("other") > 3
+
+
+@pytest.mark.parametrize(
+    "fields", [{"links": 3}, {"walks": 0}, {"ring_ms": 0}, {"grid_bytes": 64}, {"label_bytes_max": 65}]
+)
+def test_parameters_without_sense_are_refused(fields):
+    with pytest.raises(InputError):
+        OscarConfig(**fields)

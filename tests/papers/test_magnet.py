@@ -1,0 +1,122 @@
+"""Magnet's claims, each quoted, at sizes that fit into a test run. Larger ones: benchmarks/magnet_figures.py.  [MG]"""
+
+from __future__ import annotations
+
+import statistics
+from math import log2
+from random import Random
+
+import pytest
+
+from trellis.simulate.dissemination import Dissemination
+from trellis.simulate.engine import Engine
+from trellis.simulate.run import topics_by_node
+from trellis.simulate.systems.magnet import Magnet, node_of, reach_all
+from trellis.simulate.systems.scribe import Scribe
+from trellis.workloads.configs import Multimodal, Spatial, Uniform
+from trellis.workloads.generate import generate
+from trellis.workloads.sizes import Sizes
+
+NODES = 120
+MULTI = Multimodal(nodes=NODES, topics=100, subs=Sizes(8, 8), b_p=1, b_n=10)
+
+
+def built(system, config, seed=1, **options):
+    """Everybody has joined, then all trees."""
+    interests = topics_by_node(generate(config, seed))
+    trees_ms = 20 * len(interests) + 6_000
+    fields = {"join_gap_ms": 20, "trees_ms": trees_ms, "period_ms": 5_000, "sample_ms": 10_000, **options}
+    engine = Engine(system(**fields), interests, seed=seed)
+    engine.run(trees_ms + 10 * len(interests) + 20_000)
+    return engine
+
+
+def relays(engine):
+    found = reach_all(engine.world)
+    assert all(one.reached == len(one.subscribers) for one in found), "a subscriber is not reached"
+    return statistics.mean(len(one.relays) for one in found)
+
+
+@pytest.fixture(scope="module")
+def magnet():
+    return built(Magnet, MULTI)
+
+
+@pytest.fixture(scope="module")
+def scribe():
+    return built(Scribe, MULTI)
+
+
+def test_clustering_saves_most_relays_on_correlated_interests(magnet, scribe):
+    """ "MAGNET outperforms the strawman implementation [...] even with low subscription correlations." [4.2]"""
+    assert relays(magnet) < 0.5 * relays(scribe)
+
+
+def test_spatial_interests_save_more_than_half():
+    """ "MAGNET is highly efficient and saves almost 80% of unwanted messages" [4.3], at 10,000 users and 32 topics."""
+    config = Spatial(nodes=NODES, mean=16)
+    assert relays(built(Magnet, config)) < 0.5 * relays(built(Scribe, config))
+
+
+@pytest.mark.slow
+def test_uncorrelated_interests_cost_no_more_than_the_strawman():
+    """ "never worse than that exhibited by the strawman" [1], within a tenth at this size."""
+    config = Uniform(NODES, 100, Sizes(8, 8))
+    costs = [[relays(built(system, config, seed)) for seed in (1, 2, 3)] for system in (Magnet, Scribe)]
+    assert statistics.mean(costs[0]) < 1.1 * statistics.mean(costs[1])
+
+
+@pytest.mark.parametrize("built_by", ["magnet", "scribe"])
+def test_everybody_is_reached_greedily_in_few_hops_whatever_the_labels(built_by, request):
+    """ "each node is reachable from any other one in at most O(log^2(n)/k) hops" [2.2]: skewed labels or uniform."""
+    world = request.getfixturevalue(built_by).world
+    random, hops = Random(1), []
+    for _ in range(1_000):
+        here, end = random.sample(world.living, 2)
+        target, count = node_of(world, end).skewed.me.label, 0
+        while here != end:
+            here = node_of(world, here).skewed.next_hop(target).node  # None would break the claim
+            count += 1
+        hops.append(count)
+    assert statistics.mean(hops) < log2(NODES) ** 2 / 8.5
+
+
+def test_partitions_halve(magnet):
+    """ "k partitions X1, X2, ..., Xk of exponentially decreasing size" [2.2, Fig. 1]"""
+    world = magnet.world
+    ring = sorted(world.living, key=lambda name: node_of(world, name).skewed.me.label)
+    rank = {name: place for place, name in enumerate(ring)}
+    for place in range(5):
+        medians = {name: node_of(world, name).skewed.fingers.medians for name in ring}
+        far = [(rank[one[place].node] - rank[name]) % NODES for name, one in medians.items() if len(one) > place]
+        assert len(far) > NODES / 2
+        assert 1 / 3 < statistics.mean(far) / (NODES / 2 ** (place + 1)) < 3
+
+
+def test_a_node_has_nineteen_links_however_many_topics_it_has(magnet):
+    """ "each node had on average 19 links" [4.2]; "fixed network degree regardless the number of topics" [6]"""
+    world = magnet.world
+    assert 18 <= statistics.mean(len(world.claims(name)) for name in world.living) <= 20
+
+
+def test_every_publication_reaches_every_subscriber_once(magnet):
+    """ "When the network is stable, the messages are delivered to all their subscribers deterministically" [3.3]"""
+    watched = Dissemination.attach(magnet)
+    wanted = {topic: name for name in magnet.world.living for topic in magnet.world.topics_of(name)}
+    for topic, name in sorted(wanted.items()):
+        magnet.publish(name, topic)
+    magnet.run(magnet.world.now_ms + 12_000)
+    measured = watched.measure()
+    assert measured.hit_ratio == 1.0
+    assert measured.repeated == 0
+
+
+def test_nodes_with_like_interests_sit_side_by_side(magnet, scribe):
+    """ "subscribers' interests [...] identifier values reflect similarity in the subscription space" [1]"""
+
+    def alike(world):
+        ring = sorted(world.living, key=lambda name: node_of(world, name).skewed.me.label)
+        topics = [set(world.topics_of(name)) for name in ring]
+        return statistics.mean(len(one & topics[at - 1]) for at, one in enumerate(topics))
+
+    assert alike(magnet.world) > 3 * alike(scribe.world)
