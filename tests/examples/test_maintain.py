@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -186,3 +189,16 @@ def test_the_last_node_may_leave(algorithm):
     last = list(maintenance.rounds())[-1]
     assert (last.nodes, last.links, last.degree_max, last.degree_mean) == (0, 0, 0, 0.0)
     assert last.repair_ratio is None
+
+
+@pytest.mark.slow
+def test_a_cold_maintain_says_that_it_compiles(tmp_path):
+    (tmp_path / "i.tsv").write_text("node\ttopic\na\tx\nb\tx\nc\tx\n")
+    (tmp_path / "c.tsv").write_text("time\tnode\tevent\ttopic\n1\ta\tleave\t\n")
+    words = "maintain i.tsv --churn c.tsv --algorithm shadows -o h.tsv".split()
+    cold = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-m", "trellis", *words], cwd=tmp_path, env=cold, capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "compiling the kernels" in done.stderr

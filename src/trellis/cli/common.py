@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Annotated, Any, Protocol
 
 import typer
@@ -93,6 +94,22 @@ def number(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) >= 0.01 or value == 0 else f"{value:.3g}"
     return str(value)
+
+
+def say_compiling() -> None:
+    note("compiling the kernels for this machine (once, some seconds) ...")
+
+
+@contextmanager
+def says_compiling() -> Iterator[None]:
+    """Around work that is short once its kernels are compiled: says that they are being, if it takes longer."""
+    notice = Timer(2.0, say_compiling)
+    notice.daemon = True
+    notice.start()
+    try:
+        yield
+    finally:
+        notice.cancel()
 
 
 @contextmanager

@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trellis.cli.common import AsJson, InterestsFile, Output, Plot, Seed, examples, note, number, progress, show, table
+from trellis.cli.common import (
+    AsJson,
+    InterestsFile,
+    Output,
+    Plot,
+    Seed,
+    examples,
+    note,
+    number,
+    progress,
+    says_compiling,
+    show,
+    table,
+)
 from trellis.plan.maintain_config import ALGORITHMS, BACKUPS, COMPONENTS, MaintainConfig
 
 if TYPE_CHECKING:
@@ -82,6 +95,7 @@ def maintain(
     interests = read_interests(interests_file)
     trace = read_churn(churn_file, interests)
     overlay = None if overlay_file is None else read_overlay(overlay_file, interests.nodes)
+    _compile(config)
     run = Maintenance(interests, trace, overlay, config)
     with _stop_on_interrupt() as stopped, progress(f"{algorithm} rounds") as report:
         for done, _ in enumerate(run.rounds(), start=1):
@@ -103,6 +117,23 @@ def maintain(
         )
         raise typer.Exit(130)
     raise typer.Exit(0 if result["split_topics"] == 0 else 1)
+
+
+def _compile(config: MaintainConfig) -> None:
+    """Once through everything on four nodes: compiles the kernels or loads them, and says so if that takes long."""
+    from trellis.model import ChurnTrace, Interests
+    from trellis.plan.maintain import Maintenance
+
+    few = Interests.from_pairs({"a": ["x", "y"], "b": ["x"], "c": ["x", "y"], "d": ["y"]})
+    rows = [
+        (1.0, "a", "leave", None),
+        (2.0, "b", "subscribe", "y"),
+        (3.0, "a", "join", None),
+        (4.0, "c", "crash", None),
+    ]
+    with says_compiling():
+        for _ in Maintenance(few, ChurnTrace.from_rows(rows), None, config).rounds():
+            pass
 
 
 @contextmanager

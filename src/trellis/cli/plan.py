@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trellis.cli.common import OUTPUT, AsJson, InterestsFile, Plot, Seed, examples, note, number, progress, show, table
+from trellis.cli.common import (
+    OUTPUT,
+    AsJson,
+    InterestsFile,
+    Plot,
+    Seed,
+    examples,
+    number,
+    progress,
+    say_compiling,
+    show,
+    table,
+)
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
@@ -107,7 +119,7 @@ def _built(
         )
     with progress("choosing links") as report:
         return construct(
-            interests, algorithm, rho=rho, existing=base, seed=seed, progress=report, on_compile=_say_compiling
+            interests, algorithm, rho=rho, existing=base, seed=seed, progress=report, on_compile=say_compiling
         )
 
 
@@ -234,7 +246,3 @@ def _size(count: int) -> str:
 def _peak_bytes() -> int:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _say_compiling() -> None:
-    note("compiling the kernels for this machine (once, some seconds) ...")
