@@ -27,7 +27,7 @@ def built(system, config, seed=1, **options):
     trees_ms = 20 * len(interests) + 6_000
     fields = {"join_gap_ms": 20, "trees_ms": trees_ms, "period_ms": 5_000, "sample_ms": 10_000, **options}
     engine = Engine(system(**fields), interests, seed=seed)
-    engine.run(trees_ms + 10 * len(interests) + 20_000)
+    engine.run(trees_ms + 10 * len(interests) + 45_000)
     return engine
 
 

@@ -65,7 +65,12 @@ def test_small_inputs_get_few_shuffle_partitions_and_a_setting_of_the_user_wins(
 def test_bad_input_is_told_in_one_line(write, spark, tmp_path, monkeypatch, capsys, words, says):
     monkeypatch.chdir(tmp_path)
     if "--master" not in words:
-        monkeypatch.setattr("trellis.pipeline.session.open_session", contextmanager(lambda *_, **__: iter([spark])))
+
+        @contextmanager
+        def open_session(*_, **__):
+            yield spark
+
+        monkeypatch.setattr("trellis.pipeline.session.open_session", open_session)
     table = write("likes.tsv", "u1\ta\n")
     assert run(["pipeline", *words.format(table=table).split()]) == 2
     said = capsys.readouterr()

@@ -43,7 +43,7 @@ def test_robots_and_anonymous_editors_can_be_left_out(spark, write, tmp_path):
     source = write("log.json", EDITS_JSON)
     report = jobs.edits(spark, source, tmp_path / "all")
     assert len(rows_of(tmp_path / "all")) == 4
-    assert (report.facts["rows_by_robots"], report.facts["rows_by_anonymous"]) == (1, 2)
+    assert [report.facts[f"rows_{kind}"] for kind in ("by_robots", "by_anonymous", "masked")] == [1, 1, 2]
     jobs.edits(spark, source, tmp_path / "people", drop_robots=True, drop_anonymous=True)
     assert rows_of(tmp_path / "people") == [("GELongstreet", 'en.wikipedia/Talk:Oswald "T"')]
 

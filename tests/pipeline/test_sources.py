@@ -76,7 +76,12 @@ def test_edits_know_their_edition_robots_and_addresses(spark, write):
         "en.wikipedia/Rallicula",
         "en.wikipedia/Norm",
     ]
-    assert [(row[3], row[4]) for row in rows] == [(False, False), (False, True), (True, False), (True, False)]
+    assert [row[3:] for row in rows] == [
+        (False, False, False),
+        (False, True, False),
+        (True, False, True),
+        (False, False, True),  # an address that the log does not flag
+    ]
     assert rows[0][2] == pytest.approx(1442018818.771)
     assert rows[0][0] == "GELongstreet"
     assert rows[2][0].startswith("masked-")
@@ -100,19 +105,19 @@ def test_a_mask_is_stable_under_one_secret_and_different_under_another(spark, wr
 
 def test_tab_separated_edits_may_have_a_header_in_any_order(spark, write):
     rows, _ = read(spark, write("a.tsv", TSV_EDITS), "wikipedia")
-    assert rows[0] == ("Ann", "Main page", 1442018818.0, False, False)
-    assert rows[1][1:] == ("Other", 1442018820.5, True, False)
+    assert rows[0] == ("Ann", "Main page", 1442018818.0, False, False, False)
+    assert rows[1][1:] == ("Other", 1442018820.5, True, False, True)
     swapped = "page\ttime\tuser\nMain page\t5\tAnn\n"
-    assert read(spark, write("b.tsv", swapped), "wikipedia")[0] == [("Ann", "Main page", 5.0, False, False)]
+    assert read(spark, write("b.tsv", swapped), "wikipedia")[0] == [("Ann", "Main page", 5.0, False, False, False)]
 
 
 def test_edits_in_jodies_form_are_read(spark, write):
     rows, rejected = read(spark, write("j.txt", JODIE_EDITS), "wikipedia")
     assert rejected == []
     assert rows == [
-        ("1", "8228", 0.0, False, False),
-        ("2", "8229", 36.0, False, False),
-        ("2", "8229", 77.0, False, False),
+        ("1", "8228", 0.0, False, False, False),
+        ("2", "8229", 36.0, False, False, False),
+        ("2", "8229", 77.0, False, False, False),
     ]
 
 

@@ -19,7 +19,8 @@ CHURN = _table(time=_NUMBER, node=_TEXT, event=_TEXT, topic=_TEXT_OR_NONE)
 # What comes in.
 LINES = _table(file=_TEXT, line=_TEXT)
 EDGES = _table(source=_TEXT, target=_TEXT)  # `source` follows `target`; a friendship is there once, in any direction
-EDITS = _table(user=_TEXT, page=_TEXT, time=_NUMBER, anonymous=_FLAG, robot=_FLAG)  # time in seconds; addresses masked
+# Time in seconds. Anonymous: the log says so; masked: so, or the name is an internet address whatever the log says.
+EDITS = _table(user=_TEXT, page=_TEXT, time=_NUMBER, anonymous=_FLAG, robot=_FLAG, masked=_FLAG)
 MACHINE_EVENTS = _table(time=_NUMBER, machine=_TEXT, event=_TEXT)  # seconds; event add | remove | update
 SESSIONS = _table(machine=_TEXT, start=_NUMBER, end=_NUMBER)  # seconds; up from start until end
 REJECTED = _table(file=_TEXT, line=_TEXT, reason=_TEXT)

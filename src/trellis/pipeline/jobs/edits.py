@@ -51,13 +51,14 @@ def edits(
             "pages": F.countDistinct(among_good(F.col("page"))),
             "rows_by_robots": F.count_if(among_good(F.col("robot"))),
             "rows_by_anonymous": F.count_if(among_good(F.col("anonymous"))),
+            "rows_masked": F.count_if(among_good(F.col("masked"))),
         }
         secret = seed if mask_secret is None else mask_secret
         _, log = run.read(paths, format, FORMATS, counts=counts, secret=secret)
         if drop_robots:
             log = log.where(~F.col("robot"))
         if drop_anonymous:
-            log = log.where(~F.col("anonymous"))
+            log = log.where(~F.col("masked"))
         pairs = run.keep(interests.edits_to_interests(log))
         run.facts["user_page_pairs"] = pairs.count()
         if topics is not None:

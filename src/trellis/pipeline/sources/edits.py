@@ -86,10 +86,11 @@ def _parse_json(lines: DataFrame, secret: int | str) -> DataFrame:
         {
             "page": page,
             "time": _seconds(edit["time"]),
-            "anonymous": F.coalesce(edit["isAnonymous"], F.lit(False)) | _is_address(edit["user"]),
+            "anonymous": F.coalesce(edit["isAnonymous"], F.lit(False)),
             "robot": F.coalesce(edit["isRobot"], F.lit(False)),
+            "masked": F.coalesce(edit["isAnonymous"], F.lit(False)) | _is_address(edit["user"]),
         }
-    ).withColumn("user", _user(edit["user"], F.col("anonymous"), secret))
+    ).withColumn("user", _user(edit["user"], F.col("masked"), secret))
     return judged(
         rows,
         EDITS,
@@ -116,8 +117,9 @@ def _parse_tsv(lines: DataFrame, first: Sequence[str], secret: int | str) -> Dat
             "time": _seconds(raw["time"]),
             "anonymous": _is_address(raw["user"]),
             "robot": F.lit(False),
+            "masked": _is_address(raw["user"]),
         }
-    ).withColumn("user", _user(raw["user"], F.col("anonymous"), secret))
+    ).withColumn("user", _user(raw["user"], F.col("masked"), secret))
     return judged(
         rows,
         EDITS,
@@ -137,6 +139,7 @@ def _parse_jodie(lines: DataFrame) -> DataFrame:
             "time": time.try_cast("double"),
             "anonymous": F.lit(False),
             "robot": F.lit(False),
+            "masked": F.lit(False),
         }
     )
     return judged(
@@ -165,8 +168,8 @@ def _is_address(user: Column) -> Column:
     return F.coalesce(user.rlike(f"^{_ADDRESS}$"), F.lit(False))
 
 
-def _user(user: Column, anonymous: Column, secret: int | str) -> Column:
-    return F.when(anonymous & (user != ""), masked(user, secret)).otherwise(user)
+def _user(user: Column, is_masked: Column, secret: int | str) -> Column:
+    return F.when(is_masked & (user != ""), masked(user, secret)).otherwise(user)
 
 
 def _without_addresses(line: Column) -> Column:

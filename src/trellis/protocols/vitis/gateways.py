@@ -112,3 +112,25 @@ class Gateways:
 
     def _list(self) -> None:
         self.listed = tuple([self.proposals[topic] for topic in self.proposals])
+
+
+_Changes = list[tuple[Topic, Proposal]]
+_compared: dict[tuple[int, int], tuple[Proposals, Proposals, _Changes]] = {}
+_COMPARED_MAX = 20_000
+
+
+def changed_proposals(topics: tuple[Topic, ...], before: Proposals, now: Proposals) -> _Changes:
+    """What is new in a list of proposals for the same topics.
+
+    All neighbours of a node compare the same two lists, and in a simulation they are the very same objects: so the
+    answer is kept, by the identity of the lists, which are held so that no other one can take their place.
+    """
+    key = (id(before), id(now))
+    known = _compared.get(key)
+    if known is not None:
+        return known[2]
+    changed = [(topic, new) for topic, new, old in zip(topics, now, before, strict=False) if new is not old]
+    if len(_compared) >= _COMPARED_MAX:
+        _compared.clear()
+    _compared[key] = (before, now, changed)
+    return changed

@@ -10,7 +10,7 @@ from trellis.protocols.effects import Effects, NodeId, Topic
 from trellis.protocols.small_world import LongLinks
 from trellis.protocols.topics import TopicTable
 from trellis.protocols.vitis.config import VitisConfig
-from trellis.protocols.vitis.gateways import Gateways
+from trellis.protocols.vitis.gateways import Gateways, changed_proposals
 from trellis.protocols.vitis.messages import Profile
 from trellis.protocols.vitis.neighbors import Neighbor
 from trellis.protocols.vitis.ring_node import RingNode
@@ -80,11 +80,7 @@ class VitisNode(RingNode):
         if listed is not neighbor.listed:
             # Proposals that stay are the very same objects, unless they came over the wire: then all look new.
             if neighbor.proposed is profile.topics:
-                changed = [
-                    (topic, new)
-                    for topic, new, old in zip(profile.topics, listed, neighbor.listed, strict=False)
-                    if new is not old
-                ]
+                changed = changed_proposals(profile.topics, neighbor.listed, listed)
                 neighbor.proposals.update(changed)
             else:
                 changed = list(zip(profile.topics, listed, strict=False))

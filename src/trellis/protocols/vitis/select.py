@@ -50,7 +50,7 @@ class Utility:
         return value
 
     def with_topics(self, interest: Interest) -> float:
-        bits = self.table.bits(interest)
+        bits = _bits(self.table, interest)
         if self.rates is None:
             shared = (self.bits & bits).bit_count()
             return shared / (self.count + len(interest) - shared) if shared else 0.0
@@ -62,6 +62,22 @@ class Utility:
             return 0.0
         names, rates = self.table.names, self.rates
         return sum([rates.get(names[place], 0.0) for place in places(bits)])
+
+
+_held: dict[int, tuple[Interest, TopicTable, int]] = {}
+_HELD_MAX = 50_000
+
+
+def _bits(table: TopicTable, interest: Interest) -> int:
+    """As `table.bits`, without a hash of all topics for an interest that is still the same object."""
+    known = _held.get(id(interest))
+    if known is not None and known[1] is table:
+        return known[2]
+    bits = table.bits(interest)
+    if len(_held) >= _HELD_MAX:
+        _held.clear()
+    _held[id(interest)] = (interest, table, bits)  # held, so that no other one can have its id
+    return bits
 
 
 def around(own: int, entries: Mapping[NodeId, Entry]) -> list[Offset]:
