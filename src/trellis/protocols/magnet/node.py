@@ -83,6 +83,7 @@ class MagnetNode:
             claims=True,
             interest=lambda: self.topics,
             similarity=self.likeness.of if self.config.placement == "similar" else None,
+            in_use=lambda peer: peer in self.trees.forest.by_child,
         )
         self.membership = Membership(node, self.control, random, self.config)
         self.membership.subscribe(topics)

@@ -26,7 +26,10 @@ from trellis.protocols.oscar.table import Table
 
 Interest = Callable[[], tuple[Topic, ...]]
 Similarity = Callable[[tuple[Topic, ...]], float]
+InUse = Callable[[NodeId], bool]  # does a finger carry trees?
 Sample = tuple[Peer, float]  # a node where a walk ended, and how similar it is
+
+_OFF_IN_USE = 4  # partitions
 
 
 class Fingers:
@@ -39,9 +42,10 @@ class Fingers:
         config: OscarConfig,
         interest: Interest | None = None,
         similarity: Similarity | None = None,
+        in_use: InUse | None = None,
     ) -> None:
         self.layer, self.table, self.ring, self.random, self.config = layer, table, ring, random, config
-        self.interest, self.similarity = interest, similarity
+        self.interest, self.similarity, self.in_use = interest, similarity, in_use
         # 2 (m + 1) links on average: the half that is left over goes to every second node, by chance.
         self.wanted = (config.links - 2) // 2 + (random.randrange(2) if config.links % 2 else 0)
         # The draw of each finger's partition, as a share of k: it stays, whatever k is estimated next time.
@@ -207,8 +211,13 @@ class Fingers:
         return len(self.medians)
 
     def _fits(self, slot: int, peer: Peer) -> bool:
-        """Medians are estimates, good to a factor of two or so: a finger in the partition beside its own is kept."""
-        return abs(self.partition_of(peer.label) - self._partition(slot)) <= 1
+        """Medians are estimates, good to a factor of two or so: a finger in the partition beside its own is kept.
+
+        One that carries trees is kept unless it is far off: new fingers do not move trees (A-MAG-15), or each
+        estimate would tear some of them for nothing.
+        """
+        off = abs(self.partition_of(peer.label) - self._partition(slot))
+        return off <= 1 or (off <= _OFF_IN_USE and self.in_use is not None and self.in_use(peer.node))
 
     def _partition(self, slot: int) -> int:
         return int(self._shares[slot] * len(self.partitions))

@@ -20,7 +20,7 @@ import msgspec
 
 from trellis.protocols.effects import Effects, LinkDown, LinkUp, NodeId
 from trellis.protocols.oscar.config import OscarConfig
-from trellis.protocols.oscar.fingers import Fingers, Interest, Similarity
+from trellis.protocols.oscar.fingers import Fingers, Interest, InUse, Similarity
 from trellis.protocols.oscar.labels import Label, midpoint
 from trellis.protocols.oscar.messages import (
     Beat,
@@ -58,12 +58,13 @@ class Oscar:
         claims: bool = False,
         interest: Interest | None = None,
         similarity: Similarity | None = None,
+        in_use: InUse | None = None,
     ) -> None:
         self.id, self.layer, self.claims = node, layer, claims
         self.config = config or OscarConfig()
         self.table = Table(node, incarnation)
         self.ring = Ring(layer, self.table, random_peer, random, self.config)
-        self.fingers = Fingers(layer, self.table, self.ring, random, self.config, interest, similarity)
+        self.fingers = Fingers(layer, self.table, self.ring, random, self.config, interest, similarity, in_use)
         self.respacing = Respacing(layer, self.table, self.config)
         self.linked: set[NodeId] = set()
         self._handlers = self._dispatch()

@@ -116,7 +116,7 @@ class Gateways:
 
 _Changes = list[tuple[Topic, Proposal]]
 _compared: dict[tuple[int, int], tuple[Proposals, Proposals, _Changes]] = {}
-_COMPARED_MAX = 20_000
+_COMPARED_MAX = 1_000  # all neighbours of a node hear it at about the same time
 
 
 def changed_proposals(topics: tuple[Topic, ...], before: Proposals, now: Proposals) -> _Changes:
