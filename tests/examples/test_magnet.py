@@ -12,7 +12,7 @@ from trellis.errors import InputError
 from trellis.protocols.effects import Send
 from trellis.protocols.magnet import MagnetConfig, MagnetNode
 from trellis.protocols.magnet.membership import Membership
-from trellis.protocols.magnet.messages import Entry, NoPlace, Place, Placed, SampleUp, ToHome, View
+from trellis.protocols.magnet.messages import Entry, NoPlace, Place, Placed, SamplesUp, SampleUp, ToHome, View
 from trellis.protocols.oscar import Oscar, Peer
 from trellis.simulate.engine import Engine
 from trellis.simulate.systems import maker_of
@@ -184,10 +184,32 @@ def test_an_inner_node_sends_up_k_of_what_it_was_sent_and_its_own_interest():
     member.announce(Entry("m", ("t1",)))
     member.on_sample_up("c1", SampleUp("t1", entries("a", "b"), 2, 0))
     member.on_sample_up("c2", SampleUp("t1", entries("c", "d", "a"), 9, 0))
-    (up,) = [effect for effect in member.on_timer() if isinstance(effect, Send)]
-    assert len(up.message.sample) == 3
-    assert {entry.node for entry in up.message.sample} <= {"a", "b", "c", "d", "m"}
-    assert up.message.count == 12
+    (round_,) = [effect for effect in member.on_timer() if isinstance(effect, Send)]
+    (up,) = round_.message.parts
+    assert len(up.sample) == 3
+    assert {entry.node for entry in up.sample} <= {"a", "b", "c", "d", "m"}
+    assert up.count == 12
+
+
+def test_a_round_sends_all_topics_that_go_to_the_same_parent_in_few_messages():
+    member = members()
+    topics = [f"t{number}" for number in range(80)]
+    for topic in topics:
+        member.on_sample_up("c1", SampleUp(topic, entries("a"), 1, 0))
+    rounds = [
+        effect for effect in member.on_timer() if isinstance(effect, Send) and isinstance(effect.message, SamplesUp)
+    ]
+    told = [part.topic for effect in rounds for part in effect.message.parts]
+    homes = list(member.homes)
+    assert sorted(told + homes) == sorted(topics)
+    assert {effect.to for effect in rounds} == {"s"}
+    assert [len(effect.message.parts) for effect in rounds] == [32, 32, len(told) - 64]
+
+    above = members()
+    for effect in rounds:
+        above.on_samples_up("m", effect.message)
+    assert list(above.trees) == told
+    assert all(list(tree.children) == ["m"] for tree in above.trees.values())
 
 
 def test_a_child_that_is_silent_for_some_rounds_is_forgotten():

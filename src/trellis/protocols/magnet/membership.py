@@ -17,7 +17,7 @@ from random import Random
 
 from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.magnet.config import MagnetConfig
-from trellis.protocols.magnet.messages import Entry, SampleUp, View
+from trellis.protocols.magnet.messages import PARTS_MAX, Entry, SamplesUp, SampleUp, View
 from trellis.protocols.oscar.labels import hashed
 from trellis.protocols.oscar.oscar import Oscar
 
@@ -67,6 +67,7 @@ class Membership:
         effects: Effects = [SetTimer("sample/tick", self.config.sample_ms)]
         oldest = self.round - _SILENT_ROUNDS
         empty: list[Topic] = []
+        upwards: dict[NodeId, list[SampleUp]] = {}
         for topic, tree in self.trees.items():
             silent = [child for child, told in tree.children.items() if told[2] < oldest]
             for child in silent:
@@ -77,11 +78,19 @@ class Membership:
             if self._is_home(topic):
                 effects += self._down(View(topic, self.id, self._merged(topic, tree)[0], tree.seen + 1), tree)
             else:
-                effects += self._up(topic, tree)
+                up = self._upwards(topic, tree)
+                if up is not None:
+                    upwards.setdefault(up[0], []).append(up[1])
         for topic in empty:
             del self.trees[topic]
             self.homes.pop(topic, None)
+        for parent, parts in upwards.items():
+            for first in range(0, len(parts), PARTS_MAX):
+                effects.append(Send(parent, SamplesUp(tuple(parts[first : first + PARTS_MAX]))))
         return effects
+
+    def on_samples_up(self, sender: NodeId, message: SamplesUp) -> Effects:
+        return [effect for part in message.parts for effect in self.on_sample_up(sender, part)]
 
     def on_sample_up(self, sender: NodeId, message: SampleUp) -> Effects:
         tree = self.trees.get(message.topic)
@@ -146,11 +155,16 @@ class Membership:
         return tree
 
     def _up(self, topic: Topic, tree: TopicMembers) -> Effects:
+        up = self._upwards(topic, tree)
+        return [] if up is None else [Send(*up)]
+
+    def _upwards(self, topic: Topic, tree: TopicMembers) -> tuple[NodeId, SampleUp] | None:
+        """The next hop towards home(t), and what it is told; None at home."""
         if self._is_home(topic):
-            return []
+            return None
         hop = self.control.next_hop(hashed(topic)) or self.control.table.successor
         sample, count = self._merged(topic, tree)
-        return [Send(hop.node, SampleUp(topic, sample, count, tree.seen))] if hop is not None and sample else []
+        return (hop.node, SampleUp(topic, sample, count, tree.seen)) if hop is not None and sample else None
 
     def _down(self, view: View, tree: TopicMembers) -> Effects:
         tree.seen = view.round

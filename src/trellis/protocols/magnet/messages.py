@@ -4,7 +4,7 @@
 | ------------------ | --------------------------------- | --------------------------------------------------------- |
 | `ToHome`           | hop by hop on the control ring    | brings its body to home(t)                                |
 | `Inquire`, `View`  | joiner to home(t), and back       | a sample before there is a place (A-MAG-19)               |
-| `SampleUp`, `View` | up and down the membership tree   | sampling rounds [§3.4]                                    |
+| `SampleUp`, `View` | up and down the membership tree   | sampling rounds [§3.4]; `SamplesUp`: of several topics    |
 | `Place`, `Placed`  | joiner to the most similar node   | a label [Alg. 1]; `NoPlace`: come again                   |
 | `JoinAt`, `Climb`  | joiner to home(t), or to p_s      | phases 1 and 2 of Alg. 2; `NotInTree`: not here           |
 | `Descend`          | down the greedy route             | phase 3: makes forwarders and, in the end, a child        |
@@ -26,6 +26,7 @@ from trellis.protocols.oscar.messages import Hops, OscarMessage, Peer, Peers
 from trellis.protocols.wire import TOPICS_MAX, Codec, Count, Name, Topics
 
 SAMPLE_MAX = 1_024
+PARTS_MAX = 32
 PAYLOAD_BYTES_MAX = 512 * 1_024
 
 
@@ -75,6 +76,12 @@ class SampleUp(msgspec.Struct, frozen=True, gc=False, tag="sample-up"):
     sample: Sample
     count: Count  # subscribers in the subtree
     seen: Count  # the newest round that came down
+
+
+class SamplesUp(msgspec.Struct, frozen=True, gc=False, tag="samples-up"):
+    """A round: all that goes to the same parent. Its topics are many, its next hops are few."""
+
+    parts: Annotated[tuple[SampleUp, ...], Meta(max_length=PARTS_MAX)]
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, tag="place"):
@@ -144,6 +151,7 @@ MagnetMessage = (
     ToHome
     | View
     | SampleUp
+    | SamplesUp
     | Place
     | Placed
     | NoPlace
