@@ -22,6 +22,7 @@ class Roots:
         self._met: dict[int, NodeId] = {}  # place of a topic that no neighbour has -> a root of it
         self.homes = Homes(parts.config.net_periods)
         self._home_of: dict[Topic, NodeId] = {}
+        self._alone: dict[int, int] = {}  # place of a topic -> when we were last seen to have no neighbour on it
 
     def tick(self) -> Effects:
         parts = self.parts
@@ -32,8 +33,13 @@ class Roots:
         me = parts.me
         alone_patience = JOIN_PATIENCE if parts.is_joining else ALONE_PATIENCE
         covered = parts.links.covered()
+        self._alone = {place: tick for place, tick in self._alone.items() if place in parts.hints.root_since}
         for place, since in parts.hints.root_since.items():
             alone = not covered >> place & 1
+            if alone:
+                self._alone[place] = parts.ticks
+            elif place in self._alone:  # hints of a new neighbour take their time: before, a joiner is always a root
+                since = max(since, self._alone[place])
             patience = alone_patience if alone else parts.config.root_patience
             if parts.ticks - since < patience or me.leaving >> place & 1:
                 continue
