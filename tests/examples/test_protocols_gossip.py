@@ -174,7 +174,7 @@ def ring_network(count, length, seed=1, samples=True):
     for name in everybody:
         random = Random(stream(seed, "ring", name))
         sampling = sampler(Newscast, name, random.sample(everybody, min(4, count)), seed)
-        ring = Ring(partial(Descriptor, name), sampling.descriptors if samples else list, random, length=length)
+        ring = Ring(partial(Descriptor, name), sampling.told if samples else list, random, length=length)
         nodes.append(Parts(name, newscast=sampling, ring=ring))
     talk = Conversation(nodes)
     talk.start()

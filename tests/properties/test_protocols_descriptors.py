@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trellis.protocols.descriptors import Descriptor, DescriptorTable, handed_on
+from trellis.protocols.descriptors import Descriptor, DescriptorTable
 
 AGE_MAX = 5
 descriptors = st.builds(
@@ -89,4 +89,4 @@ def test_a_hop_costs_as_much_as_a_round():
     """Otherwise a copy that always moves on to somebody who has just had a round would never grow old."""
     table = DescriptorTable("me", AGE_MAX)
     table.merge([Descriptor("a", age=2)])
-    assert table.describe(hops=1) == handed_on(table.describe()) == [Descriptor("a", age=3)]
+    assert table.describe(hops=1) == [Descriptor("a", age=3)]

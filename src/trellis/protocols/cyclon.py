@@ -74,6 +74,9 @@ class Cyclon:
     def descriptors(self) -> list[Descriptor]:
         return self.table.describe()
 
+    def told(self) -> list[Descriptor]:
+        return self.table.describe(hops=1)
+
     def sample(self, count: int) -> list[NodeId]:
         return self.random.sample(self.peers, min(count, len(self.table)))
 

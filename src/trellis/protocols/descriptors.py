@@ -113,8 +113,3 @@ class DescriptorTable:
     def _is_dead(self, node: NodeId, born: int, incarnation: int) -> bool:
         grave = self._buried.get(node)
         return grave is not None and incarnation <= grave[1] and born <= grave[0]
-
-
-def handed_on(descriptors: Iterable[Descriptor]) -> list[Descriptor]:
-    """The same, one hop older."""
-    return [Descriptor(one.node, one.age + 1, one.incarnation, one.interest, one.numbers) for one in descriptors]

@@ -73,6 +73,10 @@ class HeartbeatDetector:
         if self.suspicion.heard(peer, incarnation) is Sign.RESTARTED:
             self._news.append(Again(peer))
 
+    @property
+    def has_news(self) -> bool:
+        return bool(self._news)
+
     def news(self) -> list[News]:
         """What was found out since this was last asked."""
         news, self._news = self._news, []

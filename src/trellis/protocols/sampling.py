@@ -35,6 +35,10 @@ class PeerSampling(Protocol):
         """The whole view, described."""
         ...
 
+    def told(self) -> list[Descriptor]:
+        """The same, as it is told to others: one hop older."""
+        ...
+
     def sample(self, count: int) -> list[NodeId]:
         """Up to `count` different peers."""
         ...

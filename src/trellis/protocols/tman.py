@@ -16,13 +16,13 @@ from random import Random
 import msgspec
 
 from trellis.errors import InputError
-from trellis.protocols.descriptors import Descriptor, Descriptors, DescriptorTable, handed_on
+from trellis.protocols.descriptors import Descriptor, Descriptors, DescriptorTable
 from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
 from trellis.protocols.sampling import Describe
 from trellis.protocols.wire import PEERS_MAX, Codec, Name
 
 Select = Callable[[list[Descriptor]], list[NodeId]]  # whom to keep, of these
-Samples = Callable[[], list[Descriptor]]  # random peers, for instance `PeerSampling.descriptors`
+Samples = Callable[[], list[Descriptor]]  # random peers as they are told to others, for instance `Newscast.told`
 
 
 class TManConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,6 +119,7 @@ class TMan:
         self.table.check()
 
     def _buffer(self, samples: list[Descriptor]) -> tuple[Descriptor, ...]:
-        described = {descriptor.node: descriptor for descriptor in [*samples, *self.table.describe()]}
-        described.pop(self.table.owner, None)
-        return (self.describe(), *handed_on(list(described.values())[: PEERS_MAX - 1]))
+        told = {descriptor.node: descriptor for descriptor in samples}
+        told.update((descriptor.node, descriptor) for descriptor in self.table.describe(hops=1))
+        told.pop(self.table.owner, None)
+        return (self.describe(), *list(told.values())[: PEERS_MAX - 1])

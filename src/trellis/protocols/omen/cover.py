@@ -52,10 +52,14 @@ def _primal_dual(
     topics: int, candidates: list[Candidate], coverage: int, random: Random, *, carry: bool
 ) -> list[NodeId]:
     """An uncovered topic at random, its subscriber of least weight; all rivals get lighter by that.  [SH Alg. 12]"""
-    wanting: dict[int, list[int]] = {}  # place of a topic -> candidates
+    wanting: dict[int, list[int]] = {1 << place: [] for place in places(topics)}  # bit of a topic -> candidates
     for number, candidate in enumerate(candidates):
-        for place in places(candidate.interest & topics):
-            wanting.setdefault(place, []).append(number)
+        bits = candidate.interest & topics
+        while bits:  # as `places`, which would take twice as long here
+            lowest = bits & -bits
+            wanting[lowest].append(number)
+            bits ^= lowest
+    wanted = [bit for bit, rivals in wanting.items() if rivals]
     first = [candidate.weight for candidate in candidates]
     weight = list(first)
     is_chosen = [False] * len(candidates)
@@ -63,12 +67,12 @@ def _primal_dual(
     for _ in range(coverage):
         if not carry:
             weight = list(first)
-        rest = [place for place in places(topics) if place in wanting]
+        rest = wanted
         while rest:
-            place = rest[random.randrange(len(rest))]
-            rivals = [number for number in wanting[place] if not is_chosen[number]]
+            bit = rest[random.randrange(len(rest))]
+            rivals = [number for number in wanting[bit] if not is_chosen[number]]
             if not rivals:  # A-SHD-6: nobody is left to cover it once more
-                rest.remove(place)
+                rest = [other for other in rest if other != bit]
                 continue
             # A-SHD-4: a weight of 0 is a last resort, then drawn at random.
             positive = [number for number in rivals if weight[number] > 0]
@@ -82,5 +86,5 @@ def _primal_dual(
             is_chosen[taken] = True
             chosen.append(candidates[taken].node)
             interest = candidates[taken].interest
-            rest = [other for other in rest if not interest >> other & 1]
+            rest = [other for other in rest if not interest & other]
     return chosen

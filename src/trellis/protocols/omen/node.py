@@ -155,8 +155,14 @@ class OMenNode:
     # After every input
 
     def _settle(self, effects: Effects) -> Effects:
+        links, coordinator, detector = self.links, self.coordinator, self.parts.detector
+        if not (links.lost or links.is_changed or detector.has_news or self._inbox or coordinator.mends):
+            for effect in effects:  # most inputs are gossip and change nothing
+                if type(effect) is Send and effect.to == self.id:
+                    break
+            else:
+                return effects
         out: Effects = []
-        links, coordinator = self.links, self.coordinator
         while True:
             for effect in effects:
                 if type(effect) is Send and effect.to == self.id:
@@ -169,7 +175,7 @@ class OMenNode:
             elif links.is_changed:
                 links.is_changed = False
                 effects = self.parts.own.renew(self.ring.successors)
-            elif news := self.parts.detector.news():
+            elif news := detector.news():
                 effects = [effect for one in news for effect in coordinator.on_news(one)]
             elif self._inbox:
                 effects = self._on_message(self.id, self._inbox.popleft())

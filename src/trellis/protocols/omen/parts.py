@@ -48,12 +48,12 @@ class Parts:
         self.sampling = Newscast(me.describe, known, chance[0], NewscastConfig(period_ms=period_ms))
         self.ring = Ring(
             me.describe,
-            self.sampling.descriptors,
+            self.sampling.told,
             chance[1],
             length=config.resilience,
             config=TManConfig(period_ms=period_ms),
         )
-        self.views = Views(me, config, self.sampling.descriptors, self._partners, chance[2], seed, everybody)
+        self.views = Views(me, config, self.sampling.told, self._partners, chance[2], seed, everybody)
         watch = DetectorConfig(period_ms=period_ms, silence_max=config.silence_max)
         self.detector = HeartbeatDetector(incarnation, chance[3], watch)
         self.hints = Hints(me)
