@@ -4,14 +4,15 @@ T-Man with OMen's selectView: candidates are whoever is known, and for every pre
 event (A-OMN-8), backups are chosen from them. A view is ready when it covers each topic at least once for which anybody
 is known, and has been gossiped about for some rounds (A-OMN-6). A view gets better for `view_rounds`; then it is
 rebuilt only when it is not ready (a backup died, the topics changed). Gossip goes on at full rate while a view is new
-or not ready, and at an eighth of it otherwise.
+or not ready, and at an eighth of it otherwise. Views are built once a round, from all that was heard in it: the backups
+of each message would be others, and all of them would be told.
 
 V1  at most 2L views.  [OM §5; A-OMN-20]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -28,6 +29,8 @@ from trellis.protocols.tman import TMan, TManConfig
 RESTING = 8  # one exchange in so many periods where every view is settled
 AGE_MAX = 400  # rounds: resting views hear little
 REGISTER_PERIODS = 64  # backups are told again that they are, and forget who has not said so for twice as long
+JOIN_KNOWN = 512  # nodes that are kept in mind for a joiner
+NEW_PERIODS = 4  # how often backups of views that still change are told
 
 
 @dataclass(eq=False)
@@ -38,6 +41,10 @@ class View:
     neighbours: list[NodeId] = field(default_factory=list)
     rounds: int = 0
     ready: bool = False
+
+    @property
+    def is_of_a_joiner(self) -> bool:
+        return not self.neighbours
 
 
 class Views:
@@ -58,6 +65,7 @@ class Views:
         gossip = TManConfig(period_ms=config.period_ms, age_max=AGE_MAX)
         self.tman = TMan("backups", me.describe, self._unused, samples, random, gossip, partners, self._select)
         self._registered: dict[NodeId, None] = {}
+        self._built = -1  # the round of gossip in which views were built last
 
     def __contains__(self, node: NodeId) -> bool:
         return node in self.views
@@ -77,6 +85,8 @@ class Views:
 
     def registrations(self, tick: int) -> tuple[list[NodeId], list[NodeId]]:
         """Whom to tell that we count on them, and whom that we do so no more (A-OMN-11)."""
+        if tick % NEW_PERIODS and self._is_restless():
+            return [], []
         chosen = {node: None for view in self.views.values() for node in view.backups}
         again = tick % REGISTER_PERIODS == 0
         new = [node for node in chosen if again or node not in self._registered]
@@ -94,8 +104,7 @@ class Views:
     def on_timer(self, tag: str) -> Effects:
         for view in self.views.values():
             view.rounds += 1
-        restless = not all(self._is_settled(view) for view in self.views.values())
-        if self.everybody is not None or (not restless and self.random.randrange(RESTING)):
+        if self.everybody is not None or (not self._is_restless() and self.random.randrange(RESTING)):
             self.tman.table.advance()
             if self.everybody is not None:
                 self._build(self.everybody())
@@ -115,6 +124,10 @@ class Views:
     def learn(self, descriptors: list[Descriptor]) -> None:
         self.tman.learn(descriptors)
 
+    def greedy_cover(self, topics: int, but: Collection[NodeId]) -> list[NodeId]:
+        """Few nodes that have all of these topics that anybody known has (`join_cover`)."""
+        return choose_backups("greedy", topics, self._candidates(self.known().values(), but), 1, self.random)
+
     def interest_of(self, node: NodeId) -> int:
         entry = self.tman.table.entries.get(node)
         return self.me.table.bits(entry[1].interest) if entry is not None else 0
@@ -130,8 +143,13 @@ class Views:
 
     def _select(self, table: DescriptorTable) -> list[NodeId]:
         """selectView: whom T-Man keeps.  [OM Alg. 4]"""
+        if self._built == table.round and self._is_restless():
+            return list(table.entries)
+        self._built = table.round
         self._build([entry[1] for entry in table.entries.values()])
         kept = {node: None for view in self.views.values() for node in (*view.backups, *view.neighbours)}
+        if any(view.is_of_a_joiner for view in self.views.values()) and self.config.join_cover == "greedy":
+            kept |= dict.fromkeys(list(table.entries)[-JOIN_KNOWN:])
         return [node for node in kept if node in table.entries]
 
     def _unused(self, candidates: list[Descriptor]) -> list[NodeId]:
@@ -141,14 +159,21 @@ class Views:
         unsettled = [view for view in self.views.values() if not self._is_settled(view)]
         if not unsettled:
             return
+        described = self._candidates(candidates, ())
+        for view in unsettled:
+            self._rebuild(view, [candidate for candidate in described if candidate.node != view.node])
+
+    def _candidates(self, known: Iterable[Descriptor], but: Collection[NodeId]) -> list[Candidate]:
+        """Ourselves among them, in the order of names."""
         bits = self.me.table.bits
-        others = [one for one in candidates if one.node != self.me.id]  # OMen-G's candidates are all nodes
-        described = [
+        others = [one for one in known if one.node != self.me.id and one.node not in but]  # OMen-G knows all nodes
+        return [
             Candidate(one.node, bits(one.interest), one.numbers[0] if one.numbers else 0)
             for one in sorted([*others, self.me.describe()], key=lambda one: one.node)
         ]
-        for view in unsettled:
-            self._rebuild(view, [candidate for candidate in described if candidate.node != view.node])
+
+    def _is_restless(self) -> bool:
+        return not all(self._is_settled(view) for view in self.views.values())
 
     def _is_settled(self, view: View) -> bool:
         return view.ready and view.rounds > self.config.view_rounds
@@ -156,7 +181,7 @@ class Views:
     def _rebuild(self, view: View, candidates: list[Candidate]) -> None:
         """buildBackups, from old backups and candidates; the same candidates give the same answer (A-OMN-10)."""
         random = Random(ids.stream(self.seed, "backups", self.me.id, view.node))
-        lam = max(self.config.coverage, 1) if not view.neighbours else self.config.coverage  # A-OMN-7: a joiner
+        lam = max(self.config.coverage, 1) if view.is_of_a_joiner else self.config.coverage  # A-OMN-7: a joiner
         view.backups = choose_backups(self.config.backups, view.interest, candidates, lam, random)
         chosen, covered, coverable = set(view.backups), 0, 0
         for candidate in candidates:
@@ -165,6 +190,6 @@ class Views:
                 covered |= candidate.interest
         enough = not coverable & ~covered & view.interest or not self.config.coverage
         view.ready = enough and view.rounds >= self.config.ready_rounds
-        if not view.neighbours:  # a joiner: the more topics, the more it is worth to know many before linking
+        if view.is_of_a_joiner:  # the more topics, the more it is worth to know many before linking
             rounds = self.config.ready_rounds + view.interest.bit_count() // 16
             view.ready = view.ready and view.rounds >= min(rounds, self.config.join_rounds)
