@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trellis import __version__
-from trellis.cli import check, churn, convert, demo, maintain, pipeline, plan, profile, simulate, workload
+from trellis.cli import check, churn, convert, demo, lab, maintain, pipeline, plan, profile, simulate, workload
 from trellis.errors import MissingExtra, TrellisError
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
 app.add_typer(simulate.app, name="simulate")
 app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(lab.app, name="lab")
 
 # Which extra brings a package that the base installation does not have.
 _EXTRAS = {

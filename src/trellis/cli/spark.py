@@ -26,22 +26,26 @@ SMALL_PARTITIONS = 8  # instead of Spark's 200: a shuffle of a small table is al
 _SPARK = "Spark"
 
 
+Master = Annotated[str, typer.Option("--master", help="As in spark-submit.", metavar="URL", rich_help_panel=_SPARK)]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", help="A Spark setting, as key=value; may be repeated.", metavar="K=V", rich_help_panel=_SPARK
+    ),
+]
+DriverMemory = Annotated[
+    str | None, typer.Option("--driver-memory", help="For instance 4g.", metavar="SIZE", rich_help_panel=_SPARK)
+]
+LogLevel = Annotated[
+    str, typer.Option("--log-level", help="What Spark itself may print.", metavar="LEVEL", rich_help_panel=_SPARK)
+]
+
+
 def _options(
-    master: Annotated[
-        str, typer.Option("--master", help="As in spark-submit.", metavar="URL", rich_help_panel=_SPARK)
-    ] = "local[*]",
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--conf", help="A Spark setting, as key=value; may be repeated.", metavar="K=V", rich_help_panel=_SPARK
-        ),
-    ] = None,
-    driver_memory: Annotated[
-        str | None, typer.Option("--driver-memory", help="For instance 4g.", metavar="SIZE", rich_help_panel=_SPARK)
-    ] = None,
-    log_level: Annotated[
-        str, typer.Option("--log-level", help="What Spark itself may print.", metavar="LEVEL", rich_help_panel=_SPARK)
-    ] = "off",
+    master: Master = "local[*]",
+    conf: Conf = None,
+    driver_memory: DriverMemory = None,
+    log_level: LogLevel = "off",
     as_json: AsJson = False,
 ) -> None: ...
 
@@ -82,17 +86,23 @@ def _session(
     from trellis.pipeline.session import open_session
 
     settings = {"spark.sql.shuffle.partitions": str(SMALL_PARTITIONS)} if _are_small(inputs) else {}
-    for entry in conf or []:
-        key, equals, value = entry.partition("=")
-        if not equals or not key:
-            raise InputError(f"--conf {entry}", "is not a setting", "write key=value")
-        settings[key.strip()] = value
+    settings |= settings_of(conf)
     with (
         open_session(master, conf=settings, driver_memory=driver_memory, log_level=log_level) as spark,
         progress("Spark tasks") as report,
         following(spark, lambda done, total, step: report(done, total, step)),
     ):
         yield spark
+
+
+def settings_of(conf: list[str] | None) -> dict[str, str]:
+    settings = {}
+    for entry in conf or []:
+        key, equals, value = entry.partition("=")
+        if not equals or not key:
+            raise InputError(f"--conf {entry}", "is not a setting", "write key=value")
+        settings[key.strip()] = value
+    return settings
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

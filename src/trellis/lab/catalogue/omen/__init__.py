@@ -1,0 +1,1 @@
+"""Omen's figures."""

@@ -1,0 +1,54 @@
+"""What OMen's figures have in common: social interests, machines that come and go, lambda = 5, L = 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trellis.lab.experiment import Case, cases
+from trellis.lab.inputs import AtHand
+from trellis.lab.table import Table
+from trellis.lab.verdict import Check, each_of
+
+CHURNED = "omen.churned"
+# FB and TW 1K and 10K; the smoke sizes stand for both.
+SIZES = {"smoke": (60, 120), "paper": (1000, 10_000)}
+EVENTS = {"smoke": 50, "paper": 100_000}  # as many as the trace has (E-9)
+SEEDS = {"smoke": 2, "paper": 3, "beyond": 1}
+
+
+def fb(
+    scale: str,
+    at_hand: AtHand,
+    systems: tuple[str, ...],
+    sizes: tuple[int, ...] = (),
+    coverage: tuple[int, ...] = (5,),
+    **more: Any,
+) -> list[Case]:
+    """Facebook interests under Google's churn, at the first size unless told otherwise."""
+    found = []
+    for nodes in sizes or SIZES[scale][:1]:
+        fixed = {
+            "interests": at_hand.friends(nodes),
+            "churn": at_hand.machines(),
+            "nodes": nodes,
+            "events": EVENTS[scale],
+        }
+        for system in systems:
+            grid = {"coverage": coverage} if system.startswith("OMen") else {}
+            found += cases(CHURNED, system, grid, **fixed, **more)
+    return found
+
+
+def tw(scale: str, at_hand: AtHand, systems: tuple[str, ...], **more: Any) -> list[Case]:
+    """Twitter interests: always a substitute."""
+    nodes = SIZES[scale][0]
+    fixed = {"interests": "followers", "churn": at_hand.machines(), "nodes": nodes, "events": EVENTS[scale], **more}
+    found = []
+    for system in systems:
+        grid = {"coverage": (5,)} if system.startswith("OMen") else {}
+        found += cases(CHURNED, system, grid, **fixed)
+    return found
+
+
+def whole(table: Table, what: str = "every topic is connected after the last event, in every run") -> Check:
+    return each_of(what, table.everywhere("split_end"), lambda split: split == 0)

@@ -1,0 +1,1 @@
+"""Shadows's figures."""

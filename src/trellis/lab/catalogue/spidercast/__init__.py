@@ -1,0 +1,1 @@
+"""SpiderCast's figures.  [SC §3]"""

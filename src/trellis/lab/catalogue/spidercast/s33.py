@@ -1,0 +1,44 @@
+"""Which K connects which workload.  [SC §3.3]"""
+
+from __future__ import annotations
+
+from trellis.lab.catalogue.spidercast.shared import NODES, connected, static
+from trellis.lab.experiment import Case, Experiment, Lines
+from trellis.lab.inputs import AtHand
+from trellis.lab.table import Table
+from trellis.lab.verdict import Rule, each_of
+
+CONNECTED = ("rss", "nyse", "unif")
+
+
+def run(scale: str, at_hand: AtHand) -> list[Case]:
+    sizes = NODES[scale] if scale == "smoke" else (1000, 4000, 10000)
+    return [
+        *static(scale, popularity=list(CONNECTED), nodes=sizes),
+        *static(scale, ("spidercast(4,0)", "spidercast(3,1)"), popularity=list(CONNECTED), nodes=sizes[:1]),
+    ]
+
+
+def rule(table: Table) -> Rule:
+    small = [n for n in table.values_of("nodes") if n <= 4000]
+    few = [table.each("split", "spidercast(3,0)", nodes=n, popularity=p) for n in small for p in CONNECTED]
+    return Rule(
+        [
+            connected(table, f"(3,0) connects {name} in every run", "spidercast(3,0)", popularity=name)
+            for name in CONNECTED
+        ],
+        [each_of("(3,0) connects all three up to 4,000 nodes", [v for one in few for v in one], lambda v: v == 0)],
+    )
+
+
+EXPERIMENTS = [
+    Experiment(
+        "spidercast-s33",
+        "Three greedy links a topic connect RSS, NYSE and uniform interests",
+        "§3.3",
+        "(3,0) connects RSS, NYSE and uniform workloads, with the lowest degree of (3,0), (4,0) and (3,1).",
+        run,
+        rule,
+        (Lines("degree", "nodes", "mean degree"),),
+    )
+]

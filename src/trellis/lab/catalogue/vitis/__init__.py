@@ -1,0 +1,1 @@
+"""Vitis's figures."""

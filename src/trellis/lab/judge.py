@@ -1,0 +1,43 @@
+"""An experiment, the table of its results, a scale: a verdict."""
+
+from __future__ import annotations
+
+from trellis.lab.experiment import Experiment
+from trellis.lab.inputs import AtHand, substitutes
+from trellis.lab.table import Missing, Table
+from trellis.lab.verdict import Verdict, judged
+
+
+def judge(experiment: Experiment, table: Table, scale: str, at_hand: AtHand) -> Verdict:
+    if experiment.not_yet:
+        return Verdict("not yet", reason=experiment.not_yet)
+    if experiment.no_data:
+        return Verdict("no data", reason=experiment.no_data)
+    cases = experiment.cases(scale, at_hand)
+    wanted = {case.identity for case in cases}
+    there = {case.identity for case in table.cases()}
+    if wanted - there:
+        lost = len(wanted - there)
+        return Verdict(
+            "incomplete", reason=f"{lost} of {len(wanted)} cases have no result: trellis lab run {experiment.id}"
+        )
+    try:
+        rule = experiment.rule(table)
+    except Missing as gap:
+        return Verdict("incomplete", reason=str(gap))
+    return judged(rule, limits(experiment, scale, at_hand))
+
+
+def limits(experiment: Experiment, scale: str, at_hand: AtHand) -> list[str]:
+    """What keeps a verdict from `reproduced`, whatever the rule says."""
+    found = [text for case in experiment.cases(scale, at_hand) for text in substitutes(case.parameters)]
+    if scale != "paper" and not experiment.always_exact:
+        found.append({"smoke": "sizes smaller than the paper's", "beyond": "sizes larger than the paper's"}[scale])
+    return list(dict.fromkeys(found))
+
+
+def provisional(experiment: Experiment, table: Table, scale: str) -> str:
+    """Says so where fewer seeds were run than the rules ask for."""
+    seeds = table.seeds()
+    wanted = experiment.seeds.get(scale, 1)
+    return f"provisional: {len(seeds)} of {wanted} seeds" if 0 < len(seeds) < wanted else ""

@@ -1,0 +1,129 @@
+"""Magnet and the strawman: relays on their trees.  [MG §4]
+
+Everybody joins, one by one; then all trees are joined; then relays are read off the trees. Cost = relays per published
+message, topics weighted by rate (E-17).
+"""
+
+from __future__ import annotations
+
+import statistics
+from math import log2
+from typing import Any, cast
+
+import numpy as np
+
+from trellis.lab.experiment import Parameters
+from trellis.lab.inputs import Inputs
+from trellis.lab.table import Found
+from trellis.measure.distributions import Distribution
+from trellis.measure.powerlaw import ccdf_slope, fit_power_law
+from trellis.model import Interests
+from trellis.simulate.engine import Engine
+from trellis.simulate.run import topics_by_node
+from trellis.simulate.systems import maker_of
+from trellis.simulate.systems.magnet import node_of, reach_all
+from trellis.workloads.configs import Hierarchical, Multimodal, Spatial, Uniform, WorkloadConfig
+from trellis.workloads.generate import generate
+from trellis.workloads.rates import rates
+from trellis.workloads.sizes import Sizes
+
+GAP_MS, TRIES = 20, 60
+SYSTEMS = {"Magnet": "magnet", "strawman": "scribe"}
+
+
+def config_of(parameters: Parameters) -> WorkloadConfig:
+    told, nodes = dict(parameters), int(parameters["nodes"])
+    match told["workload"]:
+        case "multi":
+            sizes = Sizes(told.get("subs", 50), told.get("subs", 50))
+            return Multimodal(
+                nodes, told.get("topics", 1000), sizes, told["b_p"], told["b_n"], told.get("popularity", 1.0)
+            )
+        case "spatial":
+            return Spatial(nodes=nodes, mean=told["mean"])
+        case "hier":
+            chosen = {key: told[key] for key in ("z", "init_frac", "lambda_") if key in told}
+            return Hierarchical(nodes=nodes, topics=nodes, **chosen)
+        case _:
+            return Uniform(nodes, told.get("topics", 1000), Sizes(told.get("subs", 50), told.get("subs", 50)))
+
+
+def interests_of(parameters: Parameters, seed: int, inputs: Inputs) -> Interests:
+    return inputs.interests(parameters, seed) if "interests" in parameters else generate(config_of(parameters), seed)
+
+
+def grown(
+    system: str, parameters: Parameters, interests: Interests, seed: int
+) -> tuple[Engine, list[Any], dict[str, float]]:
+    """Both rings and all trees stand. The engine, what a publication on each topic would reach, and the rates."""
+    wanted, names, alpha = topics_by_node(interests), list(interests.topics), float(parameters.get("alpha", 0.0))
+    values = rates(interests, "powerlaw" if alpha else "uniform", alpha=alpha or 0.75, seed=seed)
+    by_topic = dict(zip(names, map(float, values), strict=True))
+    trees_ms = len(wanted) * GAP_MS + 10_000
+    options = {"links": int(parameters.get("links", 19)), "tree": str(parameters.get("tree", "graft"))}
+    made = maker_of(SYSTEMS[system])(
+        **options, join_gap_ms=GAP_MS, trees_ms=trees_ms, period_ms=10_000, sample_ms=20_000
+    )
+    cast(Any, made).topic_rates = by_topic if alpha else None  # A-MAG-1: weighted wherever rates differ
+    engine = Engine(made, wanted, seed=seed)
+    engine.run(trees_ms + len(wanted) * GAP_MS // 2 + 5_000)
+    found = reach_all(engine.world)
+    for _ in range(TRIES):  # until everybody hangs on its trees
+        if all(len(one.subscribers) == one.reached for one in found):
+            break
+        engine.run(engine.world.now_ms + 2_000)
+        found = reach_all(engine.world)
+    return engine, found, by_topic
+
+
+def cost(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
+    interests = interests_of(parameters, seed, inputs)
+    engine, found, rate = grown(system, parameters, interests, seed)
+    relays = {one.topic: len(one.relays) for one in found}
+    popularity = dict(zip(interests.topics, interests.popularity.tolist(), strict=True))
+    order = sorted(relays, key=lambda topic: (-popularity[topic], topic))
+    relayed = np.cumsum([rate[topic] * relays[topic] for topic in order])
+    wanted = np.cumsum([rate[topic] * popularity[topic] for topic in order])
+    degrees = [len(engine.world.claims(name)) for name in engine.world.living]
+    values, counts = np.unique(degrees, return_counts=True)
+    return {
+        "cost": sum(rate[t] * n for t, n in relays.items()) / sum(rate[t] for t in relays),
+        "relays per topic": statistics.mean(relays.values()),
+        "missed": float(sum(len(one.subscribers) - one.reached for one in found)),
+        "degree": statistics.mean(degrees),
+        "degrees": (values, counts / len(degrees)),
+        "share": 100 * relayed / (relayed + wanted),
+        "subscriptions": interests.subscriptions / len(interests.nodes),
+    }
+
+
+def partitions(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
+    """Ranks of the medians that nodes estimated, over n / 2^j.  [MG Fig. 1] Strawman: uniform labels."""
+    interests = generate(Multimodal(int(parameters["nodes"]), 20, Sizes(2, 2), 1, 10), seed)
+    engine, _, _ = grown(system, parameters, interests, seed)
+    world = engine.world
+    ring = sorted(world.living, key=lambda node: cast(Any, node_of(world, node)).skewed.me.label)
+    rank = {node: place for place, node in enumerate(ring)}
+    ratios = []
+    for place in range(int(log2(len(ring))) - 2):
+        medians = [node_of(world, node).skewed.fingers.medians for node in ring]
+        sizes = [
+            (rank[m[place].node] - rank[n]) % len(ring) for n, m in zip(ring, medians, strict=True) if len(m) > place
+        ]
+        ratios.append(statistics.mean(sizes) / (len(ring) / 2 ** (place + 1)))
+    return {"ratio": ratios}
+
+
+def tail(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
+    """The CCDF of topic popularity; no protocol.  [MG Fig. 7]"""
+    popularity = Distribution.of(generate(config_of(parameters), seed).popularity)
+    slope, fit = ccdf_slope(popularity), fit_power_law(popularity)
+    assert slope is not None
+    shown = popularity.values > 0
+    return {
+        "slope": slope.slope,
+        "R^2": slope.r_squared,
+        "decades": slope.decades,
+        "exponent": fit.exponent if fit else float("nan"),
+        "ccdf": (popularity.values[shown], popularity.ccdf[shown]),
+    }

@@ -1,0 +1,249 @@
+"""OMen and its rivals under a churn trace.  [OM §6.4-6.8]
+
+The trace is mapped onto gossip rounds, one event each, after a warm-up of 30 rounds; steps count events. OMen starts
+from LowODA's overlay, SpiderCast builds its own in the warm-up. Crashes are noticed by broken streams after 50 ms.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace as changed
+from functools import partial
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from trellis.lab.experiment import Parameters
+from trellis.lab.inputs import Inputs
+from trellis.lab.measures.spidercast import system_of as spider_of
+from trellis.lab.table import Found
+from trellis.measure.diameters import topic_diameters
+from trellis.model import ChurnTrace, Interests, Overlay
+from trellis.plan import construct
+from trellis.plan.maintain import Maintenance
+from trellis.plan.maintain_config import MaintainConfig
+from trellis.protocols.ring import identifier
+from trellis.simulate.check import CheckConfig, check_seed
+from trellis.simulate.churn import schedule_of
+from trellis.simulate.draw import InstanceDraw
+from trellis.simulate.engine import Engine
+from trellis.simulate.faults import Injector
+from trellis.simulate.probes import Camera, control_messages
+from trellis.simulate.run import link_names, topics_by_node
+from trellis.simulate.schedule import Fault, Schedule
+from trellis.simulate.system import System
+from trellis.simulate.systems import maker_of
+
+WARMUP, AFTER = 30, 60  # rounds
+CENTRAL = {"LowODA-Re": "rebuild", "LowODA-Inc": "naive"}
+
+
+def system_of(name: str, parameters: Parameters) -> System:
+    if name.startswith("spidercast"):
+        return spider_of(name)
+    knowledge = "global" if name == "OMen-G" else str(parameters.get("knowledge", "hints"))
+    options = {"coverage": int(parameters.get("coverage", 5)), "resilience": int(parameters.get("L", 1))}
+    return maker_of("omen")(**options, knowledge=knowledge)
+
+
+def first_events(trace: ChurnTrace, count: int) -> ChurnTrace:
+    """Of a trace whose nodes keep their interests: one row an event."""
+    kept = slice(0, count)
+    return changed(
+        trace, time=trace.time[kept], node=trace.node[kept], event=trace.event[kept], topic=trace.topic[kept]
+    )
+
+
+def churned(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
+    """Degrees, links, messages, repair times after every event; diameters at every `diameters`-th."""
+    interests = inputs.interests(parameters, seed)
+    trace = first_events(inputs.churn(parameters, interests, seed), int(parameters["events"]))
+    every = int(parameters.get("diameters", 0))
+    if system in CENTRAL:
+        return _central(CENTRAL[system], interests, trace, seed, every)
+    made = system_of(system, parameters)
+    return _simulated(made, interests, trace, seed, every)
+
+
+def _central(algorithm: str, interests: Interests, trace: ChurnTrace, seed: int, every: int) -> Found:
+    run = Maintenance(interests, trace, None, MaintainConfig(algorithm=algorithm, seed=seed))
+    rounds = []
+    far = _Diameters()
+    for one in run.rounds():
+        rounds.append(one)
+        if every and one.round % every == 0:
+            far.take(one.round, run.interests(), run.overlay())
+    found: dict[str, Any] = {
+        "D": [one.degree_max for one in rounds],
+        "d": [one.degree_mean for one in rounds],
+        "links": [one.links for one in rounds],
+        "repair seconds": [one.seconds_step2 for one in rounds],
+        "split_end": float(run.split_topics()),
+        **far.found(),
+    }
+    for kind in ("join", "leave"):
+        found[f"{kind} seconds"] = [one.seconds_step2 for one in rounds if one.event == kind] or [0.0]
+    return found
+
+
+def _simulated(made: System, interests: Interests, trace: ChurnTrace, seed: int, every: int) -> Found:
+    schedule = schedule_of(trace, interests, start_ms=WARMUP * 1000, every_ms=1000)
+    sizes = dict(zip(interests.nodes, interests.sizes.tolist(), strict=True))
+    there = {name: topics for name, topics in topics_by_node(interests).items() if name not in schedule.absent}
+    start = construct(Interests.from_pairs(there), "lowoda", seed=seed).overlay
+    engine = Engine(
+        made,
+        topics_by_node(interests),
+        seed=seed,
+        overlay=tuple(link_names(start)),
+        absent=schedule.absent,
+        broken_stream_ms=50,
+    )
+    Injector(engine, schedule)
+    camera, far = Camera(engine.world), _Diameters()
+    repairs: list[float] = getattr(made, "repair_seconds", [])
+    series: dict[str, list[float]] = {name: [] for name in ("D", "d", "links", "split", "messages", "size", "views")}
+    seconds: dict[str, list[float]] = {"join": [], "leave": []}
+    begun = time.process_time()
+    engine.run(WARMUP * 1000 - 1)
+    sent, done = control_messages(engine, engine.sent_by_type()), len(repairs)
+    for place, fault in enumerate(schedule.faults, start=1):
+        engine.run(fault.time_ms + 999)
+        taken, now = camera.take(), control_messages(engine, engine.sent_by_type())
+        for name, value in (
+            ("D", taken.degrees.maximum),
+            ("d", taken.degrees.mean),
+            ("links", len(taken.overlay)),
+            ("split", len(taken.connectivity.split)),
+            ("messages", now - sent),
+            ("size", sizes[fault.nodes[0]]),
+        ):
+            series[name].append(float(value))
+        kind = "join" if fault.kind == "join" else "leave"
+        seconds[kind] += repairs[done:]
+        sent, done = now, len(repairs)
+        if every and place % every == 0:
+            far.take(place, taken.interests, taken.overlay)
+    engine.run(engine.world.now_ms + AFTER * 1000)
+    last = camera.take()
+    found: dict[str, Any] = {
+        **{name: values for name, values in series.items() if values},
+        "split_end": float(len(last.connectivity.split)),
+        "cpu_s": time.process_time() - begun,
+        **far.found(),
+    }
+    if repairs:
+        found["repair seconds"] = list(repairs)
+        found |= {f"{kind} seconds": values for kind, values in seconds.items() if values}
+    return found
+
+
+class _Diameters:
+    """Greatest and mean topic diameter, at some events."""
+
+    def __init__(self) -> None:
+        self.steps: list[float] = []
+        self.greatest: list[float] = []
+        self.mean: list[float] = []
+
+    def take(self, step: int, interests: Interests, overlay: Overlay) -> None:
+        reach = topic_diameters(interests, overlay, threads=1)
+        self.steps.append(step)
+        self.greatest.append(float(reach.maximum or 0))
+        self.mean.append(float(reach.mean or 0.0))
+
+    def found(self) -> dict[str, Any]:
+        return {"Diam": (self.steps, self.greatest), "diam": (self.steps, self.mean)} if self.steps else {}
+
+
+def views(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
+    """Gossip alone, no churn: how large local views are (A-OMN-13).  [OM Fig. 6, 8(a)]"""
+    interests = inputs.interests(parameters, seed)
+    start = construct(interests, "lowoda", seed=seed).overlay
+    made = system_of(system, parameters)
+    engine = Engine(made, topics_by_node(interests), seed=seed, overlay=tuple(link_names(start)))
+    steps, means, sizes = [], [], np.zeros(0)
+    for now in range(10, int(parameters["rounds"]) + 1, 10):
+        engine.run(1000 * now)
+        sizes = np.array([cast(Any, engine.world.node(name)).views.size() for name in engine.world.living], float)
+        steps.append(now)
+        means.append(float(sizes.mean()))
+    nodes = len(interests.nodes)
+    values, counts = np.unique(sizes, return_counts=True)
+    return {
+        "view": (steps, means),
+        "view at the end": means[-1],
+        "share <= 80": float(np.mean(sizes <= 80)),
+        "share <= 8%": float(np.mean(sizes <= 0.08 * nodes)),
+        "share < 5%": float(np.mean(sizes < 0.05 * nodes)),
+        "histogram": (values, counts / nodes),
+    }
+
+
+def promises(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
+    """Checks over `count` drawn schedules of faults of these kinds, at most L crashes at once.  [OM §3.3, §5]"""
+    resilience, kinds = int(parameters["L"]), tuple(str(parameters["kinds"]).split(","))
+    make = partial(maker_of("omen"), resilience=resilience)
+    plan = msgspec.structs.replace(make().fault_plan, kinds=kinds)
+    config = CheckConfig(instance=InstanceDraw(nodes=14, topics=6, subscriptions=3), plan=plan, planned=True)
+    first, count = 1000 * seed, int(parameters["count"])
+    results = [check_seed(make, number, config) for number in range(first, first + count)]
+    return {
+        "runs": float(count),
+        "connected": sum(one.tco for one in results) / count,
+        "kept": sum(one.failure is None for one in results) / count,
+        "checks": float(sum(one.safety_checks for one in results)),
+        "crashes": float(sum(sum(one.injected.get(kind, 0) for kind in kinds) for one in results)),
+    }
+
+
+# Ours: the paper labels the interests of its example only in the picture.
+EX2_INTERESTS = {
+    0: "ab", 1: "abc", 2: "cd", 3: "bcd", 4: "de", 5: "abe", 6: "aef", 7: "ef", 8: "cf", 9: "bdf",
+    10: "abcef", 11: "abce",
+}  # fmt: skip
+
+
+def example(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
+    """Node 10 of twelve departs: who coordinates, and where the new links end.  [OM Example 2]"""
+    names = _names_around_the_ring(12)
+    wanted = {names[node]: tuple(topics) for node, topics in EX2_INTERESTS.items()}
+    number = {name: node for node, name in enumerate(names)}
+    start = construct(Interests.from_pairs(wanted), "lowoda", seed=seed).overlay
+    made = maker_of("omen")(coverage=1, resilience=1)
+    links = tuple(link_names(start))
+    engine = Engine(made, wanted, seed=seed, overlay=links, broken_stream_ms=50)
+    gone = names[10]
+    Injector(engine, Schedule((Fault(40_000, "leave", (gone,)),)))
+    engine.run(39_999)
+    before = set(engine.world.links())
+    view = cast(Any, engine.world.node(names[11])).views.views[gone]
+    neighbours = {peer for pair in before if gone in pair for peer in pair} - {gone}
+    shadow = neighbours | set(view.backups) - {gone}
+    coordinators: set[str] = set()
+    for now in range(40_000, 80_000, 20):
+        engine.run(now)
+        for name in engine.world.living:
+            if any(mend.node == gone for mend in cast(Any, engine.world.node(name)).coordinator.mends.values()):
+                coordinators.add(name)
+    new = [pair for pair in engine.world.links() if pair not in before and gone not in pair]
+    split = Camera(engine.world).take().connectivity.split
+    return {
+        "coordinator": sorted(number[name] for name in coordinators) or [-1.0],
+        "shadow set": sorted(number[name] for name in shadow),
+        "ends of new links": [number[name] for pair in new for name in pair] or [],
+        "split": float(len(split)),
+    }
+
+
+def _names_around_the_ring(count: int) -> list[str]:
+    """Names whose identifiers follow each other in their order, one in each part of the ring."""
+    whole = 1 << 160
+    found = []
+    for node in range(count):
+        attempt = 0
+        while identifier(f"v{node}.{attempt}") * count // whole != node:
+            attempt += 1
+        found.append(f"v{node}.{attempt}")
+    return found

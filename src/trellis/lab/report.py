@@ -1,0 +1,118 @@
+"""One page for people: the paper's claim, our plot, our numbers and the verdict, for every figure.
+
+index.html    self-contained: no other file and no network is needed to read it
+summary.md    the table at its top
+figures/      every plot as .svg, on request as .png too
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from trellis.errors import InputError
+from trellis.files import written_whole
+from trellis.lab.experiment import Experiment
+from trellis.lab.inputs import AtHand
+from trellis.lab.judge import judge, provisional
+from trellis.lab.plots import draw
+from trellis.lab.store import Outcome, Store
+from trellis.lab.table import Table
+from trellis.lab.verdict import WORDS, Verdict
+
+
+class Judged(NamedTuple):
+    experiment: Experiment
+    verdict: Verdict
+    table: Table
+    seeds: list[int]
+    cpu_seconds: float
+    commits: list[str]
+    failures: list[str]
+    provisional: str
+    data: list[str]
+
+
+class Made(NamedTuple):
+    page: Path
+    words: dict[str, int]
+
+
+def judged_all(experiments: list[Experiment], folder: Path, scale: str, at_hand: AtHand) -> list[Judged]:
+    store = Store(folder)
+    outcomes = store.outcomes() if store.rows.is_dir() else []
+    return [judged_one(experiment, store, outcomes, scale, at_hand) for experiment in experiments]
+
+
+def judged_one(experiment: Experiment, store: Store, outcomes: list[Outcome], scale: str, at_hand: AtHand) -> Judged:
+    if not experiment.can_run or scale not in experiment.scales:
+        verdict = judge(experiment, Table(), scale, at_hand) if not experiment.can_run else Verdict(
+            "incomplete", reason=f"has no scale {scale}"
+        )  # fmt: skip
+        return Judged(experiment, verdict, Table(), [], 0.0, [], [], "", [])
+    cases = experiment.cases(scale, at_hand)
+    wanted = {case.identity for case in cases}
+    mine = [outcome for outcome in outcomes if outcome.row.case.identity in wanted]
+    table = store.table(cases, mine)
+    return Judged(
+        experiment,
+        judge(experiment, table, scale, at_hand),
+        table,
+        table.seeds(),
+        sum(float(outcome.about.get("cpu_seconds", 0.0)) for outcome in mine),
+        sorted({str(outcome.about.get("commit") or "unknown") for outcome in mine}),
+        [f"{outcome.row.case.system}, seed {outcome.row.seed}: {outcome.error}" for outcome in mine if outcome.error],
+        provisional(experiment, table, scale),
+        data_used(experiment, scale, at_hand),
+    )
+
+
+def data_used(experiment: Experiment, scale: str, at_hand: AtHand) -> list[str]:
+    from trellis.lab.inputs import data_of
+
+    named = [text for case in experiment.cases(scale, at_hand) for text in data_of(case.parameters)]
+    return list(dict.fromkeys(named)) or ["generated as the paper defines it"]
+
+
+def write_report(
+    experiments: list[Experiment],
+    folder: Path,
+    scale: str,
+    at_hand: AtHand,
+    to: Path,
+    *,
+    png: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Made:
+    from trellis.lab.page import page, summary_table
+
+    if not (folder / "rows").is_dir():
+        raise InputError(str(folder), "holds no results", "run first: trellis lab run all --scale smoke")
+    found = judged_all(experiments, folder, scale, at_hand)
+    try:
+        (to / "figures").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(to), f"cannot be made ({error.strerror})", "name another folder with --to") from error
+    figures = _figures(found, to / "figures", png, progress)
+    with written_whole(to / "index.html") as part:
+        part.write_text(page(found, scale, figures), "utf-8")
+    with written_whole(to / "summary.md") as part:
+        part.write_text(summary_table(found, scale), "utf-8")
+    counts = Counter(one.verdict.word for one in found)
+    return Made(to / "index.html", {word: counts[word] for word in WORDS if counts[word]})
+
+
+def _figures(
+    found: list[Judged], folder: Path, png: bool, progress: Callable[[int, int], None] | None
+) -> dict[str, bytes]:
+    """The SVG of each experiment that has something to draw."""
+    made: dict[str, bytes] = {}
+    for place, one in enumerate(found):
+        if progress is not None:
+            progress(place, len(found))
+        paths = [folder / f"{one.experiment.id}.{kind}" for kind in (("svg", "png") if png else ("svg",))]
+        if len(one.table) and draw(one.experiment, one.table, paths):
+            made[one.experiment.id] = paths[0].read_bytes()
+    return made
