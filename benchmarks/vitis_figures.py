@@ -27,7 +27,7 @@ from pathlib import Path
 from random import Random
 from statistics import mean
 
-from bench_vitis import lookup_hops, wrong_successors
+from bench_vitis import lookups, wrong_successors
 from trellis import ids
 from trellis.model import read_churn, read_interests
 from trellis.simulate.churn import schedule_of
@@ -368,9 +368,10 @@ def bound(lab: Lab) -> Iterator[str]:
         engine.watchers.clear()
         engine.run(lab.cycles * 1000)
         topics = sorted({topic for wanted in interests.values() for topic in wanted})
-        found, wrong = lookup_hops(engine.world, topics), wrong_successors(engine.world)
+        (found, astray), wrong = lookups(engine.world, topics), wrong_successors(engine.world)
         measured.append(found / log(nodes) ** 2)
-        yield f"{nodes:6} nodes: {found:.2f} hops, by log^2 N {measured[-1]:.4f}; {wrong} wrong successors"
+        wrongs = f"{wrong} wrong successors, {astray} lookups astray"
+        yield f"{nodes:6} nodes: {found:.2f} hops, by log^2 N {measured[-1]:.4f}; {wrongs}"
     yield f"vitis-claim-bound: {verdict(lab, falls(measured), None)}"
 
 

@@ -72,20 +72,20 @@ def test_the_worked_example_of_the_paper():
     """VI III-A2: "utility(p, q) = 0.25, utility(p, r) = 0.125, and utility(q, r) = 0.33"."""
     p, q, r = ("A", "B", "C"), ("C", "D"), ("C", "D", "E", "F", "G", "H")
     table = TopicTable()
-    assert Utility(table, p).of("q", q) == 1 / 4
-    assert Utility(table, p).of("r", r) == 1 / 8
-    assert Utility(table, q).of("r", r) == 1 / 3
+    assert Utility(table, p).of(q) == 1 / 4
+    assert Utility(table, p).of(r) == 1 / 8
+    assert Utility(table, q).of(r) == 1 / 3
 
 
 def test_a_topic_that_nobody_publishes_on_is_ignored_and_a_hot_one_counts_more():
     rates = {"A": 1.0, "B": 0.0, "C": 8.0}
     mine = Utility(TopicTable(), ("A", "B", "C"), rates)
-    assert mine.of("q", ("A", "C")) == 1.0  # B is practically ignored
-    assert mine.of("r", ("C",)) == 8 / 9 > mine.of("s", ("A", "B"))
+    assert mine.of(("A", "C")) == 1.0  # B is practically ignored
+    assert mine.of(("C",)) == 8 / 9 > mine.of(("A", "B"))
 
 
 def test_two_nodes_without_topics_have_no_utility_for_each_other():
-    assert Utility(TopicTable(), ()).of("q", ()) == 0.0
+    assert Utility(TopicTable(), ()).of(()) == 0.0
 
 
 # The table.

@@ -38,13 +38,10 @@ class Equals:
     def rounds(self, count):
         for _ in range(count):
             self.round += 1
-            said = {name: gateways.proposals[TOPIC] for name, gateways in self.gateways.items()}
-            for name, neighbors in self.heard.items():
-                if name not in self.gateways:
-                    continue
-                for peer, one in neighbors.all.items():
-                    one.proposals = {TOPIC: said[peer]}
-                self.gateways[name].touch([TOPIC])
+            said = {name: gateways.listed for name, gateways in self.gateways.items()}
+            for name, gateways in self.gateways.items():
+                for peer, one in self.heard[name].all.items():
+                    gateways.listen(one, said[peer])
             for gateways in self.gateways.values():
                 gateways.update()
                 gateways.check()
@@ -56,8 +53,10 @@ class Equals:
         """Its neighbours have not heard it for THRESHOLD rounds."""
         self.lines.append(f"{name} is silent")
         del self.gateways[name]
-        for neighbors in self.heard.values():
-            neighbors.all.pop(name, None)
+        for other, gateways in self.gateways.items():
+            one = self.heard[other].all.pop(name, None)
+            if one is not None:
+                gateways.went(one)
 
     def _phrase(self, name):
         told = self.gateways[name].proposals[TOPIC]

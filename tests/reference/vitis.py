@@ -52,22 +52,20 @@ Proposal = tuple[str, str, int]  # gateway, parent, hops
 
 
 def elect(
-    me: str, topic: str, neighbors: Iterable[str], proposals: Mapping[str, Proposal], hops_max: int, take_back: bool
+    me: str, topic: str, proposals: Mapping[str, Proposal], hops_max: int, take_back: bool
 ) -> tuple[str, int, set[str]]:
     """VI Alg. 5, l. 3-18 for one topic: the gateway, its distance, and the parents that would do.
 
-    `proposals` are those of the neighbours that want the topic.
+    `proposals` are those of the neighbours that want the topic (A-VIT-15).
     """
-    known = set(neighbors)
     place = identifier(topic)
 
     def distance(node: str) -> tuple[int, int]:
         return ring_distance(identifier(node), place), identifier(node)
 
     admitted = []
-    for node in known & proposals.keys():
-        gateway, parent, hops = proposals[node]
-        if not (node == parent or parent not in known):  # l. 7
+    for node, (gateway, parent, hops) in proposals.items():
+        if not (node == parent or parent not in proposals):  # l. 7
             continue
         if parent == me and not take_back:  # A-VIT-11
             continue

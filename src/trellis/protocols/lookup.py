@@ -7,8 +7,9 @@ ring links ends at the one node that is closest of all: the rendezvous node of t
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterable
+from operator import itemgetter
 
 from trellis.protocols.effects import NodeId
 from trellis.protocols.ring import RING, identifier, ring_distance
@@ -25,30 +26,28 @@ def rendezvous(place: int, nodes: Iterable[NodeId]) -> NodeId:
 
 
 class Compass:
-    """Finds the neighbour closest to a place in the logarithm of their number."""
+    """Finds the neighbour closest to a place by one binary search.
+
+    Owner and neighbours stand around the ring; each is the closest to the places around it, up to the middle between
+    it and the next. These middles are computed when the neighbours change, so that a lookup need not compare distances.
+    """
 
     def __init__(self, owner: NodeId, neighbors: Iterable[NodeId] = ()) -> None:
-        self.owner, self.identifier = owner, identifier(owner)
+        self.owner = owner
         self.set(neighbors)
 
     def set(self, neighbors: Iterable[NodeId]) -> None:
-        placed = sorted([(identifier(node), node) for node in neighbors])
-        self._places = [place for place, _ in placed]
-        self._nodes = [node for _, node in placed]
+        placed: list[tuple[int, NodeId | None]] = sorted([(identifier(node), node) for node in neighbors])
+        insort(placed, (identifier(self.owner), None), key=itemgetter(0))
+        ends: list[tuple[int, NodeId | None]] = []  # the last place that each is the closest to, and its name
+        for (one, node), (other, _) in zip(placed, [*placed[1:], placed[0]], strict=True):
+            apart = (other - one) % RING or RING
+            # The place right in the middle belongs to the smaller identifier (A-VIT-14).
+            ends.append(((one + apart // 2 - (apart % 2 == 0 and other < one)) % RING, node))
+        ends.sort(key=itemgetter(0))
+        self._ends = [end for end, _ in ends]
+        self._nodes = [*(node for _, node in ends), ends[0][1]]  # past the last end the first begins again
 
     def next_hop(self, place: int) -> NodeId | None:
         """The neighbour closest to `place`; None where the owner itself is closer than all of them."""
-        places = self._places
-        if not places:
-            return None
-        after = bisect_left(places, place) % len(places)  # the first at or after it, around the ring
-        one, other = places[after], places[after - 1]  # and the last before it
-        far_one, far_other = (one - place) % RING, (place - other) % RING
-        # Where there are few, the way round may be the shorter one.
-        far_one, far_other = min(far_one, RING - far_one), min(far_other, RING - far_other)
-        if (far_other, other) < (far_one, one):
-            after, one, far_one = after - 1, other, far_other
-        away = (self.identifier - place) % RING
-        if (min(away, RING - away), self.identifier) < (far_one, one):
-            return None
-        return self._nodes[after]
+        return self._nodes[bisect_left(self._ends, place)]

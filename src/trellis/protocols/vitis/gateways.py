@@ -6,19 +6,19 @@ back (A-VIT-11). Of the same gateway over the same hops the present parent stays
 the outcome does not depend on the order of the table, and nothing changes without need.
 
 The proposal for a topic follows from what the neighbours propose for it and from who they are. So it is computed anew
-only where one of these has changed since: `touch` says so.
+only where one of these has changed since the last round.
+
+H1  `heard` holds, for each of our topics, the last proposal of every firm neighbour that wants it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.lookup import closeness
-from trellis.protocols.ring import identifier
+from trellis.protocols.ring import RING, identifier
 from trellis.protocols.vitis.config import VitisConfig
 from trellis.protocols.vitis.messages import Proposal, Proposals
-from trellis.protocols.vitis.neighbors import Neighbors
+from trellis.protocols.vitis.neighbors import Neighbor, Neighbors
 
 
 class Gateways:
@@ -28,28 +28,54 @@ class Gateways:
         self.take_back = config.take_back
         self.proposals: dict[Topic, Proposal] = {}
         self.listed: Proposals = ()  # in the order of the topics: the form in which they travel
+        self.heard: dict[Topic, dict[NodeId, Proposal]] = {}
         self._mine = Proposal(owner, owner, 0)
         self._touched: set[Topic] = set()
         self.set_topics(topics)
 
     def set_topics(self, topics: tuple[Topic, ...]) -> None:
         self.proposals = {topic: self.proposals.get(topic, self._mine) for topic in topics}
-        self._topics = frozenset(topics)
+        self._closeness = {topic: closeness(identifier(self.owner), identifier(topic)) for topic in topics}
+        self.heard = {topic: {} for topic in topics}
         self._touched = set(topics)
+        for neighbor in self.neighbors.all.values():
+            neighbor.shared = None
+            if neighbor.firm:
+                self.came(neighbor)
         self._list()
 
-    def touch(self, topics: Iterable[Topic]) -> None:
-        """What neighbours propose for these topics, or who they are, has changed."""
-        self._touched.update(self._topics.intersection(topics))
+    def came(self, neighbor: Neighbor) -> None:
+        """It is a firm neighbour from now on, with these topics."""
+        listed = neighbor.listed
+        for place, topic in self._shared(neighbor):
+            self._touched.add(topic)
+            if place < len(listed):
+                self.heard[topic][neighbor.node] = listed[place]
+
+    def went(self, neighbor: Neighbor) -> None:
+        """It is no firm neighbour any more, or wants other topics now."""
+        for _, topic in self._shared(neighbor):
+            self._touched.add(topic)
+            self.heard[topic].pop(neighbor.node, None)
+
+    def listen(self, neighbor: Neighbor, listed: Proposals) -> None:
+        """The neighbour proposes these, one for each of its topics.  [l. 5-6]"""
+        before, neighbor.listed = neighbor.listed, listed
+        if not neighbor.firm:
+            return
+        known, count = len(before), len(listed)
+        for place, topic in self._shared(neighbor):
+            # Proposals that stay are the very same objects, unless they came over the wire: then all look new, and are
+            # compared with those of others once more, to the same effect.
+            if place < count and (place >= known or listed[place] is not before[place]):
+                self.heard[topic][neighbor.node] = listed[place]
+                self._touched.add(topic)
 
     def update(self) -> bool:
         """UpdateProfile; says whether a proposal has changed."""
-        if not self._touched:
-            return False
         changed = False
-        firm, heard = self._heard()
         for topic in self._touched:  # in any order: no election depends on another
-            proposal = self._elect(topic, heard.get(topic, ()), firm)
+            proposal = self._elect(topic)
             if proposal is not self.proposals[topic]:
                 self.proposals[topic] = proposal
                 changed = True
@@ -64,73 +90,58 @@ class Gateways:
 
     def mine(self) -> list[Topic]:
         """The topics that this node is a gateway of."""
-        return [topic for topic, proposal in self.proposals.items() if proposal.gateway == self.owner]
+        owner = self.owner
+        return [topic for topic, proposal in self.proposals.items() if proposal.gateway == owner]
 
     def check(self) -> None:
         for topic, proposal in self.proposals.items():
             assert proposal.hops <= self.hops_max, f"I-18: {self.owner} is {proposal.hops} hops from {proposal.gateway}"
             own = (proposal.gateway == self.owner, proposal.parent == self.owner, proposal.hops == 0)
             assert own in ((True,) * 3, (False,) * 3), f"I-18: {self.owner} proposes {proposal} for {topic}"
-
-    def _heard(self) -> tuple[set[NodeId], dict[Topic, list[tuple[NodeId, Proposal]]]]:
-        """Our neighbours, and what they propose for the topics that are to be looked at.  [l. 4-6]"""
-        touched = self._touched
-        firm: set[NodeId] = set()
-        heard: dict[Topic, list[tuple[NodeId, Proposal]]] = {}
+        told: dict[Topic, dict[NodeId, Proposal]] = {topic: {} for topic in self.proposals}
         for one in self.neighbors.firm():
-            firm.add(one.node)
-            for topic in touched.intersection(one.proposals):
-                heard.setdefault(topic, []).append((one.node, one.proposals[topic]))
-        return firm, heard
+            for topic, proposal in zip(one.topics, one.listed, strict=False):
+                if topic in told:
+                    told[topic][one.node] = proposal
+        assert told == self.heard, f"H1: {self.owner} did not listen"
 
-    def _elect(self, topic: Topic, heard: Iterable[tuple[NodeId, Proposal]], firm: set[NodeId]) -> Proposal:
+    def _shared(self, neighbor: Neighbor) -> tuple[tuple[int, Topic], ...]:
+        """The topics that the neighbour and we want, each with its place among those of the neighbour."""
+        shared = neighbor.shared
+        if shared is None:
+            own = self.proposals
+            shared = tuple([(place, topic) for place, topic in enumerate(neighbor.topics) if topic in own])
+            neighbor.shared = shared
+        return shared
+
+    def _elect(self, topic: Topic) -> Proposal:
         place, owner, hops_max = identifier(topic), self.owner, self.hops_max
-        before = self.proposals[topic]
+        before, heard = self.proposals[topic], self.heard[topic]
         gateway = last = owner  # l. 3
-        closest = distance = closeness(identifier(owner), place)
+        closest = distance = self._closeness[topic]
         best = (0, False, owner)  # hops, is it another parent than before, parent
-        for node, new in heard:
-            if new.hops >= hops_max or new.gateway == owner:
+        for node, new in heard.items():
+            told, parent = new.gateway, new.parent
+            if new.hops >= hops_max or told == owner:
                 continue
-            if new.parent == owner:
+            if parent == owner:
                 if not self.take_back:
                     continue
-            elif new.parent != node and new.parent in firm:  # l. 7
+            elif parent != node and parent in heard:  # l. 7 (A-VIT-15)
                 continue
-            if new.gateway != last:
-                last = new.gateway
-                distance = closeness(identifier(last), place)
+            if told != last:
+                last, at = told, identifier(told)
+                far = abs(at - place)
+                distance = (min(far, RING - far), at)
             if distance > closest:
                 continue
             rank = (new.hops + 1, node != before.parent, node)
             if distance < closest or rank < best:  # l. 8-12, l. 13-15
-                gateway, closest, best = last, distance, rank
+                gateway, closest, best = told, distance, rank
         hops, _, parent = best
-        if (gateway, parent, hops) == (before.gateway, before.parent, before.hops):
+        if gateway == before.gateway and parent == before.parent and hops == before.hops:
             return before
         return Proposal(gateway, parent, hops)
 
     def _list(self) -> None:
-        self.listed = tuple([self.proposals[topic] for topic in self.proposals])
-
-
-_Changes = list[tuple[Topic, Proposal]]
-_compared: dict[tuple[int, int], tuple[Proposals, Proposals, _Changes]] = {}
-_COMPARED_MAX = 1_000  # all neighbours of a node hear it at about the same time
-
-
-def changed_proposals(topics: tuple[Topic, ...], before: Proposals, now: Proposals) -> _Changes:
-    """What is new in a list of proposals for the same topics.
-
-    All neighbours of a node compare the same two lists, and in a simulation they are the very same objects: so the
-    answer is kept, by the identity of the lists, which are held so that no other one can take their place.
-    """
-    key = (id(before), id(now))
-    known = _compared.get(key)
-    if known is not None:
-        return known[2]
-    changed = [(topic, new) for topic, new, old in zip(topics, now, before, strict=False) if new is not old]
-    if len(_compared) >= _COMPARED_MAX:
-        _compared.clear()
-    _compared[key] = (before, now, changed)
-    return changed
+        self.listed = tuple(self.proposals.values())

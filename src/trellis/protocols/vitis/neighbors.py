@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import NodeId, Topic
-from trellis.protocols.vitis.messages import Profile, Proposal, Proposals
+from trellis.protocols.vitis.messages import Profile, Proposals
 
 FIRM = -1
 
@@ -22,7 +22,6 @@ FIRM = -1
 class Neighbor:
     __slots__ = (
         "descriptor",
-        "fading",
         "heard",
         "in_table",
         "incarnation",
@@ -32,11 +31,10 @@ class Neighbor:
         "node",
         "parting",
         "profile",
-        "proposals",
-        "proposed",
         "relays",
         "relays_listed",
         "sent",
+        "shared",
         "spoke",
         "topics",
     )
@@ -47,12 +45,9 @@ class Neighbor:
         self.parting = heard  # the round in which the link ceased to be firm, or FIRM
         self.profile: Profile | None = None  # the last one, if nothing else was said since
         self.sent: Profile | None = None  # the last one to it
-        self.listed: Proposals = ()
-        self.proposed: tuple[Topic, ...] | None = None  # the topics that they are for
-        self.proposals: dict[Topic, Proposal] = {}
+        self.listed: Proposals = ()  # one for each of its topics
         self.relays: frozenset[Topic] = frozenset()  # topics whose lookups it sends on through us
         self.relays_listed: tuple[Topic, ...] | None = ()  # as the last profile had them, if nothing was added since
-        self.fading: dict[Topic, int] = {}  # those that it sent through us until that round
         self.set_topics(topics)
 
     @property
@@ -61,12 +56,14 @@ class Neighbor:
 
     def set_topics(self, topics: tuple[Topic, ...]) -> None:
         self.topics, self.interest = topics, as_set(topics)
+        self.listed = ()
+        self.shared: tuple[tuple[int, Topic], ...] | None = None  # places of the topics that we want as well
         self.descriptor: Descriptor | None = None
 
     def restarted(self, incarnation: int) -> None:
         """A new life: it has forgotten everything."""
         self.incarnation, self.links_us = incarnation, False
-        self.listed, self.proposals, self.proposed, self.relays_listed = (), {}, None, ()
+        self.listed, self.relays_listed = (), ()
         self.descriptor = None
 
 
@@ -91,10 +88,6 @@ class Neighbors:
 
     def firm(self) -> Iterator[Neighbor]:
         return (one for one in self.all.values() if one.parting == FIRM)
-
-    def is_firm(self, node: NodeId) -> bool:
-        one = self.all.get(node)
-        return one is not None and one.parting == FIRM
 
     def interested(self, topic: Topic) -> list[NodeId]:
         """Parting ones, too: they still carry events."""

@@ -10,7 +10,7 @@ from trellis.protocols.effects import Effects, NodeId, Topic
 from trellis.protocols.small_world import LongLinks
 from trellis.protocols.topics import TopicTable
 from trellis.protocols.vitis.config import VitisConfig
-from trellis.protocols.vitis.gateways import Gateways, changed_proposals
+from trellis.protocols.vitis.gateways import Gateways
 from trellis.protocols.vitis.messages import Profile
 from trellis.protocols.vitis.neighbors import Neighbor
 from trellis.protocols.vitis.ring_node import RingNode
@@ -76,23 +76,15 @@ class VitisNode(RingNode):
         return sent
 
     def _on_profile(self, neighbor: Neighbor, profile: Profile) -> Effects:
-        listed = profile.proposals
-        if listed is not neighbor.listed:
-            # Proposals that stay are the very same objects, unless they came over the wire: then all look new.
-            if neighbor.proposed is profile.topics:
-                changed = changed_proposals(profile.topics, neighbor.listed, listed)
-                neighbor.proposals.update(changed)
-            else:
-                changed = list(zip(profile.topics, listed, strict=False))
-                self.gateways.touch(neighbor.proposals)
-                neighbor.proposals, neighbor.proposed = dict(changed), profile.topics
-            neighbor.listed = listed
-            if neighbor.firm:
-                self.gateways.touch([topic for topic, _ in changed])
+        if profile.proposals is not neighbor.listed:
+            self.gateways.listen(neighbor, profile.proposals)
         return self._on_relay_list(neighbor, profile)
 
-    def _touch(self, neighbor: Neighbor) -> None:
-        self.gateways.touch(neighbor.interest)
+    def _came(self, neighbor: Neighbor) -> None:
+        self.gateways.came(neighbor)
+
+    def _went(self, neighbor: Neighbor) -> None:
+        self.gateways.went(neighbor)
 
     def _targets(self, topic: Topic) -> list[NodeId]:
         """Interested neighbours and relay links; a relay that is not interested: relay links only (A-VIT-19)."""

@@ -50,6 +50,7 @@ class OverlayNode:
         self.unknown = 0
         self.neighbors = Neighbors()
         self._in_table = 0  # neighbours that are in the table
+        self._selections = 0  # of the table, when neighbours last followed it
         self._me = Descriptor(node, 0, incarnation, topics)
         self.sampling = Newscast(self._describe, contacts, random, config.newscast())
         gossip = TManConfig(period_ms=config.period_ms, age_max=config.age_max)
@@ -167,8 +168,11 @@ class OverlayNode:
     def _on_relay(self, sender: NodeId, message: Relay) -> Effects:
         return []
 
-    def _touch(self, neighbor: Neighbor) -> None:
-        """Who this neighbour is or wants has changed."""
+    def _came(self, neighbor: Neighbor) -> None:
+        """It is a firm neighbour from now on, with its topics."""
+
+    def _went(self, neighbor: Neighbor) -> None:
+        """It is no firm neighbour any more, or not one with these topics."""
 
     def _forget(self, neighbor: Neighbor) -> None:
         """It is no neighbour any more, or has forgotten us."""
@@ -224,13 +228,17 @@ class OverlayNode:
             if profile.incarnation < neighbor.incarnation:
                 return []
             self._forget(neighbor)
+            if neighbor.firm:
+                self._went(neighbor)
             neighbor.restarted(profile.incarnation)
         neighbor.heard, neighbor.spoke, neighbor.profile = self.round, True, profile
         effects = self._on_linked(neighbor, profile.linked)
         if profile.topics is not neighbor.topics and profile.topics != neighbor.topics:
-            self._touch(neighbor)
+            if neighbor.firm:
+                self._went(neighbor)
             neighbor.set_topics(profile.topics)
-            self._touch(neighbor)
+            if neighbor.firm:
+                self._came(neighbor)
         effects += self._on_profile(neighbor, profile)
         return effects
 
@@ -267,7 +275,9 @@ class OverlayNode:
         """The table has changed: neighbours follow."""
         entries, known = self.table.table.entries, self.neighbors.all
         effects: Effects = []
-        came = 0
+        if self._selections == self.table.selections and len(entries) == self._in_table:
+            return effects
+        self._selections = self.table.selections
         for node, (_, told) in entries.items():
             neighbor = known.get(node)
             if neighbor is None:
@@ -275,9 +285,6 @@ class OverlayNode:
             if not neighbor.in_table:
                 neighbor.in_table, neighbor.heard = True, self.round
                 effects += self._firm(neighbor)
-                came += 1
-        if not came and len(entries) == self._in_table:
-            return effects  # nobody came, and there are as many as before: nobody went
         for neighbor in list(known.values()):
             if neighbor.in_table and neighbor.node not in entries:
                 neighbor.in_table = False
@@ -292,7 +299,7 @@ class OverlayNode:
             return []
         neighbor.parting = FIRM
         self.neighbors.version += 1
-        self._touch(neighbor)
+        self._came(neighbor)
         return [LinkUp(neighbor.node)]
 
     def _part(self, neighbor: Neighbor) -> Effects:
@@ -301,17 +308,19 @@ class OverlayNode:
             return []
         neighbor.parting, neighbor.sent = self.round, None
         self.neighbors.version += 1
-        self._touch(neighbor)
+        self._went(neighbor)
         return [LinkDown(neighbor.node)]
 
     def _remove(self, node: NodeId) -> Effects:
         neighbor = self.neighbors.all.pop(node, None)
         if neighbor is None:
             return []
-        self._touch(neighbor)
         self._forget(neighbor)
+        if not neighbor.firm:
+            return []
+        self._went(neighbor)
         self.neighbors.version += 1
-        return [LinkDown(node)] if neighbor.firm else []
+        return [LinkDown(node)]
 
     def _renew_table(self) -> None:
         """Entries are as old as the last word of the neighbour; those that have us in their tables are candidates."""

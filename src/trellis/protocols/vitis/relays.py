@@ -12,6 +12,7 @@ R1  up holds exactly the topics that we look up ourselves or on behalf of others
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from trellis.protocols.effects import Effects, NodeId, Send, Topic
@@ -30,7 +31,9 @@ class RelayPaths:
         self.compass = Compass(owner)
         self.up: dict[Topic, NodeId | None] = {}
         self.own: set[Topic] = set()  # what we look up for ourselves
-        self._down: dict[Topic, int] = {}  # for how many neighbours we relay a topic
+        self._down: dict[Topic, dict[NodeId, None]] = {}  # the neighbours that we relay a topic for
+        self._fading: dict[Topic, dict[NodeId, int]] = {}  # those that we did it for until that round
+        self._fades: deque[tuple[int, Topic, NodeId]] = deque()  # the same, oldest first
         self._via: dict[NodeId, dict[Topic, None]] = {}  # next hop -> topics
         self._lists: dict[NodeId, tuple[Topic, ...]] = {}  # the same, as it stands in profiles
         self._new: dict[NodeId, list[Topic]] = {}  # to be asked for at once
@@ -42,9 +45,12 @@ class RelayPaths:
 
     def links(self, topic: Topic) -> list[NodeId]:
         """The neighbours on paths of this topic, up and down; what fades is still used."""
-        found = [node for node, one in self.neighbors.all.items() if topic in one.relays or topic in one.fading]
+        found = dict(self._down.get(topic, ()))
+        found.update((node, None) for node in self._fading.get(topic, ()) if node in self.neighbors)
         hop = self.up.get(topic)
-        return found if hop is None or hop in found else [*found, hop]
+        if hop is not None:
+            found[hop] = None
+        return list(found)
 
     def listed_for(self, node: NodeId) -> tuple[Topic, ...]:
         """The topics whose lookups go on through this neighbour: a part of the profile that it gets."""
@@ -55,27 +61,28 @@ class RelayPaths:
 
     def look_up(self, topics: Iterable[Topic]) -> None:
         """From now on we look up these topics for ourselves, and no others.  [Alg. 5, l. 20-21: RequestRelay]"""
-        wanted = set(topics)
-        gone, self.own = self.own - wanted, wanted
-        for topic in sorted(wanted):
+        before, self.own = self.own, set(topics)
+        for topic in sorted(self.own - before):
             if topic not in self.up:
                 self._route(topic)
-        for topic in sorted(gone):
+        for topic in sorted(before - self.own):
             self._forget_if_needless(topic)
 
-    def update(self) -> None:
+    def update(self, now: int) -> None:
         """Once per round: routes follow the neighbours, and what has faded goes."""
+        oldest = now - self.linger_rounds
+        while self._fades and self._fades[0][0] < oldest:
+            since, topic, node = self._fades.popleft()
+            if self._fading.get(topic, {}).get(node) == since:  # it did not come back meanwhile
+                self._faded(topic, node)
         if self._version != self.neighbors.version:
             self._version = self.neighbors.version
             self.compass.set(one.node for one in self.neighbors.firm())
             self._lists = {node: listed for node, listed in self._lists.items() if node in self.neighbors}
-            for topic in list(self.up):
+            next_hop = self.compass.next_hop
+            moved = [topic for topic, hop in self.up.items() if next_hop(identifier(topic)) != hop]
+            for topic in moved:
                 self._route(topic)
-
-    def fade(self, neighbor: Neighbor, now: int) -> None:
-        if neighbor.fading:
-            oldest = now - self.linger_rounds
-            neighbor.fading = {topic: since for topic, since in neighbor.fading.items() if since >= oldest}
 
     def ask(self) -> Effects:
         """Sends on what was asked for since the last time."""
@@ -87,27 +94,29 @@ class RelayPaths:
         """Profiles have gone out: they said everything."""
         self._new = {}
 
-    def on_list(self, neighbor: Neighbor, topics: frozenset[Topic], now: int) -> None:
+    def on_list(self, neighbor: Neighbor, listed: tuple[Topic, ...], now: int) -> None:
         """A profile says what its sender relays through us."""
-        gone = neighbor.relays - topics
-        new = topics - neighbor.relays
-        neighbor.relays = topics
-        for topic in sorted(gone):
-            neighbor.fading[topic] = now
-            self._one_less(topic)
-        self._more(neighbor, new)
+        before, neighbor.relays = neighbor.relays, frozenset(listed)
+        for topic in sorted(before - neighbor.relays):
+            self._fading.setdefault(topic, {})[neighbor.node] = now
+            self._fades.append((now, topic, neighbor.node))
+            self._one_less(neighbor, topic)
+        for topic in listed:
+            if topic not in before:
+                self._one_more(neighbor, topic)
 
     def on_relay(self, neighbor: Neighbor, topics: Iterable[Topic]) -> None:
         """A neighbour asks for a path at once."""
-        new = frozenset(topics) - neighbor.relays
-        neighbor.relays |= new
-        self._more(neighbor, new)
+        new = [topic for topic in topics if topic not in neighbor.relays]
+        neighbor.relays = neighbor.relays.union(new)
+        for topic in new:
+            self._one_more(neighbor, topic)
 
     def drop(self, neighbor: Neighbor) -> None:
         """The neighbour is gone, or forgot everything."""
-        relays, neighbor.relays, neighbor.fading = neighbor.relays, frozenset(), {}
+        relays, neighbor.relays = neighbor.relays, frozenset()
         for topic in sorted(relays):
-            self._one_less(topic)
+            self._one_less(neighbor, topic)
 
     def reconsider(self, topics: Iterable[Topic]) -> None:
         """Whether lookups of these topics end at us has changed."""
@@ -120,26 +129,31 @@ class RelayPaths:
     def check(self) -> None:
         down = {topic for topic in self._down if not self.stops_here(topic)}
         assert set(self.up) == self.own | down, f"R1: {set(self.up) ^ (self.own | down)}"
-        counted: dict[Topic, int] = {}
-        for one in self.neighbors.all.values():
+        listed: dict[Topic, set[NodeId]] = {}
+        for node, one in self.neighbors.all.items():
             for topic in one.relays:
-                counted[topic] = counted.get(topic, 0) + 1
-        assert counted == self._down, "R1: children miscounted"
+                listed.setdefault(topic, set()).add(node)
+        assert listed == {topic: set(nodes) for topic, nodes in self._down.items()}, "R1: children miscounted"
 
-    def _more(self, neighbor: Neighbor, new: frozenset[Topic]) -> None:
-        for topic in sorted(new):
-            neighbor.fading.pop(topic, None)
-            self._down[topic] = self._down.get(topic, 0) + 1
-            if topic not in self.up and not self.stops_here(topic):
-                self._route(topic)
+    def _one_more(self, neighbor: Neighbor, topic: Topic) -> None:
+        if neighbor.node in self._fading.get(topic, ()):
+            self._faded(topic, neighbor.node)
+        self._down.setdefault(topic, {})[neighbor.node] = None
+        if topic not in self.up and not self.stops_here(topic):
+            self._route(topic)
 
-    def _one_less(self, topic: Topic) -> None:
-        left = self._down[topic] - 1
-        if left:
-            self._down[topic] = left
-        else:
+    def _one_less(self, neighbor: Neighbor, topic: Topic) -> None:
+        left = self._down[topic]
+        del left[neighbor.node]
+        if not left:
             del self._down[topic]
             self._forget_if_needless(topic)
+
+    def _faded(self, topic: Topic, node: NodeId) -> None:
+        left = self._fading[topic]
+        del left[node]
+        if not left:
+            del self._fading[topic]
 
     def _forget_if_needless(self, topic: Topic) -> None:
         if topic in self.up and topic not in self.own and (topic not in self._down or self.stops_here(topic)):

@@ -40,9 +40,7 @@ class RingNode(OverlayNode):
         return False
 
     def _update(self) -> Effects:
-        self.relays.update()
-        for one in self.neighbors.all.values():
-            self.relays.fade(one, self.round)
+        self.relays.update(self.round)
         self.relays.told()  # by the profiles that go out now
         return self._close_ring()
 
@@ -50,10 +48,7 @@ class RingNode(OverlayNode):
         if profile.relays is neighbor.relays_listed:
             return []
         neighbor.relays_listed = profile.relays
-        relays = frozenset(profile.relays)
-        if relays == neighbor.relays:
-            return []
-        self.relays.on_list(neighbor, relays, self.round)
+        self.relays.on_list(neighbor, profile.relays, self.round)
         return self.relays.ask()
 
     def _on_relay(self, sender: NodeId, message: Relay) -> Effects:

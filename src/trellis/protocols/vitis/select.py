@@ -7,10 +7,10 @@ is ranked by utility; of equals those come first that are in the table already, 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import itemgetter
 
-from trellis.protocols.descriptors import Entry
+from trellis.protocols.descriptors import Descriptor, Entry
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.ring import RING, identifier
 from trellis.protocols.small_world import LongLinks
@@ -18,66 +18,45 @@ from trellis.protocols.topics import TopicTable, places
 
 Offset = tuple[int, NodeId]  # how far clockwise from oneself
 Interest = tuple[Topic, ...]
-_KNOWN_MAX = 512  # a candidate that comes again comes soon, or is in the table
+_KNOWN_MAX = 512  # a candidate that comes again comes soon
 
 
 class Utility:
     """utility(self, other): rates of the shared topics over rates of all topics of the two.  [VI Eq. 1]
 
-    Without rates all topics count alike (A-VIT-5). Two nodes without topics have utility 0 (A-VIT-6). What was computed
-    for a candidate is kept as long as it has the same interest.
+    Without rates all topics count alike (A-VIT-5). Two nodes without topics have utility 0 (A-VIT-6).
     """
 
     def __init__(self, table: TopicTable, topics: Interest, rates: Mapping[Topic, float] | None = None) -> None:
         self.table, self.rates = table, rates
+        self._totals: dict[Interest, float] = {}  # rates of all topics of others
         self.set(topics)
 
     def set(self, topics: Interest) -> None:
         """The topics of the node itself."""
         self.bits, self.count = self.table.bits(topics), len(topics)
-        self._own_rate = self._sum(self.bits)
-        self._known: dict[NodeId, tuple[Interest, float]] = {}
+        self._total = self._sum(self.bits)
 
-    def of(self, node: NodeId, interest: Interest) -> float:
-        known = self._known.get(node)
-        # The very same tuple in most cases; one that came over the wire is equal to it at best.
-        if known is not None and known[0] is interest:
-            return known[1]
-        value = self.with_topics(interest)
-        if len(self._known) >= _KNOWN_MAX:
-            self._known.clear()
-        self._known[node] = (interest, value)
-        return value
-
-    def with_topics(self, interest: Interest) -> float:
-        bits = _bits(self.table, interest)
+    def of(self, interest: Interest) -> float:
+        bits = self.table.bits(interest)
         if self.rates is None:
             shared = (self.bits & bits).bit_count()
             return shared / (self.count + len(interest) - shared) if shared else 0.0
         together = self._sum(self.bits & bits)
-        return together / (self._own_rate + self._sum(bits) - together) if together > 0 else 0.0
+        if together <= 0:
+            return 0.0
+        total = self._totals.get(interest)
+        if total is None:
+            if len(self._totals) >= _KNOWN_MAX:
+                self._totals.clear()
+            total = self._totals[interest] = self._sum(bits)
+        return together / (self._total + total - together)
 
     def _sum(self, bits: int) -> float:
         if self.rates is None:
             return 0.0
         names, rates = self.table.names, self.rates
         return sum([rates.get(names[place], 0.0) for place in places(bits)])
-
-
-_held: dict[int, tuple[Interest, TopicTable, int]] = {}
-_HELD_MAX = 50_000
-
-
-def _bits(table: TopicTable, interest: Interest) -> int:
-    """As `table.bits`, without a hash of all topics for an interest that is still the same object."""
-    known = _held.get(id(interest))
-    if known is not None and known[1] is table:
-        return known[2]
-    bits = table.bits(interest)
-    if len(_held) >= _HELD_MAX:
-        _held.clear()
-    _held[id(interest)] = (interest, table, bits)  # held, so that no other one can have its id
-    return bits
 
 
 def around(own: int, entries: Mapping[NodeId, Entry]) -> list[Offset]:
@@ -121,13 +100,13 @@ def take_small_world(ring: list[Offset], long_links: LongLinks) -> list[NodeId]:
 def friends(
     entries: Mapping[NodeId, Entry],
     taken: list[NodeId],
-    utility: Callable[[NodeId, Interest], float],
+    utility: Callable[[Interest], float],
     count: int,
     strangers: bool,
 ) -> list[NodeId]:
     """The top `count` of those not taken, by utility; entries stand with the present table first.  [l. 11-16]"""
     gone = set(taken)
-    ranked = [(-utility(node, entry[1].interest), node) for node, entry in entries.items() if node not in gone]
+    ranked = [(-utility(entry[1].interest), node) for node, entry in entries.items() if node not in gone]
     if not strangers:
         ranked = [one for one in ranked if one[0] < 0]
     ranked.sort(key=itemgetter(0))  # stable
@@ -147,12 +126,12 @@ class Filter:
         self._ring = (0, RING)  # offsets of successor and predecessor
         self._long: list[tuple[int, int]] = []  # where a long link should lead, and how far off it is
         self._least = 0.0  # utility of the last friend
-        self.refused: dict[NodeId, Interest] = {}  # candidates that were looked at since the last selection
+        self._refused: dict[NodeId, Interest] = {}  # candidates that were looked at since the last selection
 
     def remember(
         self, chosen: list[NodeId], taken: int, entries: Mapping[NodeId, Entry], long_links: LongLinks
     ) -> None:
-        self.refused, self._interests = {}, {}
+        self._refused, self._interests = {}, {}
         if len(chosen) < self.size or taken < 2:
             return  # there is room: everybody may come in
         self._interests = {node: entries[node][1].interest for node in chosen}
@@ -161,7 +140,7 @@ class Filter:
         distances = long_links.distances(identifier(chosen[0]), identifier(chosen[1]))
         self._long = [(to, _apart(at, to)) for to, at in zip(distances, offsets[2:], strict=False)]
         friends = chosen[taken:]
-        self._least = self.utility.of(friends[-1], self._interests[friends[-1]]) if friends else 1.0
+        self._least = self.utility.of(self._interests[friends[-1]]) if friends else 1.0
 
     def fits(self, entries: Mapping[NodeId, Entry]) -> bool:
         """Is the table still what was selected?"""
@@ -174,24 +153,30 @@ class Filter:
                 return False
         return True
 
-    def admits(self, node: NodeId, interest: Interest) -> bool:
-        """Could this candidate change the selection? Asked while the table fits."""
-        refused = self.refused
-        if refused.get(node) is interest:
-            return False
-        offset = identifier(node) - self.own
-        if offset < 0:
-            offset += RING
-        near, far = self._ring
-        if not near < offset < far or self.utility.of(node, interest) > self._least:
-            return True
-        for to, gap in self._long:
-            if _apart(offset, to) <= gap:
-                return True
-        if len(refused) >= _KNOWN_MAX:
-            refused.clear()
-        refused[node] = interest
-        return False
+    def admitted(self, candidates: Iterable[Descriptor]) -> list[Descriptor]:
+        """Those of them that could change the selection. Asked while the table fits."""
+        refused, own, (near, far), long, least = self._refused, self.own, self._ring, self._long, self._least
+        utility = self.utility.of
+        found = []
+        for one in candidates:
+            node, interest = one.node, one.interest
+            if refused.get(node) is interest:
+                continue
+            offset = identifier(node) - own
+            if offset < 0:
+                offset += RING
+            if near < offset < far and utility(interest) <= least:
+                for to, gap in long:
+                    apart = abs(offset - to)
+                    if apart <= gap or RING - apart <= gap:
+                        break
+                else:
+                    if len(refused) >= _KNOWN_MAX:
+                        refused.clear()
+                    refused[node] = interest
+                    continue
+            found.append(one)
+        return found
 
     def forget(self) -> None:
         self._interests = {}

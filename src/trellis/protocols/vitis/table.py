@@ -36,32 +36,34 @@ class RoutingTable(TMan):
         self.choose, self.sampled, self.size = choose, sampled, size
         self.candidates: list[Descriptor] = []  # who else may be chosen
         self.filter: Filter | None = None  # who need not be looked at
+        self.selections = 0  # how often it was chosen anew
 
     def __contains__(self, node: NodeId) -> bool:
         return node in self.table.entries
 
     def learn(self, descriptors: tuple[Descriptor, ...] | list[Descriptor]) -> None:
         """RT = selectNeighbors(RT, samples and what the partner sent).  [Alg. 2, l. 7-8; Alg. 3, l. 6-7]"""
-        table, sampled, admits = self.table, self.sampled, None
+        table, sampled, sieve = self.table, self.sampled, self.filter
         entries, later, oldest = table.entries, table.round - sampled.round, table.round - table.age_max
-        if self.filter is not None and self.filter.fits(entries):
-            admits = self.filter.admits
-            refused = self.filter.refused  # asked here as well: most candidates end there, and a call costs more
-            descriptors = [
-                one
-                for one in descriptors
-                if one.node in entries or (refused.get(one.node) is not one.interest and admits(one.node, one.interest))
-            ]
-        table.merge(descriptors)
-        if self.candidates:
-            table.merge([one for one in self.candidates if admits is None or admits(one.node, one.interest)])
+        if sieve is not None and not sieve.fits(entries):
+            sieve = None
         # As `table.merge(sampled.describe())`, without a descriptor for each sample: that an entry was told at another
         # age does not matter, its birth does.
-        for node, (born, told) in sampled.entries.items():
-            if node not in entries and born + later >= oldest and (admits is None or admits(node, told.interest)):
-                entries[node] = (born + later, told)
-        if admits is None or self.filter is None or not self.filter.fits(entries):
+        samples = [told for node, (born, told) in sampled.entries.items() if node not in entries]
+        others = [*descriptors, *self.candidates]
+        if sieve is not None:
+            samples = sieve.admitted(samples)
+            others = [one for one in others if one.node in entries] + sieve.admitted(
+                [one for one in others if one.node not in entries]
+            )
+        table.merge(others)
+        for told in samples:
+            born = sampled.entries[told.node][0] + later
+            if born >= oldest and told.node not in entries:
+                entries[told.node] = (born, told)
+        if sieve is None or not sieve.fits(entries):
             table.keep(self.choose(entries))
+            self.selections += 1
 
     def exchange_with(self, node: NodeId) -> Effects:
         """Not when it is due, but at once."""
