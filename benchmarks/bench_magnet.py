@@ -31,26 +31,27 @@ from trellis.workloads.presets import PRESETS
 SYSTEMS = {"magnet": Magnet, "scribe": Scribe}
 
 
-def options(nodes: int, gap_ms: int, tree: str) -> dict[str, object]:
-    """Everyone has joined, and has estimated its medians once more, before trees are built."""
-    return {
-        "tree": tree,
-        "join_gap_ms": gap_ms,
-        "trees_ms": nodes * gap_ms + 10_000,
-        "period_ms": 10_000,
-        "sample_ms": 20_000,
-    }
+def made(system: str, nodes: int, gap_ms: int, tree: str) -> Magnet:
+    """Everyone has joined, and has estimated its medians once more, before trees are built.
+
+    Joining takes time in proportion to the nodes. So do sampling rounds here: a node sees as many of them, whatever the
+    size, or they would make the whole quadratic.
+    """
+    sample_ms = max(20_000, nodes * gap_ms // 4)
+    chosen = SYSTEMS[system](tree=tree, join_gap_ms=gap_ms, first_gap_ms=500, period_ms=10_000, sample_ms=sample_ms)
+    chosen.trees_ms = chosen.begins_ms(nodes)[-1] + 10_000
+    return chosen
 
 
 def measure(system: str, nodes: int, seed: int, tree: str, gap_ms: int, encode: bool) -> None:
     interests = topics_by_node(generate(replace(PRESETS["magnet-multimodal"].config, nodes=nodes), seed))
-    chosen = SYSTEMS[system](**options(nodes, gap_ms, tree))
+    chosen = made(system, nodes, gap_ms, tree)
     times = [time.process_time()]
     engine = Engine(chosen, interests, seed=seed, encode=encode)
     world = engine.world
     engine.run(chosen.trees_ms)
     times.append(time.process_time())
-    now, watching = chosen.trees_ms + nodes * gap_ms // 2, 0.0
+    now, watching = chosen.trees_ms + (chosen.trees_ms - 10_000) // 2, 0.0
     while True:
         engine.run(now)
         looking = time.process_time()

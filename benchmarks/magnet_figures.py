@@ -3,12 +3,14 @@
     python benchmarks/magnet_figures.py fig3a --nodes 1000 --seeds 1
     python benchmarks/magnet_figures.py all --nodes 1000 --trees graft greedy-path
     python benchmarks/magnet_figures.py fig6 --nodes 1000 2000 10000 --seeds 1 2 3
+    python benchmarks/magnet_figures.py all --converged --nodes 10000 --seeds 1 2 3
     python benchmarks/magnet_figures.py wiki --interests interests.parquet     made by `trellis pipeline edits`
 
 Each point runs both protocols in the simulator: everybody joins, one by one; then all trees are joined; then the relays
 are read off the trees. cost = relays per published message, topics weighted by rate (E-17); saving = 1 - Magnet /
 strawman. `--nodes` scales the populations (the paper: 10,000; 5,000 in fig4; 2^14 in fig7 and fig8); a verdict is by
-the rule on what was measured, at the size that is printed with it.
+the rule on what was measured, at the size that is printed with it. `--converged` takes the tables that the protocols
+come to instead of running them (magnet_converged.py): the paper's sizes and many seeds in minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, lru_cache
 from math import log2
 from random import Random
 from typing import Any, NamedTuple
@@ -25,9 +27,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from magnet_converged import Converged, build, relays
 from trellis.model import Interests, read_interests
 from trellis.simulate.engine import Engine
 from trellis.simulate.run import topics_by_node
+from trellis.simulate.system import World
 from trellis.simulate.systems.magnet import Magnet, node_of, reach_all
 from trellis.simulate.systems.scribe import Scribe
 from trellis.workloads.configs import Hierarchical, Multimodal, Spatial, Uniform, WorkloadConfig
@@ -35,7 +39,7 @@ from trellis.workloads.generate import generate
 from trellis.workloads.rates import rates
 from trellis.workloads.sizes import Sizes
 
-GAP_MS = 20
+GAP_MS, FIRST_GAP_MS = 20, 500
 
 
 class Cost(NamedTuple):
@@ -44,25 +48,48 @@ class Cost(NamedTuple):
     rate: dict[str, float]
     missed: int
     degree: float
-    engine: Engine
+    world: World | None  # None: converged tables
 
     @property
     def per_message(self) -> float:
         return sum(self.rate[t] * n for t, n in self.relays.items()) / sum(self.rate[t] for t in self.relays)
 
 
-def run(system: str, interests: Interests, seed: int, tree: str, links: int, alpha: float) -> Cost:
-    wanted = topics_by_node(interests)
+def cost(system: str, interests: Interests, seed: int, tree: str, links: int, alpha: float, converged: bool) -> Cost:
     names = list(interests.topics)
     values = rates(interests, "powerlaw" if alpha else "uniform", alpha=alpha or 0.75, seed=seed)
     by_topic = dict(zip(names, map(float, values), strict=True))
     popularity = dict(zip(names, map(int, interests.popularity), strict=True))
-    trees_ms = len(wanted) * GAP_MS + 10_000
-    options: dict[str, Any] = {"links": links, "tree": tree, "join_gap_ms": GAP_MS, "trees_ms": trees_ms}
+    known = by_topic if alpha else None  # A-MAG-1: similarity is weighted wherever rates differ
+    if not converged:
+        relayed, missed, degree, world = run(system, interests, seed, tree, links, known)
+        return Cost(relayed, popularity, by_topic, missed, degree, world)
+    net = _net(system, interests, seed, links, alpha)
+    degree = 2 * statistics.mean(map(len, net.down))
+    return Cost(relays(net, seed, tree), popularity, by_topic, 0, degree, None)
+
+
+@lru_cache(maxsize=2)
+def _net(system: str, interests: Interests, seed: int, links: int, alpha: float) -> Converged:
+    """The same for both tree forms."""
+    known = dict(zip(interests.topics, map(float, rates(interests, alpha=alpha, seed=seed)), strict=True))
+    return build(
+        topics_by_node(interests), seed, similar=system == "magnet", links=links, rates=known if alpha else None
+    )
+
+
+def run(
+    system: str, interests: Interests, seed: int, tree: str, links: int, known: dict[str, float] | None
+) -> tuple[dict[str, int], int, float, World]:
+    """The protocol, until every subscriber is reached: relays by topic, subscribers that are not, mean degree."""
+    wanted = topics_by_node(interests)
+    options: dict[str, Any] = {"links": links, "tree": tree, "join_gap_ms": GAP_MS, "first_gap_ms": FIRST_GAP_MS}
     chosen = {"magnet": Magnet, "scribe": Scribe}[system](**options, period_ms=10_000, sample_ms=20_000)
-    chosen.topic_rates = by_topic if alpha else None  # A-MAG-1: weighted wherever rates differ
+    joining_ms = chosen.begins_ms(len(wanted))[-1]
+    chosen.trees_ms = trees_ms = joining_ms + 10_000
+    chosen.topic_rates = known
     engine = Engine(chosen, wanted, seed=seed)
-    engine.run(trees_ms + len(wanted) * GAP_MS // 2 + 5_000)
+    engine.run(trees_ms + joining_ms // 2 + 5_000)
     world = engine.world
     for _ in range(60):  # until everybody hangs on its trees
         found = reach_all(world)
@@ -71,7 +98,7 @@ def run(system: str, interests: Interests, seed: int, tree: str, links: int, alp
             break
         engine.run(world.now_ms + 2_000)
     degree = statistics.mean(len(world.claims(name)) for name in world.living)
-    return Cost({one.topic: len(one.relays) for one in found}, popularity, by_topic, missed, degree, engine)
+    return {one.topic: len(one.relays) for one in found}, missed, degree, world
 
 
 class Point(NamedTuple):
@@ -89,34 +116,42 @@ class Bench:
         self.chosen = chosen
         self.points: list[Point] = []
 
+    def cost(
+        self, system: str, interests: Interests, seed: int, tree: str, links: int = 19, alpha: float = 0.0
+    ) -> Cost:
+        return cost(system, interests, seed, tree, links, alpha, self.chosen.converged)
+
     def point(self, what: str, make: WorkloadConfig | Interests, *, links: int = 19, alpha: float = 0.0) -> list[Point]:
         """One point of a figure, per tree form: the mean over seeds."""
+        found: dict[str, list[Point]] = {tree: [] for tree in self.chosen.trees}
+        begun = time.process_time()
+        for seed in self.chosen.seeds:
+            interests = make if isinstance(make, Interests) else generate(make, seed)
+            for tree in self.chosen.trees:
+                both = [self.cost(name, interests, seed, tree, links, alpha) for name in ("magnet", "scribe")]
+                found[tree].append(Point(both[0].per_message, both[1].per_message, both[0].missed + both[1].missed))
         results = []
-        for tree in self.chosen.trees:
-            found = []
-            begun = time.process_time()
-            for seed in self.chosen.seeds:
-                interests = make if isinstance(make, Interests) else generate(make, seed)
-                both = [run(name, interests, seed, tree, links, alpha) for name in ("magnet", "scribe")]
-                found.append(Point(both[0].per_message, both[1].per_message, both[0].missed + both[1].missed))
+        for tree, points in found.items():
             mean = Point(
-                statistics.mean(one.magnet for one in found),
-                statistics.mean(one.scribe for one in found),
-                sum(one.missed for one in found),
+                statistics.mean(one.magnet for one in points),
+                statistics.mean(one.scribe for one in points),
+                sum(one.missed for one in points),
             )
+            seconds = time.process_time() - begun
             print(
                 f"  {what:32} {tree:11} magnet {mean.magnet:7.1f} strawman {mean.scribe:7.1f} saving {mean.saving:6.1%}"
-                f"  missed {mean.missed}  ({time.process_time() - begun:.0f} CPU s)",
+                f"  missed {mean.missed}" + (f"  ({seconds:.0f} CPU s)" if tree == self.chosen.trees[-1] else ""),
                 flush=True,
             )
             results.append(mean)
-            self.points.append(mean)
+        self.points += results
         return results
 
     def verdict(self, name: str, full: bool, shape: bool, note: str = "") -> None:
         word = "reproduced" if full else "shape only" if shape else "not reproduced"
         sizes = ", ".join(map(str, self.chosen.nodes))
-        print(f"{name}: {word} at {sizes} nodes, seeds {self.chosen.seeds} {note}", flush=True)
+        how = "converged tables, " if self.chosen.converged else ""
+        print(f"{name}: {word} at {how}{sizes} nodes, seeds {self.chosen.seeds} {note}", flush=True)
 
 
 def multi(nodes: int, b_p: int, b_n: int, subs: int = 50, alpha: float = 1.0) -> Multimodal:
@@ -130,7 +165,7 @@ def fig1(bench: Bench) -> None:
         for name in ("magnet", "scribe"):
             few = Multimodal(nodes=nodes, topics=20, subs=Sizes(2, 2), b_p=1, b_n=10)  # rings matter here, not trees
             interests = generate(few, bench.chosen.seeds[0])
-            world = run(name, interests, bench.chosen.seeds[0], "graft", 19, 0.0).engine.world
+            world = run(name, interests, bench.chosen.seeds[0], "graft", 19, None)[3]
             ring = sorted(world.living, key=lambda node: node_of(world, node).skewed.me.label)
             rank = {node: place for place, node in enumerate(ring)}
             ratios = []
@@ -168,9 +203,9 @@ def routes(world: Any, ring: list[str], random: Random) -> list[int]:
 
 def fig2(bench: Bench) -> None:
     for nodes in bench.chosen.nodes:
-        cost = run("magnet", generate(multi(nodes, 1, 10), 1), 1, "graft", 19, 0.0)
-        print(f"  {nodes} nodes: mean degree {cost.degree:.2f}")
-        bench.verdict("magnet-fig2", abs(cost.degree - 19) <= 1, False)
+        degree = bench.cost("magnet", generate(multi(nodes, 1, 10), 1), 1, "graft").degree
+        print(f"  {nodes} nodes: mean degree {degree:.2f}")
+        bench.verdict("magnet-fig2", abs(degree - 19) <= 1, False)
 
 
 def fig3(bench: Bench, alpha: float) -> dict[tuple[int, int], list[Point]]:
@@ -234,20 +269,20 @@ def fig5(bench: Bench) -> None:
     for name, b_p, b_n in (("magnet-fig5a", 1, 10), ("magnet-fig5b", 5, 25)):
         interests = generate(multi(nodes, b_p, b_n), 1)
         for tree in bench.chosen.trees:
-            shares = [_shares(run(system, interests, 1, tree, 19, 0.75)) for system in ("magnet", "scribe")]
+            shares = [_shares(bench.cost(system, interests, 1, tree, 19, 0.75)) for system in ("magnet", "scribe")]
             spots = [x for x in (10, 50, 100, 200, 500, len(shares[0])) if x <= len(shares[0])]
             for system, share in zip(("magnet", "strawman"), shares, strict=True):
                 print(f"  {name} {tree} {system:9}", " ".join(f"{x}: {share[x - 1]:.1%}" for x in spots), flush=True)
             below = bool(np.all(shares[0] <= shares[1]))
-            grows = bool(np.all(np.diff(shares[0][99:]) >= 0))
+            grows = bool(np.all(np.diff(shares[0][99::100]) > 0))  # x = 100, 200, ...
             first = b_p > 1 or shares[0][99] <= 0.1
             bench.verdict(name, below and grows and first, below, tree)
 
 
-def _shares(cost: Cost) -> Any:
-    order = sorted(cost.relays, key=lambda topic: (-cost.popularity[topic], topic))
-    relayed = np.cumsum([cost.rate[topic] * cost.relays[topic] for topic in order])
-    wanted = np.cumsum([cost.rate[topic] * cost.popularity[topic] for topic in order])
+def _shares(found: Cost) -> Any:
+    order = sorted(found.relays, key=lambda topic: (-found.popularity[topic], topic))
+    relayed = np.cumsum([found.rate[topic] * found.relays[topic] for topic in order])
+    wanted = np.cumsum([found.rate[topic] * found.popularity[topic] for topic in order])
     return relayed / (relayed + wanted)
 
 
@@ -353,6 +388,7 @@ def main(words: Iterable[str] | None = None) -> None:
     parser.add_argument("--trees", nargs="+", choices=["graft", "greedy-path"], default=["graft", "greedy-path"])
     parser.add_argument("--modes", type=int, nargs="+", default=[1, 2, 3, 4, 5], help="values of b_p in fig3")
     parser.add_argument("--interests", default=None, help="the table for wiki")
+    parser.add_argument("--converged", action="store_true", help="on converged tables instead of running the protocols")
     chosen = parser.parse_args(None if words is None else list(words))
     bench = Bench(chosen)
     for name in FIGURES if "all" in chosen.figures else chosen.figures:

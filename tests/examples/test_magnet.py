@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -266,6 +267,16 @@ def test_a_run_builds_trees_that_reach_everybody_from_the_home_location_and_draw
     assert (tmp_path / "tree.png").stat().st_size > 1_000
 
 
+def test_the_first_nodes_join_further_apart_where_asked_for():
+    assert Magnet(join_gap_ms=20).begins_ms(4) == [0, 20, 40, 60]
+    begins = Magnet(join_gap_ms=20, first_gap_ms=500).begins_ms(400)
+    gaps = [later - before for before, later in pairwise(begins)]
+    assert gaps[:11] == [500] * 11
+    assert gaps == sorted(gaps, reverse=True)
+    assert gaps[100] == 50  # a fifth of those who are there comes within a second
+    assert gaps[250:] == [20] * 149
+
+
 def test_the_strawman_places_nodes_by_name_only():
     from trellis.protocols.oscar.labels import hashed
 
@@ -288,7 +299,8 @@ def test_a_change_of_interest_moves_a_node_only_as_often_as_it_was_told():
 
 
 @pytest.mark.parametrize(
-    "options", [{"tree": "oak"}, {"sampling": "none"}, {"links": 1}, {"samples": 1}, {"period_ms": 0}]
+    "options",
+    [{"tree": "oak"}, {"sampling": "none"}, {"links": 1}, {"samples": 1}, {"period_ms": 0}, {"first_gap_ms": -1}],
 )
 def test_options_without_sense_are_refused_in_one_line(options):
     with pytest.raises(InputError) as error:

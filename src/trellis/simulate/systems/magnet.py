@@ -58,6 +58,7 @@ class Magnet(System):
         improve_rounds: Annotated[int, "sampling rounds until it looks for one anyway; 0: never"] = 0,
         two_choices: Annotated[bool, "draw two candidates for a finger and take the more similar one"] = True,
         join_gap_ms: Annotated[int, "time between two joins of nodes that are there at the start"] = 30,
+        first_gap_ms: Annotated[int, "the same for the first ten; it falls to join_gap_ms as nodes become more"] = 0,
         trees_ms: Annotated[int, "trees are joined from this moment on, in turn; 0: as soon as a node is placed"] = 0,
         period_ms: Annotated[int, "period of heartbeats; the ring is asked twice as often"] = 2_000,
         sample_ms: Annotated[int, "period of sampling rounds"] = 5_000,
@@ -67,7 +68,12 @@ class Magnet(System):
             raise InputError("", f'there is no tree form "{tree}"', "choose graft or greedy-path")
         if sampling not in ("as-written", "uniform"):
             raise InputError("", f'there is no sampling "{sampling}"', "choose as-written or uniform")
-        for option, value in (("join_gap_ms", join_gap_ms), ("period_ms", period_ms - 1), ("trees_ms", trees_ms)):
+        for option, value in (
+            ("join_gap_ms", join_gap_ms),
+            ("first_gap_ms", first_gap_ms),
+            ("period_ms", period_ms - 1),
+            ("trees_ms", trees_ms),
+        ):
             if value < 0:
                 raise InputError("", f"{option} is too small", "give more")
         periods: dict[str, Any] = {
@@ -90,13 +96,14 @@ class Magnet(System):
             tree_ms=period_ms,
         )
         self.codec = CODEC
-        self.join_gap_ms, self.trees_ms = join_gap_ms, trees_ms
+        self.join_gap_ms, self.first_gap_ms, self.trees_ms = join_gap_ms, first_gap_ms, trees_ms
         self.topic_rates: Mapping[Topic, float] | None = None
         """Publication rates by which similarity is weighted, where they are known (A-MAG-1)."""
         silence_ms = (self.config.skewed.silence_max + 2) * period_ms
         self.settle_ms = max(silence_ms, (self.config.root_silence_max + 2) * period_ms, 4 * sample_ms) + 2_000
         self._order: dict[NodeId, int] = {}
         self._names: list[NodeId] = []  # in the order in which they join
+        self._begin_ms: list[int] = []  # and when
 
     def node_type(self) -> type[MagnetNode]:
         return MagnetNode
@@ -105,7 +112,7 @@ class Magnet(System):
         begin_ms, contacts = 0, []
         if world.now_ms == 0 and world.incarnation(node) == 1:
             place = self._place_in_order(node, world)
-            begin_ms = place * self.join_gap_ms
+            begin_ms = self._begin_ms[place]
             contacts = [self._names[random.randrange(place)] for _ in range(_CONTACTS if place else 0)]
             contacts = list(dict.fromkeys(contacts))
         else:
@@ -130,7 +137,20 @@ class Magnet(System):
             self._names = sorted([node, *others])
             Random(ids.stream(world.seed, "join order")).shuffle(self._names)
             self._order = {name: place for place, name in enumerate(self._names)}
+            self._begin_ms = self.begins_ms(len(self._names))
         return self._order[node]
+
+    def begins_ms(self, nodes: int) -> list[int]:
+        """When each node begins to join.
+
+        A join takes a while. Where many of the first nodes are under way at once, they know nobody, and go where their
+        names say: they are few, but whoever comes later gathers around them (A-MAG-9).
+        """
+        begins, now = [], 0
+        for place in range(nodes):
+            begins.append(now)
+            now += max(self.join_gap_ms, 10 * self.first_gap_ms // max(10, place))
+        return begins
 
     def ring_key(self, node: NodeId) -> int:
         """The control ring's order: where places are known beforehand."""
@@ -138,7 +158,8 @@ class Magnet(System):
 
     def parameters(self) -> dict[str, Any]:
         fields = msgspec.to_builtins(msgspec.structs.asdict(self.config))
-        return {**fields, "join_gap_ms": self.join_gap_ms, "trees_ms": self.trees_ms}
+        gaps = {"join_gap_ms": self.join_gap_ms, "first_gap_ms": self.first_gap_ms}
+        return {**fields, **gaps, "trees_ms": self.trees_ms}
 
     def control_types(self) -> tuple[str, ...]:
         return tuple(kind.__name__ for kind in CONTROL)
