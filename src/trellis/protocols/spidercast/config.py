@@ -53,6 +53,10 @@ class NeighborConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     remember_refusals: bool = True
     """Do not repeat a DISCONNECT that was ignored until something has changed. Printed: repeat for ever (A-SPC-23)."""
 
+    repair_only: bool = False
+    """A node that was given neighbours rests until it loses one; then it selects until it is covered. It never parts.
+    SpiderCast as OMen's competitor, from an overlay that was planned (A-OMN-25)."""
+
     def __post_init__(self) -> None:
         for field in ("connect_timeout_ms", "quarantine_ms", "suspect_quarantine_ms", "disconnect_timeout_ms"):
             _at_least(self, field, 1)

@@ -63,8 +63,12 @@ class SpiderCastNode:
         gossip: GossipViewConfig | None = None,
         table: TopicTable | None = None,
         incarnation: int = 1,
+        neighbours: Iterable[NodeId] = (),
     ) -> None:
-        """Chooses its neighbours from `view`; without one it builds its own by gossip, beginning at `contacts`."""
+        """Chooses its neighbours from `view`; without one it builds its own by gossip, beginning at `contacts`.
+
+        `neighbours`: links of an overlay that was planned before, which it begins with.
+        """
         self.id, self.random, self.config = node, random, config
         self.me = Me(node, topics, table if table is not None else TopicTable(), incarnation)
         self.membership: GossipView | None = None
@@ -75,6 +79,7 @@ class SpiderCastNode:
         self.view: InterestView = view
         self.suspicion = Suspicion(config.silence_max)
         self.links = Links(self.suspicion)
+        self.first_neighbours = [peer for peer in neighbours if peer != node]
         self.unknown = 0  # messages of other systems
         self._announce = False  # the next heartbeats carry our interest
         goals, choices = _goals(config, self.me, view), _choices(config)
@@ -102,6 +107,8 @@ class SpiderCastNode:
     def start(self) -> Effects:
         first_heartbeat = SetTimer("heartbeat/tick", 1 + self.random.randrange(self.config.heartbeat_ms))
         gossip = self.membership.start() if self.membership else []
+        if self.first_neighbours:
+            gossip += [*self.greedy.begin_with(self.first_neighbours), *self.random_task.begin_with(())]
         return [*self.greedy.start(), *self.random_task.start(), first_heartbeat, *gossip]
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
@@ -124,7 +131,7 @@ class SpiderCastNode:
             case DisconnectOk():
                 return self.tasks[message.task].on_disconnect_ok(sender)
             case Leave():
-                return self.tasks[message.task].on_leave(sender)
+                return [*self._rouse(sender), *self.tasks[message.task].on_leave(sender)]
             case Inquire():
                 return self._tell(sender)
             case NewscastRequest() | NewscastReply() if self.membership:
@@ -145,6 +152,7 @@ class SpiderCastNode:
 
     def on_peer_down(self, peer: NodeId) -> Effects:
         gossip = self.membership.on_peer_down(peer) if self.membership else []
+        gossip += self._rouse(peer)
         return [*self.greedy.on_suspect(peer), *self.random_task.on_suspect(peer), *gossip]
 
     def subscribe(self, topic: Topic) -> Effects:
@@ -165,6 +173,9 @@ class SpiderCastNode:
             task.check()
         if self.membership:
             self.membership.check()
+
+    def _rouse(self, peer: NodeId) -> Effects:
+        return [*self.greedy.rouse(), *self.random_task.rouse()] if peer in self.links.tasks else []
 
     # Heartbeats
 

@@ -22,6 +22,7 @@ T4  the node that is asked to part, and those willing to, are neighbours; no nei
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer
@@ -69,6 +70,7 @@ class NeighborTask:
         self.changes = 0  # of the set of neighbours
         self.stale = 0  # messages that came too late to mean anything
         self._restless = True  # something has changed since an iteration that found nothing to do
+        self._rests = False  # until a neighbour is lost (`repair_only`)
         self._view_version = -1
         self._iterate = SetTimer(f"{task}/iterate", config.connect_timeout_ms)
         self._wake = SetTimer(f"{task}/iterate", 0)
@@ -78,9 +80,25 @@ class NeighborTask:
 
     def start(self) -> Effects:
         """The first iteration falls anywhere in the first period: nodes that start together do not move in step."""
-        if not self.goal.active:
+        if not self.goal.active or self._rests:
             return []
         return [SetTimer(self._iterate.tag, self.random.randrange(self.config.connect_timeout_ms))]
+
+    def begin_with(self, nodes: Iterable[NodeId]) -> Effects:
+        """Links that were planned: the end whose name comes first asks."""
+        self._rests = self.config.repair_only
+        effects: Effects = []
+        for node in nodes:
+            if self.me.id < node:
+                effects += self._ask(node)
+        return effects
+
+    def rouse(self) -> Effects:
+        """A neighbour is lost, in this task or in the other one."""
+        if not self._rests:
+            return []
+        self._rests = False
+        return self.wake()
 
     @property
     def idle(self) -> bool:
@@ -91,6 +109,8 @@ class NeighborTask:
         """One turn of MAINTAINNEIGHBORS.  [SC Fig. 2, l. 1-13; A-SPC-15: every turn sleeps]"""
         if not self.goal.active:
             return []  # l. 3; `wake` starts it again
+        if self._rests:
+            return []
         if self.idle:
             return [self._iterate]
         self._restless, self._view_version = False, self.view.version
@@ -101,7 +121,9 @@ class NeighborTask:
             gap = self.target - len(self.neighbors)
             if gap > 0:
                 effects += self._connect(under)
-        if not under or gap < 0:
+        if self.config.repair_only:
+            self._rests = not under
+        elif not under or gap < 0:
             effects += self._disconnect(under)
         self._restless = bool(
             effects or self.willing
@@ -112,7 +134,7 @@ class NeighborTask:
     def wake(self) -> Effects:
         """Cut the sleep short."""
         self._restless = True
-        return [self._wake] if self.goal.active else []
+        return [self._wake] if self.goal.active and not self._rests else []
 
     def under_covered(self) -> int:
         return self.goal.under(self.neighbors)
@@ -125,6 +147,9 @@ class NeighborTask:
             node = self.choose(self.view, under, self.me.interest, exclude)
         if node is None:
             return []  # until a quarantine ends or the view changes
+        return self._ask(node)
+
+    def _ask(self, node: NodeId) -> Effects:
         self.quarantine[node] = True
         return [
             Send(node, Connect(self.task, len(self.neighbors), self.target, self.me.topics, self.me.stamp)),

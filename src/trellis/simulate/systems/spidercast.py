@@ -55,6 +55,7 @@ class _NeighborSystem(System):
             gossip=self.gossip,
             table=world.topics,
             incarnation=world.incarnation(node),
+            neighbours=world.first_neighbors(node),
         )
 
     def node_type(self) -> type[SpiderCastNode]:
@@ -74,7 +75,7 @@ class _NeighborSystem(System):
                 raise Violation(f"{name} wants {node.me.topics}, it should want {world.topics_of(name)}")
             for task in node.tasks.values():
                 _links_stand_at_both_ends(name, task, world)
-                if isinstance(task.goal, CoverTopics) and task.goal.active:
+                if isinstance(task.goal, CoverTopics) and task.goal.active and not self.config.repair_only:
                     _topics_are_covered(name, task, task.goal, node.view, world)
 
     def _view(self, node: NodeId, world: World) -> InterestView:
@@ -92,10 +93,17 @@ class SpiderCast(_NeighborSystem):
         kg: Annotated[int, "greedy coverage K_g"] = 3,
         kr: Annotated[int, "random coverage K_r"] = 0,
         adaptive: Annotated[bool, "raise K_r where needed"] = False,
+        repair_only: Annotated[bool, "keep the given overlay, select only after a loss"] = False,
         gossip: Annotated[bool | GossipViewConfig, "nodes build their views by gossip"] = False,
         **fields: Any,
     ) -> None:
-        chosen = {"coverage_greedy": kg, "coverage_random": kr, "adaptive": adaptive, **fields}
+        chosen = {
+            "coverage_greedy": kg,
+            "coverage_random": kr,
+            "adaptive": adaptive,
+            "repair_only": repair_only,
+            **fields,
+        }
         self._prepare(_config(SpiderCastConfig, chosen), gossip)
 
 

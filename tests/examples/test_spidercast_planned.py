@@ -1,0 +1,38 @@
+"""SpiderCast from an overlay that was planned: OMen's competitor.  [OM §6.1; A-OMN-25]"""
+
+from __future__ import annotations
+
+from trellis.model import Interests
+from trellis.plan import construct
+from trellis.simulate.draw import InstanceDraw, draw_interests
+from trellis.simulate.engine import Engine
+from trellis.simulate.run import link_names
+from trellis.simulate.systems.spidercast import SpiderCast
+
+
+def planned(seed=1):
+    """A run from LowODA's overlay in which nodes select only after a loss (A-OMN-25)."""
+    wanted = draw_interests(InstanceDraw(nodes=60, topics=20, subscriptions=4), seed)
+    links = tuple(sorted(link_names(construct(Interests.from_pairs(wanted), "lowoda", seed=seed).overlay)))
+    engine = Engine(SpiderCast(kg=3, kr=1, repair_only=True), wanted, seed=seed, overlay=links)
+    engine.run(20_000)
+    return engine, {tuple(sorted(link)) for link in links}
+
+
+def test_a_planned_overlay_is_taken_over_and_kept_while_nobody_goes():
+    engine, links = planned()
+    assert {tuple(link) for link in engine.world.links()} == links
+
+
+def test_after_a_crash_only_the_neighbours_of_the_dead_select_and_nobody_parts():
+    engine, links = planned()
+    gone = max(engine.world.living, key=lambda name: len(engine.world.claims(name)))
+    hit = set(engine.world.claims(gone))
+    engine.crash(gone)
+    engine.run(60_000)
+    now = {tuple(link) for link in engine.world.links()}
+    kept = {link for link in links if gone not in link}
+    assert kept <= now, "a link of two living nodes was given up"
+    assert now > kept, "nobody selected"
+    assert all(set(link) & hit for link in now - kept), "a node selected that had lost nothing"
+    engine.system.check_settled(engine.world)
