@@ -8,7 +8,7 @@ import pytest
 from trellis.lab.experiment import Case, Experiment, Row, cases, merged
 from trellis.lab.inputs import DATA, NOTHING, AtHand, substitutes
 from trellis.lab.judge import judge, provisional
-from trellis.lab.table import Missing, Table, half_width, last
+from trellis.lab.table import Missing, Table, half_width, last, spearman
 from trellis.lab.verdict import (
     Check,
     Rule,
@@ -185,3 +185,10 @@ def test_data_at_hand_is_found_by_its_files(tmp_path, monkeypatch):
     graph.touch()
     there = AtHand.find(tmp_path)
     assert (there.friends(4039), there.friends(4040), there.machines()) == ("ego-facebook", "friends", "machines")
+
+
+def test_rank_correlation_is_spearmans():
+    assert spearman([1, 2, 3], [10, 100, 1000]) == pytest.approx(1)
+    assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    assert spearman([1, 2, 3, 4], [1, 1, 2, 2]) == pytest.approx(0.894427, rel=1e-5)  # ties at their mean rank
+    assert spearman([1, 2, 3], [5, 5, 5]) == 0

@@ -129,6 +129,21 @@ def first(values: Values) -> float:
     return float(values[0])
 
 
+def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
+    """Rank correlation, ties at their mean rank; 0 where one of the two does not vary."""
+    one, other = (_ranks(np.asarray(values, float)) for values in (x, y))
+    if np.ptp(one) == 0 or np.ptp(other) == 0:
+        return 0.0
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def _ranks(values: Values) -> Values:
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    means: Values = (ends - (counts - 1) / 2)[place]
+    return means
+
+
 def half_width(values: Values) -> float:
     """Of the 95% interval of a mean over seeds; not a number with one seed."""
     if len(values) < 2:

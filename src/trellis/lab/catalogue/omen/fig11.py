@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from trellis.lab.catalogue.omen.shared import SEEDS, tw
 from trellis.lab.experiment import Bars, Case, Experiment, Over
 from trellis.lab.inputs import AtHand
-from trellis.lab.table import Table, first, last
+from trellis.lab.table import Table, first, last, spearman
 from trellis.lab.verdict import Rule, at_least, below, between, holds, in_order
 
 SPIDER = "spidercast(3,1)"
@@ -47,7 +46,7 @@ def rule_12(table: Table) -> Rule:
 
     def rho(name: str) -> float:
         pairs = zip(table.by_seed("size", name), table.by_seed("messages", name), strict=True)
-        return float(np.mean([spearmanr(size.values, messages.values).statistic for size, messages in pairs]))
+        return float(np.mean([spearman(size.values, messages.values) for size, messages in pairs]))
 
     return Rule(
         [at_least("messages of SpiderCast / OMen's", spider / mine, 2),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from trellis.lab.catalogue.spidercast.shared import NODES, static
 from trellis.lab.experiment import Case, Experiment, Lines, cases
 from trellis.lab.inputs import AtHand
-from trellis.lab.table import Table
+from trellis.lab.table import Table, spearman
 from trellis.lab.verdict import Check, Rule, at_most, below, each_of, falling, holds, rising
 
 SUBSCRIPTIONS = (10, 15, 20, 30, 40)
@@ -109,7 +108,7 @@ def mirrored(table: Table, by: str | None) -> Rule:
             mate = table.cases("spidercast(3,0)", **where)[0]
             degree = np.mean([series.values[0] for series in table.of_case(mate, "degree")])
             pairs.append((np.mean([s.values[0] for s in table.of_case(case, "tdi")]), degree))
-        return float(spearmanr(*zip(*pairs, strict=True)).statistic)
+        return spearman(*zip(*pairs, strict=True))
 
     points = table.cases("workload")
     groups = {None: points} if by is None else {
