@@ -51,6 +51,7 @@ class SeedResult(msgspec.Struct, frozen=True):
     safety_checks: int
     connectivity_checks: int
     repairs: int  # links formed since the first fault
+    counts: dict[str, int]  # what the system counts itself
     settled: bool
     time_ms: int
     messages: int
@@ -135,6 +136,7 @@ class _Trial:
             safety_checks=self.safety_checks,
             connectivity_checks=self.probe.connectivity_checks,
             repairs=injector.links_formed_since_first,
+            counts=dict(engine.system.counts()),
             settled=self.settled,
             time_ms=world.now_ms,
             messages=sum(engine.sent.values()),

@@ -46,6 +46,7 @@ class CheckSummary:
     injected: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)  # what the system counts itself
     digests: list[str] = field(default_factory=list)
 
     @property
@@ -65,6 +66,7 @@ class CheckSummary:
         self.seeds += 1
         self.injected.update(result.injected)
         self.faults.update(result.faults)
+        self.counts.update(result.counts)
         for name in ("skipped", "safety_checks", "connectivity_checks", "repairs", "messages", "events", "time_ms"):
             self.totals[name] += getattr(result, name)
         self.totals["settled"] += result.settled
@@ -90,6 +92,7 @@ class CheckSummary:
             "missing_kinds": list(self.missing),
             "injected": {kind: self.injected[kind] for kind in sorted({*self.promised, *self.injected})},
             "faults": dict(sorted(self.faults.items())),
+            "counts": dict(self.counts),
             **{name: self.totals[name] for name in sorted(self.totals)},
             "digests": self.digests,
         }
@@ -111,6 +114,8 @@ class CheckSummary:
             f"{t['repairs']:,} repairs, {t['safety_checks']:,} safety checks, {t['connectivity_checks']:,} "
             f"connectivity checks, {t['tco']:,} of {self.seeds:,} final overlays topic-connected"
         )
+        if self.counts:
+            yield ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
         verdict = (
             "all hold" if self.holds else f"{len(self.failures):,} fail" if self.failures else "not all kinds seen"
         )

@@ -186,6 +186,10 @@ class System(Protocol):
         """What this system wants in every sample of the series, beside what all systems have."""
         return {}
 
+    def counts(self) -> Mapping[str, int]:
+        """What this system wants in the summary of a check, counted over the whole run."""
+        return {}
+
     def draw(self, run: Run, folder: Path) -> None:
         """The system's own pictures of a run that has ended, as files in `folder`."""
 

@@ -37,7 +37,8 @@ class Coordinator:
     def __init__(self, parts: Parts, low_edges: LowEdges, oracle: Oracle | None) -> None:
         self.parts, self.low_edges, self.oracle = parts, low_edges, oracle
         self.mends: dict[int, Mend] = {}
-        self.closures = 0  # repairs over more than one departed node
+        self.repairs = 0
+        self.closures = 0  # of them over more than one departed node
         self._leaving: set[NodeId] = set()  # who has told us that it leaves in order
         self._numbers = 0
 
@@ -202,6 +203,7 @@ class Coordinator:
         """A repair of an event is over."""
         parts = self.parts
         del self.mends[mend.number]
+        self.repairs += 1
         self.closures += len(mend.departed) > 1
         event = parts.events.get(mend.kind, mend.node, mend.incarnation)
         if event is None:

@@ -94,6 +94,8 @@ class Mend:
         self.survivors[survivor] = None
         if self.state in ("new", "records", "answers", "proof"):
             return self._ask([survivor], must=True) if self.state == "answers" else []
+        if survivor in self.answers:  # it repeats its report, and is counted in
+            return []
         self.passes = 0
         return self.start()
 

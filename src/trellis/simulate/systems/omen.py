@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from random import Random
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import msgspec
 
@@ -19,10 +20,15 @@ from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen import CODEC, CONTROL, OMenConfig, OMenNode
+from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.shadow import Pair, low_edges
 from trellis.protocols.ring import clockwise, identifier
 from trellis.simulate.schedule import FaultPlan
-from trellis.simulate.system import System, Violation, World
+from trellis.simulate.system import System, Violation, Watcher, World
+from trellis.simulate.systems.omen_departure import Departures, draw_departure
+
+if TYPE_CHECKING:
+    from trellis.simulate.run import Run
 
 
 class OMen(System):
@@ -66,10 +72,12 @@ class OMen(System):
             crash_gap_ms=15 * config.period_ms,
         )
         self.repair_seconds: list[float] = []  # computing time of each Alg. 1
+        self._coordinators: list[Coordinator] = []  # of all nodes that there ever were
+        self._departures: Departures | None = None
 
     def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
         is_global = self.config.knowledge == "global"
-        return OMenNode(
+        made = OMenNode(
             node,
             topics,
             random,
@@ -83,9 +91,25 @@ class OMen(System):
             oracle=_Oracle(world).labels if is_global else None,
             everybody=_Oracle(world).everybody if is_global else None,
         )
+        self._coordinators.append(made.coordinator)
+        return made
 
     def parameters(self) -> dict[str, Any]:
         return msgspec.structs.asdict(self.config)
+
+    def counts(self) -> Mapping[str, int]:
+        return {
+            "repairs by coordinators": sum(one.repairs for one in self._coordinators),
+            "of them closures over more than one dead node": sum(one.closures for one in self._coordinators),
+        }
+
+    def watcher(self, world: World) -> Watcher:
+        self._departures = Departures(world)
+        return self._departures
+
+    def draw(self, run: Run, folder: Path) -> None:
+        if self._departures is not None and self._departures.best is not None:
+            draw_departure(self._departures.best, folder / "departure.png")
 
     def control_types(self) -> tuple[str, ...]:
         return tuple(kind.__name__ for kind in CONTROL)
