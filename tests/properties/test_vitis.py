@@ -97,7 +97,7 @@ def test_long_links_lead_no_further_than_once_around_and_no_nearer_than_a_node(s
 
 @given(st.randoms(use_true_random=False), st.integers(1, 4), st.booleans())
 def test_gateways_that_look_at_what_changed_elect_whom_a_full_look_elects(random, hops_max, take_back):
-    """Neighbours come, go and change their minds and their topics, and so do we; what was not touched is still right."""
+    """Neighbours come, go and change minds and topics, and so do we; what was not touched is still right."""
     neighbors = Neighbors()
     config = VitisConfig(gateway_hops=hops_max, take_back=take_back)
     gateways = Gateways("me", tuple(TOPICS), neighbors, config)

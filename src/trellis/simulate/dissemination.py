@@ -8,7 +8,7 @@ hit ratio           delivered (event, subscriber) pairs out of the expected ones
                     there and interested `grace_ms` later; the publisher itself does not count.
 traffic overhead    each event counts once for each node that it reaches (it is pulled once, E-16): the share of these
                     receptions where the node does not want the topic; over all nodes, and per node. `message_overhead`
-                    counts every message that carries or tells of an event instead.
+                    counts every message that carries, tells of or asks for an event instead.
 propagation delay   links that an event has crossed when it reaches a node for the first time, over the nodes that it is
                     delivered to. The node's own publications do not count.
 duplicates          messages that bring an event to a node that it had reached already, in the form in which it travels

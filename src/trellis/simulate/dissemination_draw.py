@@ -7,7 +7,7 @@ from math import cos, pi, sin
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trellis.measure.picture import BLUE, GREEN, MUTED, ORANGE, RED, picture
+from trellis.measure.picture import BLUE, GREEN, INK, MUTED, ORANGE, RED, picture
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.lookup import rendezvous
 from trellis.protocols.ring import RING, identifier
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 CLUSTER_COLORS = (BLUE, GREEN, ORANGE, "#7d5ba6", "#5f9ea0", "#a0522d", "#c27ba0", "#6b8e23")
 SUBSCRIBERS_MAX = 150  # a topic with more is hard to see
+TOPICS_TO_CHOOSE_FROM = 30
 
 
 def draw_clusters(run: Run, path: Path) -> None:
@@ -30,7 +31,9 @@ def draw_clusters(run: Run, path: Path) -> None:
     if topic is None:
         return
     clusters = topic_clusters(world, topic)
-    title = f"Topic {topic}: {len(clusters)} clusters, {run.engine.system.name}, seed {world.seed}"
+    count = f"{len(clusters)} cluster{'s' * (len(clusters) > 1)}"
+    subscribers = sum(map(len, clusters))
+    title = f"{topic}: {subscribers} subscribers, {count} ({run.engine.system.name}, seed {world.seed})"
     with picture(path, title, rows=1, columns=1) as ((axes,),):
         axes.set_aspect("equal")
         axes.set_axis_off()
@@ -90,14 +93,25 @@ def relay_links(world: World, topic: Topic) -> list[tuple[NodeId, NodeId]]:
     return found
 
 
+def gateways_of(world: World, topic: Topic) -> list[NodeId]:
+    """The nodes that look up the topic for their clusters; in RVR every subscriber does."""
+    found = []
+    for name in world.living:
+        relays = getattr(node_of(world, name), "relays", None)
+        if relays is not None and topic in relays.own:
+            found.append(name)
+    return found
+
+
 def _topic_to_show(world: World) -> Topic | None:
-    """The most popular one of those that can be seen."""
+    """Of the most popular topics that can be seen, the one in most clusters: it has something to show."""
     counts: dict[Topic, int] = {}
     for name in world.living:
         for topic in world.topics_of(name):
             counts[topic] = counts.get(topic, 0) + 1
     few = {topic: count for topic, count in counts.items() if count <= SUBSCRIBERS_MAX} or counts
-    return min(few, key=lambda topic: (-few[topic], topic)) if few else None
+    popular = sorted(few, key=lambda topic: (-few[topic], topic))[:TOPICS_TO_CHOOSE_FROM]
+    return max(popular, key=lambda topic: len(topic_clusters(world, topic)), default=None)
 
 
 def _draw_topic(axes: Axes, world: World, topic: Topic, clusters: list[list[NodeId]]) -> None:
@@ -108,24 +122,28 @@ def _draw_topic(axes: Axes, world: World, topic: Topic, clusters: list[list[Node
         if one in cluster_of and other in cluster_of:
             color = CLUSTER_COLORS[cluster_of[one] % len(CLUSTER_COLORS)]
             axes.plot(*zip(spot[one], spot[other], strict=True), color=color, linewidth=0.4, alpha=0.35)
-    paths = relay_links(world, topic)
+    paths = [(one, other) for one, other in relay_links(world, topic) if other in spot]
     for one, other in paths:
-        if other in spot:
-            axes.annotate("", spot[other], spot[one], arrowprops={"arrowstyle": "->", "color": RED, "linewidth": 1.2})
+        axes.annotate("", spot[other], spot[one], arrowprops={"arrowstyle": "->", "color": RED, "linewidth": 1.2})
     for place, cluster in enumerate(clusters):
         color = CLUSTER_COLORS[place % len(CLUSTER_COLORS)]
         _dots(axes, [spot[name] for name in cluster], 22, color)
-    relays = sorted({name for link in paths for name in link if name not in cluster_of and name in spot})
-    if relays:
-        _dots(axes, [spot[name] for name in relays], 26, RED, label="relays")
     root = rendezvous(identifier(topic), world.living)
+    relays = sorted({name for link in paths for name in link if name not in cluster_of} - {root})
+    if relays:
+        _dots(axes, [spot[name] for name in relays], 26, RED, label="relay")
+    gateways = gateways_of(world, topic)
+    if gateways:
+        _dots(axes, [spot[name] for name in gateways], 60, "none", edgecolors=INK, label="gateway")
+    if paths:
+        axes.plot([], [], color=RED, linewidth=1.2, label="relay path")
     _dots(axes, [spot[root]], 160, "black", marker="*", label="rendezvous")
-    axes.legend(loc="lower left", bbox_to_anchor=(0.0, -0.05), ncols=2)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.02), ncols=4)
 
 
 def _dots(axes: Axes, spots: Iterable[tuple[float, float]], size: float, color: str, **more: Any) -> None:
     x, y = zip(*spots, strict=True)
-    axes.scatter(x, y, size, color=color, zorder=3, **more)
+    axes.scatter(x, y, size, c=color, zorder=3, **more)
 
 
 def _spot(name: NodeId) -> tuple[float, float]:

@@ -38,11 +38,14 @@ class TableSystem(System):
 
     config: TableConfig
     publication_types = EVENT_TYPES
+    rates: Mapping[Topic, float] | None = None  # of publications (A-VIT-5); None: all alike
 
-    def _prepare(self, config: TableConfig, publications: int) -> None:
+    def _prepare(self, config: TableConfig, publications: int, rates: str = "") -> None:
         if publications < 0:
             raise InputError("", f"publications is {publications}", "give 0 or more")
-        self.config, self.publications, self.codec = config, publications, CODEC
+        self.config, self.publications, self.codec, self.rates_file = config, publications, CODEC, rates
+        if rates:
+            self.rates = rates_in(rates)
         self.dissemination: Dissemination | None = None
         self.must_settle = False
         self.settle_ms = max(TALK_FROM_MS + 5_000, (config.age_max + config.linger_rounds) * config.period_ms)
@@ -58,7 +61,8 @@ class TableSystem(System):
         raise NotImplementedError
 
     def parameters(self) -> dict[str, Any]:
-        return {**msgspec.structs.asdict(self.config), "publications": self.publications}
+        more = {"rates": self.rates_file} if self.rates_file else {}
+        return {**msgspec.structs.asdict(self.config), "publications": self.publications, **more}
 
     def watcher(self, world: World) -> Watcher:
         self.dissemination = Dissemination(self, world)
@@ -120,10 +124,26 @@ class Talking:
         topics = self.inner.topics
         if not topics:
             return []
-        topic = topics[self._random.randrange(len(topics))]
+        topic = self._draw(topics)
         if self._system.dissemination is not None:
             self._system.dissemination.on_publish(self.id, topic, b"")
         return self.inner.publish(topic, b"")
+
+    def _draw(self, topics: tuple[Topic, ...]) -> Topic:
+        rates = self._system.rates
+        weights = [rates.get(topic, 0.0) for topic in topics] if rates is not None else []
+        if any(weights):
+            return self._random.choices(topics, weights)[0]
+        return topics[self._random.randrange(len(topics))]
+
+
+def rates_in(path: str) -> dict[Topic, float]:
+    """The publication rates in a table of topic, rate."""
+    from trellis.model import read_rates, read_rows
+    from trellis.model.kinds import RATES
+
+    topics = read_rows(path, RATES).names("topic")
+    return dict(zip(topics, read_rates(path, topics).tolist(), strict=True))
 
 
 def node_of(world: World, name: NodeId) -> Any:

@@ -38,8 +38,10 @@ class Rvr(TableSystem):
         period_ms: Annotated[int, "the period of gossip and heartbeats, in ms"] = 1_000,
         silence_max: Annotated[int, "periods without a word until a neighbour is dropped"] = 5,
         publications: Annotated[int, "events that each node publishes, 30 to 60 s after it came"] = 1,
+        rates: Annotated[str, "table of topic, rate: events by them"] = "",
     ) -> None:
-        self._prepare(TableConfig(table_size=table_size, period_ms=period_ms, silence_max=silence_max), publications)
+        config = TableConfig(table_size=table_size, period_ms=period_ms, silence_max=silence_max)
+        self._prepare(config, publications, rates)
 
     def new_node(
         self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World, contacts: list[NodeId]

@@ -9,7 +9,6 @@ settled  successor and predecessor are the true ones; every lookup ends at the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 class Vitis(TableSystem):
     name = "vitis"
     config: VitisConfig
-    rates: Mapping[Topic, float] | None = None  # of publications, for the utility of friends; None: all alike
 
     def __init__(
         self,
@@ -48,6 +46,7 @@ class Vitis(TableSystem):
         hop_limit: Annotated[str, "at-most: d hops or less; below: less than d, as printed"] = "at-most",
         relays_flood: Annotated[bool, "relays also notify interested neighbours"] = False,
         publications: Annotated[int, "events that each node publishes, 30 to 60 s after it came"] = 1,
+        rates: Annotated[str, "table of topic, rate: friends and events by them"] = "",
     ) -> None:
         config = VitisConfig(
             table_size=table_size,
@@ -58,7 +57,7 @@ class Vitis(TableSystem):
             hop_limit=cast(Any, require(hop_limit, ("at-most", "below"), "--hop-limit")),
             relays_flood=relays_flood,
         )
-        self._prepare(config, publications)
+        self._prepare(config, publications, rates)
 
     def new_node(
         self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World, contacts: list[NodeId]
