@@ -34,6 +34,7 @@ PROTOCOLS = {
     "opt": "Vitis' baseline: an overlay per topic, with correlation.",
     "magnet": "Magnet: similar nodes side by side on a skewed ring, with multicast trees.",
     "scribe": "Magnet's baseline: the same trees on a ring of uniform identifiers.",
+    "delivery": "Delivery over OMen or SpiderCast: exactly once, in order, acknowledged by copies.",
 }
 EXAMPLE = examples(
     "trellis simulate spidercast interests.parquet --kg 3 --kr 0 --seed 1 -o run",

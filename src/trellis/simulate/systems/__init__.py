@@ -19,6 +19,7 @@ SYSTEMS = {
     "vitis": "trellis.simulate.systems.vitis:Vitis",
     "rvr": "trellis.simulate.systems.rvr:Rvr",
     "opt": "trellis.simulate.systems.opt:Opt",
+    "delivery": "trellis.simulate.systems.delivery:Delivery",
     "pingpong": "trellis.simulate.systems.toys:PingPong",
     "flooder": "trellis.simulate.systems.toys:Flooder",
     "mesh": "trellis.simulate.systems.toys:Mesh",

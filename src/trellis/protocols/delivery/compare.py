@@ -1,0 +1,107 @@
+"""Comparison: two ends of a link that share a topic tell each other what they have seen of it, and send what the other
+lacks, oldest first.  [docs/delivery.md, rule 3]
+
+It happens when a link comes up, when a topic is newly shared, when a session begins anew, and when either end asks for
+it by comparing again. From the peer's comparison on, everything new is offered as well: that is the link invariant.
+
+A joiner compares like everybody else. It has seen nothing, says so, and is given the whole window; it claims no
+watermark that it does not hold, so nothing is lost behind it (u - N - x).
+"""
+
+from __future__ import annotations
+
+from trellis.protocols.delivery.messages import STREAMS_MAX, Compare, Part, Seen
+from trellis.protocols.delivery.order import Order
+from trellis.protocols.delivery.state import State
+from trellis.protocols.delivery.streams import Entry, TopicState, Way
+from trellis.protocols.delivery.tree import Tree
+from trellis.protocols.effects import NodeId, Topic
+
+_RANGES_MAX = 64  # of one stream; a stream with more claims less than it has seen, which costs duplicates only
+
+
+class Comparison:
+    def __init__(self, state: State, tree: Tree, order: Order) -> None:
+        self.state, self.tree, self.order = state, tree, order
+        self._parts: dict[tuple[NodeId, Topic], list[Seen]] = {}  # comparisons that are still coming in
+
+    def share(self, topic: TopicState, peer: NodeId) -> None:
+        """Both ends want the topic, as far as we know."""
+        way = topic.ways.get(peer)
+        if way is None:
+            way = topic.ways[peer] = Way()
+            topic.changed_ms = self.state.now_ms
+        if not way.has_told:
+            self.tell(topic, peer, way)
+
+    def tell(self, topic: TopicState, peer: NodeId, way: Way, *, asks: bool = False) -> None:
+        way.has_told = True
+        streams = self._seen(topic)
+        for start in range(0, max(1, len(streams)), STREAMS_MAX):
+            part = tuple(streams[start : start + STREAMS_MAX])
+            more = start + STREAMS_MAX < len(streams)
+            self.state.put(peer, Compare(topic.topic, part, topic.is_settled, topic.is_leaving, asks, more))
+
+    def on_compare(self, peer: NodeId, item: Compare) -> None:
+        state = self.state
+        topic = state.topics.get(item.topic)
+        if topic is None or not topic.takes_part:
+            state.put(peer, Part(item.topic))
+            return
+        way = topic.ways.get(peer)
+        if way is not None and way.has_told and item.asks and not item.more:
+            self.tell(topic, peer, way)
+        self.share(topic, peer)
+        known = self._parts.setdefault((peer, item.topic), [])
+        known += item.streams
+        if item.more:
+            return
+        del self._parts[peer, item.topic]
+        way = topic.ways[peer]
+        way.is_open, way.is_leaving = True, item.is_leaving
+        way.announce = {}  # all that is held is looked at now
+        self._send_what_is_lacking(topic, peer, way, known)
+        if topic.is_wanted and not topic.is_settled and item.is_settled:
+            self.order.settle(topic, {(seen.origin, seen.life): seen.handed for seen in known})
+
+    def on_part(self, peer: NodeId, item: Part) -> None:
+        topic = self.state.topics.get(item.topic)
+        if topic is not None:
+            self.part(topic, peer)
+
+    def part(self, topic: TopicState, peer: NodeId) -> None:
+        """The topic is no longer shared on this link."""
+        self._parts.pop((peer, topic.topic), None)
+        if topic.ways.pop(peer, None) is not None:
+            topic.changed_ms = self.state.now_ms
+            self.tree.forget(topic, peer)
+
+    def _seen(self, topic: TopicState) -> list[Seen]:
+        """Streams that somebody may still hold something of."""
+        oldest = self.state.now_ms - 3 * self.state.config.window_ms
+        found = []
+        for (origin, life), stream in topic.streams.items():
+            if stream.touched_ms < oldest and not stream.entries:
+                continue
+            flat = stream.seen.flat()[-2 * _RANGES_MAX :]
+            found.append(Seen(origin, life, stream.handed or 0, self.state.floor(stream), flat))
+        return found
+
+    def _send_what_is_lacking(self, topic: TopicState, peer: NodeId, way: Way, known: list[Seen]) -> None:
+        theirs = {(seen.origin, seen.life): seen for seen in known}
+        lacking: list[Entry] = []
+        for key, stream in topic.streams.items():
+            seen = theirs.get(key)
+            if seen is None:
+                lacking += stream.entries.values()
+                continue
+            if seen.floor > stream.floor:
+                stream.floor = seen.floor
+            held = list(zip(seen.ranges[::2], seen.ranges[1::2], strict=False))
+            lacking += [
+                entry
+                for number, entry in stream.entries.items()
+                if not any(first <= number <= last for first, last in held)
+            ]
+        for entry in sorted(lacking, key=lambda entry: (entry.born_ms, entry.sequence)):
+            self.tree.offer(peer, way, entry, is_eager=False)

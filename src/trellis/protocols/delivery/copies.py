@@ -1,0 +1,165 @@
+"""Copies: a publication is acknowledged when enough nodes hold it.  [docs/delivery.md, Copies]
+
+A message says how many more holders its publisher wants to hear of. Whoever stores it names itself to the peer that
+brought it, and passes on the names it hears from beyond. Names, not numbers: when the tree changes while answers
+travel, a sum would count a node twice, a set of names cannot.
+
+A publication that still waits after `ask_ms` asks over all its links, and through them as far as holders are wanted;
+whoever is asked answers to the asker from then on. It also asks its topic's home who subscribes: with fewer subscribers
+than copies, and all of them holding it, it is acknowledged with what there is.
+
+C1  a holder is named by itself, when it holds the message and does not leave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trellis.protocols.delivery.messages import Ask, Held
+from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged
+from trellis.protocols.delivery.state import State
+from trellis.protocols.delivery.streams import Entry, TopicState
+from trellis.protocols.effects import NodeId, Topic
+
+
+@dataclass(eq=False)
+class Pending:
+    """A publication of ours that is not acknowledged."""
+
+    entry: Entry
+    client_id: ClientId | None
+    since_ms: int
+    question: int  # answers of homes to questions from this number on were asked after the publication
+    holders: dict[NodeId, None] = field(default_factory=dict)  # beside us
+    asked_ms: int = 0
+
+
+class Copies:
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.pending: dict[tuple[Topic, int], Pending] = {}
+        self.clients: dict[ClientId, tuple[int, Acknowledged | NotAcknowledged | None]] = {}
+
+    # At the publisher
+
+    def wait_for(self, pending: Pending) -> None:
+        stream = pending.entry.stream
+        self.pending[stream.id.topic, pending.entry.sequence] = pending
+        self._look_at(pending)
+
+    def tick(self) -> list[Topic]:
+        """Ask again; give up. The topics whose homes should be asked."""
+        state, config = self.state, self.state.config
+        topics: dict[Topic, None] = {}
+        for pending in list(self.pending.values()):
+            topic, entry = pending.entry.stream.id.topic, pending.entry
+            if state.now_ms - pending.since_ms > config.publish_timeout_ms:
+                copies = 1 + len(pending.holders)
+                self._over(pending, f"{copies} of {config.copies} copies after {config.publish_timeout_ms} ms")
+            elif state.now_ms - pending.asked_ms >= config.ask_ms:
+                pending.asked_ms = state.now_ms
+                topics[topic] = None
+                wanted = config.copies - 1
+                for peer, _ in state.ways(state.topics[topic]):
+                    state.put(peer, Ask(*entry.stream.id, entry.sequence, wanted, config.copies))
+        return list(topics)
+
+    def on_home(self, topic: Topic, question: int, names: tuple[NodeId, ...], total: int) -> None:
+        """All subscribers there are, if they are fewer than the copies wanted."""
+        if total >= self.state.config.copies or len(names) < total:
+            return
+        for pending in [one for one in self.pending.values() if one.entry.stream.id.topic == topic]:
+            if pending.question <= question and all(name in pending.holders for name in names if name != self.state.id):
+                self._acknowledge(pending)
+
+    def on_count(self, topic: Topic, others: int) -> None:
+        """So many others are known to subscribe, where there are no homes: too few for the copies, and all hold it."""
+        if others + 1 >= self.state.config.copies:
+            return
+        for pending in [one for one in self.pending.values() if one.entry.stream.id.topic == topic]:
+            if len(pending.holders) >= others:
+                self._acknowledge(pending)
+
+    def link_down(self, peer: NodeId) -> None:
+        """It may be dead: it counts again when it says so again."""
+        for pending in self.pending.values():
+            pending.holders.pop(peer, None)
+
+    def gives_up(self, reason: str) -> None:
+        for pending in list(self.pending.values()):
+            self._over(pending, reason)
+
+    # At holders
+
+    def stored(self, topic: TopicState, entry: Entry) -> None:
+        """A message has come, and its publisher wants to hear of holders."""
+        if entry.needs and not topic.is_leaving and entry.asker is not None:
+            self.state.put(entry.asker, Held(*entry.stream.id, entry.sequence, (self.state.id,)))
+
+    def on_held(self, peer: NodeId, item: Held) -> None:
+        state = self.state
+        topic = state.topics.get(item.topic)
+        stream = topic.streams.get((item.origin, item.life)) if topic is not None else None
+        if topic is None or stream is None:
+            return
+        if item.origin == state.id and item.life == state.overlay.life:
+            pending = self.pending.get((item.topic, item.sequence))
+            if pending is not None:
+                pending.holders.update((name, None) for name in item.names if name != state.id)
+                self._look_at(pending)
+            return
+        entry = stream.entries.get(item.sequence)
+        if entry is None or entry.asker is None or entry.asker == peer:
+            return
+        if entry.names is None:
+            entry.names = {}
+        new = tuple(name for name in item.names if name not in entry.names and name != state.id)
+        room = max(0, entry.needs - (not topic.is_leaving) - len(entry.names))
+        if new[:room]:
+            entry.names.update((name, None) for name in new[:room])
+            state.put(entry.asker, Held(*stream.id, item.sequence, new[:room]))
+
+    def on_ask(self, peer: NodeId, item: Ask) -> None:
+        """Who holds it? We, and whoever answers us."""
+        state = self.state
+        topic = state.topics.get(item.topic)
+        stream = topic.streams.get((item.origin, item.life)) if topic is not None else None
+        entry = stream.entries.get(item.sequence) if stream is not None else None
+        if topic is None or entry is None or not item.needs or (item.origin, item.life) == self._me:
+            return
+        entry.asker, entry.needs, entry.names = peer, item.needs, {}
+        self.stored(topic, entry)
+        needs = item.needs - (not topic.is_leaving)
+        if needs and item.hops:
+            for other, _ in state.ways(topic):
+                if other != peer:
+                    state.put(other, Ask(*entry.stream.id, item.sequence, needs, item.hops - 1))
+
+    @property
+    def _me(self) -> tuple[NodeId, int]:
+        return self.state.id, self.state.overlay.life
+
+    def _look_at(self, pending: Pending) -> None:
+        if 1 + len(pending.holders) >= self.state.config.copies:
+            self._acknowledge(pending)
+
+    def _acknowledge(self, pending: Pending) -> None:
+        stream_id, sequence = pending.entry.stream.id, pending.entry.sequence
+        del self.pending[stream_id.topic, sequence]
+        pending.entry.needs = 0
+        holders = (self.state.id, *pending.holders)
+        outcome = Acknowledged(stream_id.topic, stream_id.life, sequence, len(holders), holders, pending.client_id)
+        self.state.counters.acknowledged += 1
+        self._tell(pending, outcome)
+
+    def _over(self, pending: Pending, reason: str) -> None:
+        stream_id, sequence = pending.entry.stream.id, pending.entry.sequence
+        del self.pending[stream_id.topic, sequence]
+        pending.entry.needs = 0
+        self.state.counters.not_acknowledged += 1
+        self._tell(pending, NotAcknowledged(stream_id.topic, stream_id.life, sequence, reason, pending.client_id))
+
+    def _tell(self, pending: Pending, outcome: Acknowledged | NotAcknowledged) -> None:
+        if pending.client_id is not None and pending.client_id in self.clients:
+            self.clients[pending.client_id] = (self.clients[pending.client_id][0], outcome)
+        self.state.out.append(outcome)

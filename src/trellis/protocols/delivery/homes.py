@@ -1,0 +1,111 @@
+"""Who subscribes to a topic: its home location on the ring knows.  [docs/delivery.md, Copies; SC §2.1]
+
+Subscribers register with the home of each topic, once in `register_ms`, batched by home. A home that has been one for
+`registered_ms` has heard of all; before, it names whom it knows and says that it is not sure. That is the proof that
+there are fewer subscribers than copies, and how a publisher that does not subscribe finds the topic's overlay.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from trellis.protocols.delivery.messages import AskHome, HomeTells, Register, Registered, Unregister
+from trellis.protocols.delivery.state import State
+from trellis.protocols.effects import NodeId, Send, Topic
+
+HOPS_MAX = 128
+HOMES_MAX = 65_536  # topics that one node is home of
+SUBSCRIBERS_MAX = 4_096  # of one topic that its home remembers
+_TOPICS_MAX = 4_096  # in one message
+
+
+class Homes:
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.registry: dict[Topic, dict[NodeId, int]] = {}  # as home: who subscribes, heard when
+        self.questions = 0
+        self._home_of: dict[Topic, NodeId] = {}
+        self._range = ""
+        self._range_ms = 0  # since when we are home of what we are home of
+
+    # Subscribers
+
+    def register(self, topics: list[Topic]) -> None:
+        """To the homes that answered last time, several topics at once; the others step by step."""
+        state = self.state
+        grouped: dict[NodeId, list[Topic]] = {}
+        for topic in topics:
+            home = self._home_of.pop(topic, None)  # looked for anew if it does not answer
+            if home is not None and not state.overlay.is_gone(home):
+                grouped.setdefault(home, []).append(topic)
+            else:
+                state.out += state.overlay.toward_home(topic, Register(state.id, (topic,)))
+        for home, listed in grouped.items():
+            for start in range(0, len(listed), _TOPICS_MAX):
+                state.out.append(Send(home, Register(state.id, tuple(listed[start : start + _TOPICS_MAX]))))
+
+    def unregister(self, topic: Topic) -> None:
+        self._home_of.pop(topic, None)
+        self.state.out += self.state.overlay.toward_home(topic, Unregister(self.state.id, (topic,)))
+
+    def on_registered(self, sender: NodeId, message: Registered) -> None:
+        for topic in message.topics:
+            found = self.state.topics.get(topic)
+            if found is not None and found.is_wanted:
+                found.is_registered = True
+                self._home_of[topic] = sender
+
+    def ask(self, topic: Topic) -> None:
+        self.questions += 1
+        question = AskHome(self.state.id, topic, self.questions)
+        self.state.out += self.state.overlay.toward_home(topic, question)
+
+    # Homes
+
+    def tick(self) -> None:
+        state = self.state
+        place = state.overlay.home_range()
+        if place != self._range:
+            self._range, self._range_ms = place, state.now_ms
+        oldest = state.now_ms - state.config.registered_ms
+        for topic, nodes in list(self.registry.items()):
+            for node in [node for node, heard in nodes.items() if heard < oldest]:
+                del nodes[node]
+            if not nodes:
+                del self.registry[topic]
+
+    def on_register(self, message: Register) -> None:
+        state, mine = self.state, []
+        for topic in message.topics:
+            if state.overlay.is_home(topic):
+                if len(self.registry) >= HOMES_MAX and topic not in self.registry:
+                    continue
+                nodes = self.registry.setdefault(topic, {})
+                if len(nodes) < SUBSCRIBERS_MAX or message.node in nodes:
+                    nodes[message.node] = state.now_ms
+                    mine.append(topic)
+            elif message.hops < HOPS_MAX:
+                state.out += state.overlay.toward_home(topic, Register(message.node, (topic,), message.hops + 1))
+        if mine:
+            state.out.append(Send(message.node, Registered(tuple(mine))))
+
+    def on_unregister(self, message: Unregister) -> None:
+        state = self.state
+        for topic in message.topics:
+            if state.overlay.is_home(topic):
+                self.registry.get(topic, {}).pop(message.node, None)
+            elif message.hops < HOPS_MAX:
+                state.out += state.overlay.toward_home(topic, Unregister(message.node, (topic,), message.hops + 1))
+
+    def on_ask(self, message: AskHome) -> None:
+        state = self.state
+        if not state.overlay.is_home(message.topic):
+            if message.hops < HOPS_MAX:
+                state.out += state.overlay.toward_home(message.topic, replace(message, hops=message.hops + 1))
+            return
+        # Who is believed dead still counts, until its registration has run out: it may be wrong, and this is a proof.
+        names = sorted(self.registry.get(message.topic, ()), key=state.overlay.is_gone)
+        is_sure = state.now_ms - self._range_ms >= state.config.registered_ms
+        sample = tuple(names[: state.config.sample_max])
+        tells = HomeTells(message.topic, message.number, sample, len(names), is_sure)
+        state.out.append(Send(message.node, tells))

@@ -1,0 +1,106 @@
+"""Leaving a topic in order: everything held is first at a neighbour that stays.  [docs/delivery.md, Leaving in order]
+
+1. The node says `Leaving` on its links of the topic. From then on it names itself as a holder of nothing.
+2. Each neighbour answers with a comparison, and whether it stays (it does not, if it leaves as well). What it lacks is
+   pushed to it. When one that stays has acknowledged all of that, the topic is drained.
+3. Only then is the overlay told, which mends around the node. Meanwhile the node forwards. What comes in this time is
+   held by whoever sent it, and nobody who leaves counts on a node that leaves.
+
+To the overlay, a node in steps 1 and 2 is one like any other: if all its neighbours go, the mend gives it new ones. So
+neighbours that leave at once cannot wait for each other, as long as anybody stays.
+"""
+
+from __future__ import annotations
+
+from trellis.protocols.delivery.compare import Comparison
+from trellis.protocols.delivery.messages import Leaving, Stay
+from trellis.protocols.delivery.state import State
+from trellis.protocols.delivery.streams import TopicState
+from trellis.protocols.effects import NodeId, Topic
+
+
+class Departure:
+    """One topic that we leave."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.since_ms = now_ms
+        self.marks: dict[NodeId, tuple[int, int]] = {}  # who stays -> session, and what it must have acknowledged
+        self.is_alone = False  # the topic's home knows nobody else
+
+
+class LeavingInOrder:
+    def __init__(self, state: State, comparison: Comparison) -> None:
+        self.state, self.comparison = state, comparison
+        self.departures: dict[Topic, Departure] = {}
+
+    def begin(self, topic: TopicState) -> None:
+        if topic.topic not in self.departures:
+            topic.is_leaving = True
+            self.departures[topic.topic] = Departure(self.state.now_ms)
+            self._say(topic)
+
+    def cancel(self, topic: TopicState) -> None:
+        """It stays after all."""
+        self.departures.pop(topic.topic, None)
+        topic.is_leaving = False
+        for peer, way in topic.ways.items():
+            self.comparison.tell(topic, peer, way)
+
+    def over(self, topic: Topic) -> None:
+        self.departures.pop(topic, None)
+
+    def on_leaving(self, peer: NodeId, item: Leaving) -> None:
+        topic = self.state.topics.get(item.topic)
+        way = topic.ways.get(peer) if topic is not None else None
+        if topic is None or way is None:
+            return
+        way.is_leaving = True
+        self.comparison.tell(topic, peer, way)
+        self.state.put(peer, Stay(item.topic, topic.takes_part and not topic.is_leaving))
+
+    def on_stay(self, peer: NodeId, item: Stay) -> None:
+        """Its comparison came just before: what it lacks is put into the link, or announced if there was no room."""
+        topic, departure = self.state.topics.get(item.topic), self.departures.get(item.topic)
+        way = topic.ways.get(peer) if topic is not None else None
+        channel = self.state.links.get(peer)
+        if departure is None or way is None or channel is None:
+            return
+        if item.stays and not way.announce:
+            if departure.marks.get(peer, (0, 0))[0] != channel.session:
+                departure.marks[peer] = (channel.session, channel.puts)
+        else:
+            departure.marks.pop(peer, None)
+
+    def tick(self) -> list[Topic]:
+        """Say it again where nobody has answered. The topics whose homes should be asked."""
+        alone = []
+        for name in self.departures:
+            topic = self.state.topics[name]
+            if not self.is_drained(name):
+                self._say(topic)
+                if not self.state.ways(topic):
+                    alone.append(name)
+        return alone
+
+    def on_alone(self, topic: Topic) -> None:
+        departure = self.departures.get(topic)
+        if departure is not None and not self.state.topics[topic].ways:
+            departure.is_alone = True
+
+    def is_drained(self, topic: Topic) -> bool:
+        state, departure = self.state, self.departures.get(topic)
+        if departure is None or departure.is_alone or not any(s.entries for s in state.topics[topic].streams.values()):
+            return True
+        for peer, (session, mark) in departure.marks.items():
+            channel = state.links.get(peer)
+            if channel is not None and channel.session == session and channel.taken >= mark:
+                return True
+        return False
+
+    def is_late(self, topic: Topic) -> bool:
+        departure = self.departures.get(topic)
+        return departure is not None and self.state.now_ms - departure.since_ms > self.state.config.leave_ms_max
+
+    def _say(self, topic: TopicState) -> None:
+        for peer, _ in self.state.ways(topic):
+            self.state.put(peer, Leaving(topic.topic))

@@ -1,0 +1,48 @@
+"""What a node tells its clients, beside `Deliver`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trellis.protocols.effects import NodeId, Topic
+
+ClientId = tuple[str, int]  # a client, and its own number of the publication
+
+
+class Published(msgspec.Struct, frozen=True, gc=False):
+    """The identity of a publication that was taken in. It is not acknowledged yet."""
+
+    topic: Topic
+    life: int
+    sequence: int
+    client_id: ClientId | None
+
+
+class Acknowledged(msgspec.Struct, frozen=True, gc=False):
+    """`copies` nodes hold the publication."""
+
+    topic: Topic
+    life: int
+    sequence: int
+    copies: int
+    holders: tuple[NodeId, ...]
+    client_id: ClientId | None
+
+
+class NotAcknowledged(msgspec.Struct, frozen=True, gc=False):
+    """It may reach all, some or none. `sequence` is 0 where it was not even taken in."""
+
+    topic: Topic
+    life: int
+    sequence: int
+    reason: str
+    client_id: ClientId | None
+
+
+class Confirmed(msgspec.Struct, frozen=True, gc=False):
+    """What is published on this topic from now on is promised to this subscriber."""
+
+    topic: Topic
+
+
+Outcome = Published | Acknowledged | NotAcknowledged | Confirmed

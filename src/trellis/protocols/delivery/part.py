@@ -1,0 +1,451 @@
+"""The delivery part: composes with any overlay node through a narrow seam.  [docs/delivery.md]
+
+    link.py       frames: numbered, acknowledged, sent again; bounded queues
+    compare.py    what both ends of a link hold, when it comes up
+    tree.py       eager push, lazy announcements, pulls
+    order.py      exactly once and in order, gaps
+    copies.py     acknowledgements to publishers
+    leaving.py    going without losing
+    homes.py      who subscribes, known at a topic's home location
+
+Inputs: messages, two timers, changes of the overlay (`overlay_changed`, `link_down`), and wishes of clients. Everything
+is answered with effects. Time is the tick's: the part has no clock. A driver that finds that its process stood still
+says so (`stood_still`), or ages would be too young by that much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from trellis.protocols.delivery import messages as m
+from trellis.protocols.delivery.compare import Comparison
+from trellis.protocols.delivery.config import DeliveryConfig
+from trellis.protocols.delivery.copies import Copies, Pending
+from trellis.protocols.delivery.homes import Homes
+from trellis.protocols.delivery.identities import Ranges
+from trellis.protocols.delivery.leaving import LeavingInOrder
+from trellis.protocols.delivery.link import Channel
+from trellis.protocols.delivery.order import Order
+from trellis.protocols.delivery.outcome import ClientId, Confirmed, NotAcknowledged, Outcome, Published
+from trellis.protocols.delivery.seam import Overlay
+from trellis.protocols.delivery.state import State
+from trellis.protocols.delivery.streams import Entry, TopicState
+from trellis.protocols.delivery.tree import Tree
+from trellis.protocols.effects import Effect, NodeId, Send, SetTimer, Topic
+from trellis.protocols.topics import places
+
+DeliveryEffects = list[Effect | Outcome]
+_FORGET_TICKS = 16
+
+
+class Delivery:
+    def __init__(self, overlay: Overlay, config: DeliveryConfig) -> None:
+        self.overlay, self.config = overlay, config
+        self.state = state = State(overlay, config)
+        self.order = Order(state)
+        self.tree = Tree(state, self.order)
+        self.comparison = Comparison(state, self.tree, self.order)
+        self.copies = Copies(state)
+        self.leaving = LeavingInOrder(state, self.comparison)
+        self.homes = Homes(state)
+        self.is_going = False  # the node leaves for good: nothing is taken in from clients
+        self._neighbours: dict[NodeId, int] = {}
+        self.interest = 0  # as the overlay said last
+        self._ticks = 0
+        self._is_soon = False
+        self._unregistered: dict[Topic, None] = {}
+        self._handlers: dict[type, Callable[[NodeId, Any], object]] = {
+            m.Push: self._on_push,
+            m.Announce: self.tree.on_announce,
+            m.Pull: self.tree.on_pull,
+            m.Gone: self.tree.on_gone,
+            m.Prune: self.tree.on_prune,
+            m.Compare: self.comparison.on_compare,
+            m.Part: self.comparison.on_part,
+            m.Held: self.copies.on_held,
+            m.Ask: self.copies.on_ask,
+            m.Leaving: self.leaving.on_leaving,
+            m.Stay: self.leaving.on_stay,
+        }
+
+    # Inputs
+
+    def start(self) -> DeliveryEffects:
+        self.state.out.append(SetTimer("delivery/tick", self.config.tick_ms))
+        return self.overlay_changed()
+
+    def on_message(self, sender: NodeId, message: msgspec.Struct) -> DeliveryEffects:
+        self._take(sender, message)
+        return self._finish()
+
+    def on_timer(self, tag: str) -> DeliveryEffects:
+        if tag == "delivery/tick":
+            self._tick()
+        else:
+            self._is_soon = False
+            self._round()
+        return self._finish()
+
+    def overlay_changed(self) -> DeliveryEffects:
+        """Links, interests of neighbours or our own may have changed: look what did."""
+        overlay, before = self.overlay, self._neighbours
+        now, interest = overlay.neighbours(), overlay.interest
+        if now == before and interest == self.interest:
+            return self._finish()
+        for peer in [peer for peer in before if peer not in now]:
+            self._drop(peer)
+        if interest != self.interest:
+            self._take_part(interest)
+        newly_ours = interest & ~self.interest
+        for peer, wants in now.items():
+            if peer not in self.state.links:
+                self._open(peer)
+                shared = wants & interest
+            else:
+                shared = wants & interest & (newly_ours | ~before.get(peer, 0))
+            for place in places(shared):
+                self.comparison.share(self.state.topics[overlay.table.names[place]], peer)
+        self._neighbours, self.interest = dict(now), interest
+        return self._finish()
+
+    def link_down(self, peer: NodeId) -> DeliveryEffects:
+        """Even if it is up again already: what was under way is gone."""
+        self._drop(peer)
+        self._neighbours.pop(peer, None)
+        return self._finish()
+
+    def stood_still(self, duration_ms: int) -> DeliveryEffects:
+        """The process was stopped for so long: everything is that much older."""
+        self.state.now_ms += duration_ms
+        self.state.store.expire(self.state.now_ms)
+        return self._finish()
+
+    # Clients
+
+    def want(self, topic: Topic) -> DeliveryEffects:
+        """The application subscribes. The overlay is told by the node."""
+        found = self.state.topic(topic)
+        if not found.is_wanted:
+            found.is_wanted, found.is_registered, found.was_confirmed = True, not self.overlay.has_homes, False
+            found.since_ms = self.state.now_ms
+            self._unregistered[topic] = None
+            self.stay(topic)
+            if found.takes_part:
+                self.order.settle_alone(found)
+        return self._finish()
+
+    def unwant(self, topic: Topic) -> DeliveryEffects:
+        """The application unsubscribes: nothing is handed over any more."""
+        found = self.state.topics.get(topic)
+        if found is not None and found.is_wanted:
+            found.is_wanted = found.is_settled = found.is_registered = False
+            for stream in found.streams.values():
+                stream.waiting.clear()
+            if self.overlay.has_homes:
+                self.homes.unregister(topic)
+        return self._finish()
+
+    def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> DeliveryEffects:
+        """The overlay takes part in the topic already: the node has seen to that."""
+        state = self.state
+        known = self.copies.clients.get(client_id) if client_id is not None else None
+        if known is not None:
+            state.out += [known[1]] if known[1] is not None else []
+            return self._finish()
+        found = state.topics.get(topic)
+        reason = self._refusal(found, payload)
+        if reason is not None or found is None:
+            refusal = NotAcknowledged(topic, self.overlay.life, 0, reason or "no such topic here", client_id)
+            state.counters.not_acknowledged += 1
+            state.out.append(refusal)
+            return self._finish()
+        stream = found.stream(state.id, self.overlay.life, state.now_ms)
+        if found.is_wanted and found.is_settled and stream.handed is None:
+            stream.handed = 0
+        sequence = stream.seen.last + 1
+        stream.touched_ms = state.now_ms
+        entry = Entry(stream, sequence, payload, state.now_ms)
+        entry.needs = self.config.copies
+        if client_id is not None and len(self.copies.clients) < self.config.clients_max:
+            self.copies.clients[client_id] = (state.now_ms, None)
+        state.counters.published += 1
+        state.out.append(Published(topic, self.overlay.life, sequence, client_id))
+        self.tree.take(found, entry, None)
+        self.copies.wait_for(Pending(entry, client_id, state.now_ms, self.homes.questions + 1, asked_ms=state.now_ms))
+        return self._finish()
+
+    # Leaving
+
+    def leave_topic(self, topic: Topic) -> DeliveryEffects:
+        """Say so on its links; `is_drained` tells when the overlay may be told."""
+        found = self.state.topics.get(topic)
+        if found is not None and found.takes_part and not self.is_publishing(topic):
+            self.leaving.begin(found)
+        return self._finish()
+
+    def stay(self, topic: Topic) -> None:
+        """Not leaving it after all."""
+        if topic in self.leaving.departures:
+            self.leaving.cancel(self.state.topics[topic])
+
+    def is_drained(self, topic: Topic) -> bool:
+        """Everything held of a topic is at somebody who stays. After `leave_ms_max` it is not waited for any longer."""
+        if topic not in self.leaving.departures:
+            found = self.state.topics.get(topic)
+            return found is None or not found.takes_part
+        if self.leaving.is_drained(topic):
+            return True
+        if self.leaving.is_late(topic):
+            self.state.counters.left_undrained += 1
+            return True
+        return False
+
+    def is_publishing(self, topic: Topic) -> bool:
+        return any(key[0] == topic for key in self.copies.pending)
+
+    # Checks
+
+    def check(self) -> None:
+        self.state.store.check(self.state.now_ms)
+        for peer, channel in self.state.links.items():
+            assert peer in self._neighbours, f"{self.state.id} has a channel to {peer} and no link"
+            channel.check()
+        for topic in self.state.topics.values():
+            assert all(peer in self.state.links for peer in topic.ways), f"{self.state.id} has ways without links"
+            assert topic.takes_part or not (topic.ways or any(stream.entries for stream in topic.streams.values()))
+            assert len(topic.missing) <= self.config.missing_max
+
+    # What comes in
+
+    def _take(self, sender: NodeId, message: msgspec.Struct) -> None:
+        match message:
+            case m.Frame():
+                self._on_frame(sender, message)
+            case m.Register():
+                self.homes.on_register(message)
+            case m.Registered():
+                self.homes.on_registered(sender, message)
+                for topic in message.topics:
+                    self._unregistered.pop(topic, None)
+            case m.Unregister():
+                self.homes.on_unregister(message)
+            case m.AskHome():
+                self.homes.on_ask(message)
+            case m.HomeTells():
+                self._on_home(message)
+
+    def _on_frame(self, sender: NodeId, frame: m.Frame) -> None:
+        channel = self.state.links.get(sender)
+        if channel is None:
+            self.state.counters.strange += 1
+            return
+        items, has_begun = channel.receive(frame, self.state.new_session)
+        self.state.dirty[sender] = None
+        if has_begun:
+            self._begin_anew(sender)
+        handlers = self._handlers
+        for item in items:
+            handlers[type(item)](sender, item)
+
+    def _on_push(self, peer: NodeId, item: m.Push) -> None:
+        entry = self.tree.on_push(peer, item)
+        if entry is not None and entry.needs:
+            self.copies.stored(self.state.topics[item.topic], entry)
+
+    def _on_home(self, message: m.HomeTells) -> None:
+        others = tuple(name for name in message.names if name != self.state.id)
+        found = self.state.topics.get(message.topic)
+        if found is None:
+            return
+        if message.is_sure:
+            self.copies.on_home(message.topic, message.number, message.names, message.total)
+            if not others:
+                self.leaving.on_alone(message.topic)
+                if found.is_wanted and found.takes_part and not found.is_settled and not found.ways:
+                    self.order.settle(found, {})
+        if others and found.takes_part and not found.ways:
+            self.state.out += self.overlay.meet(others)
+
+    # Links
+
+    def _open(self, peer: NodeId) -> None:
+        self.state.links[peer] = Channel(self.config, self.state.new_session(), self.state.push)
+
+    def _drop(self, peer: NodeId) -> None:
+        channel = self.state.links.pop(peer, None)
+        if channel is None:
+            return
+        self.state.counters.resends += channel.resends
+        for topic in self.state.topics.values():
+            self.comparison.part(topic, peer)
+        self.copies.link_down(peer)
+
+    def _begin_anew(self, peer: NodeId, *, asks: bool = False) -> None:
+        """A new session of ours: whatever waited is gone, so compare again."""
+        self.state.counters.restarts += 1
+        for topic in self.state.topics.values():
+            way = topic.ways.get(peer)
+            if way is not None:
+                way.is_open = False  # the peer compares as well, in its own new session
+                way.announce = {}
+                self.comparison.tell(topic, peer, way, asks=asks)
+
+    def _take_part(self, interest: int) -> None:
+        names, before = self.overlay.table.names, self.interest
+        for place in places(interest & ~before):
+            topic = self.state.topic(names[place])
+            topic.takes_part = True
+            topic.is_settled = topic.is_leaving = False
+            topic.since_ms = topic.changed_ms = self.state.now_ms
+            for stream in topic.streams.values():
+                if stream.id.origin != self.state.id:
+                    stream.seen = Ranges()  # nothing of it is held any more: take the window of the others anew
+        for place in places(before & ~interest):
+            self._take_no_part(self.state.topics[names[place]])
+
+    def _take_no_part(self, topic: TopicState) -> None:
+        for peer in list(topic.ways):
+            self.state.put(peer, m.Part(topic.topic))
+            self.comparison.part(topic, peer)
+        for stream in topic.streams.values():
+            for entry in list(stream.entries.values()):
+                self.state.store.drop(entry)
+            stream.waiting.clear()
+        topic.missing.clear()
+        topic.takes_part = topic.is_settled = topic.is_leaving = False
+        self.leaving.over(topic.topic)
+
+    # Time
+
+    def _tick(self) -> None:
+        state, config, overlay = self.state, self.config, self.overlay
+        self._ticks += 1
+        state.now_ms += config.tick_ms
+        state.store.expire(state.now_ms)
+        self.order.tick()
+        self._settle_topics()
+        asked = {**dict.fromkeys(self.copies.tick()), **dict.fromkeys(self.leaving.tick())}
+        for name in asked:
+            if overlay.has_homes:
+                self.homes.ask(name)
+            else:
+                others = overlay.subscribers(name)
+                self.copies.on_count(name, others)
+                if not others:
+                    self.leaving.on_alone(name)
+        if overlay.has_homes:
+            self.homes.tick()
+            self._register()
+        for topic in state.topics.values():
+            if topic.must_compare and len(topic.missing) < config.missing_max // 2:
+                topic.must_compare = False
+                for peer, way in topic.ways.items():
+                    self.comparison.tell(topic, peer, way)
+        if self._ticks % _FORGET_TICKS == 0:
+            self._forget()
+        state.out.append(SetTimer("delivery/tick", config.tick_ms))
+
+    def _settle_topics(self) -> None:
+        for topic in self.state.topics.values():
+            if not topic.is_wanted or not topic.takes_part:
+                continue
+            if not topic.is_settled:
+                self._wait_for_baseline(topic)
+            if topic.is_confirmed and not topic.was_confirmed:
+                topic.was_confirmed = True
+                self.state.out.append(Confirmed(topic.topic))
+
+    def _wait_for_baseline(self, topic: TopicState) -> None:
+        """Neighbours that have none either: nobody was there before us. No neighbours: does anybody subscribe?"""
+        now_ms, config = self.state.now_ms, self.config
+        if self.state.ways(topic):
+            if now_ms - max(topic.changed_ms, topic.since_ms) >= config.confirm_ms:
+                self.order.settle(topic, {})
+        elif now_ms - topic.since_ms >= config.alone_ms:
+            self.order.settle(topic, {})
+        elif self.overlay.has_homes:
+            self.homes.ask(topic.topic)
+        elif not self.overlay.subscribers(topic.topic):
+            self.order.settle(topic, {})
+
+    def _register(self) -> None:
+        every = max(1, self.config.register_ms // self.config.tick_ms)
+        if self._ticks % every == 0:
+            due = [name for name, topic in self.state.topics.items() if topic.is_wanted]
+        else:
+            due = list(self._unregistered)
+        if due and not self.is_going:
+            self.homes.register(due)
+
+    def _round(self) -> None:
+        state = self.state
+        state.rounds += 1
+        is_busy = self.tree.round()
+        for peer, channel in state.links.items():
+            if channel.is_clogged:
+                channel.begin(state.new_session())
+                self._begin_anew(peer, asks=True)
+                state.dirty[peer] = None
+            state.out += [Send(peer, frame) for frame in channel.round()]
+            acknowledgement = channel.acknowledgement()
+            if acknowledgement is not None:
+                state.out.append(Send(peer, acknowledgement))
+            is_busy = is_busy or bool(channel.flight)
+        state.is_busy = is_busy
+
+    def _forget(self) -> None:
+        """Streams of lives that are over, and those that were silent for very long."""
+        state, config = self.state, self.config
+        quiet, silent = state.now_ms - 3 * config.window_ms, state.now_ms - config.tombstone_ms
+        for topic in state.topics.values():
+            newest: dict[NodeId, int] = {}
+            for origin, life in topic.streams:
+                newest[origin] = max(life, newest.get(origin, 0))
+            for (origin, life), stream in list(topic.streams.items()):
+                if stream.entries or stream.waiting or (origin, life) == (state.id, self.overlay.life):
+                    continue
+                if stream.touched_ms < quiet and life < newest[origin]:
+                    state.ended[origin] = (max(life, state.ended.get(origin, (0, 0))[0]), state.now_ms)
+                    del topic.streams[origin, life]
+                elif stream.touched_ms < silent:
+                    del topic.streams[origin, life]
+        for origin in [origin for origin, (_, noted) in state.ended.items() if noted < silent]:
+            del state.ended[origin]
+        for client in [client for client, (then, _) in self.copies.clients.items() if then < quiet]:
+            del self.copies.clients[client]
+
+    def _refusal(self, topic: TopicState | None, payload: bytes) -> str | None:
+        if self.is_going:
+            return "this node leaves"
+        if len(payload) > self.config.payload_bytes_max:
+            return f"a payload of {len(payload)} bytes is over {self.config.payload_bytes_max}"
+        if len(self.copies.pending) >= self.config.pending_max:
+            return f"{self.config.pending_max} publications wait for their copies"
+        return None if topic is not None and topic.takes_part else "this node takes no part in the topic"
+
+    def _finish(self) -> DeliveryEffects:
+        """What waits for the links goes, and what we say to ourselves is heard."""
+        state = self.state
+        while True:
+            out, state.out = state.out, []
+            mine = [one for one in out if type(one) is Send and one.to == state.id]
+            if not mine:
+                break
+            for one in mine:
+                self._take(state.id, one.message)
+            state.out = [*(one for one in out if not (type(one) is Send and one.to == state.id)), *state.out]
+        is_busy = state.is_busy
+        for peer in state.dirty:
+            channel = state.links.get(peer)
+            if channel is not None:
+                if channel.waiting or channel.must_greet:
+                    out += [Send(peer, frame) for frame in channel.flush()]
+                is_busy = is_busy or channel.is_ack_due or bool(channel.flight)
+        state.dirty.clear()
+        if is_busy and not self._is_soon:
+            self._is_soon = True
+            out.append(SetTimer("delivery/soon", self.config.soon_ms))
+        return out

@@ -1,0 +1,101 @@
+"""What all sides of delivery share: the clock of ticks, topics, links, the store, counters, and what goes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from trellis.protocols.delivery.config import DeliveryConfig
+from trellis.protocols.delivery.link import Channel
+from trellis.protocols.delivery.messages import Item, Push
+from trellis.protocols.delivery.store import Store
+from trellis.protocols.delivery.streams import Entry, Stream, TopicState, Way
+from trellis.protocols.effects import Deliver, NodeId, Topic
+
+if TYPE_CHECKING:
+    from trellis.protocols.delivery.outcome import Outcome
+    from trellis.protocols.delivery.seam import Overlay
+    from trellis.protocols.effects import Effect
+
+SESSIONS = 1 << 24  # of one life
+
+
+class Counters(msgspec.Struct):
+    """Nothing is lost silently: every number here is a metric."""
+
+    published: int = 0
+    acknowledged: int = 0
+    not_acknowledged: int = 0
+    delivered: int = 0
+    pushes_in: int = 0  # messages that came in whole
+    duplicates: int = 0  # of these, what was here already
+    pulls: int = 0
+    resends: int = 0
+    turned_lazy: int = 0  # links that were full
+    lost: int = 0  # sequences that were skipped: they will never be handed over
+    late: int = 0  # messages that came after their turn was skipped
+    too_old: int = 0  # messages older than two windows
+    stale: int = 0  # messages of lives that are over
+    strange: int = 0  # frames over links that are not there
+    left_undrained: int = 0  # topics that were left although nobody had taken over what was held
+    restarts: int = 0  # sessions begun anew because the other end did, or took nothing
+
+
+class State:
+    def __init__(self, overlay: Overlay, config: DeliveryConfig) -> None:
+        self.overlay, self.config, self.id = overlay, config, overlay.id
+        self.now_ms = 0  # by ticks
+        self.rounds = 0
+        self.topics: dict[Topic, TopicState] = {}
+        self.links: dict[NodeId, Channel] = {}
+        self.store = Store(config.window_ms, config.window_bytes, config.tick_ms)
+        self.counters = Counters()
+        self.out: list[Effect | Outcome] = []
+        self.ended: dict[NodeId, tuple[int, int]] = {}  # origin -> its last life known to be over, and when we noted it
+        self.dirty: dict[NodeId, None] = {}  # links that have something to send or to acknowledge
+        self.is_busy = False  # something is to be announced or pulled
+        self._sessions = 0
+
+    def topic(self, name: Topic) -> TopicState:
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = TopicState(name, self.now_ms)
+        return found
+
+    def new_session(self) -> int:
+        self._sessions += 1
+        return self.overlay.life * SESSIONS + self._sessions
+
+    def put(self, peer: NodeId, item: Item) -> None:
+        channel = self.links.get(peer)
+        if channel is not None:
+            channel.put(item)
+            self.dirty[peer] = None
+
+    def put_message(self, peer: NodeId, entry: Entry, *, is_eager: bool) -> None:
+        self.links[peer].put_message(entry, is_eager=is_eager)
+        self.dirty[peer] = None
+
+    def ways(self, topic: TopicState) -> list[tuple[NodeId, Way]]:
+        """The links on which the topic is open."""
+        return [(peer, way) for peer, way in topic.ways.items() if way.is_open]
+
+    def push(self, entry: Entry, is_eager: bool) -> Push:
+        stream = entry.stream
+        age = max(0, self.now_ms - entry.born_ms)
+        needs = entry.needs
+        if needs and not self.topics[stream.id.topic].is_leaving:
+            needs -= 1  # we hold it ourselves
+        return Push(*stream.id, entry.sequence, self.floor(stream), age, needs, is_eager, entry.payload)
+
+    def floor(self, stream: Stream) -> int:
+        """The oldest sequence that its origin keeps: known for sure where that is us."""
+        if stream.id.origin == self.id and stream.id.life == self.overlay.life:
+            stream.floor = next(iter(stream.entries), stream.seen.last + 1)  # entries are in the order of sequences
+        return stream.floor
+
+    def deliver(self, entry: Entry) -> None:
+        self.counters.delivered += 1
+        topic, origin, _ = entry.stream.id
+        self.out.append(Deliver(topic, origin, entry.sequence, entry.payload))

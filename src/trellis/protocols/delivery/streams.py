@@ -1,0 +1,90 @@
+"""What a node knows of a topic: its streams (one per life of a publisher), and its links on the topic."""
+
+from __future__ import annotations
+
+from trellis.protocols.delivery.identities import Ranges, StreamId
+from trellis.protocols.effects import NodeId, Topic
+
+ENTRY_BYTES = 256  # what an entry costs beside its payload
+
+
+class Entry:
+    """One message held."""
+
+    __slots__ = ("asker", "born_ms", "is_kept", "names", "needs", "payload", "sequence", "size", "stream")
+
+    def __init__(self, stream: Stream, sequence: int, payload: bytes, born_ms: int) -> None:
+        self.stream, self.sequence, self.payload, self.born_ms = stream, sequence, payload, born_ms
+        self.size = len(payload) + ENTRY_BYTES
+        self.needs = 0  # holders that the publisher still wants to hear of
+        self.asker: NodeId | None = None  # whom to tell of holders: who brought the message first, or asked last
+        self.names: dict[NodeId, None] | None = None  # holders beyond us that we have told of
+        self.is_kept = True
+
+
+class Stream:
+    __slots__ = ("entries", "floor", "handed", "id", "refused", "seen", "touched_ms", "waiting")
+
+    def __init__(self, stream_id: StreamId, now_ms: int) -> None:
+        self.id = stream_id
+        self.seen = Ranges()  # what came, still kept or not
+        self.entries: dict[int, Entry] = {}  # what is kept for others
+        self.handed: int | None = None  # all up to here was handed over, or never will be; None: no baseline yet
+        self.waiting: dict[int, Entry] = {}  # came, and not handed over yet
+        self.floor = 1  # the oldest sequence that its origin keeps, as far as was heard
+        self.refused: dict[NodeId, None] = {}  # neighbours that cannot give what is missing next
+        self.touched_ms = now_ms
+
+
+class Way:
+    """One topic on one link. It is open from the peer's comparison on: offers go to open ways."""
+
+    __slots__ = ("announce", "has_told", "is_eager", "is_leaving", "is_open", "stays")
+
+    def __init__(self) -> None:
+        self.has_told = False  # our comparison is sent
+        self.is_open = False  # the peer's has come
+        self.is_eager = True  # we push; else we announce
+        self.is_leaving = False  # the peer vouches for nothing
+        self.stays: bool | None = None  # what it answered when we said that we leave
+        self.announce: dict[Stream, Ranges] = {}  # to be said in the next batch
+
+
+class Missing:
+    """A message that was announced and is not here."""
+
+    __slots__ = ("peers", "since", "was_pulled")
+
+    def __init__(self, peer: NodeId, now: int) -> None:
+        self.peers: dict[NodeId, None] = {peer: None}
+        self.since = now  # the round of the announcement, then of the last pull
+        self.was_pulled = False
+
+
+class TopicState:
+    """A topic that this node takes part in, or has taken part in: then only numbers are left of it."""
+
+    def __init__(self, topic: Topic, now_ms: int) -> None:
+        self.topic = topic
+        self.takes_part = False
+        self.is_wanted = False  # its application subscribes
+        self.is_leaving = False  # it says so on its links: it vouches for nothing
+        self.is_settled = False  # there is a baseline: messages are handed over
+        self.is_registered = False  # its home knows that we subscribe
+        self.was_confirmed = False
+        self.since_ms = now_ms  # of taking part
+        self.changed_ms = now_ms  # of the last change of its links
+        self.streams: dict[tuple[NodeId, int], Stream] = {}
+        self.ways: dict[NodeId, Way] = {}
+        self.missing: dict[tuple[Stream, int], Missing] = {}
+        self.must_compare = False  # more was announced than could be noted
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self.is_wanted and self.is_settled and self.is_registered
+
+    def stream(self, origin: NodeId, life: int, now_ms: int) -> Stream:
+        found = self.streams.get((origin, life))
+        if found is None:
+            found = self.streams[origin, life] = Stream(StreamId(self.topic, origin, life), now_ms)
+        return found

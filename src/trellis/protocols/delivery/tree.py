@@ -1,0 +1,213 @@
+"""Eager push along a tree that forms by itself, lazy announcements on the other links.  [docs/delivery.md, rules 1, 2]
+
+A link begins eager. A message that comes twice makes the later link lazy, at both ends; a message that was announced
+and does not come is pulled, and the link that it is pulled over becomes eager. A link whose queue is full is lazy as
+well, until its peer pulls.
+"""
+
+from __future__ import annotations
+
+from trellis.protocols.delivery.identities import Ranges, pairs_of
+from trellis.protocols.delivery.messages import RANGES_MAX, Announce, Gone, Prune, Pull, Push
+from trellis.protocols.delivery.order import Order
+from trellis.protocols.delivery.state import State
+from trellis.protocols.delivery.streams import Entry, Missing, Stream, TopicState, Way
+from trellis.protocols.effects import NodeId
+
+
+class Tree:
+    def __init__(self, state: State, order: Order) -> None:
+        self.state, self.order = state, order
+
+    # Messages
+
+    def on_push(self, peer: NodeId, item: Push) -> Entry | None:
+        """The entry, if the message is new here."""
+        state, config = self.state, self.state.config
+        topic = state.topics.get(item.topic)
+        if topic is None or not topic.takes_part or not item.sequence:
+            return None
+        state.counters.pushes_in += 1
+        ended = state.ended.get(item.origin)
+        if ended is not None and item.life <= ended[0]:
+            state.counters.stale += 1
+            return None
+        if item.age_ms > 2 * config.window_ms:
+            state.counters.too_old += 1
+            return None
+        stream = topic.stream(item.origin, item.life, state.now_ms)
+        if item.floor > stream.floor:
+            stream.floor = item.floor
+        stream.touched_ms = state.now_ms
+        if item.sequence in stream.seen:
+            state.counters.duplicates += 1
+            way = topic.ways.get(peer)
+            if way is not None and item.is_eager:
+                way.is_eager = False
+                state.put(peer, Prune(item.topic))
+            return None
+        entry = Entry(stream, item.sequence, item.payload, state.now_ms - item.age_ms)
+        entry.needs, entry.asker = item.needs, peer
+        self.take(topic, entry, peer)
+        return entry
+
+    def take(self, topic: TopicState, entry: Entry, peer: NodeId | None) -> None:
+        """A new message, from a peer or of our own: keep it, offer it, hand it over."""
+        stream = entry.stream
+        stream.seen.add(entry.sequence)
+        self.state.store.put(entry)
+        missing = topic.missing.pop((stream, entry.sequence), None) if topic.missing else None
+        for other, way in topic.ways.items():
+            if way.is_open and other != peer and (missing is None or other not in missing.peers):
+                self.offer(other, way, entry, is_eager=True)
+        self.order.take(topic, entry)
+
+    def offer(self, peer: NodeId, way: Way, entry: Entry, *, is_eager: bool) -> None:
+        """Push it, or note that it is to be announced."""
+        channel = self.state.links[peer]
+        if way.is_eager or not is_eager:
+            if not channel.is_full:
+                self.state.put_message(peer, entry, is_eager=is_eager)
+                return
+            if way.is_eager:
+                way.is_eager = False
+                self.state.counters.turned_lazy += 1
+        ranges = way.announce.get(entry.stream)
+        if ranges is None:
+            ranges = way.announce[entry.stream] = Ranges()
+        ranges.add(entry.sequence)
+        self.state.is_busy = True
+
+    # Identities
+
+    def on_announce(self, peer: NodeId, item: Announce) -> None:
+        state = self.state
+        topic = state.topics.get(item.topic)
+        if topic is None or not topic.takes_part:
+            return
+        stream = topic.stream(item.origin, item.life, state.now_ms)
+        for first, last in pairs_of(item.ranges):
+            for sequence in range(first, min(last, first + state.config.missing_max) + 1):
+                if sequence in stream.seen:
+                    continue
+                known = topic.missing.get((stream, sequence))
+                if known is not None:
+                    known.peers[peer] = None
+                elif len(topic.missing) < state.config.missing_max:
+                    topic.missing[stream, sequence] = Missing(peer, state.rounds)
+                    state.is_busy = True
+                else:
+                    topic.must_compare = True
+                    return
+
+    def on_pull(self, peer: NodeId, item: Pull) -> None:
+        state = self.state
+        topic = state.topics.get(item.topic)
+        way = topic.ways.get(peer) if topic is not None else None
+        stream = topic.streams.get((item.origin, item.life)) if topic is not None else None
+        gone = Ranges()
+        given = 0
+        for first, last in pairs_of(item.ranges):
+            held = [number for number in stream.entries if first <= number <= last] if stream is not None else []
+            for number in sorted(held):
+                if given < state.config.pull_max and stream is not None and not state.links[peer].is_crammed:
+                    state.put_message(peer, stream.entries[number], is_eager=False)
+                    given += 1
+            _add_without(gone, first, last, held)
+        if way is not None and given:
+            way.is_eager = True
+        flat = gone.flat()
+        for start in range(0, len(flat), RANGES_MAX):
+            state.put(peer, Gone(item.topic, item.origin, item.life, flat[start : start + RANGES_MAX]))
+
+    def on_gone(self, peer: NodeId, item: Gone) -> None:
+        topic = self.state.topics.get(item.topic)
+        stream = topic.streams.get((item.origin, item.life)) if topic is not None else None
+        if topic is None or stream is None:
+            return
+        for first, last in pairs_of(item.ranges):
+            self.order.refused(stream, peer, first, last)
+            for (other, number), missing in list(topic.missing.items()) if topic.missing else ():
+                if other is stream and first <= number <= last:
+                    self._not_from(topic, stream, number, missing, peer)
+
+    def on_prune(self, peer: NodeId, item: Prune) -> None:
+        topic = self.state.topics.get(item.topic)
+        way = topic.ways.get(peer) if topic is not None else None
+        if way is not None:
+            way.is_eager = False
+
+    def forget(self, topic: TopicState, peer: NodeId) -> None:
+        """The link is down, or the peer takes no part any more."""
+        for (stream, number), missing in list(topic.missing.items()):
+            self._not_from(topic, stream, number, missing, peer)
+        for stream in topic.streams.values():
+            stream.refused.pop(peer, None)
+
+    # Once per round
+
+    def round(self) -> bool:
+        """Announce, and pull what is due. Says whether there is more to come."""
+        state, is_busy = self.state, False
+        for topic in state.topics.values():
+            if topic.missing:
+                self._pull(topic)
+                is_busy = True
+            for peer, way in topic.ways.items():
+                if way.announce:
+                    is_busy = True
+                    if state.rounds % state.config.announce_rounds == 0 and not state.links[peer].waiting:
+                        self._announce(topic, peer, way)
+        return is_busy
+
+    def _announce(self, topic: TopicState, peer: NodeId, way: Way) -> None:
+        for stream, ranges in way.announce.items():
+            flat = ranges.flat()
+            for start in range(0, len(flat), RANGES_MAX):
+                self.state.put(peer, Announce(*stream.id, flat[start : start + RANGES_MAX]))
+        way.announce = {}
+
+    def _pull(self, topic: TopicState) -> None:
+        state, config = self.state, self.state.config
+        asked: dict[tuple[NodeId, Stream], Ranges] = {}
+        counts: dict[NodeId, int] = {}
+        for missing in topic.missing.values():
+            if missing.was_pulled and state.rounds - missing.since < config.retry_rounds:
+                counts[next(iter(missing.peers))] = counts.get(next(iter(missing.peers)), 0) + 1
+        for (stream, number), missing in topic.missing.items():
+            wait = config.retry_rounds if missing.was_pulled else config.pull_rounds
+            if state.rounds - missing.since < wait:
+                continue
+            if missing.was_pulled and len(missing.peers) > 1:  # somebody else may be faster
+                slow = next(iter(missing.peers))
+                del missing.peers[slow]
+                missing.peers[slow] = None
+            peer = next(iter(missing.peers))
+            if counts.get(peer, 0) < config.pull_max:
+                counts[peer] = counts.get(peer, 0) + 1
+                missing.was_pulled, missing.since = True, state.rounds
+                asked.setdefault((peer, stream), Ranges()).add(number)
+        for (peer, stream), ranges in asked.items():
+            state.counters.pulls += len(ranges)
+            flat = ranges.flat()
+            for start in range(0, len(flat), RANGES_MAX):
+                state.put(peer, Pull(*stream.id, flat[start : start + RANGES_MAX]))
+            way = topic.ways.get(peer)
+            if way is not None:
+                way.is_eager = True
+
+    def _not_from(self, topic: TopicState, stream: Stream, number: int, missing: Missing, peer: NodeId) -> None:
+        if missing.peers.pop(peer, 0) is None:
+            missing.was_pulled, missing.since = False, self.state.rounds - self.state.config.pull_rounds
+            if not missing.peers:
+                del topic.missing[stream, number]
+
+
+def _add_without(ranges: Ranges, first: int, last: int, held: list[int]) -> None:
+    """first..last but what is held."""
+    for number in sorted(held):
+        if first < number:
+            ranges.add(first, number - 1)
+        first = number + 1
+    if first <= last:
+        ranges.add(first, last)

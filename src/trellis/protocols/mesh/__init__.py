@@ -1,0 +1,6 @@
+"""A broker node: an overlay that mends itself, and delivery over it."""
+
+from trellis.protocols.mesh.node import MeshNode
+from trellis.protocols.mesh.overlays import DrivenOverlay, OMenOverlay, SpiderCastOverlay
+
+__all__ = ["DrivenOverlay", "MeshNode", "OMenOverlay", "SpiderCastOverlay"]

@@ -1,0 +1,181 @@
+"""A broker node: an overlay below, delivery above. The live shell runs exactly this object.
+
+    node = MeshNode(OMenOverlay(OMenNode(...)), topics, DeliveryConfig())
+    node.publish("t", b"...", ("client-7", 12))     -> ..., later Acknowledged or NotAcknowledged
+    node.subscribe("t")                             -> ..., later Confirmed, then Deliver
+
+Subscriptions change in batches. A topic is left in two steps: delivery drains it, then the overlay mends around the
+node. Who publishes on a topic without subscribing takes part in it for a while. [SC §2.1: publishers are interested]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import get_args
+
+import msgspec
+
+from trellis.protocols.delivery import DeliveryConfig, DeliveryMessage
+from trellis.protocols.delivery.outcome import ClientId, Outcome
+from trellis.protocols.delivery.part import Delivery, DeliveryEffects
+from trellis.protocols.effects import Effect, Effects, LinkDown, LinkUp, NodeId, SetTimer, Topic
+from trellis.protocols.mesh.overlays import DrivenOverlay
+
+_OF_DELIVERY = frozenset(kind for union in get_args(DeliveryMessage) for kind in (get_args(union) or (union,)))
+
+
+class MeshNode:
+    def __init__(self, overlay: DrivenOverlay, topics: Iterable[Topic], config: DeliveryConfig) -> None:
+        """`topics` are those that the overlay node was made with."""
+        self.id, self.overlay, self.config = overlay.id, overlay, config
+        self.delivery = Delivery(overlay, config)
+        self.wanted: dict[Topic, None] = dict.fromkeys(topics)  # what the application subscribes to
+        self.interested: dict[Topic, int] = {}  # published on without subscribing -> when last
+        self.draining: dict[Topic, None] = {}  # to be left when delivery has drained them
+        self.parting: dict[Topic, None] = {}  # drained; the overlay mends around us
+        self.is_leaving = False
+        self._leaving_since_ms = 0
+        self._has_left_overlay = False
+        self._changes: dict[Topic, bool] = {}  # of subscriptions, in the next batch
+
+    # Inputs
+
+    def start(self) -> list[Effect | Outcome]:
+        effects: list[Effect | Outcome] = [*self.overlay.node.start()]
+        for topic in self.wanted:
+            effects += self.delivery.want(topic)
+        return [*effects, *self.delivery.start()]
+
+    def on_message(self, sender: NodeId, message: msgspec.Struct) -> list[Effect | Outcome]:
+        if type(message) in _OF_DELIVERY:
+            return self.delivery.on_message(sender, message)
+        return self._after(self.overlay.node.on_message(sender, message), type(message) in self.overlay.telling)
+
+    def on_timer(self, tag: str) -> list[Effect | Outcome]:
+        if tag == "delivery/tick":
+            return [*self.delivery.on_timer(tag), *self._tick()]
+        if tag.startswith("delivery/"):
+            return self.delivery.on_timer(tag)
+        if tag == "mesh/batch":
+            return self._change_subscriptions()
+        return self._after(self.overlay.node.on_timer(tag))
+
+    def on_peer_down(self, peer: NodeId) -> list[Effect | Outcome]:
+        return self._after(self.overlay.node.on_peer_down(peer))
+
+    def subscribe(self, topic: Topic) -> list[Effect | Outcome]:
+        return self._note_change(topic, True)
+
+    def unsubscribe(self, topic: Topic) -> list[Effect | Outcome]:
+        """Nothing is delivered from now on. What is held is passed on first."""
+        return [*self.delivery.unwant(topic), *self._note_change(topic, False)]
+
+    def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> list[Effect | Outcome]:
+        effects: list[Effect | Outcome] = []
+        if not self.is_leaving:
+            if topic not in self.wanted:
+                self.interested[topic] = self.delivery.state.now_ms
+            if self._is_to_join(topic):
+                effects += self._after(self.overlay.subscribe([topic]))
+        effects += self.delivery.publish(topic, payload, client_id)
+        return effects
+
+    def leave(self) -> list[Effect | Outcome]:
+        """In order: goes when others hold what this node holds, and the overlay is mended around it."""
+        if self.is_leaving:
+            return []
+        self.is_leaving = self.delivery.is_going = True
+        self._leaving_since_ms = self.delivery.state.now_ms
+        self._changes.clear()
+        self.interested.clear()
+        effects: list[Effect | Outcome] = []
+        for topic in list(self.wanted):
+            effects += self.delivery.unwant(topic)
+        self.wanted.clear()
+        names = self.overlay.table.topics(self.overlay.interest)
+        self.draining.update(dict.fromkeys(names))
+        return [*effects, *self._tick()]
+
+    def stood_still(self, duration_ms: int) -> DeliveryEffects:
+        return self.delivery.stood_still(duration_ms)
+
+    def check(self) -> None:
+        self.overlay.node.check()
+        self.delivery.check()
+
+    # What follows
+
+    def _after(self, effects: Effects, is_told: bool = False) -> list[Effect | Outcome]:
+        """The overlay has done something: tell delivery, if it can matter there. Most of it is gossip."""
+        out: list[Effect | Outcome] = [*effects]
+        for effect in effects:
+            if type(effect) is LinkDown:
+                out += self.delivery.link_down(effect.peer)
+                is_told = True
+            elif type(effect) is LinkUp:
+                is_told = True
+        if is_told or self.overlay.interest != self.delivery.interest:
+            out += self.delivery.overlay_changed()
+        return out
+
+    def _note_change(self, topic: Topic, wanted: bool) -> list[Effect | Outcome]:
+        if self.is_leaving:
+            return []
+        is_first = not self._changes
+        self._changes[topic] = wanted
+        return [SetTimer("mesh/batch", self.config.batch_ms)] if is_first else []
+
+    def _change_subscriptions(self) -> list[Effect | Outcome]:
+        changes, self._changes = self._changes, {}
+        effects: list[Effect | Outcome] = []
+        new = [topic for topic, wanted in changes.items() if wanted]
+        for topic in new:
+            self.wanted[topic] = None
+            self.interested.pop(topic, None)
+            effects += self.delivery.want(topic)
+        joined = [topic for topic in new if self._is_to_join(topic)]
+        if joined:
+            effects += self._after(self.overlay.subscribe(joined))
+        for topic, wanted in changes.items():
+            if not wanted and topic in self.wanted:
+                del self.wanted[topic]
+                self.draining[topic] = None
+        return [*effects, *self._tick()] if self.draining else effects
+
+    def _is_to_join(self, topic: Topic) -> bool:
+        """Must the overlay be told that we take part? If we were about to leave the topic, we stay after all."""
+        takes_part = self.overlay.interest & self.overlay.table.bit(topic)
+        was_parting = topic in self.parting
+        if topic in self.draining or was_parting:
+            self.draining.pop(topic, None)
+            self.parting.pop(topic, None)
+            self.delivery.stay(topic)
+        return was_parting or not takes_part
+
+    def _tick(self) -> list[Effect | Outcome]:
+        delivery = self.delivery
+        for topic, last_ms in list(self.interested.items()):
+            late = delivery.state.now_ms - last_ms > self.config.interest_ms
+            if late and not delivery.is_publishing(topic):
+                del self.interested[topic]
+                self.draining[topic] = None
+        for topic in [one for one in self.parting if not self.overlay.interest & self.overlay.table.bit(one)]:
+            del self.parting[topic]
+        if not self.draining and not self.is_leaving:
+            return []
+        if self.is_leaving and delivery.state.now_ms - self._leaving_since_ms > self.config.leave_ms_max:
+            delivery.copies.gives_up("this node leaves")
+        effects: list[Effect | Outcome] = []
+        for topic in self.draining:
+            effects += delivery.leave_topic(topic)
+        drained = [topic for topic in self.draining if delivery.is_drained(topic)]
+        if not self.is_leaving:
+            for topic in drained:
+                del self.draining[topic]
+                self.parting[topic] = None
+            if drained:
+                effects += self._after(self.overlay.unsubscribe(drained))
+        elif len(drained) == len(self.draining) and not self._has_left_overlay:
+            self._has_left_overlay = True
+            effects += self._after(self.overlay.leave())
+        return effects

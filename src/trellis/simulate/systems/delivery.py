@@ -1,0 +1,366 @@
+"""Delivery over an overlay, made ready for the simulator: clients that publish, and what is promised to them.
+
+Each node has a client that publishes while faults happen: mostly on topics it subscribes to, sometimes on others. What
+was published, acknowledged and delivered is written down beside the run (`Ledger`), and judged from there alone.
+
+always   nothing is delivered twice, out of the order of its publisher's life, or to a node that does not subscribe;
+         stores, queues and tables are within their bounds
+settled  what the overlay promises; every acknowledged message inside the promise is at every node that qualifies
+         (docs/delivery.md, "What the checker asserts", says what that means)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Annotated, Any, cast
+
+import msgspec
+
+from trellis import ids
+from trellis.errors import InputError
+from trellis.protocols.delivery import DeliveryConfig, DeliveryMessage
+from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged, Outcome, Published
+from trellis.protocols.effects import Deliver, Effect, Effects, NodeId, SetTimer, Topic
+from trellis.protocols.mesh import DrivenOverlay, MeshNode, OMenOverlay, SpiderCastOverlay
+from trellis.protocols.newscast import NewscastReply, NewscastRequest
+from trellis.protocols.node import ProtocolNode
+from trellis.protocols.omen import OMenNode
+from trellis.protocols.omen.messages import Message as OMenMessage
+from trellis.protocols.spidercast import SpiderCastNode
+from trellis.protocols.spidercast.messages import SpiderCastMessage
+from trellis.protocols.wire import Codec
+from trellis.simulate.system import System, Violation, Watcher, World
+from trellis.simulate.systems import maker_of
+
+_CODECS = {
+    "omen": Codec[Any](OMenMessage | DeliveryMessage),
+    "spidercast": Codec[Any](SpiderCastMessage | NewscastRequest | NewscastReply | DeliveryMessage),
+}
+_FOREIGN = 0.15  # of all publications: on topics that the publisher does not subscribe to
+_FIRST_MS = 10_000  # the overlay has had time to form
+
+
+class Delivery(System):
+    name = "delivery"
+    nodes_linger = True
+
+    def __init__(
+        self,
+        overlay: Annotated[str, "what keeps the links: omen or spidercast", "--over"] = "omen",
+        copies: Annotated[int, "nodes that hold a publication before it is acknowledged"] = 2,
+        window: Annotated[float, "seconds for which messages are kept", "--window"] = 180.0,
+        every_ms: Annotated[int, "mean time between two publications of a node; 0: none"] = 4_000,
+        **fields: Any,
+    ) -> None:
+        if overlay not in _CODECS:
+            raise InputError("", f'overlay "{overlay}" is not known', "choose omen or spidercast")
+        window_ms = round(window * 1000)
+        chosen = {"copies": copies, "window_ms": window_ms, "tombstone_ms": max(600_000, 4 * window_ms), **fields}
+        try:
+            self.config = msgspec.convert(chosen, DeliveryConfig)
+        except msgspec.ValidationError as error:
+            known = ", ".join(DeliveryConfig.__struct_fields__)
+            raise InputError("", f"not a parameter of delivery: {error}", f"choose from {known}") from None
+        self.below: System = maker_of(overlay)()
+        self.overlay, self.every_ms, self.codec = overlay, every_ms, _CODECS[overlay]
+        self.period_ms = self.below.period_ms
+        self.overlay_is_tco_promised = self.below.overlay_is_tco_promised
+        self.fault_plan = self.below.fault_plan
+        # The slowest things that still change anything: interest that ends, leavers that wait, pulls, resends.
+        slowest = max(self.config.interest_ms + self.config.leave_ms_max, self.config.publish_timeout_ms)
+        self.settle_ms = max(self.below.settle_ms, slowest + 5_000)
+        self.settle_ms_max = max(self.below.settle_ms_max, 2 * self.settle_ms)
+        self.ledger: Ledger | None = None
+
+    def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
+        assert self.ledger is not None
+        below = self.below.make_node(node, topics, random, world)
+        overlay: DrivenOverlay
+        if isinstance(below, OMenNode):
+            overlay = OMenOverlay(below)
+        else:
+            overlay = SpiderCastOverlay(cast(SpiderCastNode, below), world.incarnation(node))
+        made = Client(self.make_mesh(overlay, topics), self, world)
+        self.ledger.clients[node] = made
+        return made
+
+    def make_mesh(self, overlay: DrivenOverlay, topics: tuple[Topic, ...]) -> MeshNode:
+        return MeshNode(overlay, topics, self.config)
+
+    def watcher(self, world: World) -> Watcher:
+        self.ledger = Ledger(world, self.config.copies)
+        return self.ledger
+
+    def parameters(self) -> dict[str, Any]:
+        return {
+            "overlay": self.overlay,
+            **msgspec.structs.asdict(self.config),
+            "every_ms": self.every_ms,
+            "below": self.below.parameters(),
+        }
+
+    def control_types(self) -> tuple[str, ...]:
+        return tuple(self.below.control_types())
+
+    def ring_key(self, node: NodeId) -> int:
+        return self.below.ring_key(node)
+
+    def metrics(self, world: World) -> Mapping[str, float]:
+        counters = [mesh_of(world, name).delivery.state.counters for name in world.living]
+        names = ("published", "acknowledged", "delivered", "pushes_in", "duplicates", "lost", "too_old")
+        return {name: float(sum(getattr(one, name) for one in counters)) for name in names}
+
+    def check_always(self, world: World) -> None:
+        self.below.check_always(cast(World, _Below(world)))
+
+    def check_settled(self, world: World) -> None:
+        self.below.check_settled(cast(World, _Below(world)))
+        assert self.ledger is not None
+        self.ledger.judge(only_whole=not self.overlay_is_tco_promised)
+
+
+class Client:
+    """A mesh node with somebody who publishes on it. Effects for clients end here."""
+
+    def __init__(self, mesh: MeshNode, system: Delivery, world: World) -> None:
+        self.id, self.mesh, self.system, self.world = mesh.id, mesh, system, world
+        self.incarnation = world.incarnation(mesh.id)
+        self.random = Random(ids.stream(world.seed, "client", mesh.id, self.incarnation))
+        plan = system.fault_plan
+        self.until_ms = plan.start_ms + plan.span_ms
+        self.numbers = 0
+
+    def start(self) -> Effects:
+        effects = self._told(self.mesh.start())
+        if self.system.every_ms:
+            effects.append(SetTimer("client/publish", _FIRST_MS + self._pause_ms()))
+        return effects
+
+    def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        return self._told(self.mesh.on_message(sender, message))
+
+    def on_timer(self, tag: str) -> Effects:
+        if tag != "client/publish":
+            return self._told(self.mesh.on_timer(tag))
+        if self.world.now_ms > self.until_ms:
+            return []
+        mine, everything = self.world.topics_of(self.id), self.world.topics.names
+        is_foreign = self.random.random() < _FOREIGN
+        topic = self.random.choice(everything if is_foreign else mine)
+        self.numbers += 1
+        effects = self.publish(topic, f"{self.id}/{self.incarnation}/{self.numbers}".encode())
+        return [*effects, SetTimer(tag, self._pause_ms())]
+
+    def on_peer_down(self, peer: NodeId) -> Effects:
+        return self._told(self.mesh.on_peer_down(peer))
+
+    def subscribe(self, topic: Topic) -> Effects:
+        return self._told(self.mesh.subscribe(topic))
+
+    def unsubscribe(self, topic: Topic) -> Effects:
+        return self._told(self.mesh.unsubscribe(topic))
+
+    def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> Effects:
+        ledger = self.system.ledger
+        assert ledger is not None
+        ledger.publishing = payload
+        return self._told(self.mesh.publish(topic, payload, client_id))
+
+    def leave(self) -> Effects:
+        return self._told(self.mesh.leave())
+
+    def check(self) -> None:
+        self.mesh.check()
+
+    def holds(self, publication: Publication) -> bool:
+        found = self.mesh.delivery.state.topics.get(publication.topic)
+        stream = found.streams.get((publication.origin, publication.life)) if found is not None else None
+        return stream is not None and publication.sequence in stream.entries
+
+    def holds_back(self, publication: Publication) -> bool:
+        """Behind a gap."""
+        found = self.mesh.delivery.state.topics.get(publication.topic)
+        stream = found.streams.get((publication.origin, publication.life)) if found is not None else None
+        return stream is not None and publication.sequence in stream.waiting
+
+    def is_confirmed(self, topic: Topic) -> bool:
+        found = self.mesh.delivery.state.topics.get(topic)
+        return found is not None and found.was_confirmed and found.is_confirmed and not self.mesh.is_leaving
+
+    def _pause_ms(self) -> int:
+        return 1 + int(self.random.expovariate(1 / self.system.every_ms))
+
+    def _told(self, effects: list[Effect | Outcome]) -> Effects:
+        ledger = self.system.ledger
+        assert ledger is not None
+        passed: Effects = []
+        for effect in effects:
+            if isinstance(effect, Published):
+                ledger.on_published(self.id, effect)
+            elif isinstance(effect, Acknowledged):
+                ledger.on_acknowledged(self.id, effect)
+            elif isinstance(effect, NotAcknowledged):
+                ledger.refused += 1
+            elif not isinstance(effect, Outcome):
+                passed.append(effect)
+        return passed
+
+
+class Publication(msgspec.Struct):
+    topic: Topic
+    origin: NodeId
+    life: int
+    sequence: int
+    time_ms: int
+    qualified: dict[NodeId, int]  # confirmed subscribers when it was published, with their incarnations
+    copies: int = 0  # as acknowledged
+    delivered: dict[NodeId, int] = {}  # to whom, in which incarnation
+    crashes: int = 0  # among the nodes that held it
+    departures: int = 0
+    was_extinct: bool = False  # after a crash nobody held it
+
+    @property
+    def is_inside(self) -> bool:
+        """May it be demanded? Not if too many that held it are gone and the last of them crashed."""
+        return not (self.was_extinct and self.crashes + self.departures >= self.copies)
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.sequence} of {self.origin} (life {self.life}, at {self.time_ms} ms)"
+
+
+class Ledger(Watcher):
+    """Everything that was published, acknowledged and delivered. It reads nodes and changes none."""
+
+    def __init__(self, world: World, copies: int) -> None:
+        self.world, self.copies = world, copies
+        self.clients: dict[NodeId, Client] = {}
+        self.publications: dict[bytes, Publication] = {}
+        self.publishing = b""
+        self.refused = 0
+        self._by_identity: dict[tuple[NodeId, int, Topic, int], Publication] = {}
+        self._last: dict[tuple[NodeId, int, NodeId, int, Topic], int] = {}
+        self._unsubscribed: dict[tuple[NodeId, Topic], int] = {}
+        self._topics: dict[NodeId, tuple[Topic, ...]] = {}
+
+    # What happens
+
+    def on_published(self, node: NodeId, outcome: Published) -> None:
+        qualified = {
+            name: self.clients[name].incarnation
+            for name in self.world.living
+            if name in self.clients and self.clients[name].is_confirmed(outcome.topic)
+        }
+        identity = (node, outcome.life, outcome.topic, outcome.sequence)
+        made = Publication(outcome.topic, node, outcome.life, outcome.sequence, self.world.now_ms, qualified)
+        self.publications[self.publishing] = self._by_identity[identity] = made
+
+    def on_acknowledged(self, node: NodeId, outcome: Acknowledged) -> None:
+        publication = self._by_identity[node, outcome.life, outcome.topic, outcome.sequence]
+        if publication.copies:
+            raise Violation(f"{publication} was acknowledged twice")
+        publication.copies = outcome.copies
+        if len(set(outcome.holders)) != outcome.copies or node not in outcome.holders:
+            raise Violation(f"{publication} was acknowledged with {outcome.copies} copies at {outcome.holders}")
+        there = {node, *self._entitled(publication)}
+        if outcome.copies < self.copies <= len(there):
+            raise Violation(f"{publication} was acknowledged with {outcome.copies} copies; {len(there)} nodes want it")
+
+    def on_deliver(self, node: NodeId, delivery: Deliver) -> None:
+        publication = self.publications.get(delivery.payload)
+        incarnation = self.world.incarnation(node)
+        if publication is None or (publication.origin, publication.sequence) != (delivery.origin, delivery.sequence):
+            raise Violation(f"{node} delivered {delivery}, which nobody published")
+        if delivery.topic not in self.world.topics_of(node):
+            raise Violation(f"{node} delivered {publication} and does not subscribe")
+        if publication.delivered.get(node) == incarnation:
+            raise Violation(f"{node} delivered {publication} twice")
+        publication.delivered[node] = incarnation
+        key = (node, incarnation, publication.origin, publication.life, publication.topic)
+        if self._last.get(key, 0) >= publication.sequence:
+            raise Violation(f"{node} delivered {publication} after {self._last[key]}")
+        self._last[key] = publication.sequence
+
+    def on_node_up(self, node: NodeId, topics: tuple[Topic, ...]) -> None:
+        self._topics[node] = topics
+
+    def on_topics(self, node: NodeId, topics: tuple[Topic, ...]) -> None:
+        for topic in set(self._topics.get(node, ())).difference(topics):
+            self._unsubscribed[node, topic] = self.world.now_ms
+        self._topics[node] = topics
+
+    def on_node_down(self, node: NodeId, how: str) -> None:
+        gone = self.clients.pop(node)
+        living = [self.clients[name] for name in self.world.living if name in self.clients]
+        for publication in self.publications.values():
+            if not gone.holds(publication):
+                continue
+            publication.crashes += how == "crash"
+            publication.departures += how == "leave"
+            if how == "crash" and not any(client.holds(publication) for client in living):
+                publication.was_extinct = True
+
+    # The judgement
+
+    def judge(self, *, only_whole: bool = False) -> None:
+        """`only_whole`: nothing is demanded on a topic that is split now."""
+        split = self._split_topics() if only_whole else set()
+        for publication in self.publications.values():
+            if publication.copies and publication.is_inside and publication.topic not in split:
+                missing = [name for name in self._entitled(publication) if not self._has(name, publication)]
+                if missing:
+                    fate = f"{publication.crashes} crashes and {publication.departures} departures of holders"
+                    raise Violation(
+                        f"{publication}, acknowledged with {publication.copies} copies, is missing at "
+                        f"{', '.join(missing)} after {fate}"
+                    )
+
+    def _split_topics(self) -> set[Topic]:
+        near: dict[NodeId, set[NodeId]] = {name: set() for name in self.world.living}
+        for u, v in self.world.links():
+            near[u].add(v)
+            near[v].add(u)
+        found = set()
+        for topic in self.world.topics.names:
+            wants = {name for name in near if topic in self.world.topics_of(name)}
+            reached, stack = set(list(wants)[:1]), list(wants)[:1]
+            while stack:
+                new = (near[stack.pop()] & wants) - reached
+                reached |= new
+                stack += new
+            if reached != wants:
+                found.add(topic)
+        return found
+
+    def _entitled(self, publication: Publication) -> list[NodeId]:
+        """Alive and subscribed from before the publication until now."""
+        return [
+            name
+            for name, incarnation in publication.qualified.items()
+            if name in self.clients
+            and self.clients[name].incarnation == incarnation
+            and not self.clients[name].mesh.is_leaving
+            and self._unsubscribed.get((name, publication.topic), -1) < publication.time_ms
+            and publication.topic in self.world.topics_of(name)
+        ]
+
+    def _has(self, name: NodeId, publication: Publication) -> bool:
+        """Handed over, or held back behind a gap: what is missing there is judged on its own."""
+        return name in publication.delivered or self.clients[name].holds_back(publication)
+
+
+class _Below:
+    """The world as the overlay's checks see it: its own nodes."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._world, name)
+
+    def node(self, name: NodeId) -> ProtocolNode:
+        return mesh_of(self._world, name).overlay.node
+
+
+def mesh_of(world: World, name: NodeId) -> MeshNode:
+    return cast(Client, world.node(name)).mesh

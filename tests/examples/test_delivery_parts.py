@@ -1,0 +1,424 @@
+"""Delivery parts on links that the test makes and breaks: tree, comparison, copies, order, leaving, bounds."""
+
+from __future__ import annotations
+
+from itertools import combinations, pairwise
+
+from conversation import Conversation
+from trellis.protocols.delivery import Acknowledged, Delivery, DeliveryConfig, NotAcknowledged
+from trellis.protocols.delivery import messages as m
+from trellis.protocols.topics import TopicTable
+
+EVERYBODY = TopicTable()
+
+
+class Links:
+    """An overlay without a protocol: the links are what the test says."""
+
+    has_homes = False
+    table = EVERYBODY
+
+    def __init__(self, name, topics, life, known):
+        self.id, self.life, self.interest, self.known = name, life, EVERYBODY.bits(tuple(topics)), known
+        self.peers = {}
+
+    def neighbours(self):
+        return self.peers
+
+    def is_gone(self, node):
+        return False
+
+    def subscribers(self, topic):
+        return self.known
+
+    def home_range(self):
+        return ""
+
+
+class Part:
+    """A delivery part as a node, with its outcomes kept."""
+
+    def __init__(self, name, topics=("t",), life=1, known=9, wanted=True, **config):
+        self.id, self.overlay = name, Links(name, topics, life, known)
+        self.delivery = Delivery(self.overlay, DeliveryConfig(**config))
+        self.topics, self.wanted, self.outcomes = topics, wanted, []
+
+    def start(self):
+        wanted = [effect for topic in self.topics if self.wanted for effect in self.delivery.want(topic)]
+        return self.keep([*wanted, *self.delivery.start()])
+
+    def on_message(self, sender, message):
+        return self.keep(self.delivery.on_message(sender, m_codec(message)))
+
+    def on_timer(self, tag):
+        return self.keep(self.delivery.on_timer(tag))
+
+    def check(self):
+        self.delivery.check()
+
+    def keep(self, effects):
+        self.outcomes += [one for one in effects if isinstance(one, Acknowledged | NotAcknowledged)]
+        return effects
+
+    @property
+    def counters(self):
+        return self.delivery.state.counters
+
+
+CODEC = m.msgspec.msgpack.Decoder(m.DeliveryMessage)
+
+
+def m_codec(message):
+    """Through its wire form: what is tested is what is sent."""
+    return CODEC.decode(m.msgspec.msgpack.encode(message))
+
+
+class Mesh(Conversation):
+    def link(self, a, b):
+        for one, other in ((a, b), (b, a)):
+            part = self.nodes[one]
+            part.overlay.peers = {**part.overlay.peers, other: self.nodes[other].overlay.interest}
+            self.carry_out(one, part.keep(part.delivery.overlay_changed()))
+
+    def cut(self, a, b):
+        for one, other in ((a, b), (b, a)):
+            part = self.nodes.get(one)
+            if part is not None:
+                part.overlay.peers = {peer: bits for peer, bits in part.overlay.peers.items() if peer != other}
+                self.carry_out(one, part.keep(part.delivery.overlay_changed()))
+
+    def kill(self, name):
+        peers = list(self.nodes[name].overlay.peers)
+        self.crash(name)
+        for peer in peers:
+            self.cut(peer, name)
+
+    def publish(self, name, payload, topic="t", client=None):
+        part = self.nodes[name]
+        self.carry_out(name, part.keep(part.delivery.publish(topic, payload, client)))
+
+    def got(self, name):
+        return [delivery.payload for node, delivery in self.delivered if node == name]
+
+    def pushes(self):
+        frames = [message for _, _, _, message in self.said if isinstance(message, m.Frame)]
+        return sum(isinstance(item, m.Push) for frame in frames for item in frame.items)
+
+
+def mesh(links, *, settle=True, more=(), **config):
+    links = list(links)
+    names = sorted({name for link in links for name in link})
+    made = Mesh([*(Part(name, **config) for name in names), *more])
+    made.start()
+    for a, b in links:
+        made.link(a, b)
+    if settle:
+        made.run(4_000)
+    return made
+
+
+def messages(count, prefix="m"):
+    return [f"{prefix}{number}".encode() for number in range(count)]
+
+
+def test_a_message_reaches_everybody_once_and_in_order():
+    net = mesh(combinations("abcde", 2))
+    for payload in messages(20):
+        net.publish("a", payload)
+        net.run(7)
+    net.run(2_000)
+    assert {name: net.got(name) for name in "abcde"} == dict.fromkeys("abcde", messages(20))
+
+
+def test_the_eager_links_of_a_topic_become_a_tree():
+    net = mesh(combinations("abcdef", 2))
+    for payload in messages(5, "first"):
+        net.publish("a", payload)
+        net.run(1_000)
+    before = net.pushes()
+    for payload in messages(20):
+        net.publish("a", payload)
+        net.run(1_000)
+    assert net.pushes() - before == 20 * 5
+
+
+def test_a_broken_tree_heals_by_a_pull():
+    net = mesh(combinations("abcdef", 2))
+    for payload in messages(5, "first"):
+        net.publish("a", payload)
+        net.run(500)
+    net.publish("b", b"of b")
+    net.run(500)
+    net.kill("a")
+    for payload in messages(5, "later"):
+        net.publish("b", payload)
+        net.run(500)
+    net.run(2_000)
+    assert all(net.got(name)[-6:] == [b"of b", *messages(5, "later")] for name in "bcdef")
+
+
+def test_a_link_that_comes_up_gives_each_end_what_it_lacks():
+    net = mesh([("a", "b"), ("c", "d")])
+    net.publish("a", b"left")
+    net.publish("c", b"right")
+    net.run(1_000)
+    assert net.got("d") == [b"right"]
+    net.link("b", "c")
+    net.run(1_000)
+    assert all(sorted(net.got(name)) == [b"left", b"right"] for name in "abcd")
+
+
+def test_a_joiner_between_two_old_nodes_is_no_hole():
+    """u - c - x; c dies; N joins and is the only way between u and x."""
+    net = mesh([("u", "c"), ("c", "x")])
+    net.publish("u", b"before")
+    net.run(1_000)
+    net.kill("c")
+    net.publish("u", b"meanwhile")
+    net.run(500)
+    net.add(Part("N"))
+    net.link("N", "u")
+    net.run(5)  # the comparison of u is under way, nothing of its window has come
+    net.link("N", "x")
+    net.run(3_000)
+    net.publish("u", b"after")
+    net.run(1_000)
+    assert net.got("x") == [b"before", b"meanwhile", b"after"]
+    assert net.got("N") == [b"after"]  # what was published before it subscribed it keeps for others only
+
+
+def test_a_frame_that_is_lost_is_sent_again():
+    lost = []
+
+    def lose(sender, to, message):
+        if isinstance(message, m.Frame) and message.items and len(lost) < 5 and (sender, to) == ("a", "b"):
+            lost.append(message)
+            return True
+        return False
+
+    net = mesh([("a", "b")], settle=False)
+    net.lose = lose
+    net.run(6_000)
+    net.publish("a", b"x")
+    net.run(6_000)
+    assert len(lost) == 5
+    assert net.got("b") == [b"x"]
+
+
+def test_copies_are_counted_beyond_the_only_neighbour():
+    net = mesh(pairwise("abcde"), copies=4)
+    net.publish("a", b"x")
+    net.run(15)
+    assert not net.nodes["a"].outcomes
+    net.run(1_000)
+    (outcome,) = net.nodes["a"].outcomes
+    assert outcome == Acknowledged("t", 1, 1, 4, ("a", "b", "c", "d"), None)
+
+
+def test_no_link_is_no_proof_and_the_publication_fails_in_time():
+    net = mesh([], more=[Part("a", publish_timeout_ms=5_000)])
+    net.run(3_000)
+    net.publish("a", b"x")
+    net.run(4_000)
+    assert not net.nodes["a"].outcomes
+    net.run(4_000)
+    assert [type(one) for one in net.nodes["a"].outcomes] == [NotAcknowledged]
+
+
+def test_who_is_known_to_be_alone_is_acknowledged_with_one_copy():
+    net = mesh([], more=[Part("a", known=0)])
+    net.run(3_000)
+    net.publish("a", b"x")
+    net.run(3_000)
+    assert [(type(one), one.copies) for one in net.nodes["a"].outcomes] == [(Acknowledged, 1)]
+
+
+def test_a_publisher_whose_only_neighbour_died_is_acknowledged_over_its_new_link():
+    net = mesh(pairwise("abc"))
+    net.kill("b")
+    net.publish("a", b"x")
+    net.run(3_000)
+    assert not net.nodes["a"].outcomes
+    net.link("a", "c")
+    net.run(2_000)
+    assert [one.holders for one in net.nodes["a"].outcomes] == [("a", "c")]
+    assert net.got("c") == [b"x"]
+
+
+def test_holders_behind_a_dead_node_are_found_by_asking():
+    """b dies after c and d got the message through it and before its answer came: a asks over its other link."""
+    net = mesh([*pairwise("abcd"), ("d", "a")], copies=3)
+    net.lose = lambda sender, to, message: (
+        (sender == "b" and to == "a") or any(isinstance(item, m.Held) for item in getattr(message, "items", ()))
+    )
+    net.publish("a", b"x")
+    net.run(500)
+    net.lose = lambda *_: False
+    net.kill("b")
+    net.run(3_000)
+    (outcome,) = net.nodes["a"].outcomes
+    assert sorted(outcome.holders) == ["a", "c", "d"]
+
+
+def test_a_client_that_repeats_its_number_publishes_once():
+    net = mesh([("a", "b")])
+    for _ in range(3):
+        net.publish("a", b"x", client=("client", 7))
+        net.run(1_000)
+    assert net.got("b") == [b"x"]
+    assert [(one.sequence, one.client_id) for one in net.nodes["a"].outcomes] == [(1, ("client", 7))] * 3
+
+
+def test_a_cycle_of_full_queues_does_not_block():
+    """Every link of the ring may hold two messages; everybody publishes fifty at once."""
+    tight = {"queue_max": 2, "flight_frames": 1, "flight_bytes": 600, "pull_max": 4}
+    ring = [*pairwise("abcd"), ("d", "a")]
+    net = mesh(ring, **tight)
+    sent = {name: messages(50, name) for name in "abcd"}
+    for name, payloads in sent.items():
+        for payload in payloads:
+            net.publish(name, payload)
+    net.run(60_000)
+    for name in "abcd":
+        got = net.got(name)
+        assert len(got) == 200
+        for payloads in sent.values():
+            assert [one for one in got if one in payloads] == payloads
+    assert sum(part.counters.turned_lazy for part in net.nodes.values()) > 0
+
+
+def test_a_neighbour_that_stops_reading_holds_nobody_up():
+    net = mesh([("a", "b"), ("a", "c")], queue_max=10, flight_frames=2)
+    net.lose = lambda sender, to, message: sender == "c"  # it says nothing any more, not even acknowledgements
+    for payload in messages(200):
+        net.publish("a", payload)
+        net.run(20)
+    net.run(1_000)
+    assert net.got("b") == messages(200)
+    channel = net.nodes["a"].delivery.state.links["c"]
+    assert channel.pushes + channel.controls <= 20
+    net.lose = lambda *_: False
+    net.run(20_000)
+    assert net.got("c") == messages(200)
+
+
+def test_what_does_not_fit_the_window_is_counted():
+    net = mesh([("a", "b")], window_bytes=10 * (256 + 100))
+    net.cut("a", "b")
+    for number in range(25):
+        net.publish("a", bytes([number]) * 100)
+    assert net.nodes["a"].delivery.state.store.count == 10
+    assert net.nodes["a"].delivery.state.store.overflows == 15
+    net.link("a", "b")
+    net.run(5_000)
+    assert [payload[0] for payload in net.got("b")] == list(range(15, 25))
+    assert net.nodes["b"].counters.lost == 15
+
+
+def test_a_gap_below_the_floor_is_skipped_when_every_neighbour_has_said_no():
+    net = mesh([("a", "b"), ("b", "c")], window_ms=5_000)
+    net.publish("a", b"1")
+    net.run(1_000)
+    net.cut("b", "c")
+    net.publish("a", b"2")
+    net.run(9_000)  # older than the window: nobody keeps it
+    net.link("b", "c")
+    net.run(1_000)
+    net.publish("a", b"3")
+    net.run(4_000)
+    assert net.got("c") == [b"1", b"3"]
+    assert net.nodes["c"].counters.lost == 1
+
+
+def test_a_gap_above_the_floor_is_waited_for():
+    """Neighbours that do not have the missing message yet prove nothing."""
+    net = mesh([("a", "b"), ("b", "c")])
+    dropped = []
+
+    def lose(sender, to, message):
+        pushed = [item for item in getattr(message, "items", ()) if isinstance(item, m.Push) and item.payload == b"1"]
+        if pushed and sender == "a":
+            dropped.append(1)
+        return bool(pushed) and sender == "a"
+
+    net.lose = lose
+    net.publish("a", b"1")
+    net.run(10)
+    net.add(Part("d"))
+    net.run(100)
+    net.publish("a", b"2")
+    net.run(5_000)
+    assert net.got("c") == []
+    net.lose = lambda *_: False
+    net.run(5_000)
+    assert net.got("c") == [b"1", b"2"]
+    assert dropped
+
+
+def test_two_neighbours_that_leave_at_once_do_not_count_on_each_other():
+    """a - L - M - b: each of L and M drains to the neighbour that stays."""
+    net = mesh([("a", "L"), ("L", "M"), ("M", "b")], copies=1)
+    net.lose = lambda sender, to, message: {sender, to} in ({"a", "L"}, {"M", "b"})
+    net.publish("L", b"x")
+    net.run(100)
+    for name in "LM":
+        net.carry_out(name, net.nodes[name].delivery.leave_topic("t"))
+    net.run(3_000)
+    # M has it, and M leaves as well: that is not enough.
+    assert not net.nodes["L"].delivery.is_drained("t")
+    net.lose = lambda *_: False
+    net.run(5_000)
+    assert net.nodes["L"].delivery.is_drained("t")
+    assert net.got("a") == [b"x"]
+
+
+def test_who_leaves_vouches_for_nothing():
+    net = mesh([("a", "b"), ("b", "c")])
+    net.carry_out("b", net.nodes["b"].delivery.leave_topic("t"))
+    net.run(1_000)
+    net.publish("a", b"x")
+    net.run(1_000)
+    (outcome,) = net.nodes["a"].outcomes
+    assert outcome.holders == ("a", "c")
+
+
+def test_a_message_older_than_two_windows_is_dropped_and_counted():
+    net = mesh([("a", "b")], window_ms=5_000)
+    push = m.Push("t", "z", 1, 1, 1, 10_001, 0, True, b"old")
+    frame = m.Frame(net.nodes["a"].delivery.state.links["b"].session, 2, 0, 0, (push,))
+    net.nodes["b"].on_message("a", frame)
+    assert net.nodes["b"].counters.too_old == 1
+    assert net.got("b") == []
+
+
+def test_a_process_that_stood_still_is_told_how_old_everything_is():
+    net = mesh([("a", "b")], window_ms=5_000)
+    net.publish("a", b"x")
+    net.run(100)
+    net.nodes["b"].delivery.stood_still(7_000)
+    assert net.nodes["b"].delivery.state.store.count == 0
+
+
+def test_a_life_that_is_over_is_remembered_by_one_number():
+    net = mesh([("a", "b")], window_ms=2_000, tombstone_ms=60_000)
+    net.publish("a", b"first life")
+    net.run(1_000)
+    net.kill("a")
+    net.add(Part("a", life=2, window_ms=2_000, tombstone_ms=60_000))
+    net.link("a", "b")
+    net.run(3_000)
+    net.publish("a", b"second life")
+    net.run(30_000)
+    part = net.nodes["b"].delivery
+    assert list(part.state.topics["t"].streams) == [("a", 2)]
+    assert part.state.ended["a"][0] == 1
+    assert net.got("b") == [b"first life", b"second life"]
+
+
+def test_a_relay_keeps_and_forwards_and_hands_over_nothing():
+    net = mesh([("a", "r"), ("r", "b")], settle=False)
+    net.nodes["r"].delivery.unwant("t")
+    net.run(4_000)
+    net.publish("a", b"x")
+    net.run(1_000)
+    assert (net.got("r"), net.got("b")) == ([], [b"x"])

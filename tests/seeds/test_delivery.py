@@ -1,0 +1,63 @@
+"""Delivery under drawn faults: the promise holds, and a delivery with a bug is found out."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from trellis.simulate.check import CheckConfig, check_seed
+from trellis.simulate.draw import InstanceDraw
+from trellis.simulate.seeds import check_seeds
+from trellis.simulate.systems.delivery import Delivery
+
+sys.path.insert(0, str(Path(__file__).parent))
+from delivery_mutants import MUTANTS, ForgetsEarly, LazyWithoutPull, NoComparison, OneCopy
+
+SMALL = CheckConfig(instance=InstanceDraw(nodes=9, topics=4, subscriptions=3))
+
+
+def assert_all_hold(summary):
+    assert summary.holds, "\n".join(summary.lines())
+
+
+@pytest.mark.parametrize("first", [1, 11, 21, 31])
+def test_the_promise_holds_over_forty_seeds_of_all_faults(first):
+    assert not check_seeds(Delivery, seeds=10, first_seed=first, config=SMALL).failures
+
+
+def test_three_nodes_may_crash_at_once_with_four_copies():
+    config = msgspec.structs.replace(SMALL, encode=True)
+    assert not check_seeds(partial(Delivery, copies=4), seeds=8, first_seed=100, config=config).failures
+
+
+def test_the_promise_holds_over_spidercast_while_topics_are_connected():
+    assert not check_seeds(partial(Delivery, overlay="spidercast"), seeds=6, first_seed=200, config=SMALL).failures
+
+
+# The seeds were found by the slow test below.
+@pytest.mark.parametrize(
+    ("mutant", "seed", "words"),
+    [
+        (NoComparison, 1, "missing"),
+        (OneCopy, 1, "acknowledged with 1 copies"),
+        (ForgetsEarly, 1, "twice"),
+        (LazyWithoutPull, 4, "missing"),
+    ],
+)
+def test_a_delivery_that_leaves_out_a_rule_is_found(mutant, seed, words):
+    assert words in (check_seed(mutant, seed, SMALL).failure or "nothing was found")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_every_mutant_is_found_within_fifty_seeds(mutant):
+    assert check_seeds(mutant, seeds=50, config=SMALL, failures_max=1, shrink_runs_max=0).failures
+
+
+@pytest.mark.slow
+def test_the_promise_holds_over_two_thousand_seeds():
+    assert_all_hold(check_seeds(Delivery, seeds=2_000, config=CheckConfig(instance=InstanceDraw(nodes=14)), jobs=2))
