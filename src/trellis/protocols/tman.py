@@ -96,6 +96,10 @@ class TMan:
         partner = among[self.random.randrange(len(among))]
         return [Send(partner, TManRequest(self.layer, self._buffer(samples))), self._exchange]
 
+    def exchange_with(self, partner: NodeId) -> Effects:
+        """Not when it is due, but at once."""
+        return [Send(partner, TManRequest(self.layer, self._buffer(self.samples())))]
+
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
         if not isinstance(message, TManRequest | TManReply) or message.layer != self.layer:
             return []

@@ -29,7 +29,9 @@ from trellis.protocols.tman import TMan, TManConfig
 RESTING = 8  # one exchange in so many periods where every view is settled
 AGE_MAX = 400  # rounds: resting views hear little
 REGISTER_PERIODS = 64  # backups are told again that they are, and forget who has not said so for twice as long
-JOIN_KNOWN = 512  # nodes that are kept in mind for a joiner
+JOIN_KNOWN = 1_000  # nodes that are kept in mind for a joiner
+JOIN_TOPICS = 64  # for a joiner with so many topics more partners are asked in each round: the more nodes are known,
+JOIN_PARTNERS = 3  # the fewer links cover its topics
 NEW_PERIODS = 4  # how often backups of views that still change are told
 
 
@@ -109,7 +111,12 @@ class Views:
             if self.everybody is not None:
                 self._build(self.everybody())
             return [self.tman._exchange]
-        return self.tman.on_timer(tag)
+        effects = self.tman.on_timer(tag)
+        if any(view.is_of_a_joiner and view.interest.bit_count() >= JOIN_TOPICS for view in self.views.values()):
+            partners = self.tman.partners() if self.tman.partners else []
+            chosen = self.random.sample(partners, min(JOIN_PARTNERS, len(partners)))
+            effects += [effect for partner in chosen for effect in self.tman.exchange_with(partner)]
+        return effects
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
         return self.tman.on_message(sender, message)
