@@ -355,6 +355,16 @@ def test_a_gap_above_the_floor_is_waited_for():
     assert dropped
 
 
+def test_without_order_a_gap_holds_nothing_back():
+    net = mesh([("a", "b")], order="none")
+    session = net.nodes["a"].delivery.state.links["b"].session
+    number = net.nodes["b"].delivery.state.links["a"].upto
+    for place, sequence in enumerate((1, 3, 3, 2), start=1):
+        push = m.Push("t", "z", 1, sequence, 1, 0, 0, False, str(sequence).encode())
+        net.carry_out("b", net.nodes["b"].on_message("a", m.Frame(session, number + place, 0, 0, (push,))))
+    assert net.got("b") == [b"1", b"3", b"2"]
+
+
 def test_two_neighbours_that_leave_at_once_do_not_count_on_each_other():
     """a - L - M - b: each of L and M drains to the neighbour that stays."""
     net = mesh([("a", "L"), ("L", "M"), ("M", "b")], copies=1)

@@ -98,6 +98,8 @@ class Comparison:
             if seen.floor > stream.floor:
                 stream.floor = seen.floor
             held = list(zip(seen.ranges[::2], seen.ranges[1::2], strict=False))
+            if not stream.entries or any(a <= min(stream.entries) and max(stream.entries) <= b for a, b in held[-1:]):
+                continue  # nearly always: nothing is lacking
             lacking += [
                 entry
                 for number, entry in stream.entries.items()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from trellis.errors import InputError
@@ -16,6 +18,9 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     window_bytes: int = 64 << 20
     """Payload bytes kept in all. Beyond it the oldest go first: counted, never silent."""
+
+    order: Literal["publisher", "none"] = "publisher"
+    """Hand over in the order of each publisher, or at once: then a gap holds nothing back."""
 
     tick_ms: int = 1_000
     """Ages, gaps, registrations are looked at so often. Ages are no finer than this."""
@@ -97,7 +102,7 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
-            if getattr(self, field) < 1:
+            if field != "order" and getattr(self, field) < 1:
                 raise InputError("", f"{field} is {getattr(self, field)}", "give 1 or more")
         if self.tombstone_ms < 3 * self.window_ms:
             raise InputError("", f"tombstone_ms is {self.tombstone_ms}", "give at least three times window_ms")

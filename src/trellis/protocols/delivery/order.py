@@ -31,6 +31,9 @@ class Order:
         if stream.handed is not None and entry.sequence <= stream.handed:
             self.state.counters.late += topic.is_settled
             return
+        if topic.is_settled and self.state.config.order == "none":
+            self.state.deliver(entry)  # never seen before, and above the baseline: that is enough for "once"
+            return
         stream.waiting[entry.sequence] = entry
         if topic.is_settled:
             self._hand_over(stream)
@@ -51,6 +54,9 @@ class Order:
                 for sequence in [number for number in stream.waiting if number <= stream.handed]:
                     del stream.waiting[sequence]
                 self._hand_over(stream)
+                if self.state.config.order == "none":
+                    for number in sorted(stream.waiting):
+                        self.state.deliver(stream.waiting.pop(number))
 
     def settle_alone(self, topic: TopicState) -> None:
         """No neighbour to ask, or we relayed the topic until now: what was published before is not ours."""

@@ -7,6 +7,7 @@
     copies.py     acknowledgements to publishers
     leaving.py    going without losing
     homes.py      who subscribes, known at a topic's home location
+    neighbours.py, upkeep.py   what the overlay did; what is done once per tick
 
 Inputs: messages, two timers, changes of the overlay (`overlay_changed`, `link_down`), and wishes of clients. Everything
 is answered with effects. Time is the tick's: the part has no clock. A driver that finds that its process stood still
@@ -25,20 +26,18 @@ from trellis.protocols.delivery.compare import Comparison
 from trellis.protocols.delivery.config import DeliveryConfig
 from trellis.protocols.delivery.copies import Copies, Pending
 from trellis.protocols.delivery.homes import Homes
-from trellis.protocols.delivery.identities import Ranges
 from trellis.protocols.delivery.leaving import LeavingInOrder
-from trellis.protocols.delivery.link import Channel
+from trellis.protocols.delivery.neighbours import Neighbours
 from trellis.protocols.delivery.order import Order
-from trellis.protocols.delivery.outcome import ClientId, Confirmed, NotAcknowledged, Outcome, Published
+from trellis.protocols.delivery.outcome import ClientId, NotAcknowledged, Outcome, Published
 from trellis.protocols.delivery.seam import Overlay
 from trellis.protocols.delivery.state import State
 from trellis.protocols.delivery.streams import Entry, TopicState
 from trellis.protocols.delivery.tree import Tree
+from trellis.protocols.delivery.upkeep import Upkeep
 from trellis.protocols.effects import Effect, NodeId, Send, SetTimer, Topic
-from trellis.protocols.topics import places
 
 DeliveryEffects = list[Effect | Outcome]
-_FORGET_TICKS = 16
 
 
 class Delivery:
@@ -52,11 +51,9 @@ class Delivery:
         self.leaving = LeavingInOrder(state, self.comparison)
         self.homes = Homes(state)
         self.is_going = False  # the node leaves for good: nothing is taken in from clients
-        self._neighbours: dict[NodeId, int] = {}
-        self.interest = 0  # as the overlay said last
-        self._ticks = 0
+        self.neighbours = Neighbours(state, self.comparison, self.copies, self.leaving)
+        self.upkeep = Upkeep(state, self.order, self.homes)
         self._is_soon = False
-        self._unregistered: dict[Topic, None] = {}
         self._handlers: dict[type, Callable[[NodeId, Any], object]] = {
             m.Push: self._on_push,
             m.Announce: self.tree.on_announce,
@@ -91,30 +88,12 @@ class Delivery:
 
     def overlay_changed(self) -> DeliveryEffects:
         """Links, interests of neighbours or our own may have changed: look what did."""
-        overlay, before = self.overlay, self._neighbours
-        now, interest = overlay.neighbours(), overlay.interest
-        if now == before and interest == self.interest:
-            return self._finish()
-        for peer in [peer for peer in before if peer not in now]:
-            self._drop(peer)
-        if interest != self.interest:
-            self._take_part(interest)
-        newly_ours = interest & ~self.interest
-        for peer, wants in now.items():
-            if peer not in self.state.links:
-                self._open(peer)
-                shared = wants & interest
-            else:
-                shared = wants & interest & (newly_ours | ~before.get(peer, 0))
-            for place in places(shared):
-                self.comparison.share(self.state.topics[overlay.table.names[place]], peer)
-        self._neighbours, self.interest = dict(now), interest
+        self.neighbours.look()
         return self._finish()
 
     def link_down(self, peer: NodeId) -> DeliveryEffects:
         """Even if it is up again already: what was under way is gone."""
-        self._drop(peer)
-        self._neighbours.pop(peer, None)
+        self.neighbours.down(peer)
         return self._finish()
 
     def stood_still(self, duration_ms: int) -> DeliveryEffects:
@@ -131,7 +110,7 @@ class Delivery:
         if not found.is_wanted:
             found.is_wanted, found.is_registered, found.was_confirmed = True, not self.overlay.has_homes, False
             found.since_ms = self.state.now_ms
-            self._unregistered[topic] = None
+            self.upkeep.unregistered[topic] = None
             self.stay(topic)
             if found.takes_part:
                 self.order.settle_alone(found)
@@ -142,6 +121,7 @@ class Delivery:
         found = self.state.topics.get(topic)
         if found is not None and found.is_wanted:
             found.is_wanted = found.is_settled = found.is_registered = False
+            self.upkeep.unregistered.pop(topic, None)
             for stream in found.streams.values():
                 stream.waiting.clear()
             if self.overlay.has_homes:
@@ -211,7 +191,7 @@ class Delivery:
     def check(self) -> None:
         self.state.store.check(self.state.now_ms)
         for peer, channel in self.state.links.items():
-            assert peer in self._neighbours, f"{self.state.id} has a channel to {peer} and no link"
+            assert peer in self.neighbours.links, f"{self.state.id} has a channel to {peer} and no link"
             channel.check()
         for topic in self.state.topics.values():
             assert all(peer in self.state.links for peer in topic.ways), f"{self.state.id} has ways without links"
@@ -228,8 +208,7 @@ class Delivery:
                 self.homes.on_register(message)
             case m.Registered():
                 self.homes.on_registered(sender, message)
-                for topic in message.topics:
-                    self._unregistered.pop(topic, None)
+                self.upkeep.registered(message.topics)
             case m.Unregister():
                 self.homes.on_unregister(message)
             case m.AskHome():
@@ -245,7 +224,7 @@ class Delivery:
         items, has_begun = channel.receive(frame, self.state.new_session)
         self.state.dirty[sender] = None
         if has_begun:
-            self._begin_anew(sender)
+            self.neighbours.begin_anew(sender)
         handlers = self._handlers
         for item in items:
             handlers[type(item)](sender, item)
@@ -269,64 +248,14 @@ class Delivery:
         if others and found.takes_part and not found.ways:
             self.state.out += self.overlay.meet(others)
 
-    # Links
-
-    def _open(self, peer: NodeId) -> None:
-        self.state.links[peer] = Channel(self.config, self.state.new_session(), self.state.push)
-
-    def _drop(self, peer: NodeId) -> None:
-        channel = self.state.links.pop(peer, None)
-        if channel is None:
-            return
-        self.state.counters.resends += channel.resends
-        for topic in self.state.topics.values():
-            self.comparison.part(topic, peer)
-        self.copies.link_down(peer)
-
-    def _begin_anew(self, peer: NodeId, *, asks: bool = False) -> None:
-        """A new session of ours: whatever waited is gone, so compare again."""
-        self.state.counters.restarts += 1
-        for topic in self.state.topics.values():
-            way = topic.ways.get(peer)
-            if way is not None:
-                way.is_open = False  # the peer compares as well, in its own new session
-                way.announce = {}
-                self.comparison.tell(topic, peer, way, asks=asks)
-
-    def _take_part(self, interest: int) -> None:
-        names, before = self.overlay.table.names, self.interest
-        for place in places(interest & ~before):
-            topic = self.state.topic(names[place])
-            topic.takes_part = True
-            topic.is_settled = topic.is_leaving = False
-            topic.since_ms = topic.changed_ms = self.state.now_ms
-            for stream in topic.streams.values():
-                if stream.id.origin != self.state.id:
-                    stream.seen = Ranges()  # nothing of it is held any more: take the window of the others anew
-        for place in places(before & ~interest):
-            self._take_no_part(self.state.topics[names[place]])
-
-    def _take_no_part(self, topic: TopicState) -> None:
-        for peer in list(topic.ways):
-            self.state.put(peer, m.Part(topic.topic))
-            self.comparison.part(topic, peer)
-        for stream in topic.streams.values():
-            for entry in list(stream.entries.values()):
-                self.state.store.drop(entry)
-            stream.waiting.clear()
-        topic.missing.clear()
-        topic.takes_part = topic.is_settled = topic.is_leaving = False
-        self.leaving.over(topic.topic)
-
     # Time
 
     def _tick(self) -> None:
         state, config, overlay = self.state, self.config, self.overlay
-        self._ticks += 1
         state.now_ms += config.tick_ms
         state.store.expire(state.now_ms)
         self.order.tick()
-        self._settle_topics()
+        self.upkeep.tick(registers=overlay.has_homes and not self.is_going)
         asked = {**dict.fromkeys(self.copies.tick()), **dict.fromkeys(self.leaving.tick())}
         for name in asked:
             if overlay.has_homes:
@@ -336,49 +265,14 @@ class Delivery:
                 self.copies.on_count(name, others)
                 if not others:
                     self.leaving.on_alone(name)
-        if overlay.has_homes:
-            self.homes.tick()
-            self._register()
         for topic in state.topics.values():
             if topic.must_compare and len(topic.missing) < config.missing_max // 2:
                 topic.must_compare = False
                 for peer, way in topic.ways.items():
                     self.comparison.tell(topic, peer, way)
-        if self._ticks % _FORGET_TICKS == 0:
-            self._forget()
+        for client in [one for one, (then, _) in self.copies.clients.items() if then < state.now_ms - config.window_ms]:
+            del self.copies.clients[client]
         state.out.append(SetTimer("delivery/tick", config.tick_ms))
-
-    def _settle_topics(self) -> None:
-        for topic in self.state.topics.values():
-            if not topic.is_wanted or not topic.takes_part:
-                continue
-            if not topic.is_settled:
-                self._wait_for_baseline(topic)
-            if topic.is_confirmed and not topic.was_confirmed:
-                topic.was_confirmed = True
-                self.state.out.append(Confirmed(topic.topic))
-
-    def _wait_for_baseline(self, topic: TopicState) -> None:
-        """Neighbours that have none either: nobody was there before us. No neighbours: does anybody subscribe?"""
-        now_ms, config = self.state.now_ms, self.config
-        if self.state.ways(topic):
-            if now_ms - max(topic.changed_ms, topic.since_ms) >= config.confirm_ms:
-                self.order.settle(topic, {})
-        elif now_ms - topic.since_ms >= config.alone_ms:
-            self.order.settle(topic, {})
-        elif self.overlay.has_homes:
-            self.homes.ask(topic.topic)
-        elif not self.overlay.subscribers(topic.topic):
-            self.order.settle(topic, {})
-
-    def _register(self) -> None:
-        every = max(1, self.config.register_ms // self.config.tick_ms)
-        if self._ticks % every == 0:
-            due = [name for name, topic in self.state.topics.items() if topic.is_wanted]
-        else:
-            due = list(self._unregistered)
-        if due and not self.is_going:
-            self.homes.register(due)
 
     def _round(self) -> None:
         state = self.state
@@ -387,7 +281,7 @@ class Delivery:
         for peer, channel in state.links.items():
             if channel.is_clogged:
                 channel.begin(state.new_session())
-                self._begin_anew(peer, asks=True)
+                self.neighbours.begin_anew(peer, asks=True)
                 state.dirty[peer] = None
             state.out += [Send(peer, frame) for frame in channel.round()]
             acknowledgement = channel.acknowledgement()
@@ -395,27 +289,6 @@ class Delivery:
                 state.out.append(Send(peer, acknowledgement))
             is_busy = is_busy or bool(channel.flight)
         state.is_busy = is_busy
-
-    def _forget(self) -> None:
-        """Streams of lives that are over, and those that were silent for very long."""
-        state, config = self.state, self.config
-        quiet, silent = state.now_ms - 3 * config.window_ms, state.now_ms - config.tombstone_ms
-        for topic in state.topics.values():
-            newest: dict[NodeId, int] = {}
-            for origin, life in topic.streams:
-                newest[origin] = max(life, newest.get(origin, 0))
-            for (origin, life), stream in list(topic.streams.items()):
-                if stream.entries or stream.waiting or (origin, life) == (state.id, self.overlay.life):
-                    continue
-                if stream.touched_ms < quiet and life < newest[origin]:
-                    state.ended[origin] = (max(life, state.ended.get(origin, (0, 0))[0]), state.now_ms)
-                    del topic.streams[origin, life]
-                elif stream.touched_ms < silent:
-                    del topic.streams[origin, life]
-        for origin in [origin for origin, (_, noted) in state.ended.items() if noted < silent]:
-            del state.ended[origin]
-        for client in [client for client, (then, _) in self.copies.clients.items() if then < quiet]:
-            del self.copies.clients[client]
 
     def _refusal(self, topic: TopicState | None, payload: bytes) -> str | None:
         if self.is_going:

@@ -23,7 +23,7 @@ class Entry:
 
 
 class Stream:
-    __slots__ = ("entries", "floor", "handed", "id", "refused", "seen", "touched_ms", "waiting")
+    __slots__ = ("entries", "floor", "handed", "id", "refused", "seen", "since_ms", "touched_ms", "waiting")
 
     def __init__(self, stream_id: StreamId, now_ms: int) -> None:
         self.id = stream_id
@@ -33,7 +33,7 @@ class Stream:
         self.waiting: dict[int, Entry] = {}  # came, and not handed over yet
         self.floor = 1  # the oldest sequence that its origin keeps, as far as was heard
         self.refused: dict[NodeId, None] = {}  # neighbours that cannot give what is missing next
-        self.touched_ms = now_ms
+        self.since_ms = self.touched_ms = now_ms  # known since, and heard of last
 
 
 class Way:

@@ -108,7 +108,7 @@ class Tree:
         gone = Ranges()
         given = 0
         for first, last in pairs_of(item.ranges):
-            held = [number for number in stream.entries if first <= number <= last] if stream is not None else []
+            held = _held(stream, first, last) if stream is not None else []
             for number in sorted(held):
                 if given < state.config.pull_max and stream is not None and not state.links[peer].is_crammed:
                     state.put_message(peer, stream.entries[number], is_eager=False)
@@ -201,6 +201,12 @@ class Tree:
             missing.was_pulled, missing.since = False, self.state.rounds - self.state.config.pull_rounds
             if not missing.peers:
                 del topic.missing[stream, number]
+
+
+def _held(stream: Stream, first: int, last: int) -> list[int]:
+    if last - first <= len(stream.entries):
+        return [number for number in range(first, last + 1) if number in stream.entries]
+    return [number for number in stream.entries if first <= number <= last]
 
 
 def _add_without(ranges: Ranges, first: int, last: int, held: list[int]) -> None:

@@ -114,7 +114,7 @@ class MeshNode:
                 is_told = True
             elif type(effect) is LinkUp:
                 is_told = True
-        if is_told or self.overlay.interest != self.delivery.interest:
+        if is_told or self.overlay.interest != self.delivery.neighbours.interest:
             out += self.delivery.overlay_changed()
         return out
 

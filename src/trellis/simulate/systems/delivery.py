@@ -21,7 +21,7 @@ from trellis import ids
 from trellis.errors import InputError
 from trellis.protocols.delivery import DeliveryConfig, DeliveryMessage
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged, Outcome, Published
-from trellis.protocols.effects import Deliver, Effect, Effects, NodeId, SetTimer, Topic
+from trellis.protocols.effects import Effect, Effects, NodeId, SetTimer, Topic
 from trellis.protocols.mesh import DrivenOverlay, MeshNode, OMenOverlay, SpiderCastOverlay
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.node import ProtocolNode
@@ -30,8 +30,9 @@ from trellis.protocols.omen.messages import Message as OMenMessage
 from trellis.protocols.spidercast import SpiderCastNode
 from trellis.protocols.spidercast.messages import SpiderCastMessage
 from trellis.protocols.wire import Codec
-from trellis.simulate.system import System, Violation, Watcher, World
+from trellis.simulate.system import System, Watcher, World
 from trellis.simulate.systems import maker_of
+from trellis.simulate.systems.delivery_ledger import Ledger, Publication
 
 _CODECS = {
     "omen": Codec[Any](OMenMessage | DeliveryMessage),
@@ -89,7 +90,7 @@ class Delivery(System):
         return MeshNode(overlay, topics, self.config)
 
     def watcher(self, world: World) -> Watcher:
-        self.ledger = Ledger(world, self.config.copies)
+        self.ledger = Ledger(world, self.config)
         return self.ledger
 
     def parameters(self) -> dict[str, Any]:
@@ -113,11 +114,13 @@ class Delivery(System):
 
     def check_always(self, world: World) -> None:
         self.below.check_always(cast(World, _Below(world)))
+        assert self.ledger is not None
+        self.ledger.look()
 
     def check_settled(self, world: World) -> None:
         self.below.check_settled(cast(World, _Below(world)))
         assert self.ledger is not None
-        self.ledger.judge(only_whole=not self.overlay_is_tco_promised)
+        self.ledger.judge()
 
 
 class Client:
@@ -205,148 +208,6 @@ class Client:
             elif not isinstance(effect, Outcome):
                 passed.append(effect)
         return passed
-
-
-class Publication(msgspec.Struct):
-    topic: Topic
-    origin: NodeId
-    life: int
-    sequence: int
-    time_ms: int
-    qualified: dict[NodeId, int]  # confirmed subscribers when it was published, with their incarnations
-    copies: int = 0  # as acknowledged
-    delivered: dict[NodeId, int] = {}  # to whom, in which incarnation
-    crashes: int = 0  # among the nodes that held it
-    departures: int = 0
-    was_extinct: bool = False  # after a crash nobody held it
-
-    @property
-    def is_inside(self) -> bool:
-        """May it be demanded? Not if too many that held it are gone and the last of them crashed."""
-        return not (self.was_extinct and self.crashes + self.departures >= self.copies)
-
-    def __str__(self) -> str:
-        return f"{self.topic} {self.sequence} of {self.origin} (life {self.life}, at {self.time_ms} ms)"
-
-
-class Ledger(Watcher):
-    """Everything that was published, acknowledged and delivered. It reads nodes and changes none."""
-
-    def __init__(self, world: World, copies: int) -> None:
-        self.world, self.copies = world, copies
-        self.clients: dict[NodeId, Client] = {}
-        self.publications: dict[bytes, Publication] = {}
-        self.publishing = b""
-        self.refused = 0
-        self._by_identity: dict[tuple[NodeId, int, Topic, int], Publication] = {}
-        self._last: dict[tuple[NodeId, int, NodeId, int, Topic], int] = {}
-        self._unsubscribed: dict[tuple[NodeId, Topic], int] = {}
-        self._topics: dict[NodeId, tuple[Topic, ...]] = {}
-
-    # What happens
-
-    def on_published(self, node: NodeId, outcome: Published) -> None:
-        qualified = {
-            name: self.clients[name].incarnation
-            for name in self.world.living
-            if name in self.clients and self.clients[name].is_confirmed(outcome.topic)
-        }
-        identity = (node, outcome.life, outcome.topic, outcome.sequence)
-        made = Publication(outcome.topic, node, outcome.life, outcome.sequence, self.world.now_ms, qualified)
-        self.publications[self.publishing] = self._by_identity[identity] = made
-
-    def on_acknowledged(self, node: NodeId, outcome: Acknowledged) -> None:
-        publication = self._by_identity[node, outcome.life, outcome.topic, outcome.sequence]
-        if publication.copies:
-            raise Violation(f"{publication} was acknowledged twice")
-        publication.copies = outcome.copies
-        if len(set(outcome.holders)) != outcome.copies or node not in outcome.holders:
-            raise Violation(f"{publication} was acknowledged with {outcome.copies} copies at {outcome.holders}")
-        there = {node, *self._entitled(publication)}
-        if outcome.copies < self.copies <= len(there):
-            raise Violation(f"{publication} was acknowledged with {outcome.copies} copies; {len(there)} nodes want it")
-
-    def on_deliver(self, node: NodeId, delivery: Deliver) -> None:
-        publication = self.publications.get(delivery.payload)
-        incarnation = self.world.incarnation(node)
-        if publication is None or (publication.origin, publication.sequence) != (delivery.origin, delivery.sequence):
-            raise Violation(f"{node} delivered {delivery}, which nobody published")
-        if delivery.topic not in self.world.topics_of(node):
-            raise Violation(f"{node} delivered {publication} and does not subscribe")
-        if publication.delivered.get(node) == incarnation:
-            raise Violation(f"{node} delivered {publication} twice")
-        publication.delivered[node] = incarnation
-        key = (node, incarnation, publication.origin, publication.life, publication.topic)
-        if self._last.get(key, 0) >= publication.sequence:
-            raise Violation(f"{node} delivered {publication} after {self._last[key]}")
-        self._last[key] = publication.sequence
-
-    def on_node_up(self, node: NodeId, topics: tuple[Topic, ...]) -> None:
-        self._topics[node] = topics
-
-    def on_topics(self, node: NodeId, topics: tuple[Topic, ...]) -> None:
-        for topic in set(self._topics.get(node, ())).difference(topics):
-            self._unsubscribed[node, topic] = self.world.now_ms
-        self._topics[node] = topics
-
-    def on_node_down(self, node: NodeId, how: str) -> None:
-        gone = self.clients.pop(node)
-        living = [self.clients[name] for name in self.world.living if name in self.clients]
-        for publication in self.publications.values():
-            if not gone.holds(publication):
-                continue
-            publication.crashes += how == "crash"
-            publication.departures += how == "leave"
-            if how == "crash" and not any(client.holds(publication) for client in living):
-                publication.was_extinct = True
-
-    # The judgement
-
-    def judge(self, *, only_whole: bool = False) -> None:
-        """`only_whole`: nothing is demanded on a topic that is split now."""
-        split = self._split_topics() if only_whole else set()
-        for publication in self.publications.values():
-            if publication.copies and publication.is_inside and publication.topic not in split:
-                missing = [name for name in self._entitled(publication) if not self._has(name, publication)]
-                if missing:
-                    fate = f"{publication.crashes} crashes and {publication.departures} departures of holders"
-                    raise Violation(
-                        f"{publication}, acknowledged with {publication.copies} copies, is missing at "
-                        f"{', '.join(missing)} after {fate}"
-                    )
-
-    def _split_topics(self) -> set[Topic]:
-        near: dict[NodeId, set[NodeId]] = {name: set() for name in self.world.living}
-        for u, v in self.world.links():
-            near[u].add(v)
-            near[v].add(u)
-        found = set()
-        for topic in self.world.topics.names:
-            wants = {name for name in near if topic in self.world.topics_of(name)}
-            reached, stack = set(list(wants)[:1]), list(wants)[:1]
-            while stack:
-                new = (near[stack.pop()] & wants) - reached
-                reached |= new
-                stack += new
-            if reached != wants:
-                found.add(topic)
-        return found
-
-    def _entitled(self, publication: Publication) -> list[NodeId]:
-        """Alive and subscribed from before the publication until now."""
-        return [
-            name
-            for name, incarnation in publication.qualified.items()
-            if name in self.clients
-            and self.clients[name].incarnation == incarnation
-            and not self.clients[name].mesh.is_leaving
-            and self._unsubscribed.get((name, publication.topic), -1) < publication.time_ms
-            and publication.topic in self.world.topics_of(name)
-        ]
-
-    def _has(self, name: NodeId, publication: Publication) -> bool:
-        """Handed over, or held back behind a gap: what is missing there is judged on its own."""
-        return name in publication.delivered or self.clients[name].holds_back(publication)
 
 
 class _Below:

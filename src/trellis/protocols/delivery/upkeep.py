@@ -1,0 +1,93 @@
+"""What is done once per tick: baselines, confirmations, registrations, forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trellis.protocols.delivery.homes import Homes
+from trellis.protocols.delivery.order import Order
+from trellis.protocols.delivery.outcome import Confirmed
+from trellis.protocols.delivery.state import State
+from trellis.protocols.delivery.streams import TopicState
+from trellis.protocols.effects import NodeId, Topic
+
+_FORGET_TICKS = 16
+
+
+class Upkeep:
+    def __init__(self, state: State, order: Order, homes: Homes) -> None:
+        self.state, self.order, self.homes = state, order, homes
+        self.unregistered: dict[Topic, None] = {}  # subscriptions that no home has answered yet
+        self._ticks = 0
+
+    def tick(self, *, registers: bool) -> None:
+        self._ticks += 1
+        self._settle_topics()
+        if self.state.overlay.has_homes:
+            self.homes.tick()
+        if registers:
+            self._register()
+        if self._ticks % _FORGET_TICKS == 0:
+            self._forget()
+
+    def registered(self, topics: Iterable[Topic]) -> None:
+        for topic in topics:
+            self.unregistered.pop(topic, None)
+
+    def _settle_topics(self) -> None:
+        for topic in self.state.topics.values():
+            if not topic.is_wanted or not topic.takes_part:
+                continue
+            if not topic.is_settled:
+                self._wait_for_baseline(topic)
+            if topic.is_confirmed and not topic.was_confirmed:
+                topic.was_confirmed = True
+                self.state.out.append(Confirmed(topic.topic))
+
+    def _wait_for_baseline(self, topic: TopicState) -> None:
+        """Neighbours that have none either: nobody was there before us. No neighbours: does anybody subscribe?"""
+        now_ms, config = self.state.now_ms, self.state.config
+        if self.state.ways(topic):
+            if now_ms - max(topic.changed_ms, topic.since_ms) >= config.confirm_ms:
+                self.order.settle(topic, {})
+        elif now_ms - topic.since_ms >= config.alone_ms:
+            self.order.settle(topic, {})
+        elif self.state.overlay.has_homes:
+            self.homes.ask(topic.topic)
+        elif not self.state.overlay.subscribers(topic.topic):
+            self.order.settle(topic, {})
+
+    def _register(self) -> None:
+        every = max(1, self.state.config.register_ms // self.state.config.tick_ms)
+        if self._ticks % every == 0:
+            due = [name for name, topic in self.state.topics.items() if topic.is_wanted]
+        else:
+            due = list(self.unregistered)
+        if due:
+            self.homes.register(due)
+
+    def _forget(self) -> None:
+        """Streams of lives that are over, and those that were silent for very long."""
+        state, config = self.state, self.state.config
+        quiet, silent = state.now_ms - 3 * config.window_ms, state.now_ms - config.tombstone_ms
+        for topic in state.topics.values():
+            newest: dict[NodeId, int] = {}  # lives that have begun so long ago that nothing of an earlier one is about
+            for (origin, life), stream in topic.streams.items():
+                if stream.since_ms < quiet:
+                    newest[origin] = max(life, newest.get(origin, 0))
+            for (origin, life), stream in list(topic.streams.items()):
+                if stream.entries or stream.waiting or (origin, life) == (state.id, state.overlay.life):
+                    continue
+                if stream.touched_ms < quiet and life < newest.get(origin, 0):
+                    state.ended[origin] = (max(life, state.ended.get(origin, (0, 0))[0]), state.now_ms)
+                    del topic.streams[origin, life]
+                elif stream.touched_ms < silent:
+                    del topic.streams[origin, life]
+        for name in [name for name, topic in state.topics.items() if _is_over(topic)]:
+            del state.topics[name]
+        for origin in [origin for origin, (_, noted) in state.ended.items() if noted < silent]:
+            del state.ended[origin]
+
+
+def _is_over(topic: TopicState) -> bool:
+    return not (topic.takes_part or topic.is_wanted or topic.streams or topic.ways)

@@ -1,0 +1,189 @@
+"""What was published, acknowledged and delivered in a run, and the judgement over it.  [docs/delivery.md]"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from trellis.protocols.delivery import DeliveryConfig
+from trellis.protocols.delivery.outcome import Acknowledged, Published
+from trellis.protocols.effects import Deliver, NodeId, Topic
+from trellis.simulate.system import Violation, Watcher, World
+
+if TYPE_CHECKING:
+    from trellis.simulate.systems.delivery import Client
+
+_SPREAD_MS = 15_000  # a topic that was whole for so long has given everybody what anybody held
+
+
+class Publication(msgspec.Struct):
+    topic: Topic
+    origin: NodeId
+    life: int
+    sequence: int
+    time_ms: int
+    qualified: dict[NodeId, int]  # confirmed subscribers when it was published, with their incarnations
+    copies: int = 0  # as acknowledged
+    delivered: dict[NodeId, int] = {}  # to whom, in which incarnation
+    crashes: int = 0  # among the nodes that held it
+    departures: int = 0
+    was_extinct: bool = False  # after a crash nobody held it
+
+    @property
+    def is_inside(self) -> bool:
+        """May it be demanded? Not if too many that held it are gone and the last of them crashed."""
+        return not (self.was_extinct and self.crashes + self.departures >= self.copies)
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.sequence} of {self.origin} (life {self.life}, at {self.time_ms} ms)"
+
+
+class Ledger(Watcher):
+    """Everything that was published, acknowledged and delivered. It reads nodes and changes none."""
+
+    def __init__(self, world: World, config: DeliveryConfig) -> None:
+        self.world, self.copies, self.window_ms = world, config.copies, config.window_ms
+        self.clients: dict[NodeId, Client] = {}
+        self.publications: dict[bytes, Publication] = {}
+        self.publishing = b""
+        self.refused = 0
+        self._by_identity: dict[tuple[NodeId, int, Topic, int], Publication] = {}
+        self._last: dict[tuple[NodeId, int, NodeId, int, Topic], int] = {}
+        self._unsubscribed: dict[tuple[NodeId, Topic], int] = {}
+        self._topics: dict[NodeId, tuple[Topic, ...]] = {}
+        self._whole: dict[Topic, list[list[int]]] = {}  # from when to when a topic was connected, as far as was looked
+        self._is_whole: set[Topic] = set()
+        self._skipped: Counter[tuple[NodeId, int]] = Counter()
+        self._overflows = 0  # of nodes that are gone
+
+    # What happens
+
+    def on_published(self, node: NodeId, outcome: Published) -> None:
+        qualified = {
+            name: self.clients[name].incarnation
+            for name in self.world.living
+            if name in self.clients and self.clients[name].is_confirmed(outcome.topic)
+        }
+        identity = (node, outcome.life, outcome.topic, outcome.sequence)
+        made = Publication(outcome.topic, node, outcome.life, outcome.sequence, self.world.now_ms, qualified)
+        self.publications[self.publishing] = self._by_identity[identity] = made
+
+    def on_acknowledged(self, node: NodeId, outcome: Acknowledged) -> None:
+        publication = self._by_identity[node, outcome.life, outcome.topic, outcome.sequence]
+        if publication.copies:
+            raise Violation(f"{publication} was acknowledged twice")
+        publication.copies = outcome.copies
+        if len(set(outcome.holders)) != outcome.copies or node not in outcome.holders:
+            raise Violation(f"{publication} was acknowledged with {outcome.copies} copies at {outcome.holders}")
+        there = {node, *self._entitled(publication)}
+        if outcome.copies < self.copies <= len(there):
+            raise Violation(f"{publication} was acknowledged with {outcome.copies} copies; {len(there)} nodes want it")
+
+    def on_deliver(self, node: NodeId, delivery: Deliver) -> None:
+        publication = self.publications.get(delivery.payload)
+        incarnation = self.world.incarnation(node)
+        if publication is None or (publication.origin, publication.sequence) != (delivery.origin, delivery.sequence):
+            raise Violation(f"{node} delivered {delivery}, which nobody published")
+        if delivery.topic not in self.world.topics_of(node):
+            raise Violation(f"{node} delivered {publication} and does not subscribe")
+        if publication.delivered.get(node) == incarnation:
+            raise Violation(f"{node} delivered {publication} twice")
+        publication.delivered[node] = incarnation
+        key = (node, incarnation, publication.origin, publication.life, publication.topic)
+        last = self._last.get(key, 0)
+        if last >= publication.sequence:
+            raise Violation(f"{node} delivered {publication} after {last}")
+        self._last[key] = publication.sequence
+        if last and (node, publication.topic) not in self._unsubscribed:
+            self._skipped[node, incarnation] += publication.sequence - last - 1
+            if self._skipped[node, incarnation] > self.clients[node].mesh.delivery.state.counters.lost:
+                raise Violation(f"{node} delivered {publication} after {last}, and lost what lies between silently")
+
+    def on_node_up(self, node: NodeId, topics: tuple[Topic, ...]) -> None:
+        self._topics[node] = topics
+
+    def on_topics(self, node: NodeId, topics: tuple[Topic, ...]) -> None:
+        for topic in set(self._topics.get(node, ())).difference(topics):
+            self._unsubscribed[node, topic] = self.world.now_ms
+        self._topics[node] = topics
+
+    def on_node_down(self, node: NodeId, how: str) -> None:
+        gone = self.clients.pop(node)
+        self._overflows += gone.mesh.delivery.state.store.overflows
+        living = [self.clients[name] for name in self.world.living if name in self.clients]
+        for publication in self.publications.values():
+            if not gone.holds(publication):
+                continue
+            publication.crashes += how == "crash"
+            publication.departures += how == "leave"
+            if how == "crash" and not any(client.holds(publication) for client in living):
+                publication.was_extinct = True
+
+    def look(self) -> None:
+        """Which topics are whole now? Asked every second."""
+        now, split = self.world.now_ms, self._split_topics()
+        for topic in self.world.topics.names:
+            if topic in split:
+                self._is_whole.discard(topic)
+                continue
+            times = self._whole.setdefault(topic, [])
+            if topic not in self._is_whole:
+                self._is_whole.add(topic)
+                times.append([now, now])
+            times[-1][1] = now
+
+    # The judgement
+
+    def judge(self) -> None:
+        for publication in self.publications.values():
+            if publication.copies and publication.is_inside and self._was_whole_in_time(publication):
+                missing = [name for name in self._entitled(publication) if not self._has(name, publication)]
+                if missing:
+                    fate = f"{publication.crashes} crashes and {publication.departures} departures of holders"
+                    raise Violation(
+                        f"{publication}, acknowledged with {publication.copies} copies, is missing at "
+                        f"{', '.join(missing)} after {fate}"
+                    )
+
+    def _was_whole_in_time(self, publication: Publication) -> bool:
+        """Within the window, and long enough to spread. A window that has overflowed promises nothing."""
+        if self._overflows or any(client.mesh.delivery.state.store.overflows for client in self.clients.values()):
+            return False
+        first, last = publication.time_ms, publication.time_ms + self.window_ms
+        times = self._whole.get(publication.topic, ())
+        return any(min(last, end) - max(first, start) >= _SPREAD_MS for start, end in times)
+
+    def _split_topics(self) -> set[Topic]:
+        near: dict[NodeId, set[NodeId]] = {name: set() for name in self.world.living}
+        for u, v in self.world.links():
+            near[u].add(v)
+            near[v].add(u)
+        found = set()
+        for topic in self.world.topics.names:
+            wants = {name for name in near if topic in self.world.topics_of(name)}
+            reached, stack = set(list(wants)[:1]), list(wants)[:1]
+            while stack:
+                new = (near[stack.pop()] & wants) - reached
+                reached |= new
+                stack += new
+            if reached != wants:
+                found.add(topic)
+        return found
+
+    def _entitled(self, publication: Publication) -> list[NodeId]:
+        """Alive and subscribed from before the publication until now."""
+        return [
+            name
+            for name, incarnation in publication.qualified.items()
+            if name in self.clients
+            and self.clients[name].incarnation == incarnation
+            and not self.clients[name].mesh.is_leaving
+            and self._unsubscribed.get((name, publication.topic), -1) < publication.time_ms
+            and publication.topic in self.world.topics_of(name)
+        ]
+
+    def _has(self, name: NodeId, publication: Publication) -> bool:
+        """Handed over, or held back behind a gap: what is missing there is judged on its own."""
+        return name in publication.delivered or self.clients[name].holds_back(publication)
