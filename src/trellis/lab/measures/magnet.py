@@ -27,7 +27,8 @@ from trellis.workloads.generate import generate
 from trellis.workloads.rates import rates
 from trellis.workloads.sizes import Sizes
 
-GAP_MS, TRIES = 20, 60
+GAP_MS, FIRST_GAP_MS, LARGE = 20, 500, 1000
+TRIES = 60
 SYSTEMS = {"Magnet": "magnet", "strawman": "scribe"}
 
 
@@ -59,14 +60,15 @@ def grown(
     wanted, names, alpha = topics_by_node(interests), list(interests.topics), float(parameters.get("alpha", 0.0))
     values = rates(interests, "powerlaw" if alpha else "uniform", alpha=alpha or 0.75, seed=seed)
     by_topic = dict(zip(names, map(float, values), strict=True))
-    trees_ms = len(wanted) * GAP_MS + 10_000
     options = {"links": int(parameters.get("links", 19)), "tree": str(parameters.get("tree", "graft"))}
-    made = maker_of(SYSTEMS[system])(
-        **options, join_gap_ms=GAP_MS, trees_ms=trees_ms, period_ms=10_000, sample_ms=20_000
-    )
-    cast(Any, made).topic_rates = by_topic if alpha else None  # A-MAG-1: weighted wherever rates differ
+    first = FIRST_GAP_MS if len(wanted) >= LARGE else 0  # a large ring needs its first nodes in good places
+    gaps = {"join_gap_ms": GAP_MS, "first_gap_ms": first}
+    made = cast(Any, maker_of(SYSTEMS[system])(**options, **gaps, period_ms=10_000, sample_ms=20_000))
+    joined_ms = made.begins_ms(len(wanted))[-1]
+    made.trees_ms = joined_ms + 10_000
+    made.topic_rates = by_topic if alpha else None  # A-MAG-1: weighted wherever rates differ
     engine = Engine(made, wanted, seed=seed)
-    engine.run(trees_ms + len(wanted) * GAP_MS // 2 + 5_000)
+    engine.run(made.trees_ms + joined_ms // 2 + 5_000)
     found = reach_all(engine.world)
     for _ in range(TRIES):  # until everybody hangs on its trees
         if all(len(one.subscribers) == one.reached for one in found):

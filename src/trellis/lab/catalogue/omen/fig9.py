@@ -143,7 +143,7 @@ EXPERIMENTS = [
         rule_c,
         (BOTH[0], Over("links", "churn event", "links")),
         seeds=SEEDS,
-        note="Our SpiderCast builds its overlay in the warm-up; it does not start from LowODA's.",
+        note="SpiderCast starts from LowODA's overlay and selects only after a loss (A-OMN-25).",
     ),
     Experiment(
         "omen-s65",
