@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 from conversation import Conversation
-from trellis.protocols.delivery import Acknowledged, Delivery, DeliveryConfig, NotAcknowledged
+from trellis.protocols.delivery import Acknowledged, Delivery, DeliveryConfig, Lost, NotAcknowledged, Overflowed
 from trellis.protocols.delivery import messages as m
 from trellis.protocols.topics import TopicTable
 
@@ -41,7 +41,8 @@ class Part:
     def __init__(self, name, topics=("t",), life=1, known=9, wanted=True, **config):
         self.id, self.overlay = name, Links(name, topics, life, known)
         self.delivery = Delivery(self.overlay, DeliveryConfig(**config))
-        self.topics, self.wanted, self.outcomes = topics, wanted, []
+        self.topics, self.wanted = topics, wanted
+        self.outcomes, self.news = [], []
 
     def start(self):
         wanted = [effect for topic in self.topics if self.wanted for effect in self.delivery.want(topic)]
@@ -58,7 +59,11 @@ class Part:
 
     def keep(self, effects):
         self.outcomes += [one for one in effects if isinstance(one, Acknowledged | NotAcknowledged)]
+        self.news += [one for one in effects if isinstance(one, Lost | Overflowed)]
         return effects
+
+    def told(self, kind):
+        return [one for one in self.news if isinstance(one, kind)]
 
     @property
     def counters(self):
@@ -313,6 +318,8 @@ def test_what_does_not_fit_the_window_is_counted():
     net.run(5_000)
     assert [payload[0] for payload in net.got("b")] == list(range(15, 25))
     assert net.nodes["b"].counters.lost == 15
+    assert net.nodes["a"].told(Overflowed) == [Overflowed(15)]
+    assert net.nodes["b"].told(Lost) == [Lost("t", "a", 1, 1, 15, "before the first that came")]
 
 
 def test_a_gap_below_the_floor_is_skipped_when_every_neighbour_has_said_no():
@@ -327,7 +334,7 @@ def test_a_gap_below_the_floor_is_skipped_when_every_neighbour_has_said_no():
     net.publish("a", b"3")
     net.run(4_000)
     assert net.got("c") == [b"1", b"3"]
-    assert net.nodes["c"].counters.lost == 1
+    assert net.nodes["c"].told(Lost) == [Lost("t", "a", 1, 2, 2, "nobody keeps it")]
 
 
 def test_a_gap_above_the_floor_is_waited_for():
@@ -390,6 +397,15 @@ def test_who_leaves_vouches_for_nothing():
     net.run(1_000)
     (outcome,) = net.nodes["a"].outcomes
     assert outcome.holders == ("a", "c")
+
+
+def test_what_cannot_be_sent_is_refused_at_once():
+    net = mesh([("a", "b")], payload_bytes_max=100)
+    net.publish("a", b"x" * 101)
+    net.publish("a", b"x", topic="")
+    net.publish("a", b"x", topic="t" * 513)
+    net.publish("a", b"x", topic="elsewhere")
+    assert [(type(one), one.sequence) for one in net.nodes["a"].outcomes] == [(NotAcknowledged, 0)] * 4
 
 
 def test_a_message_older_than_two_windows_is_dropped_and_counted():

@@ -7,12 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trellis.errors import InputError
-from trellis.protocols.delivery import DeliveryConfig
+from trellis.protocols.delivery import Delivery, DeliveryConfig
+from trellis.protocols.delivery import messages as m
 from trellis.protocols.delivery.identities import Ranges, StreamId, pairs_of
 from trellis.protocols.delivery.link import Channel
 from trellis.protocols.delivery.messages import DeliveryMessage, Frame, Prune
 from trellis.protocols.delivery.store import Store
 from trellis.protocols.delivery.streams import Entry, Stream
+from trellis.protocols.effects import Deliver, Send
+from trellis.protocols.topics import TopicTable
 from trellis.protocols.wire import Codec, WireError
 
 NUMBERS = st.integers(1, 40)
@@ -123,6 +126,77 @@ def test_the_store_is_within_its_bounds_and_drops_the_oldest_first(steps, window
         assert (store.bytes, store.count) == (sizes, len(kept))
 
 
+NAMES = st.sampled_from(["me", "a", "b", "z"])
+SMALL = st.integers(0, 6)
+FLAT = st.lists(st.integers(0, 9), max_size=5).map(tuple)
+STREAM = (st.sampled_from(["t", "u", "x"]), NAMES, SMALL)
+ITEMS = st.one_of(
+    st.builds(m.Push, *STREAM, SMALL, SMALL, st.integers(0, 300_000), SMALL, st.booleans(), st.binary(max_size=3)),
+    *(st.builds(kind, *STREAM, FLAT) for kind in (m.Announce, m.Pull, m.Gone)),
+    *(st.builds(kind, STREAM[0]) for kind in (m.Prune, m.Part, m.Leaving)),
+    st.builds(m.Stay, STREAM[0], st.booleans()),
+    st.builds(m.Held, *STREAM, SMALL, st.lists(NAMES, max_size=3).map(tuple)),
+    st.builds(m.Ask, *STREAM, SMALL, SMALL, SMALL),
+    st.builds(
+        m.Compare,
+        STREAM[0],
+        st.lists(st.builds(m.Seen, NAMES, SMALL, SMALL, SMALL, FLAT), max_size=3).map(tuple),
+        *[st.booleans()] * 4,
+    ),
+)
+
+
+class Links:
+    """An overlay without a protocol."""
+
+    id, life, has_homes = "me", 1, True
+
+    def __init__(self):
+        self.table = TopicTable()
+        self.interest = self.table.bits(("t", "u"))
+
+    def neighbours(self):
+        return {"a": self.interest, "b": self.table.bit("t")}
+
+    def is_gone(self, node):
+        return node == "z"
+
+    def is_home(self, topic):
+        return topic == "t"
+
+    def home_range(self):
+        return "z"
+
+    def toward_home(self, topic, message):
+        return [Send("me" if topic == "t" else "a", message)]
+
+    def meet(self, names):
+        return []
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.one_of(ITEMS, st.sampled_from(["tick", "publish", "leave"])))))
+def test_no_valid_frame_of_a_neighbour_breaks_a_part(steps):
+    part = Delivery(Links(), DeliveryConfig(window_ms=3_000, missing_max=5, queue_max=2, control_max=8))
+    part.want("t")
+    part.start()
+    numbers = {"a": 0, "b": 0}
+    for peer, what in steps:
+        if what == "tick":
+            effects = [*part.on_timer("delivery/tick"), *part.on_timer("delivery/soon")]
+        elif what == "publish":
+            effects = part.publish("t", b"mine")
+        elif what == "leave":
+            effects = part.leave_topic("u")
+        else:
+            numbers[peer] += 1
+            channel = part.state.links[peer]
+            effects = part.on_message(peer, m.Frame(5, numbers[peer], channel.session, channel.sent, (what,)))
+        part.check()
+        for one in effects:
+            assert not isinstance(one, Deliver) or one.topic == "t"
+    assert part.metrics()["held"] == part.state.store.count
+
+
 @given(st.binary(max_size=200))
 def test_bytes_are_a_message_or_an_error(data):
     codec = Codec(DeliveryMessage)
@@ -133,7 +207,10 @@ def test_bytes_are_a_message_or_an_error(data):
     assert codec.decode(codec.encode(message)) == message
 
 
-@pytest.mark.parametrize("fields", [{"copies": 0}, {"copies": 40}, {"window_ms": 60_000, "tombstone_ms": 60_000}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"copies": 0}, {"copies": 40}, {"window_ms": 60_000, "tombstone_ms": 60_000}, {"payload_bytes_max": 1 << 20}],
+)
 def test_nonsense_is_refused(fields):
     with pytest.raises(InputError):
         DeliveryConfig(**fields)

@@ -2,7 +2,15 @@
 
 from trellis.protocols.delivery.config import DeliveryConfig
 from trellis.protocols.delivery.messages import DeliveryMessage
-from trellis.protocols.delivery.outcome import Acknowledged, Confirmed, NotAcknowledged, Outcome, Published
+from trellis.protocols.delivery.outcome import (
+    Acknowledged,
+    Confirmed,
+    Lost,
+    NotAcknowledged,
+    Outcome,
+    Overflowed,
+    Published,
+)
 from trellis.protocols.delivery.part import Delivery
 
 __all__ = [
@@ -11,7 +19,9 @@ __all__ = [
     "Delivery",
     "DeliveryConfig",
     "DeliveryMessage",
+    "Lost",
     "NotAcknowledged",
     "Outcome",
+    "Overflowed",
     "Published",
 ]

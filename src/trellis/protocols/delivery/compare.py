@@ -17,6 +17,7 @@ from trellis.protocols.delivery.streams import Entry, TopicState, Way
 from trellis.protocols.delivery.tree import Tree
 from trellis.protocols.effects import NodeId, Topic
 
+_STREAMS_MAX = 65_536  # of one comparison that comes in several items
 _RANGES_MAX = 64  # of one stream; a stream with more claims less than it has seen, which costs duplicates only
 
 
@@ -54,7 +55,7 @@ class Comparison:
         self.share(topic, peer)
         known = self._parts.setdefault((peer, item.topic), [])
         known += item.streams
-        if item.more:
+        if item.more and len(known) < _STREAMS_MAX:
             return
         del self._parts[peer, item.topic]
         way = topic.ways[peer]

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from trellis.errors import InputError
+from trellis.protocols.delivery.messages import PAYLOAD_BYTES_MAX
 
 
 class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,5 +107,8 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 raise InputError("", f"{field} is {getattr(self, field)}", "give 1 or more")
         if self.tombstone_ms < 3 * self.window_ms:
             raise InputError("", f"tombstone_ms is {self.tombstone_ms}", "give at least three times window_ms")
+        if self.payload_bytes_max > PAYLOAD_BYTES_MAX:
+            remedy = f"give {PAYLOAD_BYTES_MAX} or less: a message travels in one frame"
+            raise InputError("", f"payload_bytes_max is {self.payload_bytes_max}", remedy)
         if self.copies > self.sample_max:
             raise InputError("", f"copies is {self.copies}", f"give sample_max ({self.sample_max}) or less")

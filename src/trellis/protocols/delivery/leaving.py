@@ -26,6 +26,7 @@ class Departure:
         self.since_ms = now_ms
         self.marks: dict[NodeId, tuple[int, int]] = {}  # who stays -> session, and what it must have acknowledged
         self.is_alone = False  # the topic's home knows nobody else
+        self.was_late = False
 
 
 class LeavingInOrder:
@@ -98,8 +99,12 @@ class LeavingInOrder:
         return False
 
     def is_late(self, topic: Topic) -> bool:
-        departure = self.departures.get(topic)
-        return departure is not None and self.state.now_ms - departure.since_ms > self.state.config.leave_ms_max
+        """Nobody took over what is held, and it is not waited for any longer: counted."""
+        departure = self.departures[topic]
+        is_late = self.state.now_ms - departure.since_ms > self.state.config.leave_ms_max
+        self.state.counters.left_undrained += is_late and not departure.was_late
+        departure.was_late = is_late
+        return is_late
 
     def _say(self, topic: TopicState) -> None:
         for peer, _ in self.state.ways(topic):

@@ -17,12 +17,13 @@ from collections import deque
 from collections.abc import Callable
 
 from trellis.protocols.delivery.config import DeliveryConfig
-from trellis.protocols.delivery.messages import Compare, Frame, Gone, Item, Push
+from trellis.protocols.delivery.messages import RANGES_MAX, STREAMS_MAX, Compare, Frame, Gone, Item, Push
 from trellis.protocols.delivery.streams import Entry
 
 _ITEM_BYTES = 64  # a guess at an item without payload
 _EARLY_MAX = 128  # frames that came before their predecessors
 _ITEMS_MAX = 256  # of one frame
+_FRAME_BYTES = 128 << 10  # a frame is closed when it is this large: with any last item it is far below the wire's limit
 
 
 class Queued:
@@ -161,10 +162,10 @@ class Channel:
 
     def check(self) -> None:
         config = self.config
-        most = config.flight_bytes + config.payload_bytes_max + _ITEMS_MAX * _ITEM_BYTES
+        # One frame may reach beyond the bound, by one item beyond its own.
+        most = config.flight_bytes + _FRAME_BYTES + config.payload_bytes_max + STREAMS_MAX * RANGES_MAX * 4
         assert len(self.flight) <= config.flight_frames, "Q1: too many frames are under way"
-        # One frame may reach beyond the bound: its last item does not know what comes before it.
-        assert self.flight_bytes <= most + config.flight_bytes, "Q1: too many bytes are under way"
+        assert self.flight_bytes <= most, "Q1: too many bytes are under way"
         assert self.pushes <= config.queue_max + config.pull_max, f"Q1: {self.pushes} messages wait"
 
     def _has_room(self, config: DeliveryConfig) -> bool:
@@ -186,7 +187,7 @@ class Channel:
     def _next_flight(self) -> Flight:
         items: list[Item] = []
         size = 0
-        while self.waiting and len(items) < _ITEMS_MAX and size < self.config.flight_bytes:
+        while self.waiting and len(items) < _ITEMS_MAX and size < min(_FRAME_BYTES, self.config.flight_bytes):
             item = self.waiting.popleft()
             if isinstance(item, Queued):
                 self.pushes -= 1

@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from trellis.protocols.wire import Count, Name, Topics
 
-PAYLOAD_BYTES_MAX = 768 << 10
+PAYLOAD_BYTES_MAX = 512 << 10
 RANGES_MAX = 512  # numbers in one item: two per range
 STREAMS_MAX = 256  # streams in one comparison; a larger one travels in several
 ITEMS_MAX = 4_096

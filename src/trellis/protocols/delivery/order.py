@@ -12,6 +12,7 @@ A gap is skipped, and counted as lost, when
 from __future__ import annotations
 
 from trellis.protocols.delivery.messages import Pull
+from trellis.protocols.delivery.outcome import Lost
 from trellis.protocols.delivery.state import State
 from trellis.protocols.delivery.streams import Entry, Stream, TopicState
 from trellis.protocols.effects import NodeId
@@ -79,8 +80,8 @@ class Order:
     def _begin(self, stream: Stream, sequence: int) -> None:
         """The first message of a stream: what lies below its origin's floor was out of the window before it came."""
         first = min(stream.floor, sequence)
-        stream.handed = first - 1
-        self.state.counters.lost += first - 1
+        stream.handed = 0
+        self._lose(stream, first - 1, "before the first that came")
 
     def _hand_over(self, stream: Stream) -> None:
         handed, waiting = stream.handed, stream.waiting
@@ -99,24 +100,30 @@ class Order:
         gap = (stream.handed + 1, following - 1)
         origin, life = stream.id.origin, stream.id.life
         if state.now_ms - stream.waiting[following].born_ms > 2 * config.window_ms:
-            self._skip(stream, following - 1)  # (c)
+            self._skip(stream, following - 1, "older than two windows")  # (c)
             return
         is_gone = state.overlay.is_gone(origin) or any(key[0] == origin and key[1] > life for key in topic.streams)
         if is_gone and state.now_ms - topic.changed_ms > config.window_ms:
-            self._skip(stream, following - 1)  # (a)
+            self._skip(stream, following - 1, "its publisher is gone")  # (a)
             return
         if gap[0] < stream.floor:  # (b)
             ways = state.ways(topic)
             if ways and all(peer in stream.refused for peer, _ in ways):
-                self._skip(stream, min(gap[1], stream.floor - 1))
+                self._skip(stream, min(gap[1], stream.floor - 1), "nobody keeps it")
                 return
             for peer, _ in ways:
                 if peer not in stream.refused:
                     state.put(peer, Pull(*stream.id, gap))
 
-    def _skip(self, stream: Stream, last: int) -> None:
-        assert stream.handed is not None
-        self.state.counters.lost += last - stream.handed
-        stream.handed = last
+    def _skip(self, stream: Stream, last: int, why: str) -> None:
+        self._lose(stream, last, why)
         stream.refused.clear()
         self._hand_over(stream)
+
+    def _lose(self, stream: Stream, last: int, why: str) -> None:
+        """Never silent."""
+        assert stream.handed is not None
+        if last > stream.handed:
+            self.state.counters.lost += last - stream.handed
+            self.state.out.append(Lost(*stream.id, stream.handed + 1, last, why))
+            stream.handed = last

@@ -45,4 +45,21 @@ class Confirmed(msgspec.Struct, frozen=True, gc=False):
     topic: Topic
 
 
-Outcome = Published | Acknowledged | NotAcknowledged | Confirmed
+class Lost(msgspec.Struct, frozen=True, gc=False):
+    """These messages of a publisher will never be handed over here: to be logged."""
+
+    topic: Topic
+    origin: NodeId
+    life: int
+    first: int
+    last: int
+    why: str
+
+
+class Overflowed(msgspec.Struct, frozen=True, gc=False):
+    """So many messages were dropped from the window for want of room since this was said last: to be logged."""
+
+    messages: int
+
+
+Outcome = Published | Acknowledged | NotAcknowledged | Confirmed | Lost | Overflowed

@@ -7,7 +7,8 @@
     copies.py     acknowledgements to publishers
     leaving.py    going without losing
     homes.py      who subscribes, known at a topic's home location
-    neighbours.py, upkeep.py   what the overlay did; what is done once per tick
+    neighbours.py what the overlay did
+    upkeep.py     what is done once per tick
 
 Inputs: messages, two timers, changes of the overlay (`overlay_changed`, `link_down`), and wishes of clients. Everything
 is answered with effects. Time is the tick's: the part has no clock. A driver that finds that its process stood still
@@ -36,6 +37,7 @@ from trellis.protocols.delivery.streams import Entry, TopicState
 from trellis.protocols.delivery.tree import Tree
 from trellis.protocols.delivery.upkeep import Upkeep
 from trellis.protocols.effects import Effect, NodeId, Send, SetTimer, Topic
+from trellis.protocols.wire import NAME_LETTERS_MAX
 
 DeliveryEffects = list[Effect | Outcome]
 
@@ -136,7 +138,7 @@ class Delivery:
             state.out += [known[1]] if known[1] is not None else []
             return self._finish()
         found = state.topics.get(topic)
-        reason = self._refusal(found, payload)
+        reason = self._refusal(topic, found, payload)
         if reason is not None or found is None:
             refusal = NotAcknowledged(topic, self.overlay.life, 0, reason or "no such topic here", client_id)
             state.counters.not_acknowledged += 1
@@ -178,15 +180,30 @@ class Delivery:
             return found is None or not found.takes_part
         if self.leaving.is_drained(topic):
             return True
-        if self.leaving.is_late(topic):
-            self.state.counters.left_undrained += 1
-            return True
-        return False
+        return self.leaving.is_late(topic)
 
     def is_publishing(self, topic: Topic) -> bool:
         return any(key[0] == topic for key in self.copies.pending)
 
     # Checks
+
+    def metrics(self) -> dict[str, int]:
+        """Everything that an operator should see, as plain numbers."""
+        state = self.state
+        streams = [stream for topic in state.topics.values() for stream in topic.streams.values()]
+        return {
+            **msgspec.structs.asdict(state.counters),
+            "resends": state.counters.resends + sum(channel.resends for channel in state.links.values()),
+            "overflows": state.store.overflows,
+            "held": state.store.count,
+            "held_bytes": state.store.bytes,
+            "held_back": sum(len(stream.waiting) for stream in streams),
+            "missing": sum(len(topic.missing) for topic in state.topics.values()),
+            "pending": len(self.copies.pending),
+            "queued": sum(len(channel.waiting) for channel in state.links.values()),
+            "under_way_bytes": sum(channel.flight_bytes for channel in state.links.values()),
+            "streams": len(streams),
+        }
 
     def check(self) -> None:
         self.state.store.check(self.state.now_ms)
@@ -290,9 +307,11 @@ class Delivery:
             is_busy = is_busy or bool(channel.flight)
         state.is_busy = is_busy
 
-    def _refusal(self, topic: TopicState | None, payload: bytes) -> str | None:
+    def _refusal(self, name: Topic, topic: TopicState | None, payload: bytes) -> str | None:
         if self.is_going:
             return "this node leaves"
+        if not 0 < len(name) <= NAME_LETTERS_MAX:
+            return f"a topic's name has 1 to {NAME_LETTERS_MAX} letters"
         if len(payload) > self.config.payload_bytes_max:
             return f"a payload of {len(payload)} bytes is over {self.config.payload_bytes_max}"
         if len(self.copies.pending) >= self.config.pending_max:

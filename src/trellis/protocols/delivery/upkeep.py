@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from trellis.protocols.delivery.homes import Homes
 from trellis.protocols.delivery.order import Order
-from trellis.protocols.delivery.outcome import Confirmed
+from trellis.protocols.delivery.outcome import Confirmed, Overflowed
 from trellis.protocols.delivery.state import State
 from trellis.protocols.delivery.streams import TopicState
 from trellis.protocols.effects import NodeId, Topic
@@ -18,11 +18,15 @@ class Upkeep:
     def __init__(self, state: State, order: Order, homes: Homes) -> None:
         self.state, self.order, self.homes = state, order, homes
         self.unregistered: dict[Topic, None] = {}  # subscriptions that no home has answered yet
-        self._ticks = 0
+        self._ticks = self._overflows = 0
 
     def tick(self, *, registers: bool) -> None:
         self._ticks += 1
         self._settle_topics()
+        overflows = self.state.store.overflows
+        if overflows > self._overflows:
+            self.state.out.append(Overflowed(overflows - self._overflows))
+            self._overflows = overflows
         if self.state.overlay.has_homes:
             self.homes.tick()
         if registers:

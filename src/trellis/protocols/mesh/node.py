@@ -15,11 +15,13 @@ from typing import get_args
 
 import msgspec
 
+from trellis.errors import InputError
 from trellis.protocols.delivery import DeliveryConfig, DeliveryMessage
 from trellis.protocols.delivery.outcome import ClientId, Outcome
 from trellis.protocols.delivery.part import Delivery, DeliveryEffects
 from trellis.protocols.effects import Effect, Effects, LinkDown, LinkUp, NodeId, SetTimer, Topic
 from trellis.protocols.mesh.overlays import DrivenOverlay
+from trellis.protocols.wire import NAME_LETTERS_MAX
 
 _OF_DELIVERY = frozenset(kind for union in get_args(DeliveryMessage) for kind in (get_args(union) or (union,)))
 
@@ -64,6 +66,8 @@ class MeshNode:
         return self._after(self.overlay.node.on_peer_down(peer))
 
     def subscribe(self, topic: Topic) -> list[Effect | Outcome]:
+        if not 0 < len(topic) <= NAME_LETTERS_MAX:
+            raise InputError("", f"a topic's name of {len(topic)} letters", f"give it 1 to {NAME_LETTERS_MAX}")
         return self._note_change(topic, True)
 
     def unsubscribe(self, topic: Topic) -> list[Effect | Outcome]:
@@ -72,7 +76,7 @@ class MeshNode:
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> list[Effect | Outcome]:
         effects: list[Effect | Outcome] = []
-        if not self.is_leaving:
+        if not self.is_leaving and 0 < len(topic) <= NAME_LETTERS_MAX:
             if topic not in self.wanted:
                 self.interested[topic] = self.delivery.state.now_ms
             if self._is_to_join(topic):

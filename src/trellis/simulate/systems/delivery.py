@@ -11,6 +11,7 @@ settled  what the overlay promises; every acknowledged message inside the promis
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from random import Random
 from typing import Annotated, Any, cast
@@ -108,9 +109,10 @@ class Delivery(System):
         return self.below.ring_key(node)
 
     def metrics(self, world: World) -> Mapping[str, float]:
-        counters = [mesh_of(world, name).delivery.state.counters for name in world.living]
-        names = ("published", "acknowledged", "delivered", "pushes_in", "duplicates", "lost", "too_old")
-        return {name: float(sum(getattr(one, name) for one in counters)) for name in names}
+        total: Counter[str] = Counter()
+        for name in world.living:
+            total.update(mesh_of(world, name).delivery.metrics())
+        return {name: float(value) for name, value in sorted(total.items())}
 
     def check_always(self, world: World) -> None:
         self.below.check_always(cast(World, _Below(world)))
