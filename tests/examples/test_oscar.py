@@ -12,7 +12,17 @@ from trellis.ids import stream
 from trellis.protocols.effects import LinkUp, Send
 from trellis.protocols.oscar import Oscar, OscarConfig, Peer
 from trellis.protocols.oscar.labels import hashed
-from trellis.protocols.oscar.messages import Locate, Located, Neighbors, Stabilise, Walk, Walked
+from trellis.protocols.oscar.messages import (
+    Beat,
+    Connect,
+    Locate,
+    Located,
+    Neighbors,
+    Stabilise,
+    Unlink,
+    Walk,
+    Walked,
+)
 
 CONFIG = OscarConfig(links=8)
 
@@ -175,6 +185,18 @@ def test_of_two_nodes_with_the_same_label_the_one_with_the_larger_name_gives_way
     other = still("a", b"\x20", ("c", b"\x30"), ("z", b"\x10"))
     other.on_message("z", Located("ring", (Peer("b", b"\x20", 1, 1),)))
     assert other.oscar.me.label == b"\x20"
+
+
+def test_heartbeats_forget_those_who_are_linked_no_more():
+    node = still("a", b"\x20", ("b", b"\x30"), ("z", b"\x10"))
+    for number in range(30):
+        guest = Peer(f"g{number}", bytes([0x80, 1 + number]), 1, 1)
+        node.on_message(guest.node, Connect("ring", guest))
+        if number:
+            node.on_message(guest.node, Unlink("ring", finger=True))
+    node.on_timer("ring/beat")
+    assert list(node.oscar.fingers._silence) == ["g0"]
+    assert Send("g0", Beat("ring", node.oscar.me, False)) in node.on_timer("ring/beat")
 
 
 def test_the_similar_one_of_two_candidates_becomes_the_finger():

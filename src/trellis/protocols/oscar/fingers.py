@@ -290,12 +290,15 @@ class Fingers:
             return []
         effects: Effects = [SetTimer(f"{self.layer}/beat", self.config.beat_ms)]
         lost = False
+        silence: dict[NodeId, int] = {}  # of those who are linked now: whoever is not is forgotten
         for node in [*table.fingers, *(node for node in table.guests if node not in table.fingers)]:
-            silent = self._silence[node] = self._silence.get(node, 0) + 1
+            silent = self._silence.get(node, 0) + 1
             if silent > self.config.silence_max:
                 lost = lost or node in table.fingers
                 self.ring.give_up(node)
-                self._silence.pop(node, None)
+            else:
+                silence[node] = silent
+        self._silence = silence
         to_finger, to_guest = Beat(self.layer, me, True), Beat(self.layer, me, False)
         effects += [Send(node, to_finger) for node in table.fingers]
         effects += [Send(node, to_guest) for node in table.guests]
