@@ -127,7 +127,7 @@ class Magnet(System):
             rates=self.topic_rates,
             incarnation=world.incarnation(node),
             begin_ms=begin_ms,
-            trees_ms=self.trees_ms and self.trees_ms - world.now_ms + begin_ms // 2,
+            trees_ms=self.trees_ms and self.trees_ms - world.now_ms + begin_ms // 4,
         )
 
     def _place_in_order(self, node: NodeId, world: World) -> int:
