@@ -59,7 +59,7 @@ def kept_as(form: int) -> Iterator[None]:
 
 def assert_as_defined(over: Interests, start: Overlay, rho: float, seed: int | str) -> None:
     interest, existing = names_of(over), links_of(start)
-    for algorithm, parameter in (("gm", None), ("minmax", inf), ("lowoda", rho)):
+    for algorithm, parameter in (("gm", 1.0), ("minmax", inf), ("lowoda", rho)):
         expected = reference.low_edges(interest, existing, rho=parameter, seed=seed)
         for name, form in FORMS.items():
             with kept_as(form):
@@ -155,7 +155,7 @@ def test_among_given_candidates_the_edges_are_those_of_the_definition_and_split_
     over, start = data.draw(instances())
     pot = data.draw(overlays(over))
     interest = names_of(over)
-    for algorithm, parameter in (("gm", None), ("minmax", inf), ("lowoda", rho)):
+    for algorithm, parameter in (("gm", 1.0), ("minmax", inf), ("lowoda", rho)):
         expected = reference.low_edges(interest, links_of(start), rho=parameter, seed=seed, candidates=links_of(pot))
         built = plan.construct(over, algorithm, rho=rho, existing=start, candidates=pot, seed=seed)
         assert sequence(built) == expected

@@ -26,11 +26,14 @@ def low_edges(
     interest: Interest,
     existing: Iterable[tuple[str, str]] = (),
     *,
-    rho: float | None,
+    rho: float,
     seed: int | str,
     candidates: Iterable[tuple[str, str]] | None = None,
 ) -> list[Edge]:
-    """E_new in the order chosen. rho None: GM, always e1. rho infinite: MinMaxODA, always e2."""
+    """E_new in the order chosen.
+
+    rho 1: GM, an e1, one that is an e2 if there is one. rho infinite: MinMaxODA, always e2.
+    """
     overlay = nx.Graph()
     overlay.add_nodes_from(interest)
     overlay.add_edges_from(existing)
@@ -56,7 +59,7 @@ def low_edges(
         lowest = min(raised.values())
         least = [edge for edge in edges if raised[edge] == lowest]
         second = max(least, key=lambda edge: edge.contribution)
-        taken = first if rho is None or first.contribution > rho * second.contribution else second
+        taken = first if first.contribution > rho * second.contribution else second
         overlay.add_edge(taken.u, taken.v)
         new.append(taken)
 

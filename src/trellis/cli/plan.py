@@ -73,8 +73,8 @@ def plan(
 ) -> None:
     """Build a topic-connected overlay with few links, or ask what would happen to one.
 
-    gm takes the fewest links, minmax the lowest maximum degree, lowoda comes close to both. The overlay is checked
-    before it is written. With --what-if-..., --existing names the overlay and nothing is written.
+    gm takes the fewest links, minmax the lowest maximum degree (give or take one), lowoda comes close to both. The
+    overlay is checked before it is written. With --what-if-..., --existing names the overlay and nothing is written.
     """
     from trellis.model import expect_format, read_interests, read_overlay
 

@@ -54,7 +54,8 @@ def construct(
 ) -> Construction:
     """Add links to `existing` (default: none) until every topic is connected.
 
-    gm       always e1, the edge of greatest contribution                       [OMen Table 1]
+    gm       always an edge of greatest contribution; of several one that leaves
+             the maximum degree alone: LowODA with rho = 1                      [OMen Table 1]
     minmax   always e2, the edge of greatest contribution among those that
              raise the maximum degree least                                     [OMen Table 1]
     lowoda   e1 if contrib(e1) > rho * contrib(e2), otherwise e2                 [SH Alg. 1-2]
@@ -85,8 +86,7 @@ def construct(
             component,
             start_links.degrees[order],
             int(start_links.degrees.max(initial=0)),
-            rho=np.inf if algorithm == "minmax" else rho,
-            greedy=algorithm == "gm",
+            rho=rho_of(algorithm, rho),
             candidates=None if candidates is None else _pairs(rank[candidates.u], rank[candidates.v]),
             form=form,
             progress=progress,
@@ -104,6 +104,11 @@ def construct(
     u, v = order[new.i], order[new.j]
     overlay = Overlay.from_ids(interests.nodes, np.concatenate([start_links.u, u]), np.concatenate([start_links.v, v]))
     return Construction(overlay, u, v, new.contribution, new.split, algorithm, rho, seed, seconds)
+
+
+def rho_of(algorithm: str, rho: float) -> float:
+    """What makes LowODA's rule one of the three."""
+    return {"gm": 1.0, "minmax": np.inf}.get(algorithm, rho)
 
 
 def memory_needed(interests: Interests) -> int:

@@ -40,7 +40,6 @@ def low_edges(
     degree_max: int,
     *,
     rho: float = 3.0,
-    greedy: bool = False,
     candidates: tuple[IdArray, IdArray] | None = None,
     form: int | None = None,
     progress: Progress | None = None,
@@ -53,7 +52,7 @@ def low_edges(
     component        for each entry of `topics` the entry that stands for its TC-component, as from
                      `trellis.plan.components`
     degree_max       D, the maximum degree that counts: of these nodes, or of the whole overlay
-    greedy           GM; otherwise LowODA with `rho`, which is MinMaxODA where rho is infinite
+    rho              of LowODA; 1 makes it GM, infinity MinMaxODA
     candidates       E_pot as pairs (i, j), i < j, ascending; all pairs when left out
     form             how pairs are kept (`trellis.plan.tables`); it changes the time, not the result
     """
@@ -72,7 +71,7 @@ def low_edges(
     state = State(degrees, cursors, totals, np.empty((left, 3), np.int32))
     done = False
     while not done:
-        done = choose_edges(components, pairs, state, float(rho), greedy, totals[EDGES] + EDGES_PER_CALL)
+        done = choose_edges(components, pairs, state, float(rho), totals[EDGES] + EDGES_PER_CALL)
         if progress is not None:
             progress(left - int(totals[LEFT]), left)
     i, j, gain = np.ascontiguousarray(state.edges[: totals[EDGES]].T)

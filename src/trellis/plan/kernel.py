@@ -80,10 +80,10 @@ def _popcount(word):
 
 
 @njit(cache=True)
-def choose_edges(components, pairs, state, rho, greedy, edges_max):
+def choose_edges(components, pairs, state, rho, edges_max):
     """Choose edges until no candidate contributes (True) or `edges_max` edges are chosen (False).
 
-    greedy  GM: always e1. Otherwise findLowEdge: e1 if contrib(e1) > rho * contrib(e2), else e2.
+    findLowEdge: e1 if contrib(e1) > rho * contrib(e2), else e2. GM is rho = 1, MinMaxODA rho = infinity.
     """
     # The inner kernels take arrays: a tuple of many costs more to pass than they take to run.
     offsets, slots, by_topic, slot_at, node_at = components
@@ -93,12 +93,10 @@ def choose_edges(components, pairs, state, rho, greedy, edges_max):
     while totals[EDGES] < edges_max:
         gain, i, j, raises = 0, 0, -1, False
         for which in (LOW, ALL):  # e2 first, since it tells how much e1 has to bring
-            if which == LOW and greedy:
-                continue
             needed = rho * gain if gain > 0 else 0.0  # no e2 that leaves D alone: then e2 is e1 [A-LOW-1]
             if which == ALL and cursors[ALL, LEVEL] <= needed:
                 continue
-            if which == ALL and not greedy:
+            if which == ALL:
                 refresh_rows(chunk_start, bounds, rows)
             limit = np.int64(needed) if which == ALL else 0
             found = next_edge(
@@ -119,7 +117,7 @@ def choose_edges(components, pairs, state, rho, greedy, edges_max):
         link(
             offsets, slots, by_topic, slot_at, node_at, form, planes, contributions, row_start, i, j
         )  # fmt: skip
-        if raises and not greedy:  # e1 was not in the class of e2: one of its ends had degree D
+        if raises:  # e1 was not in the class of e2: one of its ends had degree D
             totals[DEGREE_MAX] += 1
             for node in range(len(degrees)):
                 active[LOW, node] = active[ALL, node] if degrees[node] < totals[DEGREE_MAX] else 0
@@ -127,7 +125,7 @@ def choose_edges(components, pairs, state, rho, greedy, edges_max):
             copy(bounds[ALL], bounds[LOW])
             copy(rows[ALL], rows[LOW])
             cursors[LOW, LEVEL], cursors[LOW, ROW] = cursors[ALL, LEVEL], 0
-        elif not greedy:
+        else:
             for end in (i, j):
                 if degrees[end] >= totals[DEGREE_MAX]:
                     active[LOW, end] = 0

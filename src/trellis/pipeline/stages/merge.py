@@ -25,7 +25,6 @@ The same for any number of Spark partitions: a group's result depends only on th
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -163,13 +162,10 @@ def _components(topics: Any, together: Any) -> Any:
 
 def _chosen(offsets: Any, topics: Any, count: int, component: Any, degrees: Any, top: int, rules: Rules) -> Any:
     """The ends of the links that the planner's kernel chooses."""
+    from trellis.plan.construction import rho_of
     from trellis.plan.edges import low_edges
 
-    rho = rules.rho if rules.algorithm == "lowoda" else math.inf
-    edges = low_edges(
-        offsets, topics, count, component, degrees, top, rho=1.0 if rules.algorithm == "gm" else rho,
-        greedy=rules.algorithm == "gm",
-    )  # fmt: skip
+    edges = low_edges(offsets, topics, count, component, degrees, top, rho=rho_of(rules.algorithm, rules.rho))
     assert not len(edges.split), "all pairs are candidates, so every topic can be connected"
     return edges.i, edges.j
 
