@@ -43,6 +43,12 @@ def test_the_promise_holds_over_spidercast_while_topics_are_connected():
     assert not check_seeds(partial(Delivery, overlay="spidercast"), seeds=5, first_seed=200, config=SMALL).failures
 
 
+def test_a_home_whose_range_has_just_grown_is_no_proof():
+    """A partition takes the home away; its successor is asked between two ticks, and has heard of nobody."""
+    config = CheckConfig(instance=InstanceDraw(nodes=13, topics=5, subscriptions=3))
+    assert check_seed(Delivery, 26, config).failure is None
+
+
 # The seeds were found by the slow test below.
 @pytest.mark.parametrize(
     ("mutant", "seed", "words"),

@@ -75,7 +75,7 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A new subscriber with neighbours waits so long for one whose watermarks can be its baseline."""
 
     alone_ms: int = 30_000
-    """A new subscriber without neighbours waits so long to be linked, unless its topic's home knows nobody else."""
+    """A new subscriber waits no longer than this; one without neighbours, until its topic's home knows nobody else."""
 
     interest_ms: int = 30_000
     """A publisher that does not subscribe stays interested for so long after its last publication. [SC §2.1]"""

@@ -64,9 +64,7 @@ class Homes:
 
     def tick(self) -> None:
         state = self.state
-        place = state.overlay.home_range()
-        if place != self._range:
-            self._range, self._range_ms = place, state.now_ms
+        self._is_sure()
         oldest = state.now_ms - state.config.registered_ms
         for topic, nodes in list(self.registry.items()):
             for node in [node for node, heard in nodes.items() if heard < oldest]:
@@ -105,7 +103,13 @@ class Homes:
             return
         # Who is believed dead still counts, until its registration has run out: it may be wrong, and this is a proof.
         names = sorted(self.registry.get(message.topic, ()), key=state.overlay.is_gone)
-        is_sure = state.now_ms - self._range_ms >= state.config.registered_ms
         sample = tuple(names[: state.config.sample_max])
-        tells = HomeTells(message.topic, message.number, sample, len(names), is_sure)
+        tells = HomeTells(message.topic, message.number, sample, len(names), self._is_sure())
         state.out.append(Send(message.node, tells))
+
+    def _is_sure(self) -> bool:
+        """Looked at with every question: a range may have grown a moment ago."""
+        state, place = self.state, self.state.overlay.home_range()
+        if place != self._range:
+            self._range, self._range_ms = place, state.now_ms
+        return state.now_ms - self._range_ms >= state.config.registered_ms

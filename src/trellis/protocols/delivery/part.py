@@ -153,10 +153,13 @@ class Delivery:
         entry.needs = self.config.copies
         if client_id is not None and len(self.copies.clients) < self.config.clients_max:
             self.copies.clients[client_id] = (state.now_ms, None)
+        first_question = self.homes.questions + 1  # homes that answer this one were asked after the publication
         state.counters.published += 1
         state.out.append(Published(topic, self.overlay.life, sequence, client_id))
+        if self.overlay.has_homes and not found.ways and not self.is_publishing(topic):
+            self.homes.ask(topic)  # nobody to send it to: who subscribes?
         self.tree.take(found, entry, None)
-        self.copies.wait_for(Pending(entry, client_id, state.now_ms, self.homes.questions + 1, asked_ms=state.now_ms))
+        self.copies.wait_for(Pending(entry, client_id, state.now_ms, first_question, asked_ms=state.now_ms))
         return self._finish()
 
     # Leaving

