@@ -49,18 +49,19 @@ def test_a_home_whose_range_has_just_grown_is_no_proof():
     assert check_seed(Delivery, 26, config).failure is None
 
 
-# The seeds were found by the slow test below.
+# The first seeds were found by the slow test below; a change elsewhere may move a find by a few.
 @pytest.mark.parametrize(
-    ("mutant", "seed", "words"),
+    ("mutant", "first", "words"),
     [
-        (NoComparison, 1, "missing"),
+        (NoComparison, 2, "missing"),
         (OneCopy, 1, "acknowledged with 1 copies"),
         (ForgetsEarly, 1, "twice"),
         (LazyWithoutPull, 4, "missing"),
     ],
 )
-def test_a_delivery_that_leaves_out_a_rule_is_found(mutant, seed, words):
-    assert words in (check_seed(mutant, seed, SMALL).failure or "nothing was found")
+def test_a_delivery_that_leaves_out_a_rule_is_found(mutant, first, words):
+    found = check_seeds(mutant, seeds=8, first_seed=first, config=SMALL, failures_max=1, shrink_runs_max=0).failures
+    assert [words for failure in found if words in (failure.result.failure or "")] == [words]
 
 
 @pytest.mark.slow
