@@ -83,11 +83,17 @@ class Coordinator:
         return []
 
     def on_join(self, sender: NodeId, message: Join) -> Effects:
-        events = self.parts.events
-        if events.get("join", sender, message.incarnation) is not None:
+        """It asks whom it takes for its successor, which at first is anybody: only the true one may begin at once.
+
+        Two that link a joiner at the same time would give it twice the links that it needs.
+        """
+        parts = self.parts
+        if parts.events.get("join", sender, message.incarnation) is not None:
             return []
-        events.add("join", sender, message.incarnation, self.parts.ticks, EXE)
-        return [Send(peer, Churn("join", sender, message.incarnation)) for peer in self.parts.ring.successors]
+        ours = parts.ring.is_coordinator(sender)
+        parts.events.add("join", sender, message.incarnation, parts.ticks, EXE if ours else STANDBY)
+        told = parts.ring.successors if ours else []
+        return [Send(peer, Churn("join", sender, message.incarnation)) for peer in told]
 
     def on_leaving(self, sender: NodeId, message: Leaving) -> Effects:
         parts, incarnation = self.parts, message.record.incarnation
@@ -103,7 +109,11 @@ class Coordinator:
     def on_finished(self, message: Finished) -> Effects:
         parts = self.parts
         for one in message.nodes:
-            event = parts.events.get("leave", one.node, one.incarnation)
+            event = parts.events.get(message.kind, one.node, one.incarnation)
+            if message.kind == "join":
+                if event is not None and event.state != MENDING:
+                    parts.events.drop(event)
+                continue
             if event is None:
                 event = parts.events.add("leave", one.node, one.incarnation, parts.ticks, DONE)
             if event.state != MENDING:
@@ -210,7 +220,13 @@ class Coordinator:
             return []
         if event.kind == "join":
             parts.events.drop(event)
-            return [Send(mend.node, JoinDone(mend.incarnation))] if not mend.gave_up else []
+            if mend.gave_up:
+                return []
+            over = Finished((Life(mend.node, mend.incarnation),), "join")
+            return [
+                Send(mend.node, JoinDone(mend.incarnation)),
+                *[Send(peer, over) for peer in parts.ring.successors if peer != mend.node],
+            ]
         event.counted = frozenset(mend.answers.told)
         parts.events.finish(event, parts.ticks)
         parts.held.done(event.node, life_of(event.incarnation), parts.ticks)
@@ -225,8 +241,10 @@ class Coordinator:
 
     def _standby(self, event: Event) -> Effects:
         parts = self.parts
-        late = parts.ticks - event.since > parts.config.standby_periods
+        patience = parts.config.standby_periods + (parts.config.ready_wait if event.kind == "join" else 0)
+        late = parts.ticks - event.since > patience
         if parts.ring.is_coordinator(event.node) or (late and parts.is_in_range(event.node)):
+            event.is_late = late
             return self._take_over(event)
         if late:  # A-OMN-15: looked at again, and dropped after several time-outs out of range
             event.move(STANDBY, parts.ticks)
@@ -252,6 +270,9 @@ class Coordinator:
 
     def _execute(self, event: Event) -> Effects:
         parts = self.parts
+        if event.kind == "join" and not event.is_late and not parts.ring.is_coordinator(event.node):
+            event.move(STANDBY, parts.ticks)  # somebody has come in between
+            return []
         view = parts.views.views.get(event.node)
         is_ready = view is not None and view.ready
         if not is_ready and parts.ticks - event.since < parts.config.ready_wait:

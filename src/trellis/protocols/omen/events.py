@@ -31,6 +31,7 @@ class Event:
     mend: int | None = None
     counted: frozenset[NodeId] = frozenset()  # whom its repair counted in
     waited: int = 0  # periods that it was out of range
+    is_late: bool = False  # whoever should have handled it did not
 
     def move(self, state: str, tick: int) -> None:
         self.state, self.since = state, tick

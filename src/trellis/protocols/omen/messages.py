@@ -135,9 +135,10 @@ class ReportOk(msgspec.Struct, frozen=True, gc=False, tag="report-ok"):
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False, tag="finished"):
-    """These departures are mended.  [OM Alg. 5, notifySuccRange]"""
+    """These departures are mended, or these joins are over.  [OM Alg. 5, notifySuccRange]"""
 
     nodes: Lives
+    kind: Literal["leave", "join"] = "leave"
 
 
 class Join(msgspec.Struct, frozen=True, gc=False, tag="join"):
