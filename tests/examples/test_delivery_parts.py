@@ -362,6 +362,37 @@ def test_a_gap_above_the_floor_is_waited_for():
     assert dropped
 
 
+def gap_at_b(**config):
+    """b has the second message of z, not the first, and z keeps both as far as anybody knows."""
+    net = mesh([("a", "b")], window_ms=5_000, **config)
+    session = net.nodes["a"].delivery.state.links["b"].session
+    number = net.nodes["b"].delivery.state.links["a"].upto + 1
+    push = m.Push("t", "z", 1, 2, 1, 0, 0, False, b"2")
+    net.carry_out("b", net.nodes["b"].on_message("a", m.Frame(session, number, 0, 0, (push,))))
+    return net
+
+
+def test_a_gap_of_a_publisher_that_is_gone_is_skipped_a_window_after_the_links_changed_last():
+    net = gap_at_b()
+    net.nodes["b"].overlay.is_gone = lambda node: node == "z"
+    net.run(1_000)
+    net.cut("a", "b")  # it might still come over a new link
+    net.run(4_000)
+    assert net.got("b") == []
+    net.run(3_000)
+    assert net.got("b") == [b"2"]
+    assert net.nodes["b"].told(Lost) == [Lost("t", "z", 1, 1, 1, "its publisher is gone")]
+
+
+def test_a_gap_that_nobody_can_fill_any_more_is_skipped_after_two_windows():
+    net = gap_at_b()
+    net.run(9_000)
+    assert net.got("b") == []
+    net.run(3_000)
+    assert net.got("b") == [b"2"]
+    assert net.nodes["b"].told(Lost) == [Lost("t", "z", 1, 1, 1, "older than two windows")]
+
+
 def test_without_order_a_gap_holds_nothing_back():
     net = mesh([("a", "b")], order="none")
     session = net.nodes["a"].delivery.state.links["b"].session

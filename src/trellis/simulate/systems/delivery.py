@@ -20,25 +20,17 @@ import msgspec
 
 from trellis import ids
 from trellis.errors import InputError
-from trellis.protocols.delivery import DeliveryConfig, DeliveryMessage
+from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged, Outcome, Published
 from trellis.protocols.effects import Effect, Effects, NodeId, SetTimer, Topic
-from trellis.protocols.mesh import DrivenOverlay, MeshNode, OMenOverlay, SpiderCastOverlay
-from trellis.protocols.newscast import NewscastReply, NewscastRequest
+from trellis.protocols.mesh import CODECS, DrivenOverlay, MeshNode, OMenOverlay, SpiderCastOverlay
 from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen import OMenNode
-from trellis.protocols.omen.messages import Message as OMenMessage
 from trellis.protocols.spidercast import SpiderCastNode
-from trellis.protocols.spidercast.messages import SpiderCastMessage
-from trellis.protocols.wire import Codec
 from trellis.simulate.system import System, Watcher, World
 from trellis.simulate.systems import maker_of
 from trellis.simulate.systems.delivery_ledger import Ledger, Publication
 
-_CODECS = {
-    "omen": Codec[Any](OMenMessage | DeliveryMessage),
-    "spidercast": Codec[Any](SpiderCastMessage | NewscastRequest | NewscastReply | DeliveryMessage),
-}
 _FOREIGN = 0.15  # of all publications: on topics that the publisher does not subscribe to
 _FIRST_MS = 10_000  # the overlay has had time to form
 
@@ -55,7 +47,7 @@ class Delivery(System):
         every_ms: Annotated[int, "mean time between two publications of a node; 0: none"] = 4_000,
         **fields: Any,
     ) -> None:
-        if overlay not in _CODECS:
+        if overlay not in CODECS:
             raise InputError("", f'overlay "{overlay}" is not known', "choose omen or spidercast")
         window_ms = round(window * 1000)
         chosen = {"copies": copies, "window_ms": window_ms, "tombstone_ms": max(600_000, 4 * window_ms), **fields}
@@ -65,7 +57,7 @@ class Delivery(System):
             known = ", ".join(DeliveryConfig.__struct_fields__)
             raise InputError("", f"not a parameter of delivery: {error}", f"choose from {known}") from None
         self.below: System = maker_of(overlay)()
-        self.overlay, self.every_ms, self.codec = overlay, every_ms, _CODECS[overlay]
+        self.overlay, self.every_ms, self.codec = overlay, every_ms, CODECS[overlay]
         self.period_ms = self.below.period_ms
         self.overlay_is_tco_promised = self.below.overlay_is_tco_promised
         self.fault_plan = self.below.fault_plan
