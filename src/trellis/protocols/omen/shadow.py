@@ -65,7 +65,7 @@ def low_edges(
     degree = [degrees[node] for node in nodes]
     chosen: list[Pair] = []
     while True:
-        number = _low_edge(counts, pairs, degree, rho)
+        number = _low_edge(counts, pairs, degree, rho, number_of)
         if number is None:
             return chosen
         i, j = pairs[number]
@@ -76,18 +76,26 @@ def low_edges(
             _merge(1 << position, part_of[1 << position], i, j, number_of, joins, counts)
 
 
-def _low_edge(counts: list[int], pairs: list[tuple[int, int]], degree: list[int], rho: float) -> int | None:
+def _low_edge(
+    counts: list[int], pairs: list[tuple[int, int]], degree: list[int], rho: float, number_of: list[list[int]]
+) -> int | None:
     """findLowEdge: the greatest contribution if it is more than rho times that of what raises D least.  [SH Alg. 2]"""
     greatest = max(counts, default=0)
     if not greatest:
         return None
-    largest = max(degree)
-    low = [count if degree[i] < largest > degree[j] else 0 for count, (i, j) in zip(counts, pairs, strict=True)]
+    first, largest = counts.index(greatest), max(degree)
+    i, j = pairs[first]
+    if degree[i] < largest > degree[j]:  # e1 is e2
+        return first
+    low = counts.copy()
+    for node, links in enumerate(degree):
+        if links == largest:
+            for number in number_of[node]:
+                if number >= 0:
+                    low[number] = 0
     best = max(low)
     # Where nothing leaves D as it is, every edge raises it by one and e2 = e1 (A-LOW-1).
-    if best and greatest <= rho * best:
-        return low.index(best)
-    return counts.index(greatest)
+    return low.index(best) if best and greatest <= rho * best else first
 
 
 def _merge(
