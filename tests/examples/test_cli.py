@@ -46,7 +46,10 @@ def test_the_program_tells_its_version():
 
 @pytest.mark.parametrize(
     "command",
-    ["", "demo", "workload", "churn", "profile", "check", "convert", "plan", "maintain", "simulate", "pipeline social"],
+    [
+        *("", "demo", "workload", "churn", "profile", "check", "convert", "plan", "maintain", "simulate"),
+        *("pipeline social", "lab", "lab list", "lab run", "lab report", "lab traces"),
+    ],
 )
 def test_every_command_has_help_with_an_example(capsys, command):
     assert run([*command.split(), "--help"]) == 0
@@ -204,9 +207,3 @@ def test_the_list_shows_every_preset(capsys):
     assert run(["workload", "--list"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in PRESETS)
-
-
-def test_the_tour_runs_and_leaves_its_files(files, capsys):
-    assert run(["demo", "--folder", "tour"]) == 0
-    left = {path.name for path in Path("tour").iterdir()}
-    assert {"interests.parquet", "overlay.parquet", "check.png", "history.parquet", "spidercast"} <= left

@@ -1,8 +1,11 @@
-"""`trellis demo`: the whole tour, once, each step a command that can be typed."""
+"""`trellis demo`: the whole story, once, each step a command that can be typed."""
 
 from __future__ import annotations
 
+import io
 import shlex
+import time
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +15,7 @@ from trellis.cli.common import examples, say
 from trellis.errors import InputError, TrellisError
 
 EXAMPLE = examples("trellis demo", "trellis demo --folder tour --seed 7")
+USERS, SAMPLE, DAYS = 300, 90, 4
 
 
 def demo(
@@ -19,42 +23,67 @@ def demo(
         "trellis-demo"
     ),
     seed: Annotated[int, typer.Option(help="Another seed, another tour.")] = 7,
+    master: Annotated[str, typer.Option("--master", help="For the steps on Spark.", metavar="URL")] = "local[*]",
 ) -> None:
-    """Take the tour: plan an overlay from interests, break it, mend it, and let the nodes build one by themselves.
+    """Take the tour: raw traces on Spark, an overlay planned from them, churn, and three ways to live with it.
 
-    Every step is printed as the command that does it. The files stay for you to play with.
+    Every step is printed as the command that does it. The files stay for you to play with, and a page with pictures is
+    made at the end.
     """
     from trellis.cli.main import run
+    from trellis.lab.tour import Step, write_tour
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(str(folder), f"cannot be made ({error.strerror})", "choose another --folder") from error
-    interests, overlay, churn = (str(folder / f"{name}.parquet") for name in ("interests", "overlay", "churn"))
-    small, chance = str(folder / "small.parquet"), ["--seed", str(seed)]
-    steps = [
-        ("2,000 brokers, 200 topics, 10 to 90 of them each: a workload of the Shadows and OMen papers.",
-         ["workload", "--preset", "shadows-zipf", *chance, "-o", interests]),
-        ("What does it look like?",
-         ["profile", interests, "--plot", str(folder / "profile.png")]),
-        ("An overlay that connects every topic with few links.",
-         ["plan", interests, "--algorithm", "lowoda", *chance, "-o", overlay]),
-        ("Is it one? And how far apart are the nodes of a topic?",
-         ["check", interests, overlay, "--plot", str(folder / "check.png")]),
-        ("Whose loss would hurt most?",
-         ["plan", interests, "--existing", overlay, "--what-if-worst", "3"]),
-        ("Three hundred joins and leaves ...",
-         ["churn", "random", interests, "--rounds", "300", "--joiners", "shadows-zipf", *chance, "-o", churn]),
-        ("... mended one by one, each from the shadow set of the node that came or went.",
-         ["maintain", interests, overlay, "--churn", churn, "--algorithm", "shadows", "--plot",
-          str(folder / "history.png"), "-o", str(folder / "history.parquet")]),
-        ("Without anybody in charge: 300 nodes that know only each other's interests.",
-         ["workload", "--preset", "spidercast-rss", "--nodes", "300", *chance, "-o", small]),
-        ("They run SpiderCast in the simulator until nobody changes anything.",
-         ["simulate", "spidercast", small, *chance, "-o", str(folder / "spidercast")]),
-    ]  # fmt: skip
-    for place, (title, arguments) in enumerate(steps, start=1):
-        say(f"\n{place}. {title}\n$ trellis {shlex.join(arguments)}")
-        if run(arguments) != 0:
+    begun, done = time.monotonic(), []
+    steps = _steps(folder, seed, master)
+    for place, (title, pictures, arguments) in enumerate(steps, start=1):
+        command = f"trellis {shlex.join(arguments)}"
+        say(f"\n{place}. {title}\n$ {command}")
+        at, printed = time.monotonic(), io.StringIO()
+        with redirect_stdout(printed):
+            code = run(arguments)
+        say(printed.getvalue().rstrip())
+        if code != 0:
             raise TrellisError(f"step {place} of the tour failed; what it said stands above")
-    say(f"\nPictures and tables are in {folder}/. Next: trellis --help")
+        done.append(Step(title, command, printed.getvalue().rstrip(), time.monotonic() - at, pictures))
+    page = write_tour(folder, done)
+    say(f"\nThe report, with pictures: {page.resolve().as_uri()}")
+    say(f"Done in {time.monotonic() - begun:.0f} s. Next: trellis lab list, and trellis --help")
+
+
+def _steps(folder: Path, seed: int, master: str) -> list[tuple[str, tuple[str, ...], list[str]]]:
+    """Title, pictures that it leaves, command."""
+    from trellis.lab.tour import ROUNDS_PER_EVENT, WARMUP_ROUNDS
+
+    raw, chance = folder / "raw", ["--seed", str(seed)]
+    interests, churn, overlay = (str(folder / name) for name in ("interests", "churn", "overlay.parquet"))
+    spark = ["--master", master, "--overwrite"]
+    trace = ["--churn", churn, "--rounds-per-event", str(ROUNDS_PER_EVENT), "--warmup-rounds", str(WARMUP_ROUNDS)]
+    return [
+        (f"Raw traces in the formats of the real ones: friendships of {USERS} users, machines that come and go.", (),
+         ["lab", "traces", str(raw), "--users", str(USERS), "--days", str(DAYS), *chance]),
+        (f"On Spark: {SAMPLE} users, found breadth first, become nodes; each wants the topics of its friends.", (),
+         ["pipeline", "social", str(raw / "friends.txt"), "--format", "facebook", "--sample-nodes", str(SAMPLE),
+          *chance, "-o", interests, *spark]),
+        ("On Spark: random machines are mapped onto the nodes, which come and go as their machines do.", (),
+         ["pipeline", "churn", str(raw / "machine_events.csv"), "--format", "google2011", "--map-to", interests,
+          *chance, "-o", churn, *spark]),
+        ("What do the interests look like?", ("profile.png",),
+         ["profile", interests, "--plot", str(folder / "profile.png")]),
+        ("An overlay that connects every topic with few links.", (),
+         ["plan", interests, "--algorithm", "lowoda", *chance, "-o", overlay]),
+        ("Is it one? And how far apart are the nodes of a topic?", ("check.png",),
+         ["check", interests, overlay, "--plot", str(folder / "check.png")]),
+        ("Churn, the expensive way: somebody who knows everything plans anew after every event.", (),
+         ["maintain", interests, overlay, "--churn", churn, "--algorithm", "rebuild", "-o",
+          str(folder / "rebuild.parquet")]),
+        ("Churn, mended locally: OMen's nodes know their neighbours and a few backups.", ("omen/figures/topics.png",),
+         ["simulate", "omen", interests, "--overlay", overlay, *trace, "--broken-stream", "0.05", "--resilience", "1",
+          *chance, "-o", str(folder / "omen")]),
+        ("Churn without a plan: SpiderCast's nodes link themselves.", ("spidercast/figures/topics.png",),
+         ["simulate", "spidercast", interests, *trace, "--kg", "3", "--kr", "1", *chance, "-o",
+          str(folder / "spidercast")]),
+    ]  # fmt: skip

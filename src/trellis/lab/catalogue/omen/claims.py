@@ -10,7 +10,7 @@ from trellis.lab.verdict import Rule, each_of
 L = (1, 2, 3, 5)
 PLACEMENTS = ("crash-uniform", "crash-adjacent", "crash-ring", "crash-hub")
 MIXED = "crash-uniform,crash-adjacent,join,leave,restart"
-COUNT = {"smoke": 4, "paper": 100}
+COUNT = {"smoke": 2, "paper": 100}
 
 
 def run_2l(scale: str, at_hand: AtHand) -> list[Case]:

@@ -14,7 +14,7 @@ PRINTED = {1: 21.02, 3: 40.49, 5: 48.40, 9: 57.59}
 
 
 def gossip(scale: str, at_hand: AtHand, coverage: tuple[int, ...]) -> list[Case]:
-    nodes = 150 if scale == "smoke" else SIZES[scale][0]
+    nodes = 80 if scale == "smoke" else SIZES[scale][0]
     grid = {"coverage": coverage}
     return cases("omen.views", "OMen", grid, interests=at_hand.friends(nodes), nodes=nodes, rounds=100, L=1)
 

@@ -11,8 +11,8 @@ from trellis.lab.verdict import Check, each_of
 
 CHURNED = "omen.churned"
 # FB and TW 1K and 10K; the smoke sizes stand for both.
-SIZES = {"smoke": (60, 120), "paper": (1000, 10_000)}
-EVENTS = {"smoke": 50, "paper": 100_000}  # as many as the trace has (E-9)
+SIZES = {"smoke": (40, 80), "paper": (1000, 10_000)}
+EVENTS = {"smoke": 40, "paper": 100_000}  # as many as the trace has (E-9)
 SEEDS = {"smoke": 2, "paper": 3, "beyond": 1}
 
 

@@ -19,7 +19,7 @@ def topics_8b(scale: str) -> tuple[int, ...]:
 
 
 def sizes_8c(scale: str) -> tuple[int, ...]:
-    return (500, 1000) if scale == "smoke" else (1000, 2000, 4000)
+    return (400, 800) if scale == "smoke" else (1000, 2000, 4000)
 
 
 def run_a(scale: str, at_hand: AtHand) -> list[Case]:
@@ -43,7 +43,7 @@ def rule_a(table: Table) -> Rule:
 
 
 def run_b(scale: str, at_hand: AtHand) -> list[Case]:
-    sizes = (1000,) if scale == "smoke" else (10_000,)
+    sizes = (800,) if scale == "smoke" else (10_000,)
     found = static(scale, topics=list(topics_8b(scale)), nodes=sizes, subs=20, diameters=True)
     return found
 

@@ -13,7 +13,7 @@ from trellis.lab.verdict import Rule, at_least, at_most
 
 def runner(fixed: int, low: int, high: int) -> Callable[[str, AtHand], list[Case]]:
     def run(scale: str, at_hand: AtHand) -> list[Case]:
-        return static(scale, subs=[fixed, f"{low}:{high}"], nodes=(1000,) if scale == "smoke" else (1000, 4000))
+        return static(scale, subs=[fixed, f"{low}:{high}"], nodes=(800,) if scale == "smoke" else (1000, 4000))
 
     return run
 

@@ -12,7 +12,7 @@ ALL = ("nyse", "zipf1", "rss", "unif", "zipf2")
 
 
 def run(scale: str, at_hand: AtHand) -> list[Case]:
-    sizes = (250, 500) if scale == "smoke" else (1000, 2000, 4000)
+    sizes = (200, 400) if scale == "smoke" else (1000, 2000, 4000)
     return static(scale, "spidercast(adaptive)", popularity=list(ALL), nodes=sizes)
 
 

@@ -9,7 +9,7 @@ from trellis.lab.table import Table
 from trellis.lab.verdict import Check, Values, each_of
 
 NODES = {
-    "smoke": (250, 500, 1000),
+    "smoke": (200, 400, 800),
     "paper": (1000, 2000, 4000, 6000, 8000, 10000),
     "beyond": (20_000, 50_000, 100_000),
 }
