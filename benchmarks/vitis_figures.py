@@ -1,24 +1,25 @@
 """Vitis' figures beside the paper's: each experiment of [VI §IV], with its rule and a verdict.
 
-    python benchmarks/vitis_figures.py fig4 fig5 fig6 fig7 abs bound --nodes 1000 --seeds 1
-    python benchmarks/vitis_figures.py fig10 fig11 --nodes 1000 [--facebook facebook_combined.txt.gz]
-    python benchmarks/vitis_figures.py fig12 --nodes 600
-    python benchmarks/vitis_figures.py fig12 --churn churn/ --interests interests.parquet --window 3600
+    python benchmarks/vitis_figures.py fig4 fig5 abs fig6 fig7 --nodes 1000 --topics 1000 --seeds 1
+    python benchmarks/vitis_figures.py fig10 fig11 --nodes 1000                     the generator of followers
+    python benchmarks/vitis_figures.py fig10 fig11 --social interests.parquet       any table of interests
+    python benchmarks/vitis_figures.py fig12 --nodes 600 --topics 600
+    python benchmarks/vitis_figures.py fig12 --social interests/ --churn churn/ --start 904600 --window 5400 --faster 40
+    python benchmarks/vitis_figures.py bound --sizes-bound 1000 4000 10000
 
-The paper has 10,000 nodes and 5,000 topics. With fewer nodes there are half as many topics as nodes in buckets of 50,
-so that a topic has 100 subscribers and a bucket of `high` 200 nodes as in the paper; random interests then overlap more
-than the paper's (`--topics` sets their number). Runs start from nothing, go on for `--cycles` gossip cycles, and then
-publish one event on every topic from a random subscriber. Verdicts: "reproduced" where the rule R for a figure holds at
-the paper's size on its data, "shape only" where it holds on fewer nodes or a substitute, or a weaker rule S holds, else
-"not reproduced".
+The paper has 10,000 nodes and 5,000 topics, 50 of them a node; topics stand in buckets of 50. Runs start from nothing,
+go on for `--cycles` gossip cycles, and then publish one event on every topic from a random subscriber. Verdicts:
+"reproduced" where the rule R for a figure holds at the paper's size on its data, "shape only" where it holds on fewer
+nodes or a substitute, or a weaker rule S holds, else "not reproduced". Runs that several figures need are made once;
+with `--results DIR` they are kept there, and a later call goes on where `--seconds` ended the one before.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import time
-from collections import deque
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
@@ -27,9 +28,14 @@ from pathlib import Path
 from random import Random
 from statistics import mean
 
+import msgspec
+
 from bench_vitis import lookups, wrong_successors
 from trellis import ids
 from trellis.model import read_churn, read_interests
+from trellis.protocols.lookup import Compass
+from trellis.protocols.ring import RING, identifier
+from trellis.protocols.small_world import LongLinks
 from trellis.simulate.churn import schedule_of
 from trellis.simulate.dissemination import Measured
 from trellis.simulate.dissemination_system import TableSystem, node_of
@@ -45,7 +51,17 @@ from trellis.workloads.generate import generate
 PAPER_NODES = 10_000
 LEVELS = ("random", "low", "high")
 SOCIAL = "substitute for the Twitter sample"
+DEFAULTS = {"sw_neighbors": 3, "table_size": 15, "bounded": True, "coverage": 1}
 Wanted = dict[str, tuple[str, ...]]
+
+
+class Made(msgspec.Struct):
+    """A run, as it is kept."""
+
+    found: Measured
+    tables: list[int]  # their sizes, ascending
+    wrong: int  # successors
+    seconds: float
 
 
 class Lab:
@@ -55,6 +71,7 @@ class Lab:
         self.chosen, self.nodes, self.seeds, self.cycles = chosen, chosen.nodes, chosen.seeds, chosen.cycles
         self.topics = chosen.topics or self.nodes // 2
         self.missed = 0  # over all static runs of Vitis and RVR
+        self.spent = 0.0
 
     @cache  # noqa: B019  one lab, and it lives as long as the program
     def interests(self, level: str, seed: int) -> Wanted:
@@ -63,19 +80,48 @@ class Lab:
 
     @cache  # noqa: B019
     def social(self, seed: int) -> Wanted:
-        return facebook(self.chosen.facebook, self.nodes, seed) if self.chosen.facebook else followers(self.nodes, seed)
+        return topics_by_node(read_interests(self.chosen.social)) if self.chosen.social else followers(self.nodes, seed)
+
+    def run(self, system: str, level: str, seed: int, alpha: float = 0.0, **options: object) -> Measured:
+        """What was measured after one run. RVR does not see interests: all patterns are the same for it."""
+        if system == "rvr" and level in LEVELS:
+            level = "random"
+        given = {name: value for name, value in options.items() if DEFAULTS.get(name) != value}
+        return self._run(system, level, seed, alpha, **given)
 
     @cache  # noqa: B019
-    def run(self, system: str, level: str, seed: int, alpha: float = 0.0, **options: object) -> tuple[Measured, float]:
-        """What was measured, and the mean degree of a table (OPT: its maximum)."""
+    def _run(self, system: str, level: str, seed: int, alpha: float, **options: object) -> Measured:
+        social = str(self.chosen.social or "generator") if level == "social" else ""
+        size = f"{self.nodes}-{self.topics}-{self.cycles}" if not self.chosen.social else f"{self.cycles}"
+        varied = "-".join(f"{name}={value}" for name, value in sorted(options.items()))
+        key = f"{system}-{level}{social}-{size}-seed{seed}-alpha{alpha:g}-{varied}".replace("/", "_")
+        kept = self.chosen.results / f"{key}.json" if self.chosen.results else None
+        if kept is not None and kept.exists():
+            made = msgspec.json.decode(kept.read_bytes(), type=Made)
+        else:
+            if self.chosen.seconds and time.process_time() > self.chosen.seconds:
+                raise SystemExit("the seconds are over; call again to go on")
+            made = self._make(system, level, seed, alpha, options)
+            if kept is not None:
+                kept.write_bytes(msgspec.json.encode(made))
+        found = made.found
+        if system != "opt":
+            self.missed += found.missed
+        self.spent += made.seconds
+        self.tables = made.tables
+        told = f"missed {found.missed} of {found.missed + found.hits:,}, {made.wrong} wrong successors"
+        varied = " ".join([*(f"{name} {value}" for name, value in options.items()), f"alpha {alpha:g}" * bool(alpha)])
+        print(f"      [{system} {level} seed {seed} {varied} {told}, {made.seconds:.0f} s]", flush=True)
+        return found
+
+    def _make(self, system: str, level: str, seed: int, alpha: float, options: dict[str, object]) -> Made:
         begun = time.process_time()
         interests = self.social(seed) if level == "social" else self.interests(level, seed)
         made: TableSystem = maker_of(system)(publications=0, **options)
         start, span = self.cycles * 1000, 5_000
         if alpha:
-            rates = power_law(interests, alpha, seed)
-            made.rates = rates  # type: ignore[attr-defined]
-            faults = by_rates(interests, rates, count=500, start_ms=start, span_ms=span, seed=seed)
+            made.rates = power_law(interests, alpha, seed)
+            faults = by_rates(interests, made.rates, count=500, start_ms=start, span_ms=span, seed=seed)
         else:
             faults = one_per_topic(interests, start_ms=start, span_ms=span, seed=seed)
         engine = Engine(made, interests, seed=seed)
@@ -84,16 +130,12 @@ class Lab:
         assert made.dissemination is not None
         found = made.dissemination.measure()
         assert not found.repeated, "an application got an event twice"
-        if system != "opt":
-            self.missed += found.missed
-        self.tables = sorted(len(node_of(engine.world, name).table.table) for name in engine.world.living)
+        tables = sorted(len(node_of(engine.world, name).table.table) for name in engine.world.living)
         wrong = wrong_successors(engine.world) if system != "opt" else 0
-        note = f"{wrong} wrong successors, {time.process_time() - begun:.0f} s"
-        print(f"      [{system} {level} seed {seed} {options or ''} {note}]", flush=True)
-        return found, float(self.tables[-1])
+        return Made(found, tables, wrong, time.process_time() - begun)
 
     def mean(self, of: Callable[[Measured], float], system: str, level: str, **options: object) -> float:
-        return mean(of(self.run(system, level, seed, **options)[0]) for seed in self.seeds)
+        return mean(of(self.run(system, level, seed, **options)) for seed in self.seeds)
 
     def overhead(self, system: str, level: str, **options: object) -> float:
         return self.mean(lambda found: found.overhead, system, level, **options)
@@ -133,28 +175,6 @@ def followers(nodes: int, seed: int, exponent: float = 1.65) -> Wanted:
             chosen.update(dict.fromkeys(one for one in random.choices(names, weights, k=count) if one != name))
         wanted[name] = tuple(list(chosen)[:count])
     return wanted
-
-
-def facebook(path: Path, nodes: int, seed: int) -> Wanted:
-    """Breadth-first from five users until there are enough; interests of a user: its friends in the sample."""
-    friends: dict[str, list[str]] = {}
-    data = path.read_bytes()
-    for line in (gzip.decompress(data) if path.suffix == ".gz" else data).decode().splitlines():
-        one, other = line.split()
-        friends.setdefault(one, []).append(other)
-        friends.setdefault(other, []).append(one)
-    random = Random(ids.stream(seed, "figure", "facebook"))
-    waiting = deque(random.sample(sorted(friends), 5))
-    sample: dict[str, None] = dict.fromkeys(waiting)
-    while waiting and len(sample) < nodes:
-        near = sorted(friends[waiting.popleft()])
-        random.shuffle(near)
-        for user in near:
-            if user not in sample and len(sample) < nodes:
-                sample[user] = None
-                waiting.append(user)
-    found = {user: tuple(sorted(friend for friend in friends[user] if friend in sample)) for user in sample}
-    return {user: wanted for user, wanted in found.items() if wanted}
 
 
 def verdict(lab: Lab, exact: bool, shape: bool | None, *, substitute: str = "") -> str:
@@ -206,7 +226,7 @@ def fig5(lab: Lab) -> Iterator[str]:
     """Fig. 5: the distribution of overhead over nodes, table 15."""
     shares = {
         name: [lab.mean(lambda found, at=at: found.share_of_nodes(above=at), *which) for at in (0.1, 0.2)]
-        for name, which in (("Vitis high", ("vitis", "high")), ("RVR", ("rvr", "high")))
+        for name, which in (("Vitis high", ("vitis", "high")), ("RVR", ("rvr", "random")))
     }
     for name, (ten, twenty) in shares.items():
         yield f"{name:10} nodes above 10%: {ten:.1%}, above 20%: {twenty:.1%}"
@@ -235,11 +255,11 @@ def fig6(lab: Lab) -> Iterator[str]:
 
 def fig7(lab: Lab) -> Iterator[str]:
     """Fig. 7: publication rates by a power law of exponent 0.3 to 3; utility knows the rates (A-VIT-5)."""
-    alphas = (0.3, 1.0, 3.0)
+    alphas = lab.chosen.alphas
     overhead = {level: [lab.overhead("vitis", level, alpha=alpha) for alpha in alphas] for level in ("random", "high")}
     delay = {level: [lab.delay("vitis", level, alpha=alpha) for alpha in alphas] for level in ("random", "high")}
     for level in overhead:
-        yield f"alpha 0.3 1 3: {level:7} overhead {percents(overhead[level])}   delay {hops(delay[level])}"
+        yield f"alpha {alphas}: {level:7} overhead {percents(overhead[level])}   delay {hops(delay[level])}"
     for name, values in (("a", overhead), ("b", delay)):
         first, last = (values["random"][at] - values["high"][at] for at in (0, -1))
         exact = last <= 0.3 * first and falls(values["random"])
@@ -269,51 +289,46 @@ def fig10(lab: Lab) -> Iterator[str]:
 
 def fig11(lab: Lab) -> Iterator[str]:
     """Fig. 11: degrees of OPT without a bound, social interests (a substitute)."""
-    lab.run("opt", "social", lab.seeds[0], bounded=False, table_size=15)
-    sizes = lab.tables
-    above, many = (sum(size > at for size in sizes) / len(sizes) for at in (15, 200))
-    median = sizes[len(sizes) // 2]
-    yield f"{above:.1%} above 15, {many:.1%} above 200, median {median}, largest {sizes[-1]}"
-    yield f"vitis-fig11: {verdict(lab, False, sizes[-1] > 10 * median, substitute=SOCIAL)}"
+    for coverage in (1, 3):
+        found = lab.run("opt", "social", lab.seeds[0], bounded=False, coverage=coverage)
+        sizes = lab.tables
+        above, many = (sum(size > at for size in sizes) / len(sizes) for at in (15, 200))
+        median = sizes[len(sizes) // 2]
+        yield f"K = {coverage}: {above:.1%} above 15, {many:.1%} above 200, median {median}, largest {sizes[-1]}"
+        yield f"       hit ratio {found.hit_ratio:.4f}, delay {found.delay:.2f}"
+        yield f"vitis-fig11: {verdict(lab, False, sizes[-1] > 10 * median, substitute=SOCIAL)}"
 
 
 def fig12(lab: Lab) -> Iterator[str]:
     """Fig. 12: churn. A synthetic flash crowd (half as many again join within 10 s), or a window of a churn table."""
-    seed = lab.seeds[0]
-    if lab.chosen.churn:
-        interests, churn, end = window_of(lab.chosen)
-        crowd = (0, end)
-    else:
-        interests = lab.interests("low", seed)
-        names = sorted(interests)
-        late = names[::3]
-        start = lab.cycles * 1000
-        random = Random(ids.stream(seed, "figure", "crowd"))
-        times = sorted(start + random.randrange(10_000) for _ in late)
-        churn = Schedule(tuple(Fault(at, "join", (who,)) for at, who in zip(times, late, strict=True)), tuple(late))
-        end = start + 60_000
-        crowd = (start, start + 30_000)
+    seed, step = lab.seeds[0], 5_000
+    interests, churn, end = window_of(lab.chosen) if lab.chosen.churn else crowd_of(lab, seed)
+    joins = Counter(fault.time_ms // 10_000 for fault in churn.faults if fault.kind == "join")
+    peak = max(joins, key=lambda at: (joins[at], -at)) * 10_000
+    crowd = (peak, peak + 30_000)
+    there, came = len(interests) - len(churn.absent), sum(joins.values())
+    yield f"{there} nodes at the start, {came} joins in {end // 1000} s, {joins[peak // 10_000]} of them in the crowd"
     least: dict[str, float] = {}
     calm: dict[str, float] = {}
     shares: dict[str, float] = {}
     steady: dict[str, bool] = {}
-    step = 5_000
-    first = 20_000 if lab.chosen.churn else lab.cycles * 1000 - 20_000
     for name in ("vitis", "rvr"):
+        begun = time.process_time()
         made: TableSystem = maker_of(name)(publications=0)
         faults = one_per_topic(
-            interests, start_ms=first, span_ms=end - first - 10_000, seed=seed, churn=churn, events=3
+            interests, start_ms=WARM_MS, span_ms=end - WARM_MS, seed=seed, churn=churn, events=lab.chosen.events
         )
         engine = Engine(made, interests, seed=seed, absent=churn.absent)
         Injector(engine, together(churn, faults))
         engine.run(end + 12_000)
         assert made.dissemination is not None
         seen = made.dissemination
-        slices = [(at, seen.measure(since_ms=at, until_ms=at + step)) for at in range(first, end - 10_000, step)]
-        slices = [(at, found) for at, found in slices if found.publications]
-        yield f"{name}: time s, hit ratio, overhead, delay"
+        slices = [(at, seen.measure(since_ms=at, until_ms=at + step)) for at in range(WARM_MS, end, step)]
+        slices = [(at, found) for at, found in slices if found.hits]
+        yield f"{name}: time s, events, hit ratio, overhead, delay   ({time.process_time() - begun:.0f} s)"
         for at, found in slices:
-            yield f"  {at / 1000:6.0f}  {found.hit_ratio:.4f}  {found.overhead:.3f}  {found.delay:.2f}"
+            told = f"{found.publications:5}  {found.hit_ratio:.4f}  {found.overhead:.3f}  {found.delay:.2f}"
+            yield f"  {at / 1000:6.0f}  {told}{'  crowd' if crowd[0] <= at < crowd[1] else ''}"
         inside = [found for at, found in slices if crowd[0] <= at < crowd[1]]
         outside = [found for at, found in slices if not crowd[0] <= at < crowd[1]]
         least[name] = min(found.hit_ratio for found in inside)
@@ -331,24 +346,40 @@ def fig12(lab: Lab) -> Iterator[str]:
     yield f"vitis-fig12c: {verdict(lab, all(steady.values()), None, substitute=other)}"
 
 
+WARM_MS = 40_000  # before the first event; a window of a churn table begins so late as well
+
+
+def crowd_of(lab: Lab, seed: int) -> tuple[Wanted, Schedule, int]:
+    """A third of the nodes comes within 10 s, 20 s after the first event."""
+    interests = lab.interests(lab.chosen.level, seed)
+    late, start = sorted(interests)[::3], WARM_MS + 20_000
+    random = Random(ids.stream(seed, "figure", "crowd"))
+    times = sorted(start + random.randrange(10_000) for _ in late)
+    churn = Schedule(tuple(Fault(at, "join", (who,)) for at, who in zip(times, late, strict=True)), tuple(late))
+    return interests, churn, start + 50_000
+
+
 def window_of(chosen: argparse.Namespace) -> tuple[Wanted, Schedule, int]:
-    """The `--window` seconds of a churn table in which most nodes join; who is there at its start is there at once."""
-    table = read_interests(chosen.interests)
+    """`--window` seconds of a churn table, `--faster` times as fast; who is there at its start is there at once."""
+    table = read_interests(chosen.social)
     whole = schedule_of(read_churn(chosen.churn, table), table)
-    length = chosen.window * 1000
-    joins = [fault.time_ms for fault in whole.faults if fault.kind == "join" and fault.time_ms > 0]
-    start = max(joins, key=lambda at: sum(at <= other < at + length for other in joins)) if joins else 0
-    present = set(topics_by_node(table)) - set(whole.absent)
+    start, length = chosen.start * 1000, chosen.window * 1000
+    churning = {name for fault in whole.faults for name in fault.nodes}
+    present = churning - set(whole.absent)
     kept = []
     for fault in whole.faults:
         if fault.time_ms < start:
             present = present | set(fault.nodes) if fault.kind == "join" else present - set(fault.nodes)
         elif fault.time_ms < start + length:
-            kept.append(Fault(fault.time_ms - start + 40_000, fault.kind, fault.nodes))
+            kept.append(Fault((fault.time_ms - start) // chosen.faster + WARM_MS, fault.kind, fault.nodes))
     interests = topics_by_node(table)
     there = present | {name for fault in kept for name in fault.nodes}
     absent = tuple(sorted(name for name in there if name not in present))
-    return {name: interests[name] for name in sorted(there)}, Schedule(tuple(kept), absent), length + 40_000
+    return (
+        {name: interests[name] for name in sorted(there)},
+        Schedule(tuple(kept), absent),
+        length // chosen.faster + WARM_MS,
+    )
 
 
 def absolute(lab: Lab) -> Iterator[str]:
@@ -375,6 +406,37 @@ def bound(lab: Lab) -> Iterator[str]:
     yield f"vitis-claim-bound: {verdict(lab, falls(measured), None)}"
 
 
+def ideal(lab: Lab) -> Iterator[str]:
+    """vitis-claim-bound on converged tables, without gossip: ring, a long link, with and without random friends."""
+    for friends in (12, 0):
+        measured = []
+        for nodes in lab.chosen.sizes_bound:
+            random = Random(ids.stream(lab.seeds[0], "figure", "ideal", nodes, friends))
+            ring = sorted((identifier(f"n{number}"), f"n{number}") for number in range(nodes))
+            names = [name for _, name in ring]
+            links: dict[str, set[str]] = {name: set() for name in names}
+            for place, (own, name) in enumerate(ring):
+                beside = ring[(place + 1) % nodes], ring[place - 1]
+                (distance,) = LongLinks(own, 1, random).distances(beside[0][0], beside[1][0])
+                far = ring[bisect_left(ring, ((own + distance) % RING, "")) % nodes][1]
+                chosen = {beside[0][1], beside[1][1], far, *random.sample(names, friends)} - {name}
+                links[name] |= chosen
+                for other in chosen:
+                    links[other].add(name)  # used both ways (A-VIT-8)
+            compasses = {name: Compass(name, links[name]) for name in names}
+            hops = 0
+            for _ in range(LOOKUPS):
+                name, place = random.choice(names), random.randrange(RING)
+                while (hop := compasses[name].next_hop(place)) is not None:
+                    name, hops = hop, hops + 1
+            measured.append(hops / LOOKUPS / log(nodes) ** 2)
+            told = f"{hops / LOOKUPS:.2f} hops, by log^2 N {measured[-1]:.4f}"
+            yield f"{friends:2} friends, {nodes:6} nodes: {told}"
+        yield f"  by log^2 N the last is {measured[-1] / measured[0]:.2f} times the first"
+
+
+LOOKUPS = 4_000
+
 FIGURES: dict[str, Callable[[Lab], Iterator[str]]] = {
     "fig4": fig4,
     "fig5": fig5,
@@ -385,6 +447,7 @@ FIGURES: dict[str, Callable[[Lab], Iterator[str]]] = {
     "fig12": fig12,
     "abs": absolute,
     "bound": bound,
+    "ideal": ideal,
 }
 
 
@@ -398,17 +461,25 @@ def main() -> None:
     parser.add_argument("--friends", type=int, nargs="+", default=[0, 6, 12])
     parser.add_argument("--sizes", type=int, nargs="+", default=[15, 25, 35], help="of tables, fig6 and fig10")
     parser.add_argument("--sizes-bound", type=int, nargs="+", default=[250, 500, 1000], help="of networks, bound")
-    parser.add_argument("--facebook", type=Path, help="an edge list instead of the generator")
-    parser.add_argument("--churn", type=Path, help="fig12: a churn table, as trellis pipeline churn writes it")
-    parser.add_argument("--interests", type=Path, help="fig12: the interests that it was made for")
+    parser.add_argument("--social", type=Path, help="interests to take instead of the generator, fig10 to fig12")
+    parser.add_argument("--results", type=Path, help="a folder to keep runs in")
+    parser.add_argument("--seconds", type=int, default=0, help="begin no run after so many CPU seconds; 0: all of them")
+    parser.add_argument("--alphas", type=float, nargs="+", default=[0.3, 1.0, 3.0], help="fig7")
+    parser.add_argument("--level", choices=LEVELS, default="low", help="fig12: the interests of the synthetic crowd")
+    parser.add_argument("--events", type=int, default=2, help="fig12: on each topic")
+    parser.add_argument("--churn", type=Path, help="fig12: a churn table that was made for the interests of --social")
+    parser.add_argument("--start", type=int, default=0, help="fig12: first second of the churn table")
     parser.add_argument("--window", type=int, default=600, help="fig12: seconds of the churn table")
+    parser.add_argument("--faster", type=int, default=1, help="fig12: that many seconds of it in one")
     chosen = parser.parse_args()
+    if chosen.results:
+        chosen.results.mkdir(exist_ok=True)
     lab = Lab(chosen)
     for name in FIGURES if "all" in chosen.figures else chosen.figures:
         print(f"{name}: {(FIGURES[name].__doc__ or '').splitlines()[0]}", flush=True)
         for line in FIGURES[name](lab):
             print(f"  {line}", flush=True)
-    print(f"missed pairs in all static runs of Vitis and RVR: {lab.missed}")
+    print(f"missed pairs in all static runs of Vitis and RVR: {lab.missed}; {lab.spent:.0f} CPU s")
 
 
 if __name__ == "__main__":
