@@ -10,6 +10,7 @@ L + 1 nodes the lists wrap, and neither holds the node itself or a repetition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha1
 from random import Random
@@ -59,6 +60,7 @@ class Ring:
         self.length, self.kept = length, length + spare
         self._offsets: dict[NodeId, int] = {}  # node -> how far it is clockwise
         self.tman = TMan("ring", describe, self._nearest, samples, random, config, select_names=self._nearest_names)
+        self.tman.useful = self._near_enough
 
     @property
     def successors(self) -> list[NodeId]:
@@ -104,14 +106,28 @@ class Ring:
         assert len(self.tman.peers) <= 2 * self.kept, f"{self.id} keeps more than {self.kept} on a side of the ring"
 
     def _after(self, nodes: list[NodeId]) -> list[NodeId]:
+        self._measure(nodes)
+        return sorted(nodes, key=self._offsets.__getitem__)
+
+    def _measure(self, nodes: list[NodeId]) -> None:
+        """See to it that the offsets of these nodes are known."""
         offsets = self._offsets
-        for node in nodes:
-            if node not in offsets:
-                if len(offsets) >= _OFFSETS_MAX:
-                    offsets.clear()
-                    return self._after(nodes)
-                offsets[node] = clockwise(self.identifier, identifier(node))
-        return sorted(nodes, key=offsets.__getitem__)
+        new = [node for node in nodes if node not in offsets]
+        if len(offsets) + len(new) > _OFFSETS_MAX:
+            offsets.clear()
+            new = nodes
+        for node in new:
+            offsets[node] = clockwise(self.identifier, identifier(node))
+
+    def _near_enough(self, descriptors: Sequence[Descriptor]) -> Sequence[Descriptor]:
+        """Those who are kept already or would be: most of what is heard is farther away than all that are kept."""
+        entries, offsets = self.tman.table.entries, self._offsets
+        if len(entries) < 2 * self.kept:
+            return descriptors
+        names = list(entries)  # in the order of the ring, as the last selection left them
+        self._measure([*names, *[one.node for one in descriptors]])
+        last, first = offsets[names[self.kept - 1]], offsets[names[self.kept]]
+        return [one for one in descriptors if one.node in entries or not last < offsets[one.node] < first]
 
     def _nearest(self, candidates: list[Descriptor]) -> list[NodeId]:
         return self._nearest_of([descriptor.node for descriptor in candidates])

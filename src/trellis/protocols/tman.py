@@ -10,7 +10,7 @@ Descriptors have ages, so that the dead fade (A-SUB-2); what else is heard of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import msgspec
@@ -71,6 +71,8 @@ class TMan:
         self.partners, self.select_names = partners, select_names
         self.layer, self.describe, self.select, self.samples = layer, describe, select, samples
         self.random, self.config = random, config or TManConfig()
+        # Whom the selection may take at all. It is not asked then where nobody new is among them.
+        self.useful: Callable[[Sequence[Descriptor]], Sequence[Descriptor]] | None = None
         self.table = DescriptorTable(describe().node, self.config.age_max)
         self._exchange = SetTimer(f"{layer}/exchange", self.config.period_ms)
 
@@ -115,7 +117,13 @@ class TMan:
 
     def learn(self, descriptors: tuple[Descriptor, ...] | list[Descriptor]) -> None:
         """View = select(view and descriptors)."""
-        self.table.merge(descriptors)
+        if self.useful is not None:
+            known, useful = len(self.table), self.useful(descriptors)
+            self.table.merge(useful)
+            if useful is not descriptors and len(self.table) == known:
+                return
+        else:
+            self.table.merge(descriptors)
         chosen = self.select_names(self.table) if self.select_names else self.select(self.table.describe())
         self.table.keep(chosen)
 
