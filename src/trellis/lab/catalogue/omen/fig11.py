@@ -14,7 +14,7 @@ SPIDER = "spidercast(3,1)"
 
 
 def run_11(scale: str, at_hand: AtHand) -> list[Case]:
-    return tw(scale, at_hand, ("OMen", SPIDER, "LowODA-Re"), diameters=10 if scale == "smoke" else 50)
+    return tw(scale, at_hand, ("OMen", SPIDER, "LowODA-Re"))
 
 
 def rule_11(table: Table) -> Rule:

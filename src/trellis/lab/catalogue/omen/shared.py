@@ -39,10 +39,16 @@ def fb(
     return found
 
 
-def tw(scale: str, at_hand: AtHand, systems: tuple[str, ...], **more: Any) -> list[Case]:
-    """Twitter interests: always a substitute."""
-    nodes = SIZES[scale][0]
-    fixed = {"interests": "followers", "churn": at_hand.machines(), "nodes": nodes, "events": EVENTS[scale], **more}
+def tw(scale: str, at_hand: AtHand, systems: tuple[str, ...]) -> list[Case]:
+    """Twitter interests: always a substitute. Diameters are measured in all runs, so that figures share them."""
+    nodes, every = SIZES[scale][0], {"smoke": 10, "paper": 50}[scale]
+    fixed = {
+        "interests": "followers",
+        "churn": at_hand.machines(),
+        "nodes": nodes,
+        "events": EVENTS[scale],
+        "diameters": every,
+    }
     found = []
     for system in systems:
         grid = {"coverage": (5,)} if system.startswith("OMen") else {}
