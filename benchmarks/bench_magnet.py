@@ -45,9 +45,8 @@ def made(system: str, nodes: int, gap_ms: int, tree: str) -> Magnet:
         first_gap_ms=500,
         period_ms=10_000,
         sample_ms=max(20_000, nodes * gap_ms // 4),
-        estimate_ms=15_000,
     )
-    chosen.trees_ms = chosen.begins_ms(nodes)[-1] + 20_000
+    chosen.trees_ms = chosen.begins_ms(nodes)[-1] + 10_000
     return chosen
 
 
