@@ -25,6 +25,8 @@ class Homes:
         self.registry: dict[Topic, dict[NodeId, int]] = {}  # as home: who subscribes, heard when
         self.questions = 0
         self._home_of: dict[Topic, NodeId] = {}
+        self._unanswered: dict[Topic, NodeId] = {}  # where the last question about a topic was sent first
+        self._silent: dict[NodeId, int] = {}  # from where no answer came, and when: other ways are tried for a while
         self._range = ""
         self._range_ms = 0  # since when we are home of what we are home of
 
@@ -38,18 +40,20 @@ class Homes:
             home = self._home_of.pop(topic, None)  # looked for anew if it does not answer
             if home is not None and not state.overlay.is_gone(home):
                 grouped.setdefault(home, []).append(topic)
+                self._unanswered[topic] = home
             else:
-                state.out += state.overlay.toward_home(topic, Register(state.id, (topic,)))
+                self._step(topic, Register(state.id, (topic,)))
         for home, listed in grouped.items():
             for start in range(0, len(listed), _TOPICS_MAX):
                 state.out.append(Send(home, Register(state.id, tuple(listed[start : start + _TOPICS_MAX]))))
 
     def unregister(self, topic: Topic) -> None:
         self._home_of.pop(topic, None)
-        self.state.out += self.state.overlay.toward_home(topic, Unregister(self.state.id, (topic,)))
+        self.state.out += self.state.overlay.toward_home(topic, Unregister(self.state.id, (topic,)), self._silent)
 
     def on_registered(self, sender: NodeId, message: Registered) -> None:
         for topic in message.topics:
+            self._unanswered.pop(topic, None)
             found = self.state.topics.get(topic)
             if found is not None and found.is_wanted:
                 found.is_registered = True
@@ -57,8 +61,10 @@ class Homes:
 
     def ask(self, topic: Topic) -> None:
         self.questions += 1
-        question = AskHome(self.state.id, topic, self.questions)
-        self.state.out += self.state.overlay.toward_home(topic, question)
+        self._step(topic, AskHome(self.state.id, topic, self.questions))
+
+    def answered(self, topic: Topic) -> None:
+        self._unanswered.pop(topic, None)
 
     # Homes
 
@@ -66,6 +72,7 @@ class Homes:
         state = self.state
         self._is_sure()
         oldest = state.now_ms - state.config.registered_ms
+        self._silent = {node: since for node, since in self._silent.items() if since >= oldest}
         for topic, nodes in list(self.registry.items()):
             for node in [node for node, heard in nodes.items() if heard < oldest]:
                 del nodes[node]
@@ -83,7 +90,9 @@ class Homes:
                     nodes[message.node] = state.now_ms
                     mine.append(topic)
             elif message.hops < HOPS_MAX:
-                state.out += state.overlay.toward_home(topic, Register(message.node, (topic,), message.hops + 1))
+                state.out += state.overlay.toward_home(
+                    topic, Register(message.node, (topic,), message.hops + 1), self._silent
+                )
         if mine:
             state.out.append(Send(message.node, Registered(tuple(mine))))
 
@@ -93,19 +102,33 @@ class Homes:
             if state.overlay.is_home(topic):
                 self.registry.get(topic, {}).pop(message.node, None)
             elif message.hops < HOPS_MAX:
-                state.out += state.overlay.toward_home(topic, Unregister(message.node, (topic,), message.hops + 1))
+                state.out += state.overlay.toward_home(
+                    topic, Unregister(message.node, (topic,), message.hops + 1), self._silent
+                )
 
     def on_ask(self, message: AskHome) -> None:
         state = self.state
         if not state.overlay.is_home(message.topic):
             if message.hops < HOPS_MAX:
-                state.out += state.overlay.toward_home(message.topic, replace(message, hops=message.hops + 1))
+                state.out += state.overlay.toward_home(
+                    message.topic, replace(message, hops=message.hops + 1), self._silent
+                )
             return
         # Who is believed dead still counts, until its registration has run out: it may be wrong, and this is a proof.
         names = sorted(self.registry.get(message.topic, ()), key=state.overlay.is_gone)
         sample = tuple(names[: state.config.sample_max])
         tells = HomeTells(message.topic, message.number, sample, len(names), self._is_sure())
         state.out.append(Send(message.node, tells))
+
+    def _step(self, topic: Topic, message: Register | AskHome) -> None:
+        """The first step of a question. If the last one had no answer, somebody on its way is dead: go another way."""
+        state = self.state
+        silent = self._unanswered.pop(topic, None)
+        if silent is not None and silent != state.id:
+            self._silent[silent] = state.now_ms
+        effects = state.overlay.toward_home(topic, message, self._silent)
+        self._unanswered.update((topic, effect.to) for effect in effects if isinstance(effect, Send))
+        state.out += effects
 
     def _is_sure(self) -> bool:
         """Looked at with every question: a range may have grown a moment ago."""

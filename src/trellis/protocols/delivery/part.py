@@ -255,6 +255,7 @@ class Delivery:
             self.copies.stored(self.state.topics[item.topic], entry)
 
     def _on_home(self, message: m.HomeTells) -> None:
+        self.homes.answered(message.topic)
         others = tuple(name for name in message.names if name != self.state.id)
         found = self.state.topics.get(message.topic)
         if found is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -44,8 +44,8 @@ class Overlay(Protocol):
         """Changes whenever the range of the ring that this node is home for may have changed."""
         ...
 
-    def toward_home(self, topic: Topic, message: msgspec.Struct) -> Effects:
-        """One step nearer to a topic's home location."""
+    def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
+        """One step nearer to a topic's home location, not over these if there is any other way."""
         ...
 
     def meet(self, names: Sequence[NodeId]) -> Effects:

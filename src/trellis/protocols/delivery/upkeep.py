@@ -65,6 +65,7 @@ class Upkeep:
         every = max(1, self.state.config.register_ms // self.state.config.tick_ms)
         if self._ticks % every == 0:
             due = [name for name, topic in self.state.topics.items() if topic.is_wanted]
+            self.unregistered.update(dict.fromkeys(due))  # until their homes answer, they are asked at every tick
         else:
             due = list(self.unregistered)
         if due:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from trellis.protocols.delivery.seam import Overlay
-from trellis.protocols.effects import Effects, Left, NodeId, Topic
+from trellis.protocols.effects import Effects, Left, NodeId, Send, Topic
 from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen import messages as omen
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.mend import Departed
 from trellis.protocols.omen.node import OMenNode
-from trellis.protocols.ring import identifier
+from trellis.protocols.ring import clockwise, identifier
 from trellis.protocols.spidercast import messages as spidercast
 from trellis.protocols.spidercast.node import SpiderCastNode
 
@@ -68,8 +68,15 @@ class OMenOverlay:
     def home_range(self) -> str:
         return self.node.ring.predecessor
 
-    def toward_home(self, topic: Topic, message: msgspec.Struct) -> Effects:
-        return self.node.parts.route(identifier(topic), message)
+    def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
+        """As `Parts.route`, which knows nothing of nodes that are dead and that nobody near us has watched."""
+        parts, place = self.node.parts, identifier(topic)
+        shunned = {*without, *parts.suspects.incarnations}
+        known = [self.id, *parts.ring.tman.peers, *parts.sampling.peers, *parts.links.links]
+        nearest = min((one for one in known if one not in shunned), key=lambda one: clockwise(place, identifier(one)))
+        if nearest == self.id and not self.is_home(topic):
+            return parts.route(place, message)
+        return [Send(nearest, message)]
 
     def meet(self, names: Sequence[NodeId]) -> Effects:
         if self.node.me.is_leaving:
@@ -150,7 +157,7 @@ class SpiderCastOverlay:
     def home_range(self) -> str:
         return ""
 
-    def toward_home(self, topic: Topic, message: msgspec.Struct) -> Effects:
+    def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
         return []
 
     def meet(self, names: Sequence[NodeId]) -> Effects:
