@@ -1,0 +1,1 @@
+"""The asyncio shell around the protocols: a node is one process on TCP.  [docs/live.md]"""

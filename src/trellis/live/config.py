@@ -1,0 +1,195 @@
+"""node.toml: what a live node is told. Each key can be overridden by `TRELLIS_...` and by a flag.
+
+    name = "a"                          # TRELLIS_NAME=a       --name a
+    [omen]
+    period_ms = 500                     # TRELLIS_OMEN_PERIOD_MS=500   --set omen.period_ms=500
+
+Flags win over the environment, and that wins over the file.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+import msgspec
+
+from trellis.errors import InputError
+from trellis.live.addresses import parse_address
+from trellis.live.stream import StreamLimits
+from trellis.protocols.delivery import DeliveryConfig
+from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.wire import NAME_LETTERS_MAX
+
+
+class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    cert: str = ""
+    """This node's certificate (PEM), for peers and for clients."""
+
+    key: str = ""
+    ca: str = ""
+    """Who signs certificates of this cluster. A peer or client without one of these is cut off."""
+
+    def __bool__(self) -> bool:
+        return bool(self.cert or self.key or self.ca)
+
+
+class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    connections_max: int = 512
+    """Streams to peers. Above the degree and the ring neighbours; idle ones are closed first."""
+
+    clients_max: int = 1_024
+    handshakes_max: int = 128
+    """Streams that have not said yet who they are."""
+
+    handshake_s: float = 5.0
+    """They are cut off after so long."""
+
+    idle_s: float = 60.0
+    """A stream to a peer that is no neighbour is closed after so long without a word."""
+
+    backoff_s: float = 0.1
+    """Pause after a peer could not be reached; doubled each time, up to `backoff_s_max`."""
+
+    backoff_s_max: float = 5.0
+
+    subscriptions_max: int = 10_000
+    """Topics of one client."""
+
+    leave_s: float = 30.0
+    """After SIGTERM the process ends after so long, even if the others have not taken over yet."""
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            if not getattr(self, field) > 0:
+                raise InputError("", f"{field} is {getattr(self, field)}", "give more than 0")
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    """Unique in the cluster. A restart under the same name is a new life."""
+
+    cluster: str = "trellis"
+    """Nodes of other clusters are cut off. Also the seed of ties."""
+
+    listen: str = "127.0.0.1:7001"
+    """Where peers connect. Port 0: any free one."""
+
+    advertise: str = ""
+    """Where others reach it, if that is not where it listens."""
+
+    client_listen: str = "127.0.0.1:7101"
+    """Where clients connect."""
+
+    seeds: tuple[str, ...] = ()
+    """Addresses of some nodes of the cluster. Its own may be among them."""
+
+    topics: tuple[str, ...] = ()
+    """Subscribed to for good, whether or not a client asks."""
+
+    overlay: Literal["omen"] = "omen"
+    insecure: bool = False
+    """Listen beyond loopback without TLS."""
+
+    tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
+    limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)
+    omen: OMenConfig = msgspec.field(default_factory=OMenConfig)
+    delivery: DeliveryConfig = msgspec.field(default_factory=DeliveryConfig)
+
+    def __post_init__(self) -> None:
+        for field, text in (("name", self.name), ("cluster", self.cluster), *(("topics", one) for one in self.topics)):
+            if not 0 < len(text) <= NAME_LETTERS_MAX:
+                raise InputError(field, f"{len(text)} letters", f"give 1 to {NAME_LETTERS_MAX}")
+        if ":" in self.name or self.name != self.name.strip():
+            raise InputError("name", f'"{self.name}" could be an address', "leave out colons and blanks at the ends")
+        for field in ("listen", "client_listen"):
+            parse_address(getattr(self, field), field)
+        for one in self.seeds:
+            parse_address(one, "seeds")
+        if self.advertise:
+            parse_address(self.advertise, "advertise")
+        elif parse_address(self.listen)[0] in ("0.0.0.0", "::"):
+            raise InputError("advertise", f"others cannot dial {self.listen}", "say where they reach this node")
+        if self.tls and not (self.tls.cert and self.tls.key and self.tls.ca):
+            raise InputError("tls", "cert, key and ca belong together", "give all three, or none")
+        for field in ("listen", "client_listen"):
+            host = parse_address(getattr(self, field))[0]
+            if not self.tls and not self.insecure and not is_loopback(host):
+                remedy = "configure [tls], or say --insecure (insecure = true)"
+                raise InputError(field, f"{host} is beyond loopback and there is no TLS", remedy)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def read_config(path: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> NodeConfig:
+    """`flags` by key; those of tables with a dot, as in `omen.period_ms`."""
+    where = str(path) if path is not None else "flags"
+    given: dict[str, Any] = {}
+    if path is not None:
+        try:
+            given = tomllib.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise InputError(where, error.strerror or "cannot be read", "name a file that is there") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(where, f"not TOML: {error}", "mend the line") from None
+    for key in known_keys():
+        variable = "TRELLIS_" + key.replace(".", "_").upper()
+        if variable in environment:
+            _put(given, key, environment[variable], variable)
+    for key, value in flags.items():
+        _put(given, key, value, f"--{key}")
+    if "name" not in given:
+        raise InputError(where, "name is missing", 'add name = "...", or say --name')
+    return _convert(given, where)
+
+
+def known_keys() -> list[str]:
+    """Every key, those of tables with a dot."""
+    keys: list[str] = []
+    for field, kind in get_type_hints(NodeConfig).items():
+        nested = getattr(kind, "__struct_fields__", None)
+        keys += [field] if nested is None else [f"{field}.{one}" for one in nested]
+    return keys
+
+
+def _put(given: dict[str, Any], key: str, value: object, where: str) -> None:
+    if key not in known_keys():
+        raise InputError(where, f'there is no key "{key}"', f"choose from {', '.join(known_keys())}")
+    table, dot, field = key.partition(".")
+    if key in ("seeds", "topics") and isinstance(value, str):
+        value = [one.strip() for one in value.split(",") if one.strip()]
+    if dot:
+        given.setdefault(table, {})[field] = value
+    else:
+        given[key] = value
+
+
+def _convert(given: dict[str, Any], where: str) -> NodeConfig:
+    tables: dict[str, Any] = dict(given)
+    for key, kind in get_type_hints(NodeConfig).items():
+        if hasattr(kind, "__struct_fields__") and key in given:
+            tables[key] = _one(given[key], kind, where, f"{key}.")
+    config: NodeConfig = _one(tables, NodeConfig, where, "")
+    return config
+
+
+def _one(given: Any, kind: Any, where: str, prefix: str) -> Any:
+    try:
+        return msgspec.convert(given, kind, strict=False)  # the environment has only text
+    except InputError as error:
+        told = f"{prefix}{error.where}" if error.where else prefix.rstrip(".")
+        raise InputError(f"{where}: {told}" if told else where, error.what, error.remedy) from None
+    except msgspec.ValidationError as error:
+        what, _, at = str(error).partition(" - at `$.")
+        key = prefix + (at.rstrip("`") if at else "")
+        known = ", ".join(one for one in known_keys() if one.startswith(prefix))
+        remedy = f"the keys are {known}" if "unknown field" in what else "see docs/live.md for the keys"
+        raise InputError(f"{where}: {key.rstrip('.')}" if key else where, what, remedy) from None

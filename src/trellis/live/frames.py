@@ -1,0 +1,123 @@
+"""Frames on a stream, and what two nodes say to each other before any protocol speaks.
+
+    frame  = length (4 bytes, big-endian, of what follows), kind (1 byte), body
+    kind   = CONTROL: a message of this file; MESSAGE: one of the overlay's and delivery's union (`mesh/codecs.py`)
+
+A length is checked before anything of the body is kept, so a peer cannot make us hold more than one frame of the size
+that it may send at that time: until its hello is accepted, that is a small one. Whatever comes is a frame or a
+`WireError`; nothing else escapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from trellis.protocols.wire import FRAME_BYTES_MAX, Codec, Count, Name, WireError
+
+PROTOCOL = "trellis-mesh"
+VERSION = 1
+HELLO_BYTES_MAX = 8 << 10  # names of 512 letters, four bytes each, fit
+BODY_BYTES_MAX = FRAME_BYTES_MAX + 1  # with its kind
+ADDRESSES_MAX = 256  # in one frame
+
+CONTROL, MESSAGE = b"\x00", b"\x01"
+
+Host = Annotated[str, Meta(min_length=1, max_length=255)]
+Port = Annotated[int, Meta(ge=1, le=65_535)]
+Reason = Annotated[str, Meta(max_length=1_024)]
+
+
+class Oversized(WireError):
+    """A length that its sender may not use now."""
+
+
+class Address(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where a life of a node listens."""
+
+    node: Name
+    incarnation: Count
+    host: Host
+    port: Port
+
+
+class Hello(msgspec.Struct, frozen=True, gc=False, tag="hello"):
+    """The first frame of either side. Its first two fields never change their meaning, whatever the version."""
+
+    protocol: Reason
+    version: Count
+    cluster: Name
+    overlay: Reason
+    address: Address  # the node, its incarnation, and where it listens
+
+
+class Refused(msgspec.Struct, frozen=True, gc=False, tag="refused"):
+    """Instead of a hello; the stream ends after it."""
+
+    kind: Reason
+    text: Reason = ""
+
+
+class Addresses(msgspec.Struct, frozen=True, gc=False, tag="addresses"):
+    """Always before the first message that can name these nodes."""
+
+    known: Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES_MAX)]
+
+
+class Bye(msgspec.Struct, frozen=True, gc=False, tag="bye"):
+    """The stream ends in order: it is no sign of a crash."""
+
+
+Control = Hello | Refused | Addresses | Bye
+CONTROLS: Codec[Control] = Codec(Control)
+
+
+def pack(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def pack_control(message: Control) -> bytes:
+    return pack(CONTROL + CONTROLS.encode(message))
+
+
+def pack_message(encoded: bytes) -> bytes:
+    return (len(encoded) + 1).to_bytes(4, "big") + MESSAGE + encoded
+
+
+class Splitter:
+    """Bytes in, bodies of frames out."""
+
+    def __init__(self, body_bytes_max: int) -> None:
+        self.body_bytes_max = body_bytes_max  # may be raised when the sender is known
+        self._buffer = bytearray()
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The limit may change between two bodies, so they are cut off one by one."""
+        buffer, start = self._buffer, 0
+        buffer += data
+        try:
+            while len(buffer) - start >= 4:
+                size = int.from_bytes(buffer[start : start + 4], "big")
+                if not 0 < size <= self.body_bytes_max:
+                    raise Oversized(f"a frame of {size} bytes; 1 to {self.body_bytes_max} are allowed")
+                end = start + 4 + size
+                if len(buffer) < end:
+                    break
+                body = bytes(buffer[start + 4 : end])
+                start = end
+                yield body
+        finally:
+            del buffer[:start]
+
+
+def read_control(body: bytes) -> Control:
+    if body[:1] != CONTROL:
+        raise WireError("a message before the hello")
+    return CONTROLS.decode(body[1:])

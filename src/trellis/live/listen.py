@@ -1,0 +1,85 @@
+"""A socket that accepts streams, with TLS where it is configured. A handshake that fails is counted, and hurts nobody.
+
+Connections are accepted here and not by the loop's own server, which does not tell that a TLS handshake has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+
+from trellis.errors import InputError
+from trellis.live.addresses import parse_address, show_address
+from trellis.live.stream import Stream
+
+log = logging.getLogger("trellis.live")
+
+_BACKLOG = 128
+_PAUSE_S = 0.2  # after an accept has failed, as it does where no more files may be open
+
+
+class Listener:
+    def __init__(
+        self,
+        address: str,
+        make: Callable[[], Stream | None],
+        tls: ssl.SSLContext | None,
+        counters: Counter[str],
+        handshake_s: float,
+        handshakes_max: int,
+    ) -> None:
+        """Bound at once; nothing is accepted before `serve`. `make` gives None where there are too many streams."""
+        host, port = parse_address(address)
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+            self._socket = socket.create_server(found[4][:2], family=found[0], backlog=_BACKLOG)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise InputError(show_address(host, port), f"cannot listen: {reason}", "choose another address") from None
+        self._socket.setblocking(False)
+        self.port = int(self._socket.getsockname()[1])
+        self._make, self._tls, self._counters = make, tls, counters
+        self._handshake_s, self._handshakes_max = handshake_s, handshakes_max
+        self._loop = asyncio.get_running_loop()
+        self._serving: asyncio.Task[None] | None = None
+        self._opening: set[asyncio.Task[None]] = set()
+
+    def serve(self) -> None:
+        self._serving = self._loop.create_task(self._serve())
+
+    async def close(self) -> None:
+        tasks = [*self._opening, *([self._serving] if self._serving is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._socket.close()
+
+    async def _serve(self) -> None:
+        while True:
+            try:
+                accepted, _ = await self._loop.sock_accept(self._socket)
+            except OSError as error:
+                log.warning("cannot accept: %s", error)
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            stream = self._make() if len(self._opening) < self._handshakes_max else None
+            if stream is None:
+                self._counters["cut full"] += 1
+                accepted.close()
+                continue
+            task = self._loop.create_task(self._open(accepted, stream))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _open(self, accepted: socket.socket, stream: Stream) -> None:
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            async with asyncio.timeout(self._handshake_s):
+                await self._loop.connect_accepted_socket(lambda: stream, accepted, ssl=self._tls)
+        except (OSError, TimeoutError, EOFError):
+            self._counters["cut tls" if self._tls is not None else "cut handshake"] += 1
+            accepted.close()

@@ -1,0 +1,193 @@
+"""One TCP stream of frames: reads them one by one, and writes through a queue that is bounded.
+
+Who does not read cannot make us wait or grow. While its socket takes nothing, frames queue here; when the queue is full
+the oldest that may be dropped go first (gossip: the next round says it again), and where there is none the stream is
+cut. A stream that takes nothing for `stall_s` is cut as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from trellis.live.frames import Oversized, Splitter
+from trellis.protocols.wire import WireError
+
+
+class StreamLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    buffer_bytes: int = 256 << 10
+    """Bytes given to the socket before frames wait in the queue."""
+
+    queue_bytes: int = 4 << 20
+    """Bytes that wait for one peer or client. Raising it forgives slower readers; each may cost that much memory."""
+
+    stall_s: float = 10.0
+    """A peer or client that reads nothing for so long is cut off."""
+
+
+class Outbox:
+    """Frames that wait, in order; the droppable among them give way."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max, self.bytes, self.dropped = bytes_max, 0, 0
+        self._frames: OrderedDict[int, bytes] = OrderedDict()
+        self._droppable: deque[int] = deque()
+        self._number = 0
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def put(self, frame: bytes, may_drop: bool) -> bool:
+        """False where it is too full even without the droppable ones."""
+        self._number += 1
+        self._frames[self._number] = frame
+        self.bytes += len(frame)
+        if may_drop:
+            self._droppable.append(self._number)
+        while self.bytes > self.bytes_max:
+            if not self._droppable:
+                return False
+            gone = self._frames.pop(self._droppable.popleft(), None)
+            if gone is not None:
+                self.bytes -= len(gone)
+                self.dropped += 1
+        return True
+
+    def take(self) -> bytes:
+        number, frame = self._frames.popitem(last=False)
+        self.bytes -= len(frame)
+        if self._droppable and self._droppable[0] == number:
+            self._droppable.popleft()
+        return frame
+
+
+class StreamOwner(Protocol):
+    def opened(self, stream: Stream) -> None: ...
+
+    def received(self, stream: Stream, body: bytes) -> None:
+        """May raise WireError: the stream is cut."""
+        ...
+
+    def ended(self, stream: Stream) -> None:
+        """Once, if it was opened; `stream.why` says why we cut it, if we did."""
+        ...
+
+
+class Stream(asyncio.Protocol):
+    def __init__(self, owner: StreamOwner, limits: StreamLimits, body_bytes_max: int) -> None:
+        self.owner, self.limits = owner, limits
+        self.splitter = Splitter(body_bytes_max)
+        self.outbox = Outbox(limits.queue_bytes)
+        self.why = ""
+        self.is_ended = False
+        self.tag: Any = None  # the owner's own
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []  # goes out at the end of this turn of the loop, in one write
+        self._is_paused = False
+        self._stall: asyncio.TimerHandle | None = None
+        self._resumed: asyncio.Event | None = None
+
+    # Writing
+
+    def send(self, frame: bytes, may_drop: bool = False) -> None:
+        if self.is_ended:
+            return
+        if self._is_paused or self.outbox:
+            if not self.outbox.put(frame, may_drop):
+                self.cut("slow")
+            return
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(frame)
+
+    async def drain(self) -> None:
+        """Returns when the socket takes more, or the stream has ended."""
+        while self._is_paused and not self.is_ended:
+            self._resumed = self._resumed or asyncio.Event()
+            await self._resumed.wait()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+        self._stall = self._loop.call_later(self.limits.stall_s, self.cut, "slow")
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._wake()
+        while self.outbox and not self._is_paused and not self.is_ended:
+            self._write(self.outbox.take())
+
+    def close(self) -> None:
+        """What was sent goes out first, unless the other end does not take it."""
+        if self.is_ended:
+            return
+        self._flush()
+        if self.outbox or self._is_paused:
+            self.cut(self.why)
+        elif self._transport is not None:
+            self._transport.close()
+            self._loop.call_later(self.limits.stall_s, self.cut, self.why)
+
+    def cut(self, why: str) -> None:
+        """At once, whatever is under way. The first reason stays."""
+        if not self.is_ended:
+            self.why = self.why or why
+            self._out.clear()
+            if self._transport is not None:
+                self._transport.abort()
+            self._end()
+
+    def pause_reading(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self.is_ended:
+            self._transport.resume_reading()
+
+    # What the loop says
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self.limits.buffer_bytes)
+        self.owner.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for body in self.splitter.feed(data):
+                if self.is_ended:
+                    return
+                self.owner.received(self, body)
+        except Oversized:
+            self.cut("oversized")
+        except WireError:
+            self.cut("garbage")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end()
+
+    def _flush(self) -> None:
+        if self._out and not self.is_ended:
+            out, self._out = self._out, []
+            self._write(out[0] if len(out) == 1 else b"".join(out))
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def _wake(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+        if self._resumed is not None:
+            self._resumed.set()
+            self._resumed = None
+
+    def _end(self) -> None:
+        if not self.is_ended:
+            self.is_ended = True
+            self._wake()
+            self.owner.ended(self)

@@ -1,0 +1,103 @@
+"""What a client and its node say to each other: frames as between nodes (`frames.py`), on a port of their own.
+
+client                       node
+Greet                        Welcome, or Turned away
+Subscribe, Unsubscribe       Subscribed when what is published from now on is promised; then Message, Missed
+Publish                      Taken (acknowledged by `copies` nodes) or NotTaken, under the client's own number
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from trellis.live.frames import Reason, pack
+from trellis.protocols.delivery.messages import Names, Payload
+from trellis.protocols.wire import FRAME_BYTES_MAX, Codec, Count, Name
+
+CLIENT_PROTOCOL = "trellis-client"
+CLIENT_VERSION = 1
+CLIENT_NAME_MAX = 128
+
+ClientName = Annotated[str, Meta(min_length=1, max_length=CLIENT_NAME_MAX)]
+
+
+class Greet(msgspec.Struct, frozen=True, gc=False, tag="greet"):
+    protocol: Reason
+    version: Count
+    client: ClientName  # with the numbers of its publications, what makes a repeated one the same
+
+
+class Subscribe(msgspec.Struct, frozen=True, gc=False, tag="subscribe"):
+    topic: Name
+
+
+class Unsubscribe(msgspec.Struct, frozen=True, gc=False, tag="unsubscribe"):
+    topic: Name
+
+
+class Publish(msgspec.Struct, frozen=True, gc=False, tag="publish"):
+    number: Count
+    topic: Name
+    payload: Payload
+
+
+class Welcome(msgspec.Struct, frozen=True, gc=False, tag="welcome"):
+    node: Name
+    cluster: Name
+    life: Count
+
+
+class TurnedAway(msgspec.Struct, frozen=True, gc=False, tag="turned-away"):
+    text: Reason
+
+
+class Subscribed(msgspec.Struct, frozen=True, gc=False, tag="subscribed"):
+    topic: Name
+
+
+class Taken(msgspec.Struct, frozen=True, gc=False, tag="taken"):
+    number: Count
+    sequence: Count
+    copies: Count
+    holders: Names
+
+
+class NotTaken(msgspec.Struct, frozen=True, gc=False, tag="not-taken"):
+    number: Count
+    reason: Reason
+
+
+class Message(msgspec.Struct, frozen=True, gc=False, tag="message"):
+    topic: Name
+    origin: Name
+    sequence: Count
+    payload: Payload
+
+
+class Missed(msgspec.Struct, frozen=True, gc=False, tag="missed"):
+    """These messages of a publisher will never come."""
+
+    topic: Name
+    origin: Name
+    first: Count
+    last: Count
+    why: Reason
+
+
+ToNode = Greet | Subscribe | Unsubscribe | Publish
+ToClient = Welcome | TurnedAway | Subscribed | Taken | NotTaken | Message | Missed
+
+TO_NODE: Codec[ToNode] = Codec(ToNode)
+TO_CLIENT: Codec[ToClient] = Codec(ToClient)
+TALK_BYTES_MAX = FRAME_BYTES_MAX
+
+
+def pack_to_node(message: ToNode) -> bytes:
+    return pack(TO_NODE.encode(message))
+
+
+def pack_to_client(message: ToClient) -> bytes:
+    return pack(TO_CLIENT.encode(message))

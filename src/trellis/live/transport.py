@@ -1,0 +1,380 @@
+"""Peers by name over TCP: at most one stream to each, dialled when there is something to say.
+
+Two nodes may dial each other at once. Both ends keep the stream that the smaller name has dialled; a second one of the
+same dialler, or of a later life, replaces the first. After a failed dial a peer is left alone for a while (doubled each
+time); what is sent to it meanwhile is dropped, as a network may: whoever sent it says it again.
+
+A seed is spoken to by its address until its hello has told its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from trellis.live.addresses import AddressBook, parse_address
+from trellis.live.config import LimitsConfig
+from trellis.live.frames import (
+    ADDRESSES_MAX,
+    BODY_BYTES_MAX,
+    HELLO_BYTES_MAX,
+    MESSAGE,
+    PROTOCOL,
+    VERSION,
+    Address,
+    Addresses,
+    Bye,
+    Hello,
+    Refused,
+    pack_control,
+    pack_message,
+    read_control,
+)
+from trellis.live.listen import Listener
+from trellis.live.stream import Outbox, Stream
+from trellis.protocols.effects import NodeId
+from trellis.protocols.wire import WireError
+
+log = logging.getLogger("trellis.live")
+
+DIALLED_BYTES_MAX = 1 << 20  # that wait for one stream to come up
+
+
+@dataclass(eq=False)
+class Ends:
+    """What we know of one stream (`Stream.tag`)."""
+
+    dialled: str = ""  # the name or seed address that we dialled; empty: accepted
+    peer: NodeId = ""  # empty until its hello was taken
+    incarnation: int = 0
+    told: int = 0  # the version of our address book that the peer has
+    used: float = 0.0
+    said_bye: bool = False
+    timer: asyncio.TimerHandle | None = None  # the handshake must be over by then
+
+
+@dataclass(eq=False)
+class Dial:
+    """Somebody who is not connected and to whom there is something to say."""
+
+    outbox: Outbox = field(default_factory=lambda: Outbox(DIALLED_BYTES_MAX))
+    task: asyncio.Task[None] | None = None
+    pause_s: float = 0.0
+    not_before: float = 0.0
+
+
+class Transport:
+    def __init__(
+        self,
+        me: Address,
+        cluster: str,
+        overlay: str,
+        limits: LimitsConfig,
+        tls: tuple[ssl.SSLContext, ssl.SSLContext] | None,
+        *,
+        on_message: Callable[[NodeId, bytes], None],
+        on_peer_down: Callable[[NodeId], None],
+        is_linked: Callable[[NodeId], bool],
+    ) -> None:
+        """`me` may have port 0 until `bind`. `on_message` may raise WireError: the stream is cut."""
+        self.me, self.cluster, self.overlay, self.limits, self.tls = me, cluster, overlay, limits, tls
+        self.on_message, self.on_peer_down, self.is_linked = on_message, on_peer_down, is_linked
+        self.book = AddressBook(me.node)
+        self.peers: dict[NodeId, Stream] = {}
+        self.dials: dict[str, Dial] = {}  # by name or seed address
+        self.names: dict[str, NodeId] = {}  # seed address -> the name that answered there
+        self.counters: Counter[str] = Counter()
+        self.port = 0
+        self._loop = asyncio.get_running_loop()
+        self._now = self._loop.time()  # looked at once in a while: good enough for idle streams
+        self._greeting: dict[Stream, None] = {}  # streams without a hello
+        self._random = Random()
+        self._listener: Listener | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def bind(self, address: str) -> None:
+        """Nothing is accepted before `serve`."""
+        accepting, limits = self.tls[0] if self.tls is not None else None, self.limits
+        self._listener = Listener(
+            address, self._accept, accepting, self.counters, limits.handshake_s, limits.handshakes_max
+        )
+        self.port = self._listener.port
+        if self.me.port == 0:
+            self.me = Address(self.me.node, self.me.incarnation, self.me.host, self.port)
+        self._sweep()
+
+    def serve(self) -> None:
+        assert self._listener is not None
+        self._listener.serve()
+
+    def send(self, to: str, encoded: bytes, may_drop: bool = True) -> None:
+        """To a name, or to the address of a seed. Never waits."""
+        stream = self.peers.get(self.names.get(to, to))
+        if stream is None:
+            self._dial(to, pack_message(encoded), may_drop)
+            return
+        ends: Ends = stream.tag
+        if ends.told != self.book.version:
+            self._tell_addresses(stream)
+        ends.used = self._now
+        self.counters["sent"] += 1
+        self.counters["sent_bytes"] += len(encoded)
+        stream.send(pack_message(encoded), may_drop)
+
+    def close(self, *, in_order: bool = True) -> None:
+        """In order: peers are told, and what was sent goes out first. Else as if the process had died."""
+        self._is_closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for dial in self.dials.values():
+            if dial.task is not None:
+                dial.task.cancel()
+        self.dials.clear()
+        for stream in [*self.peers.values(), *self._greeting]:
+            if in_order and stream.tag.peer:
+                self._say_bye(stream)
+            else:
+                stream.cut("closed")
+
+    async def closed(self) -> None:
+        """Returns when every stream has ended."""
+        if self._listener is not None:
+            await self._listener.close()
+        while self.peers or self._greeting:
+            await asyncio.sleep(0.01)
+
+    # Dialling
+
+    def _dial(self, to: str, frame: bytes, may_drop: bool) -> None:
+        if self._is_closed or self.names.get(to) == self.me.node:
+            return
+        dial = self.dials.get(to)
+        if dial is None:
+            dial = self.dials[to] = Dial()
+        if dial.task is None:
+            if self._loop.time() < dial.not_before:
+                self.counters["dropped unreachable"] += 1
+                return
+            place = self._place(to)
+            if place is None:
+                self.counters["dropped unaddressed"] += 1
+                del self.dials[to]
+                return
+            if len(self.peers) + len(self._greeting) >= self.limits.connections_max and not self._make_room():
+                self.counters["dropped full"] += 1
+                return
+            dial.task = self._loop.create_task(self._connect(to, dial, *place))
+        if not dial.outbox.put(frame, may_drop):
+            dial.outbox.take()
+            self.counters["dropped dialling"] += 1
+
+    def _place(self, to: str) -> tuple[str, int] | None:
+        if ":" in to:  # no name has a colon
+            return parse_address(to)
+        known = self.book.find(to)
+        return (known.host, known.port) if known is not None else None
+
+    async def _connect(self, to: str, dial: Dial, host: str, port: int) -> None:
+        dialling = self.tls[1] if self.tls is not None else None
+        stream = Stream(self, self.limits, HELLO_BYTES_MAX)
+        stream.tag = Ends(dialled=to)
+        try:
+            async with asyncio.timeout(self.limits.handshake_s):
+                await self._loop.create_connection(lambda: stream, host, port, ssl=dialling)
+        except (TimeoutError, OSError) as error:
+            log.debug("%s: cannot reach %s: %s", self.me.node, to, error)
+            self._failed(to)
+
+    def _failed(self, to: str) -> None:
+        dial = self.dials.get(to)
+        if dial is None or self._is_closed:
+            return
+        self.counters["dials failed"] += 1
+        self.counters["dropped unreachable"] += len(dial.outbox)
+        limits = self.limits
+        pause_s = min(max(2 * dial.pause_s, limits.backoff_s), limits.backoff_s_max)
+        not_before = self._loop.time() + pause_s * self._random.uniform(0.5, 1.0)
+        self.dials[to] = Dial(pause_s=pause_s, not_before=not_before)
+
+    # Streams
+
+    def _accept(self) -> Stream | None:
+        is_full = len(self.peers) + len(self._greeting) >= self.limits.connections_max
+        if self._is_closed or len(self._greeting) >= self.limits.handshakes_max or (is_full and not self._make_room()):
+            return None
+        stream = Stream(self, self.limits, HELLO_BYTES_MAX)
+        stream.tag = Ends()
+        return stream
+
+    def opened(self, stream: Stream) -> None:
+        ends: Ends = stream.tag
+        if self._is_closed:
+            stream.cut("closed")
+            return
+        self._greeting[stream] = None
+        ends.timer = self._loop.call_later(self.limits.handshake_s, stream.cut, "handshake")
+        if ends.dialled:
+            stream.send(pack_control(self._hello()))
+
+    def received(self, stream: Stream, body: bytes) -> None:
+        ends: Ends = stream.tag
+        if not ends.peer:
+            self._greet(stream, body)
+        elif body[:1] == MESSAGE:
+            ends.used = self._now
+            self.counters["received"] += 1
+            self.on_message(ends.peer, body[1:])
+        else:
+            message = read_control(body)
+            if isinstance(message, Addresses):
+                self.book.learn(message.known, self.peers)
+            elif isinstance(message, Bye):
+                ends.said_bye = True
+                stream.close()
+            else:
+                raise WireError("a second hello")
+
+    def ended(self, stream: Stream) -> None:
+        ends: Ends = stream.tag
+        if ends.timer is not None:
+            ends.timer.cancel()
+        self.counters["dropped queued"] += stream.outbox.dropped
+        if stream.why not in ("", "closed"):
+            self.counters[f"cut {stream.why}"] += 1
+            log.info("%s: cut off %s: %s", self.me.node, ends.peer or ends.dialled or "a stranger", stream.why)
+        if stream in self._greeting:
+            del self._greeting[stream]
+            if ends.dialled:
+                self._failed(ends.dialled)
+        elif self.peers.get(ends.peer) is stream:
+            del self.peers[ends.peer]
+            if not ends.said_bye and not self._is_closed:
+                self.counters["broken"] += 1
+                self.on_peer_down(ends.peer)
+
+    # The handshake
+
+    def _hello(self) -> Hello:
+        return Hello(PROTOCOL, VERSION, self.cluster, self.overlay, self.me)
+
+    def _greet(self, stream: Stream, body: bytes) -> None:
+        message, ends = read_control(body), stream.tag
+        if isinstance(message, Refused) and ends.dialled:
+            self._was_refused(stream, message)
+            return
+        if not isinstance(message, Hello):
+            raise WireError("no hello")
+        refusal = self._refusal(message) or self._adopt(stream, message)
+        if refusal is not None:
+            self._refuse(stream, refusal)
+
+    def _refusal(self, hello: Hello) -> Refused | None:
+        if hello.protocol != PROTOCOL or hello.version != VERSION:
+            return Refused("version", f"this node speaks {PROTOCOL} {VERSION}, not {hello.protocol} {hello.version}")
+        if hello.cluster != self.cluster:
+            return Refused("cluster", f'this node is of cluster "{self.cluster}"')
+        if hello.overlay != self.overlay:
+            return Refused("overlay", f"this mesh runs {self.overlay}")
+        if hello.address.node == self.me.node:
+            return Refused("self", "this is you, or somebody of your name")
+        return None
+
+    def _refuse(self, stream: Stream, refusal: Refused) -> None:
+        ends: Ends = stream.tag
+        if not ends.dialled:
+            stream.send(pack_control(refusal))
+        elif refusal.kind == "self" and ":" in ends.dialled:
+            self.names[ends.dialled] = self.me.node  # our own address is among the seeds
+        if refusal.kind not in ("second", "self"):
+            log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
+            self.counters[f"cut {refusal.kind}"] += 1
+        stream.close()
+
+    def _was_refused(self, stream: Stream, refusal: Refused) -> None:
+        dialled = stream.tag.dialled
+        self.counters[f"refused {refusal.kind}"] += 1
+        if refusal.kind == "self" and ":" in dialled:
+            self.names[dialled] = self.me.node
+        elif refusal.kind not in ("second", "self"):
+            log.warning("%s: %s refuses us: %s", self.me.node, dialled, refusal.text)
+        stream.close()
+
+    def _adopt(self, stream: Stream, hello: Hello) -> Refused | None:
+        ends: Ends = stream.tag
+        peer, incarnation = hello.address.node, hello.address.incarnation
+        if ends.dialled and ":" not in ends.dialled and ends.dialled != peer:
+            self.book.forget(ends.dialled, incarnation)
+            return Refused("name", f"{ends.dialled} is not there, {peer} is")
+        old = self.peers.get(peer)
+        if old is not None:
+            before: Ends = old.tag
+            if incarnation < before.incarnation:
+                return Refused("old", f"a later life of {peer} is connected")
+            is_same_dialler = bool(ends.dialled) == bool(before.dialled)
+            is_by_smaller = bool(ends.dialled) == (self.me.node < peer)
+            if incarnation == before.incarnation and not is_same_dialler and not is_by_smaller:
+                return Refused("second", "another stream is there")
+            del self.peers[peer]  # so its end says nothing
+            before.said_bye = True
+            old.close()
+            if incarnation > before.incarnation:
+                self.on_peer_down(peer)
+        del self._greeting[stream]
+        if ends.timer is not None:
+            ends.timer.cancel()
+        ends.peer, ends.incarnation, ends.used = peer, incarnation, self._now
+        self.peers[peer] = stream
+        stream.splitter.body_bytes_max = BODY_BYTES_MAX
+        self.book.learn([hello.address], self.peers)
+        if not ends.dialled:
+            stream.send(pack_control(self._hello()))
+        elif ":" in ends.dialled:
+            self.names[ends.dialled] = peer
+        self._tell_addresses(stream)
+        for waiting in {ends.dialled, peer} & self.dials.keys():
+            dial = self.dials.pop(waiting)
+            while dial.outbox:
+                self.counters["sent"] += 1
+                stream.send(dial.outbox.take())
+        return None
+
+    def _tell_addresses(self, stream: Stream) -> None:
+        ends: Ends = stream.tag
+        news = [one for one in self.book.since(ends.told) if one.node != ends.peer]
+        ends.told = self.book.version
+        for first in range(0, len(news), ADDRESSES_MAX):
+            stream.send(pack_control(Addresses(tuple(news[first : first + ADDRESSES_MAX]))))
+
+    # Idle streams
+
+    def _sweep(self) -> None:
+        self._now = self._loop.time()
+        for stream in list(self.peers.values()):
+            ends: Ends = stream.tag
+            if self._now - ends.used > self.limits.idle_s and not self.is_linked(ends.peer):
+                self._say_bye(stream)
+        for to in [one for one, dial in self.dials.items() if dial.task is None and self._now > dial.not_before + 60]:
+            del self.dials[to]
+        self._sweeper = self._loop.call_later(min(1.0, self.limits.idle_s / 4), self._sweep)
+
+    def _make_room(self) -> bool:
+        """Close the stream that was used longest ago, if there is one that no link needs."""
+        idle = [one for one in self.peers.values() if not self.is_linked(one.tag.peer)]
+        if not idle:
+            return False
+        self._say_bye(min(idle, key=lambda one: one.tag.used))
+        return True
+
+    def _say_bye(self, stream: Stream) -> None:
+        ends: Ends = stream.tag
+        ends.said_bye = True
+        stream.send(pack_control(Bye()))
+        if self.peers.get(ends.peer) is stream and not self._is_closed:
+            del self.peers[ends.peer]
+        stream.close()
