@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from trellis import __version__
-from trellis.cli import check, churn, convert, demo, lab, maintain, pipeline, plan, profile, simulate, workload
+from trellis.cli import check, churn, convert, demo, lab, live, maintain, pipeline, plan, profile, simulate, workload
 from trellis.errors import MissingExtra, TrellisError
 
 app = typer.Typer(
@@ -28,6 +28,9 @@ app.command("maintain", epilog=maintain.EXAMPLE)(maintain.maintain)
 app.command("profile", epilog=profile.EXAMPLE)(profile.profile)
 app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
+app.command("node", epilog=live.NODE_EXAMPLE)(live.node)
+app.command("pub", epilog=live.PUB_EXAMPLE)(live.pub)
+app.command("sub", epilog=live.SUB_EXAMPLE)(live.sub)
 app.add_typer(simulate.app, name="simulate")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(lab.app, name="lab")

@@ -1,0 +1,180 @@
+"""`trellis node`, `trellis pub`, `trellis sub`: a live node, and talking to one."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trellis.cli.common import AsJson, examples, note, say
+from trellis.errors import InputError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from trellis.live.talk import Message
+
+NODE_EXAMPLE = examples(
+    "trellis node --name a --listen 127.0.0.1:7001 --client-listen 127.0.0.1:7101",
+    "trellis node --config node.toml --set omen.period_ms=500",
+)
+PUB_EXAMPLE = examples("trellis pub news hello --at 127.0.0.1:7101")
+SUB_EXAMPLE = examples("trellis sub news weather --at 127.0.0.1:7101 --count 10")
+
+At = Annotated[str, typer.Option("--at", help="A node's address for clients.", metavar="HOST:PORT")]
+Ca = Annotated[Path | None, typer.Option("--ca", help="TLS: who signs the cluster's certificates.", metavar="FILE")]
+Cert = Annotated[Path | None, typer.Option("--cert", help="TLS: this client's certificate.", metavar="FILE")]
+Key = Annotated[Path | None, typer.Option("--key", help="TLS: its key.", metavar="FILE")]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds in which the node must be reached.")]
+_AT = "127.0.0.1:7101"
+
+
+def node(
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="node.toml.", metavar="FILE")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Its name, unique in the cluster.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Nodes of other clusters are cut off.")] = None,
+    listen: Annotated[str | None, typer.Option("--listen", help="Where peers connect.", metavar="HOST:PORT")] = None,
+    advertise: Annotated[
+        str | None, typer.Option("--advertise", help="Where others reach it, if elsewhere.", metavar="HOST:PORT")
+    ] = None,
+    client_listen: Annotated[
+        str | None, typer.Option("--client-listen", help="Where clients connect.", metavar="HOST:PORT")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option("--seeds", help="Nodes of the cluster, with commas between.", metavar="HOST:PORT,...")
+    ] = None,
+    topics: Annotated[
+        str | None, typer.Option("--topics", help="Subscribed to for good, with commas between.", metavar="TOPIC,...")
+    ] = None,
+    insecure: Annotated[
+        bool | None, typer.Option("--insecure", help="Listen beyond loopback without TLS.", show_default=False)
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any key of node.toml; may be repeated.", metavar="KEY=VALUE", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run one node of a live mesh, until SIGTERM or Ctrl-C: it then leaves in order.
+
+    Every key of node.toml can also be given as TRELLIS_... in the environment: TRELLIS_OMEN_PERIOD_MS=500.
+    """
+    import logging
+
+    from trellis.live.config import read_config
+    from trellis.live.run import run_loop, run_node
+
+    flags: dict[str, object] = {}
+    for one in settings or ():
+        key, equals, value = one.partition("=")
+        if not equals:
+            raise InputError("--set", f'"{one}" has no value', "give KEY=VALUE")
+        flags[key] = value
+    named = {
+        "name": name,
+        "cluster": cluster,
+        "listen": listen,
+        "advertise": advertise,
+        "client_listen": client_listen,
+        "seeds": seeds,
+        "topics": topics,
+        "insecure": insecure,
+    }
+    flags |= {key: value for key, value in named.items() if value is not None}
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+
+    def is_up(about: dict[str, object]) -> None:
+        if as_json:
+            say(json.dumps(about))
+        else:
+            say(
+                f"node {about['name']} of {about['cluster']}: peers {about['listen']}, clients {about['client_listen']}"
+            )
+        sys.stdout.flush()
+
+    run_loop(run_node(read_config(config, os.environ, flags), is_up))
+
+
+def pub(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    message: Annotated[
+        str | None, typer.Argument(metavar="MESSAGE", help="Without it: each line of standard input.")
+    ] = None,
+    at: At = _AT,
+    timeout: Timeout = 10.0,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Publish, and wait until enough nodes hold it. Exits 2 where they do not in time."""
+    from trellis.live.client import connect
+    from trellis.live.run import run_loop
+
+    payloads = [message.encode()] if message is not None else sys.stdin.buffer
+
+    async def work() -> None:
+        async with connect(at, tls=_context(ca, cert, key), timeout_s=timeout) as client:
+            for payload in payloads:
+                receipt = await client.publish(topic, payload if message is not None else payload.rstrip(b"\r\n"))
+                holders = ", ".join(receipt.holders)
+                if as_json:
+                    say(json.dumps({"topic": topic, "sequence": receipt.sequence, "holders": receipt.holders}))
+                else:
+                    note(f"acknowledged: {receipt.copies} copies ({holders})")
+
+    run_loop(work())
+
+
+def sub(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
+    at: At = _AT,
+    count: Annotated[int | None, typer.Option("--count", "-n", help="Stop after so many.", min=1)] = None,
+    timeout: Timeout = 10.0,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what comes on some topics, one line each, until Ctrl-C."""
+    from trellis.live.client import connect
+    from trellis.live.run import run_loop
+
+    async def work() -> None:
+        async with connect(at, tls=_context(ca, cert, key), timeout_s=timeout) as client:
+            for topic in topics:
+                await client.subscribe(topic)
+            note(f"subscribed to {', '.join(topics)}")
+            left = count
+            async for message in client:
+                _show(message, as_json)
+                left = left - 1 if left is not None else None
+                if left == 0:
+                    return
+
+    run_loop(work())
+
+
+def _show(message: Message, as_json: bool) -> None:
+    text = message.payload.decode("utf-8", "backslashreplace")
+    if as_json:
+        about: dict[str, Any] = {"topic": message.topic, "origin": message.origin, "sequence": message.sequence}
+        say(json.dumps({**about, "payload": text}, ensure_ascii=False))
+    else:
+        say(f"{message.topic}\t{text}")
+    sys.stdout.flush()
+
+
+def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    from trellis.live.config import TlsConfig
+    from trellis.live.tls import make_context
+
+    if not (ca or cert or key):
+        return None
+    if not (ca and cert and key):
+        raise InputError("--ca, --cert, --key", "they belong together", "give all three, or none")
+    return make_context(TlsConfig(cert=str(cert), key=str(key), ca=str(ca)), server=False)

@@ -1,0 +1,291 @@
+"""Talk to a live node.
+
+    async with trellis.connect("127.0.0.1:7101") as client:
+        await client.subscribe("news")
+        await client.publish("news", b"hello")      # returns when enough nodes hold it
+        async for message in client:
+            print(message.topic, message.payload)
+
+A client whose stream breaks dials again, subscribes again, and repeats what was not acknowledged under the same
+numbers, so that its node knows it again. What is published while it is away does not come later; `client.reconnects`
+tells that it was. A node that has restarted knows no numbers: what it had taken in and not acknowledged may come twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from types import TracebackType
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from trellis.errors import TrellisError
+from trellis.live.addresses import parse_address
+from trellis.live.stream import Stream, StreamLimits
+from trellis.live.talk import (
+    CLIENT_PROTOCOL,
+    CLIENT_VERSION,
+    TALK_BYTES_MAX,
+    TO_CLIENT,
+    Greet,
+    Message,
+    Missed,
+    NotTaken,
+    Publish,
+    Subscribe,
+    Subscribed,
+    Taken,
+    TurnedAway,
+    Unsubscribe,
+    Welcome,
+    pack_to_node,
+)
+
+_BACKOFF_S, _BACKOFF_S_MAX = 0.1, 5.0
+_HANDSHAKE_S = 5.0
+_READ_AHEAD = 10_000  # messages that the application has not taken; then the client stops reading
+
+
+class ClientError(TrellisError):
+    """The node cannot be reached, or has turned the client away."""
+
+
+class NotAcknowledged(ClientError):
+    """A publication has too few copies in time, or was refused. It may reach all, some or none."""
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """An acknowledged publication: who holds it."""
+
+    topic: str
+    sequence: int
+    copies: int
+    holders: tuple[str, ...]
+
+
+def connect(
+    address: str, *, client: str | None = None, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
+) -> Client:
+    """A client of the node at `host:port`; `timeout_s` is for the first connection, and for each that follows."""
+    return Client(address, client or uuid4().hex, tls, timeout_s)
+
+
+class Client:
+    def __init__(self, address: str, name: str, tls: ssl.SSLContext | None, timeout_s: float) -> None:
+        self.address, self.name, self.timeout_s = address, name, timeout_s
+        self.node: Welcome | None = None  # the one that it is connected to
+        self.reconnects = 0
+        self.missed: list[Missed] = []  # what the node says will never come
+        self._place, self._tls = parse_address(address), tls
+        self._stream: Stream | None = None
+        self._topics: dict[str, asyncio.Future[None]] = {}  # done: confirmed
+        self._publications: dict[int, tuple[Publish, asyncio.Future[Receipt]]] = {}
+        self._number = 0
+        self._messages: deque[Message] = deque()
+        self._news = asyncio.Event()  # messages, or the end
+        self._welcomed: asyncio.Future[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()  # of the stream
+        self._error: ClientError | None = None
+        self._is_reading = True
+        self._is_closed = False
+
+    async def __aenter__(self) -> Client:
+        try:
+            await self._connect()
+        except BaseException:
+            self._close()
+            raise
+        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        stream, keeper = self._stream, self._keeper
+        self._close()
+        if keeper is not None:
+            keeper.cancel()
+            await asyncio.gather(keeper, return_exceptions=True)
+        if stream is not None and not stream.is_ended:
+            await self._ended.wait()
+
+    async def subscribe(self, topic: str) -> None:
+        """Returns when everything that is published from now on is promised to this node."""
+        self._check()
+        if topic not in self._topics:
+            self._topics[topic] = asyncio.get_running_loop().create_future()
+            self._send(Subscribe(topic))
+        await asyncio.shield(self._topics[topic])
+
+    async def unsubscribe(self, topic: str) -> None:
+        self._check()
+        waiting = self._topics.pop(topic, None)
+        if waiting is not None:
+            waiting.cancel()
+            self._send(Unsubscribe(topic))
+
+    async def publish(self, topic: str, payload: bytes) -> Receipt:
+        """Returns when enough nodes hold it; raises `NotAcknowledged` where they do not in time."""
+        self._check()
+        self._number += 1
+        number, publication = self._number, Publish(self._number, topic, payload)
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self._publications[number] = (publication, future)
+        try:
+            self._send(publication)
+            if self._stream is not None:
+                await self._stream.drain()
+            return await future
+        finally:
+            self._publications.pop(number, None)
+
+    def __aiter__(self) -> Client:
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._messages:
+            if self._error is not None:
+                raise self._error
+            if self._is_closed:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        message = self._messages.popleft()
+        if not self._is_reading and len(self._messages) < _READ_AHEAD // 2 and self._stream is not None:
+            self._is_reading = True
+            self._stream.resume_reading()
+        return message
+
+    # The stream
+
+    def opened(self, stream: Stream) -> None:
+        stream.send(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, self.name)))
+
+    def received(self, stream: Stream, body: bytes) -> None:
+        message = TO_CLIENT.decode(body)
+        match message:
+            case Message():
+                self._take(stream, message)
+            case Taken(number, sequence, copies, holders):
+                publication, future = self._publications.get(number, (None, None))
+                if publication is not None and future is not None and not future.done():
+                    future.set_result(Receipt(publication.topic, sequence, copies, holders))
+            case NotTaken(number, reason):
+                publication, future = self._publications.get(number, (None, None))
+                if publication is not None and future is not None and not future.done():
+                    future.set_exception(NotAcknowledged(f'publication on "{publication.topic}": {reason}'))
+            case Subscribed(topic):
+                waiting = self._topics.get(topic)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(None)
+            case Missed():
+                self.missed.append(message)
+            case Welcome():
+                self.node = message
+                if self._welcomed is not None and not self._welcomed.done():
+                    self._welcomed.set_result(None)
+            case TurnedAway(text):
+                self._fail(ClientError(f"{self.address}: {text}"))
+
+    def ended(self, stream: Stream) -> None:
+        if stream is self._stream:
+            self._stream = None
+            self._ended.set()
+        if self._welcomed is not None and not self._welcomed.done():
+            self._welcomed.set_exception(ClientError(f"{self.address}: the stream was closed before a welcome"))
+
+    def _take(self, stream: Stream, message: Message) -> None:
+        self._messages.append(message)
+        self._news.set()
+        if self._is_reading and len(self._messages) >= _READ_AHEAD:
+            self._is_reading = False
+            stream.pause_reading()
+
+    def _send(self, message: Subscribe | Unsubscribe | Publish) -> None:
+        if self._stream is not None and self.node is not None:  # else it is said after the next welcome
+            self._stream.send(pack_to_node(message))
+
+    async def _keep(self) -> None:
+        """Dials again, as long as somebody wants it."""
+        try:
+            while True:
+                await self._ended.wait()
+                await self._connect()
+                self.reconnects += 1
+        except ClientError as error:
+            self._fail(error)
+
+    async def _connect(self) -> None:
+        """Tries until it is welcome, or `timeout_s` is over."""
+        loop, pause_s, last = asyncio.get_running_loop(), _BACKOFF_S, "no answer"
+        until = loop.time() + self.timeout_s
+        self.node = None
+        while True:
+            if self._error is not None:
+                raise self._error
+            try:
+                await self._dial(min(_HANDSHAKE_S, max(until - loop.time(), 0.01)))
+                break
+            except (OSError, TimeoutError, ClientError) as error:
+                last = str(error) or "no answer in time"
+            if loop.time() + pause_s > until:
+                raise ClientError(f"{self.address}: cannot be reached: {last}")
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
+        for topic in self._topics:
+            self._send(Subscribe(topic))
+        for publication, _ in list(self._publications.values()):
+            self._send(publication)
+
+    async def _dial(self, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        stream = Stream(self, StreamLimits(queue_bytes=64 << 20), TALK_BYTES_MAX)
+        self._welcomed = loop.create_future()
+        self._ended.clear()
+        self._is_reading = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await loop.create_connection(lambda: stream, *self._place, ssl=self._tls)
+                self._stream = stream
+                await self._welcomed
+        except BaseException:
+            self._stream = None
+            stream.cut("closed")
+            self._welcomed.cancel()
+            raise
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._is_closed:
+            raise ClientError(f"{self.address}: the client is closed")
+
+    def _fail(self, error: ClientError) -> None:
+        self._error = self._error or error
+        self._give_up(self._error)
+        if self._welcomed is not None and not self._welcomed.done():
+            self._welcomed.set_exception(self._error)
+
+    def _close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._give_up(ClientError(f"{self.address}: the client is closed"))
+            if self._stream is not None:
+                self._stream.close()
+
+    def _give_up(self, error: ClientError) -> None:
+        """Whoever waits for something hears why it does not come."""
+        self._news.set()
+        waiting: list[asyncio.Future[Any]] = [*self._topics.values()]
+        waiting += [future for _, future in self._publications.values()]
+        for one in waiting:
+            if not one.done():
+                one.set_exception(error)
+                one.exception()  # it is no fault if nobody does

@@ -1,0 +1,226 @@
+"""The door for clients of a node: subscriptions, publications, and what comes of them.
+
+The node subscribes to what at least one client wants, or its configuration. A client that does not read is cut off: it
+comes back and begins anew. Nothing is kept for a client that is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from trellis.live.config import LimitsConfig
+from trellis.live.frames import HELLO_BYTES_MAX
+from trellis.live.listen import Listener
+from trellis.live.stream import Stream
+from trellis.live.talk import (
+    CLIENT_PROTOCOL,
+    CLIENT_VERSION,
+    TALK_BYTES_MAX,
+    TO_NODE,
+    Greet,
+    Message,
+    Missed,
+    NotTaken,
+    Publish,
+    Subscribe,
+    Subscribed,
+    Taken,
+    TurnedAway,
+    Unsubscribe,
+    Welcome,
+    pack_to_client,
+)
+from trellis.protocols.delivery.messages import NAMES_MAX
+from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed, Lost, NotAcknowledged, Outcome
+from trellis.protocols.effects import Deliver, Topic
+from trellis.protocols.wire import WireError
+
+log = logging.getLogger("trellis.live")
+
+
+class Broker(Protocol):
+    """What the door asks of its node."""
+
+    def subscribe(self, topic: Topic) -> None: ...
+
+    def unsubscribe(self, topic: Topic) -> None: ...
+
+    def publish(self, topic: Topic, payload: bytes, client_id: ClientId) -> None: ...
+
+    def is_confirmed(self, topic: Topic) -> bool: ...
+
+
+@dataclass(eq=False)
+class Guest:
+    """A client, as its stream knows it (`Stream.tag`)."""
+
+    name: str = ""
+    topics: dict[Topic, bool] = field(default_factory=dict)  # -> was it told that it is subscribed?
+    timer: asyncio.TimerHandle | None = None
+
+
+class Door:
+    def __init__(self, broker: Broker, welcome: Welcome, limits: LimitsConfig, own: tuple[Topic, ...]) -> None:
+        self.broker, self.welcome, self.limits = broker, welcome, limits
+        self.own = frozenset(own)  # subscribed to whether or not a client asks
+        self.streams: dict[Stream, None] = {}
+        self.clients: dict[str, Stream] = {}
+        self.wanted: dict[Topic, dict[Stream, None]] = {}
+        self.counters: Counter[str] = Counter()
+        self.port = 0
+        self._listener: Listener | None = None
+        self._is_closed = False
+
+    def bind(self, address: str, tls: ssl.SSLContext | None) -> None:
+        """Nothing is accepted before `serve`."""
+        limits = self.limits
+        self._listener = Listener(address, self._accept, tls, self.counters, limits.handshake_s, limits.handshakes_max)
+        self.port = self._listener.port
+
+    def serve(self) -> None:
+        assert self._listener is not None
+        self._listener.serve()
+
+    def close(self, *, in_order: bool = True) -> None:
+        self._is_closed = True
+        for stream in list(self.streams):
+            if in_order:
+                stream.close()
+            else:
+                stream.cut("closed")
+
+    async def closed(self) -> None:
+        if self._listener is not None:
+            await self._listener.close()
+        while self.streams:
+            await asyncio.sleep(0.01)
+
+    # What the node says
+
+    def deliver(self, one: Deliver) -> None:
+        streams = self.wanted.get(one.topic)
+        if streams:
+            frame = pack_to_client(Message(one.topic, one.origin, one.sequence, one.payload))
+            self.counters["delivered"] += len(streams)
+            for stream in list(streams):
+                stream.send(frame)
+
+    def tell(self, outcome: Outcome) -> None:
+        match outcome:
+            case Acknowledged(client_id=(client, number)):
+                holders = outcome.holders[:NAMES_MAX]
+                self._tell(client, Taken(number, outcome.sequence, outcome.copies, holders))
+            case NotAcknowledged(client_id=(client, number)):
+                self._tell(client, NotTaken(number, outcome.reason))
+            case Confirmed():
+                for stream in self.wanted.get(outcome.topic, ()):
+                    self._confirm(stream, outcome.topic)
+            case Lost():
+                missed = Missed(outcome.topic, outcome.origin, outcome.first, outcome.last, outcome.why)
+                for stream in list(self.wanted.get(outcome.topic, ())):
+                    stream.send(pack_to_client(missed))
+
+    def _tell(self, client: str, message: Taken | NotTaken) -> None:
+        stream = self.clients.get(client)
+        if stream is not None:  # else it asks again when it is back
+            stream.send(pack_to_client(message))
+
+    def _confirm(self, stream: Stream, topic: Topic) -> None:
+        guest: Guest = stream.tag
+        if not guest.topics[topic]:
+            guest.topics[topic] = True
+            stream.send(pack_to_client(Subscribed(topic)))
+
+    # Streams
+
+    def _accept(self) -> Stream | None:
+        if self._is_closed or len(self.streams) >= self.limits.clients_max:
+            return None
+        stream = Stream(self, self.limits, HELLO_BYTES_MAX)
+        stream.tag = Guest()
+        return stream
+
+    def opened(self, stream: Stream) -> None:
+        self.streams[stream] = None
+        loop = asyncio.get_running_loop()
+        stream.tag.timer = loop.call_later(self.limits.handshake_s, stream.cut, "handshake")
+
+    def received(self, stream: Stream, body: bytes) -> None:
+        message, guest = TO_NODE.decode(body), stream.tag
+        if not guest.name:
+            self._greet(stream, message)
+            return
+        match message:
+            case Publish():
+                self.broker.publish(message.topic, message.payload, (guest.name, message.number))
+            case Subscribe():
+                self._subscribe(stream, message.topic)
+            case Unsubscribe():
+                self._leave_topic(stream, message.topic)
+            case _:
+                raise WireError("a second greeting")
+
+    def ended(self, stream: Stream) -> None:
+        guest: Guest = stream.tag
+        self.streams.pop(stream, None)
+        if guest.timer is not None:
+            guest.timer.cancel()
+        if stream.why not in ("", "closed"):
+            self.counters[f"cut {stream.why}"] += 1
+            log.info("%s: cut off client %s: %s", self.welcome.node, guest.name or "without a name", stream.why)
+        if self.clients.get(guest.name) is stream:
+            del self.clients[guest.name]
+        for topic in list(guest.topics):
+            self._leave_topic(stream, topic)
+
+    def _greet(self, stream: Stream, message: object) -> None:
+        guest: Guest = stream.tag
+        if not isinstance(message, Greet):
+            raise WireError("no greeting")
+        if message.protocol != CLIENT_PROTOCOL or message.version != CLIENT_VERSION:
+            self.counters["cut version"] += 1
+            stream.send(pack_to_client(TurnedAway(f"this node speaks {CLIENT_PROTOCOL} {CLIENT_VERSION}")))
+            stream.close()
+            return
+        old = self.clients.get(message.client)
+        if old is not None:  # it has come back before its old stream was seen to end
+            old.cut("closed")
+        guest.name = message.client
+        self.clients[message.client] = stream
+        if guest.timer is not None:
+            guest.timer.cancel()
+        stream.splitter.body_bytes_max = TALK_BYTES_MAX
+        stream.send(pack_to_client(self.welcome))
+
+    def _subscribe(self, stream: Stream, topic: Topic) -> None:
+        guest: Guest = stream.tag
+        if topic in guest.topics:
+            return
+        if len(guest.topics) >= self.limits.subscriptions_max:
+            stream.send(pack_to_client(TurnedAway(f"a client has at most {self.limits.subscriptions_max} topics")))
+            self.counters["cut subscriptions"] += 1
+            stream.close()
+            return
+        guest.topics[topic] = False
+        streams = self.wanted.setdefault(topic, {})
+        streams[stream] = None
+        if self.broker.is_confirmed(topic):
+            self._confirm(stream, topic)
+        elif len(streams) == 1 and topic not in self.own:
+            self.broker.subscribe(topic)
+
+    def _leave_topic(self, stream: Stream, topic: Topic) -> None:
+        guest: Guest = stream.tag
+        if guest.topics.pop(topic, None) is None:
+            return
+        streams = self.wanted[topic]
+        del streams[stream]
+        if not streams:
+            del self.wanted[topic]
+            if topic not in self.own and not self._is_closed:
+                self.broker.unsubscribe(topic)

@@ -1,0 +1,57 @@
+"""One node as a process: signals, the loop, and what it says when it is up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from trellis.live.addresses import parse_address, show_address
+from trellis.live.config import NodeConfig
+from trellis.live.shell import LiveNode
+
+Answer = TypeVar("Answer")
+
+
+def run_loop(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """On uvloop where it is installed."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(work)
+
+
+async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None]) -> None:
+    """Until SIGTERM or SIGINT: then it leaves in order. A second one ends it at once."""
+    node = LiveNode(config)
+    loop = asyncio.get_running_loop()
+    stopping: list[asyncio.Task[None]] = []
+
+    def on_signal() -> None:
+        if node.mesh.is_leaving:
+            stopping.append(loop.create_task(node.stop()))
+        else:
+            node.leave()
+
+    await node.start()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(one, on_signal)
+    is_up(
+        {
+            "name": node.name,
+            "cluster": config.cluster,
+            "life": node.life,
+            "listen": show_address(parse_address(config.listen)[0], node.transport.port),
+            "client_listen": show_address(parse_address(config.client_listen)[0], node.door.port),
+            "pid": os.getpid(),
+        }
+    )
+    await node.wait()
+    logging.getLogger("trellis.live").info("%s: has left", node.name)

@@ -1,0 +1,242 @@
+"""A live node: runs a `MeshNode` on sockets and the loop's clock.  [protocols/effects.py]
+
+    frames of peers, timers, wishes of clients  ->  the node  ->  effects  ->  frames, timers, clients
+
+Everything happens in one thread, one input at a time, so the node is the state machine that the simulator has proven.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable
+from random import Random
+
+from trellis.live.addresses import parse_address
+from trellis.live.config import NodeConfig
+from trellis.live.door import Door
+from trellis.live.frames import Address
+from trellis.live.talk import Welcome
+from trellis.live.tls import contexts
+from trellis.live.transport import Transport
+from trellis.protocols.delivery.messages import Frame
+from trellis.protocols.delivery.outcome import ClientId, Lost, Outcome, Overflowed
+from trellis.protocols.effects import (
+    CancelTimer,
+    Deliver,
+    Effect,
+    Left,
+    LinkDown,
+    LinkUp,
+    NodeId,
+    Send,
+    SetTimer,
+    Topic,
+)
+from trellis.protocols.mesh import CODECS, MeshNode, OMenOverlay
+from trellis.protocols.omen import OMenNode
+from trellis.protocols.wire import WireError
+
+log = logging.getLogger("trellis.live")
+
+_EPOCH_S = 1_704_067_200  # 2024-01-01. Lives count tenths of a second from there: 33 bits last until 2051.
+
+
+def life_now() -> int:
+    """Grows with every start of a name, as long as the machine's clock does not go back."""
+    return int((time.time() - _EPOCH_S) * 10)
+
+
+def monotonic_ms() -> int:
+    """Goes on while the process is stopped and, where the system can tell, while the machine sleeps."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return int(time.clock_gettime(clock) * 1_000)
+
+
+class LiveNode:
+    def __init__(self, config: NodeConfig, life: int | None = None) -> None:
+        self.config, self.name = config, config.name
+        self.life = life_now() if life is None else life
+        self.codec = CODECS[config.overlay]
+        self.links: dict[NodeId, None] = {}
+        self.counters: Counter[str] = Counter()
+        self.mesh = self._make_mesh()
+        self.failure: Exception | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._gone = asyncio.Event()  # the node has left, or was stopped
+        self._is_stopped = False
+
+    def _make_mesh(self) -> MeshNode:
+        config = self.config
+        topics = tuple(sorted(dict.fromkeys(config.topics)))
+        # Seeds are spoken to by their addresses, until their hellos tell their names (transport.py).
+        omen = OMenNode(
+            config.name,
+            topics,
+            Random(),
+            config.omen,
+            contacts=config.seeds,
+            incarnation=self.life,
+            seed=config.cluster,
+        )
+        return MeshNode(OMenOverlay(omen), topics, config.delivery)
+
+    async def start(self) -> None:
+        config = self.config
+        self._loop = asyncio.get_running_loop()
+        host, port = parse_address(config.advertise or config.listen)
+        tls = contexts(config.tls)
+        self.transport = Transport(
+            Address(self.name, self.life, host, port),
+            config.cluster,
+            config.overlay,
+            config.limits,
+            tls,
+            on_message=self._on_message,
+            on_peer_down=self._on_peer_down,
+            is_linked=self.links.__contains__,
+        )
+        self.door = Door(self, Welcome(self.name, config.cluster, self.life), config.limits, self.mesh_topics())
+        try:
+            self.transport.bind(config.listen)
+            self.door.bind(config.client_listen, tls[0] if tls is not None else None)
+        except BaseException:
+            await self.stop(in_order=False)
+            raise
+        self._started_ms = monotonic_ms()
+        self._carry_out(self.mesh.start())
+        self.transport.serve()  # nothing may come in before the node has started
+        self.door.serve()
+
+    def mesh_topics(self) -> tuple[Topic, ...]:
+        return tuple(self.mesh.wanted)
+
+    def leave(self) -> None:
+        """In order: `wait` returns when the others have taken over, or after `leave_s`."""
+        if not self._is_stopped and not self.mesh.is_leaving:
+            log.info("%s: leaves", self.name)
+            self._loop.call_later(self.config.limits.leave_s, self._gone.set)
+            self._carry_out(self.mesh.leave())
+
+    async def wait(self) -> None:
+        """Until the node has left; then everything is closed. Raises what has broken it."""
+        await self._gone.wait()
+        await self.stop()
+        if self.failure is not None:
+            raise self.failure
+
+    async def stop(self, *, in_order: bool = True) -> None:
+        """Close everything. Not in order: as if the process had died."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            for timer in self._timers.values():
+                timer.cancel()
+            self.transport.close(in_order=in_order)
+            self.door.close(in_order=in_order)
+        await self.transport.closed()
+        await self.door.closed()
+        self._gone.set()
+
+    # Inputs
+
+    def _on_message(self, sender: NodeId, encoded: bytes) -> None:
+        message = self.codec.decode(encoded)  # a WireError cuts the peer off
+        if self._is_stopped:
+            return
+        self._catch_up()
+        try:
+            effects = self.mesh.on_message(sender, message)
+        except Exception:
+            # Our bug. One message must not be able to stop node after node, so this one counts as lost.
+            log.exception("%s: a %s of %s broke a handler", self.name, type(message).__name__, sender)
+            self.counters["bugs"] += 1
+            return
+        self._carry_out(effects)
+
+    def _on_peer_down(self, peer: NodeId) -> None:
+        if not self._is_stopped:
+            self._catch_up()
+            self._carry_out(self.mesh.on_peer_down(peer))
+
+    def _on_timer(self, tag: str) -> None:
+        del self._timers[tag]
+        try:
+            self._catch_up()
+            self._carry_out(self.mesh.on_timer(tag))
+        except Exception as error:
+            # Without its timers a node is a zombie: better a crash, which the others mend.
+            self.failure = error
+            self._gone.set()
+            raise
+
+    def subscribe(self, topic: Topic) -> None:
+        self._carry_out(self.mesh.subscribe(topic))
+
+    def unsubscribe(self, topic: Topic) -> None:
+        self._carry_out(self.mesh.unsubscribe(topic))
+
+    def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> None:
+        self._catch_up()
+        self._carry_out(self.mesh.publish(topic, payload, client_id))
+
+    def is_confirmed(self, topic: Topic) -> bool:
+        found = self.mesh.delivery.state.topics.get(topic)
+        return found is not None and found.is_wanted and found.was_confirmed and found.is_confirmed
+
+    def metrics(self) -> dict[str, int]:
+        """Everything that an operator should see, as plain numbers."""
+        return {
+            **{f"delivery {key}": value for key, value in self.mesh.delivery.metrics().items()},
+            **{f"peers {key}": value for key, value in sorted(self.transport.counters.items())},
+            **{f"clients {key}": value for key, value in sorted(self.door.counters.items())},
+            **self.counters,
+            "links": len(self.links),
+            "streams": len(self.transport.peers),
+        }
+
+    def _catch_up(self) -> None:
+        """The node counts time by its ticks. If they come late (a stopped process, a busy machine), it is told."""
+        tick_ms = self.config.delivery.tick_ms
+        behind_ms = monotonic_ms() - self._started_ms - self.mesh.delivery.state.now_ms
+        if behind_ms > 2 * tick_ms:
+            self.counters["stood_still_ms"] += behind_ms - tick_ms
+            self._carry_out(self.mesh.stood_still(behind_ms - tick_ms))
+
+    # Effects
+
+    def _carry_out(self, effects: Iterable[Effect | Outcome]) -> None:
+        for effect in effects:
+            match effect:
+                case Send(to, message):
+                    try:
+                        encoded = self.codec.encode(message)
+                    except WireError:
+                        log.error("%s: a %s is too large to be sent", self.name, type(message).__name__)
+                        self.counters["too_large"] += 1
+                        continue
+                    self.transport.send(to, encoded, type(message) is not Frame)
+                case SetTimer(tag, delay_ms):
+                    pending = self._timers.get(tag)
+                    if pending is not None:
+                        pending.cancel()
+                    self._timers[tag] = self._loop.call_later(delay_ms / 1_000, self._on_timer, tag)
+                case CancelTimer(tag):
+                    pending = self._timers.pop(tag, None)
+                    if pending is not None:
+                        pending.cancel()
+                case LinkUp(peer):
+                    self.links[peer] = None
+                    self.counters["links_up"] += 1
+                case LinkDown(peer):
+                    self.links.pop(peer, None)
+                    self.counters["links_down"] += 1
+                case Deliver():
+                    self.door.deliver(effect)
+                case Left():
+                    self._gone.set()
+                case _:
+                    if isinstance(effect, Lost | Overflowed):
+                        log.warning("%s: %s", self.name, effect)
+                    self.door.tell(effect)

@@ -1,0 +1,90 @@
+"""node.toml: every key by file, environment and flag; errors that name the key and the remedy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trellis.cli.main import run
+from trellis.errors import InputError
+from trellis.live.config import known_keys, read_config
+
+DOCS = Path(__file__).parents[2] / "docs" / "live.md"
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path):
+    file = tmp_path / "node.toml"
+    file.write_text('name = "file"\ncluster = "file"\nlisten = "127.0.0.1:1"\n[omen]\nperiod_ms = 10\ncoverage = 2\n')
+    environment = {"TRELLIS_CLUSTER": "environment", "TRELLIS_LISTEN": "127.0.0.1:2", "TRELLIS_OMEN_PERIOD_MS": "20"}
+    config = read_config(file, environment, {"listen": "127.0.0.1:3", "omen.period_ms": "30"})
+    assert (config.name, config.cluster, config.listen) == ("file", "environment", "127.0.0.1:3")
+    assert (config.omen.period_ms, config.omen.coverage) == (30, 2)
+
+
+def test_lists_come_with_commas_and_truth_as_text():
+    environment = {"TRELLIS_SEEDS": "127.0.0.1:1, 127.0.0.1:2", "TRELLIS_INSECURE": "true"}
+    config = read_config(None, environment, {"name": "a", "topics": "x,y"})
+    assert config.seeds == ("127.0.0.1:1", "127.0.0.1:2")
+    assert config.topics == ("x", "y")
+    assert config.insecure is True
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "told"),
+    [
+        ('name = "a"\ncolour = 1', {}, r"node.toml: Object contains unknown field `colour`; the keys are name, .*"),
+        ('name = "a"\n[omen]\nperiod = 1', {}, r"node.toml: omen: .*unknown field `period`; the keys are omen\..*"),
+        ('name = "a"\n[omen]\nperiod_ms = "x"', {}, r"node.toml: omen.period_ms: Expected `int`, got `str`; see .*"),
+        ('name = "a"\n[omen]\nperiod_ms = 1', {}, r"node.toml: omen: period_ms is 1; give 10 or more"),
+        ('name = "a"\n[limits]\nidle_s = 0', {}, r"node.toml: limits: idle_s is 0.0; give more than 0"),
+        ('name = "a:1"', {}, r'node.toml: name: "a:1" could be an address; leave out .*'),
+        ("name = a", {}, r"node.toml: not TOML: .*; mend the line"),
+        ("", {}, r'node.toml: name is missing; add name = "...", or say --name'),
+        ('name = "a"', {"listen": "here"}, r'node.toml: listen: "here" is no address; give host:port, .*'),
+        ('name = "a"', {"seeds": "127.0.0.1:x"}, r'node.toml: seeds: "127.0.0.1:x" is no address; .*'),
+        ('name = "a"', {"sedes": "x"}, r'--sedes: there is no key "sedes"; choose from name, .*'),
+        ('name = "a"\n[tls]\ncert = "x"', {}, r"node.toml: tls: cert, key and ca belong together; give all three.*"),
+        ('name = "a"\nlisten = "10.0.0.1:1"', {}, r"node.toml: listen: 10.0.0.1 is beyond loopback .*--insecure.*"),
+        ('name = "a"\nclient_listen = "[::]:1"', {}, r"node.toml: client_listen: :: is beyond loopback .*"),
+        ('name = "a"\nlisten = "0.0.0.0:1"\ninsecure = true', {}, r"node.toml: advertise: others cannot dial .*"),
+    ],
+)
+def test_an_error_names_the_key_and_the_remedy(text, flags, told, tmp_path):
+    file = tmp_path / "node.toml"
+    file.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_config(file, {}, flags)
+    assert re.fullmatch(told, str(error.value).removeprefix(f"{tmp_path}/")), str(error.value)
+
+
+def test_beyond_loopback_needs_tls_or_a_word(tmp_path):
+    given = {"name": "a", "listen": "0.0.0.0:1", "advertise": "10.0.0.1:1"}
+    assert read_config(None, {}, {**given, "insecure": True}).insecure
+    tls = {"tls.cert": "c", "tls.key": "k", "tls.ca": "a"}
+    assert read_config(None, {}, {**given, **tls}).tls.cert == "c"
+
+
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys):
+    for command, told in [
+        (["node", "--config", str(tmp_path / "none.toml")], "none.toml: No such file or directory; name a file"),
+        (["node", "--name", "a", "--listen", "10.0.0.1:7001"], "beyond loopback"),
+        (["node", "--name", "a", "--set", "omen.period_ms"], "--set: "),
+        (["node", "--name", "a", "--set", "tls.cert=x", "--set", "tls.key=x", "--set", "tls.ca=x"], "tls.cert: x"),
+        (["pub", "t", "x", "--at", "nowhere"], '"nowhere" is no address'),
+        (["pub", "t", "x", "--at", "127.0.0.1:1", "--timeout", "0.1"], "cannot be reached"),
+        (["sub", "t", "--ca", "x"], "belong together"),
+    ]:
+        assert run(command) == 2
+        error = capsys.readouterr().err
+        assert told in error
+        assert len(error.splitlines()) == 1
+
+
+def test_the_documentation_lists_every_key():
+    page = DOCS.read_text()
+    for key in known_keys():
+        table, _, field = key.rpartition(".")
+        if table not in ("omen", "delivery"):  # those have pages of their own
+            assert f"`{field}`" in page, key

@@ -1,0 +1,219 @@
+"""Streams between peers: one per pair, dialled again, and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+import trellis
+from live.lives import client_address, mesh, peer_address, run, until
+from trellis.live.client import ClientError
+from trellis.live.config import LimitsConfig, TlsConfig
+from trellis.live.frames import Address
+from trellis.live.tls import make_context
+from trellis.live.transport import Transport
+
+
+class Node:
+    """A transport, and what came to it."""
+
+    def __init__(self, name: str, incarnation: int = 1, port: int = 0, **limits: float) -> None:
+        self.came: list[tuple[str, bytes]] = []
+        self.down: list[str] = []
+        self.transport = Transport(
+            Address(name, incarnation, "127.0.0.1", port),
+            "test",
+            "omen",
+            LimitsConfig(**limits),
+            None,
+            on_message=lambda peer, body: self.came.append((peer, body)),
+            on_peer_down=self.down.append,
+            is_linked=lambda peer: False,
+        )
+
+    async def start(self) -> Node:
+        self.transport.bind(f"127.0.0.1:{self.transport.me.port}")
+        self.transport.serve()
+        return self
+
+    async def end(self, *, in_order: bool = True) -> None:
+        self.transport.close(in_order=in_order)
+        await self.transport.closed()
+
+
+def test_two_that_dial_each_other_at_once_keep_the_stream_of_the_smaller_name():
+    async def work() -> None:
+        a, b = await Node("a").start(), await Node("b").start()
+        for node, other in ((a, b), (b, a)):
+            node.transport.book.learn([other.transport.me])
+        for number in range(20):
+            a.transport.send("b", b"%d" % number)
+            b.transport.send("a", b"%d" % number)
+            await until(lambda: bool(a.transport.peers and b.transport.peers))
+            a.came.clear()
+            b.came.clear()
+            await until(lambda: _speaks(a, "b", b) and _speaks(b, "a", a))
+            assert a.transport.peers["b"].tag.dialled == "b"
+            assert b.transport.peers["a"].tag.dialled == ""
+            a.transport._say_bye(a.transport.peers["b"])
+            await until(lambda: not (a.transport.peers or b.transport.peers or b.transport._greeting))
+        assert a.down == b.down == []
+        for node in (a, b):
+            await node.end()
+
+    run(work())
+
+
+def _speaks(node: Node, to: str, other: Node) -> bool:
+    node.transport.send(to, b"more")
+    return (node.transport.me.node, b"more") in other.came
+
+
+def test_who_was_told_a_name_can_dial_it():
+    async def work() -> None:
+        a, b, c = [await Node(name).start() for name in "abc"]
+        b.transport.send(_address(a), b"to the seed")
+        c.transport.send(_address(a), b"to the seed")
+        await until(lambda: len(a.came) == 2)
+        a.transport.send("b", b"c is there")
+        await until(lambda: bool(b.came))
+        b.transport.send("c", b"I heard of you")
+        await until(lambda: ("b", b"I heard of you") in c.came)
+        for node in (a, b, c):
+            await node.end()
+
+    run(work())
+
+
+def test_a_peer_that_comes_back_is_dialled_again():
+    async def work() -> None:
+        a, b = await Node("a", backoff_s=0.02, backoff_s_max=0.1).start(), await Node("b").start()
+        a.transport.book.learn([b.transport.me])
+        a.transport.send("b", b"first")
+        await until(lambda: bool(b.came))
+        await b.end(in_order=False)
+        await until(lambda: a.down == ["b"])
+        a.transport.send("b", b"nobody hears it")
+        await until(lambda: a.transport.counters["dials failed"] > 0)
+        again = await Node("b", 2, b.transport.port).start()
+        await until(lambda: _speaks(a, "b", again))
+        assert a.down == ["b"]
+        for node in (a, again):
+            await node.end()
+
+    run(work())
+
+
+def test_a_later_life_takes_the_place_of_the_old_stream_and_the_old_life_is_down():
+    async def work() -> None:
+        a, old, new = await Node("a").start(), await Node("b", 1).start(), await Node("b", 2).start()
+        for node in (old, new):
+            node.transport.send(_address(a), b"here")
+            await until(lambda: bool(a.came))
+            a.came.clear()
+        assert a.down == ["b"]
+        assert a.transport.peers["b"].tag.incarnation == 2
+        old.transport.send(_address(a), b"and I?")
+        await until(lambda: old.transport.counters["refused old"] > 0)
+        for node in (a, old, new):
+            await node.end()
+
+    run(work())
+
+
+def test_an_idle_stream_is_closed_and_is_no_crash():
+    async def work() -> None:
+        a, b = await Node("a", idle_s=0.05).start(), await Node("b").start()
+        a.transport.send(_address(b), b"once")
+        await until(lambda: bool(b.came))
+        await until(lambda: not a.transport.peers and not b.transport.peers)
+        assert a.down == b.down == []
+        for node in (a, b):
+            await node.end()
+
+    run(work())
+
+
+def test_ones_own_address_among_the_seeds_is_found_out_and_left_alone():
+    async def work() -> None:
+        a = await Node("a").start()
+        a.transport.send(_address(a), b"who is there?")
+        await until(lambda: a.transport.names.get(_address(a)) == "a")
+        a.transport.send(_address(a), b"not again")
+        assert not a.transport.peers
+        assert a.came == []
+        await a.end()
+
+    run(work())
+
+
+def _address(node: Node) -> str:
+    return f"127.0.0.1:{node.transport.port}"
+
+
+# TLS
+
+Make = Callable[[str], TlsConfig]
+
+
+@pytest.fixture(scope="module")
+def make_tls(tmp_path_factory) -> Make:
+    """Certificates of authorities by name."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl, which makes the certificates, is not installed")
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
+
+    def make(authority: str) -> TlsConfig:
+        new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        openssl(
+            "req", "-x509", *new, "-subj", f"/CN={authority}", "-keyout", f"{authority}.key", "-out", f"{authority}.pem"
+        )
+        openssl("req", *new[:-2], "-subj", "/CN=node", "-keyout", f"{authority}-n.key", "-out", f"{authority}-n.csr")
+        signed = ["-CA", f"{authority}.pem", "-CAkey", f"{authority}.key", "-CAcreateserial", "-days", "2"]
+        openssl("x509", "-req", "-in", f"{authority}-n.csr", *signed, "-out", f"{authority}-n.pem")
+        paths = [str(folder / f"{authority}{end}") for end in ("-n.pem", "-n.key", ".pem")]
+        return TlsConfig(cert=paths[0], key=paths[1], ca=paths[2])
+
+    return make
+
+
+async def is_cut_off(address: str, tls: ssl.SSLContext | None) -> bool:
+    host, port = address.split(":")
+    try:
+        reader, writer = await asyncio.open_connection(host, int(port), ssl=tls)
+        writer.write(bytes(100))
+        answer = await reader.read()
+    except OSError:
+        return True
+    writer.close()
+    return b"hello" not in answer
+
+
+def test_a_mesh_with_tls_delivers_and_cuts_off_who_has_no_certificate_of_it(make_tls):
+    ours, theirs = make_tls("ours"), make_tls("theirs")
+
+    async def work() -> None:
+        async with mesh("a", "b", tls=ours) as nodes:
+            context = make_context(ours, server=False)
+            clients = [trellis.connect(client_address(node), tls=context) for node in nodes]
+            async with clients[0] as first, clients[1] as last:
+                await asyncio.gather(first.subscribe("t"), last.subscribe("t"))
+                for tls in (None, make_context(theirs, server=False)):
+                    with pytest.raises(ClientError):
+                        async with trellis.connect(client_address(nodes[0]), tls=tls, timeout_s=0.5):
+                            pass
+                    assert await is_cut_off(peer_address(nodes[0]), tls)
+                await until(lambda: nodes[0].transport.counters["cut tls"] >= 1)
+                await until(lambda: nodes[0].door.counters["cut tls"] >= 2)
+                await first.publish("t", b"in secret")
+                assert (await anext(last)).payload == b"in secret"
+
+    run(work())
