@@ -233,6 +233,74 @@ def test_a_publication_that_is_refused_raises_a_clear_error():
     run(work())
 
 
+def test_a_client_sends_nothing_that_its_node_would_take_for_garbage():
+    async def work() -> None:
+        async with mesh("a") as (node,), trellis.connect(client_address(node)) as client:
+            with pytest.raises(ClientError, match="a payload of 600000 bytes"):
+                await client.publish("t", bytes(600_000))
+            for topic in ("", "t" * 513):
+                with pytest.raises(ClientError, match="a topic's name"):
+                    await client.subscribe(topic)
+            await client.publish("t", b"still welcome")
+            assert not client.reconnects
+            assert not node.door.counters["cut garbage"]
+
+    run(work())
+
+
+def test_a_client_that_stops_reading_is_cut_off_and_the_others_go_on():
+    async def work() -> None:
+        limits = LimitsConfig(buffer_bytes=4_096, queue_bytes=100_000, stall_s=30)
+        async with mesh("a", limits=limits) as (node,), AsyncExitStack() as stack:
+            lazy, other = await clients_of(stack, [node, node], "t")
+            assert lazy._stream is not None
+            lazy._stream.pause_reading()
+            sent = 0
+            while not node.door.counters["cut slow"]:
+                await other.publish("t", b"%d" % sent + bytes(50_000))
+                assert (await anext(other)).payload.startswith(b"%d\0" % sent)
+                sent += 1
+
+    run(work())
+
+
+def test_a_message_that_breaks_a_handler_is_lost_and_the_node_goes_on():
+    async def work() -> None:
+        async with mesh("a", "b") as nodes, AsyncExitStack() as stack:
+            first, last = await clients_of(stack, nodes, "t")
+            handle, broken = nodes[1].mesh.on_message, []
+
+            def break_once(sender: str, message: Any) -> Any:
+                if not broken:
+                    broken.append(message)
+                    raise KeyError("a bug")
+                return handle(sender, message)
+
+            nodes[1].mesh.on_message = break_once
+            await first.publish("t", b"afterwards")
+            assert await take(last, 1) == [b"afterwards"]
+            await until(lambda: bool(broken))
+            assert nodes[1].counters.pop("bugs") == 1
+
+    run(work())
+
+
+def test_a_timer_that_breaks_ends_the_node():
+    async def work() -> None:
+        node = LiveNode(config("a"))
+        await node.start()
+
+        def fail(tag: str) -> Any:
+            raise KeyError("a bug")
+
+        node.mesh.on_timer = fail
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        with pytest.raises(KeyError, match="a bug"):
+            await node.wait()
+
+    run(work())
+
+
 def test_a_client_says_that_nobody_is_there():
     async def work() -> None:
         with pytest.raises(ClientError, match="cannot be reached"):

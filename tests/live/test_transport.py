@@ -139,6 +139,36 @@ def test_an_idle_stream_is_closed_and_is_no_crash():
     run(work())
 
 
+def test_the_stream_that_was_idle_longest_gives_way_to_a_new_one():
+    async def work() -> None:
+        a = await Node("a", connections_max=2).start()
+        others = [await Node(name).start() for name in "bcd"]
+        for other in others:
+            a.transport.send(_address(other), b"hello")
+            await until(lambda other=other: bool(other.came))
+        assert len(a.transport.peers) == 2
+        assert "d" in a.transport.peers
+        assert a.down == []
+        for node in (a, *others):
+            await node.end()
+
+    run(work())
+
+
+def test_a_stranger_at_the_address_of_a_name_is_not_taken_for_it():
+    async def work() -> None:
+        a, c = await Node("a").start(), await Node("c").start()
+        a.transport.book.learn([Address("b", 1, "127.0.0.1", c.transport.port)])
+        a.transport.send("b", b"for b alone")
+        await until(lambda: a.transport.counters["cut name"] == 1)
+        assert a.transport.book.find("b") is None
+        assert c.came == []
+        for node in (a, c):
+            await node.end()
+
+    run(work())
+
+
 def test_ones_own_address_among_the_seeds_is_found_out_and_left_alone():
     async def work() -> None:
         a = await Node("a").start()

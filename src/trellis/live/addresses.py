@@ -43,11 +43,9 @@ class AddressBook:
                 oldest = next((node for node in self._entries if node not in keep), None)
                 del self._entries[oldest if oldest is not None else one.node]
 
-    def forget(self, node: NodeId, incarnation: int) -> None:
+    def forget(self, node: NodeId) -> None:
         """Somebody else answers there."""
-        found = self._entries.get(node)
-        if found is not None and found[1].incarnation <= incarnation:
-            del self._entries[node]
+        self._entries.pop(node, None)
 
     def since(self, version: int) -> list[Address]:
         """What has changed after a version, the oldest first."""

@@ -43,6 +43,8 @@ from trellis.live.talk import (
     Welcome,
     pack_to_node,
 )
+from trellis.protocols.delivery.messages import PAYLOAD_BYTES_MAX
+from trellis.protocols.wire import NAME_LETTERS_MAX
 
 _BACKOFF_S, _BACKOFF_S_MAX = 0.1, 5.0
 _HANDSHAKE_S = 5.0
@@ -118,14 +120,14 @@ class Client:
 
     async def subscribe(self, topic: str) -> None:
         """Returns when everything that is published from now on is promised to this node."""
-        self._check()
+        self._check(topic)
         if topic not in self._topics:
             self._topics[topic] = asyncio.get_running_loop().create_future()
             self._send(Subscribe(topic))
         await asyncio.shield(self._topics[topic])
 
     async def unsubscribe(self, topic: str) -> None:
-        self._check()
+        self._check(topic)
         waiting = self._topics.pop(topic, None)
         if waiting is not None:
             waiting.cancel()
@@ -133,7 +135,9 @@ class Client:
 
     async def publish(self, topic: str, payload: bytes) -> Receipt:
         """Returns when enough nodes hold it; raises `NotAcknowledged` where they do not in time."""
-        self._check()
+        self._check(topic)
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            raise ClientError(f"a payload of {len(payload)} bytes; {PAYLOAD_BYTES_MAX} are allowed")
         self._number += 1
         number, publication = self._number, Publish(self._number, topic, payload)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
@@ -261,7 +265,10 @@ class Client:
             self._welcomed.cancel()
             raise
 
-    def _check(self) -> None:
+    def _check(self, topic: str) -> None:
+        """What the node would take for garbage must not be sent, and be sent again after it has cut us off."""
+        if not 0 < len(topic) <= NAME_LETTERS_MAX:
+            raise ClientError(f"a topic's name of {len(topic)} letters; give it 1 to {NAME_LETTERS_MAX}")
         if self._error is not None:
             raise self._error
         if self._is_closed:

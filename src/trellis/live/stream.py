@@ -87,18 +87,19 @@ class Stream(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []  # goes out at the end of this turn of the loop, in one write
-        self._is_paused = False
+        self._is_paused = self._is_doomed = False
         self._stall: asyncio.TimerHandle | None = None
         self._resumed: asyncio.Event | None = None
 
     # Writing
 
     def send(self, frame: bytes, may_drop: bool = False) -> None:
-        if self.is_ended:
+        if self.is_ended or self._is_doomed:
             return
         if self._is_paused or self.outbox:
-            if not self.outbox.put(frame, may_drop):
-                self.cut("slow")
+            if not self.outbox.put(frame, may_drop) and not self._is_doomed:
+                self._is_doomed = True
+                self._loop.call_soon(self.cut, "slow")  # not now: the owner is in the midst of something
             return
         if not self._out:
             self._loop.call_soon(self._flush)

@@ -309,7 +309,7 @@ class Transport:
         ends: Ends = stream.tag
         peer, incarnation = hello.address.node, hello.address.incarnation
         if ends.dialled and ":" not in ends.dialled and ends.dialled != peer:
-            self.book.forget(ends.dialled, incarnation)
+            self.book.forget(ends.dialled)
             return Refused("name", f"{ends.dialled} is not there, {peer} is")
         old = self.peers.get(peer)
         if old is not None:
