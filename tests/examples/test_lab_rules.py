@@ -230,7 +230,7 @@ entry("omen-fig10b", churned, lambda s, p: {"repair seconds": 1})
 entry("omen-fig10c", churned, lambda s, p: {"repair seconds": 1})
 entry("omen-fig11", churned, lambda s, p: {"diam": 9 if s == "OMen" else 1})
 entry("omen-fig12", churned, lambda s, p: {"messages": rounds(10 if s == "OMen" else 1)})
-entry("omen-claim-2L", lambda s, p: {"kept": 1}, lambda s, p: {"kept": 0.99})
+entry("omen-claim-2L", lambda s, p: {"bounded": 1}, lambda s, p: {"bounded": 0.99})
 entry("omen-claim-conc", lambda s, p: {"connected": 1}, lambda s, p: {"connected": 0.99})
 
 # Vitis

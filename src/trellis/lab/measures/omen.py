@@ -201,7 +201,8 @@ def promises(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> 
     return {
         "runs": float(count),
         "connected": sum(one.tco for one in results) / count,
-        "kept": sum(one.failure is None for one in results) / count,
+        "kept": sum(one.failure is None for one in results) / count,  # every promise
+        "bounded": sum("V1: " not in (one.failure or "") for one in results) / count,  # at most 2L views
         "checks": float(sum(one.safety_checks for one in results)),
         "crashes": float(sum(sum(one.injected.get(kind, 0) for kind in kinds) for one in results)),
     }
