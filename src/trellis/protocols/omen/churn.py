@@ -88,12 +88,10 @@ class Coordinator:
         Two that link a joiner at the same time would give it twice the links that it needs.
         """
         parts = self.parts
-        if parts.events.get("join", sender, message.incarnation) is not None:
-            return []
-        ours = parts.ring.is_coordinator(sender)
-        parts.events.add("join", sender, message.incarnation, parts.ticks, EXE if ours else STANDBY)
-        told = parts.ring.successors if ours else []
-        return [Send(peer, Churn("join", sender, message.incarnation)) for peer in told]
+        if parts.events.get("join", sender, message.incarnation) is not None or not parts.ring.is_coordinator(sender):
+            return []  # it asks again in every period, whom it knows then
+        parts.events.add("join", sender, message.incarnation, parts.ticks, EXE)
+        return [Send(peer, Churn("join", sender, message.incarnation)) for peer in parts.ring.successors]
 
     def on_leaving(self, sender: NodeId, message: Leaving) -> Effects:
         parts, incarnation = self.parts, message.record.incarnation
@@ -249,7 +247,7 @@ class Coordinator:
         if late:  # A-OMN-15: looked at again, and dropped after several time-outs out of range
             event.move(STANDBY, parts.ticks)
             event.waited += 1
-            if event.waited > 3:
+            if event.waited > 3 or event.kind == "join":  # a joiner asks for itself
                 parts.events.drop(event)
         return []
 
@@ -285,7 +283,7 @@ class Coordinator:
         if event.kind == "join":
             interest = view.interest if view is not None else 0
             mend.topics = parts.me.table.topics(interest)
-            if parts.config.join_cover == "greedy":
+            if parts.views.covers_greedily(interest):
                 cover = parts.views.greedy_cover(interest, but={event.node, *parts.suspects.incarnations})
                 mend.backups = list(dict.fromkeys([*mend.backups, *cover]))
             mend.backups = mend.backups or parts.known_subscribers(interest, but=event.node)

@@ -45,9 +45,8 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Gossip rounds that a view needs at least before it is ready (A-OMN-6)."""
 
     join_cover: JoinCover = "greedy"
-    """Whom a joiner may be linked to: its backups [OM Alg. 5], or also a greedy cover out of everybody known: ours.
-
-    Backups are chosen to be even, so a node with very many topics needs almost twice the links with them alone."""
+    """Whom a joiner may be linked to: its backups [OM Alg. 5]; or, with 64 topics or more, also a greedy cover out of
+    everybody known: ours. Backups are chosen to be even, which costs a node with very many topics links."""
 
     join_rounds: int = 16
     """Gossip rounds that the view of a joiner with very many topics needs: fewer links cover them if more is known."""

@@ -69,6 +69,7 @@ class Mend:
     opening: dict[Pair, int] = field(default_factory=dict)  # new links -> requests so far
     opened: list[Pair] = field(default_factory=list)
     gave_up: bool = False
+    is_short: bool = False  # an end of a new link has died
     # Who answered that it leaves topics: which, and its neighbours on them.
     leavers: dict[NodeId, tuple[frozenset[Topic], dict[NodeId, int]]] = field(default_factory=dict)
     _places: dict[Topic, int] = field(default_factory=dict)
@@ -101,9 +102,28 @@ class Mend:
 
     def on_dead(self, node: NodeId) -> Effects:
         """A node that this repair counts on is gone."""
+        if self.kind == "join" and node != self.node:
+            return self._without(node)
         if self.state in ("answers", "proof", "links") and (node in self.answers or node in self.asked):
             self.survivors.pop(node, None)
             return self.again()
+        return []
+
+    def _without(self, node: NodeId) -> Effects:
+        """A join proves nothing, so whoever is gone is left out.
+
+        To begin anew while links are being opened would link the joiner twice over.
+        """
+        if self.state == "links":
+            lost = [pair for pair in self.opening if node in pair]
+            for pair in lost:
+                del self.opening[pair]
+            self.is_short = self.is_short or bool(lost)
+            return self._linked() if lost else []
+        self.asked.pop(node, None)
+        self.answers.told.pop(node, None)
+        if self.state == "answers" and self.asked and all(one in self.answers for one in self.asked):
+            return self._examine()
         return []
 
     def on_found(self, found: FoundRecord) -> Effects:
@@ -129,7 +149,7 @@ class Mend:
             if pair in self.opening:
                 del self.opening[pair]
                 self.opened.append(pair)
-        return self._finish() if self.state == "links" and not self.opening else []
+        return self._linked() if self.state == "links" else []
 
     def on_timer(self) -> Effects:
         if self.state == "records":
@@ -376,6 +396,14 @@ class Mend:
                 effects.append(Send(one, OpenLink(self.number, other)))
                 effects.append(Send(other, OpenLink(self.number, one)))
         return effects
+
+    def _linked(self) -> Effects:
+        if self.opening:
+            return []
+        if self.is_short:  # what the lost ends should have covered
+            self.is_short = False
+            return self.again()
+        return self._finish()
 
     def _finish(self) -> Effects:
         self.state = "done"

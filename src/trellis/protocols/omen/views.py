@@ -30,8 +30,8 @@ RESTING = 8  # one exchange in so many periods where every view is settled
 AGE_MAX = 400  # rounds: resting views hear little
 REGISTER_PERIODS = 64  # backups are told again that they are, and forget who has not said so for twice as long
 JOIN_KNOWN = 1_000  # nodes that are kept in mind for a joiner
-JOIN_TOPICS = 64  # for a joiner with so many topics more partners are asked in each round: the more nodes are known,
-JOIN_PARTNERS = 3  # the fewer links cover its topics
+JOIN_TOPICS = 64  # a joiner with so many topics is covered greedily,
+JOIN_PARTNERS = 3  # and so many more partners are asked in each round: the more nodes are known, the fewer links do
 NEW_PERIODS = 4  # how often backups of views that still change are told
 
 
@@ -112,7 +112,7 @@ class Views:
                 self._build(self.everybody())
             return [self.tman._exchange]
         effects = self.tman.on_timer(tag)
-        if any(view.is_of_a_joiner and view.interest.bit_count() >= JOIN_TOPICS for view in self.views.values()):
+        if any(view.is_of_a_joiner and self.covers_greedily(view.interest) for view in self.views.values()):
             partners = self.tman.partners() if self.tman.partners else []
             chosen = self.random.sample(partners, min(JOIN_PARTNERS, len(partners)))
             effects += [effect for partner in chosen for effect in self.tman.exchange_with(partner)]
@@ -135,6 +135,10 @@ class Views:
         """Few nodes that have all of these topics that anybody known has (`join_cover`)."""
         return choose_backups("greedy", topics, self._candidates(self.known().values(), but), 1, self.random)
 
+    def covers_greedily(self, topics: int) -> bool:
+        """Only for very many topics: a greedy cover names hubs first, which a joiner with few topics can spare."""
+        return self.config.join_cover == "greedy" and topics.bit_count() >= JOIN_TOPICS
+
     def interest_of(self, node: NodeId) -> int:
         entry = self.tman.table.entries.get(node)
         return self.me.table.bits(entry[1].interest) if entry is not None else 0
@@ -155,7 +159,7 @@ class Views:
         self._built = table.round
         self._build([entry[1] for entry in table.entries.values()])
         kept = {node: None for view in self.views.values() for node in (*view.backups, *view.neighbours)}
-        if any(view.is_of_a_joiner for view in self.views.values()) and self.config.join_cover == "greedy":
+        if any(view.is_of_a_joiner and self.covers_greedily(view.interest) for view in self.views.values()):
             kept |= dict.fromkeys(list(table.entries)[-JOIN_KNOWN:])
         return [node for node in kept if node in table.entries]
 
