@@ -14,7 +14,18 @@ import trellis
 from live.lives import client_address, mesh, peer_address, run, until
 from trellis.live.client import ClientError
 from trellis.live.config import LimitsConfig, TlsConfig
-from trellis.live.frames import Address
+from trellis.live.frames import (
+    BODY_BYTES_MAX,
+    PROTOCOL,
+    VERSION,
+    Address,
+    Bye,
+    Hello,
+    Splitter,
+    pack_control,
+    pack_message,
+    read_control,
+)
 from trellis.live.tls import make_context
 from trellis.live.transport import Transport
 
@@ -65,6 +76,38 @@ def test_two_that_dial_each_other_at_once_keep_the_stream_of_the_smaller_name():
         assert a.down == b.down == []
         for node in (a, b):
             await node.end()
+
+    run(work())
+
+
+def test_a_stream_that_is_replaced_ends_with_a_word():
+    """The other end may see its end before it has the new one, and must not take it for a death."""
+
+    async def work() -> None:
+        a, came = await Node("a").start(), asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(pack_control(hello))
+            await reader.read()
+            writer.close()
+            came.set()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        place = Address("b", 1, "127.0.0.1", server.sockets[0].getsockname()[1])
+        hello = Hello(PROTOCOL, VERSION, "test", "omen", place)
+        reader, writer = await asyncio.open_connection("127.0.0.1", a.transport.port)
+        writer.write(pack_control(hello))
+        await until(lambda: "b" in a.transport.peers)
+        a.transport._dial("b", pack_message(b"by the other stream"), True)
+        said = [read_control(body) for body in Splitter(BODY_BYTES_MAX).feed(await reader.read())]
+        assert said[-1] == Bye()
+        assert a.transport.peers["b"].tag.dialled == "b"
+        assert a.down == []
+        writer.close()
+        await a.end()
+        await came.wait()
+        server.close()
+        await server.wait_closed()
 
     run(work())
 

@@ -42,7 +42,7 @@ from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
 
-DIALLED_BYTES_MAX = 1 << 20  # that wait for one stream to come up
+DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
 
 
 @dataclass(eq=False)
@@ -320,9 +320,8 @@ class Transport:
             is_by_smaller = bool(ends.dialled) == (self.me.node < peer)
             if incarnation == before.incarnation and not is_same_dialler and not is_by_smaller:
                 return Refused("second", "another stream is there")
-            del self.peers[peer]  # so its end says nothing
-            before.said_bye = True
-            old.close()
+            # The other end may not have taken the new stream yet: without a word it would take this for our death.
+            self._say_bye(old)
             if incarnation > before.incarnation:
                 self.on_peer_down(peer)
         del self._greeting[stream]
