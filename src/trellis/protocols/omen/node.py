@@ -26,12 +26,13 @@ from trellis.protocols.omen import messages as m
 from trellis.protocols.omen.answers import answer, find_record
 from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.mend import Departed, LowEdges, Mend, Oracle
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.roots import Roots
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.omen.survivor import Survivor
-from trellis.protocols.omen.views import REGISTER_PERIODS
+from trellis.protocols.omen.views import REGISTER_PERIODS, Wanted
 from trellis.protocols.tman import TManReply, TManRequest
 from trellis.protocols.topics import TopicTable
 
@@ -234,13 +235,18 @@ class OMenNode:
     def _want_views(self, predecessors: list[NodeId]) -> None:
         """Of the L predecessors, and of the nodes of open events (A-OMN-8)."""
         parts, bits = self.parts, self.me.table.bits
-        wanted: dict[NodeId, tuple[NodeId, int, list[NodeId]]] = {}
-        for node in (*predecessors, *[event.node for event in parts.events.open()]):
-            held = parts.held.held.get(node)
+        wanted: dict[NodeId, Wanted] = {}
+        events = list(parts.events.open())
+        joining = {event.node: life_of(event.incarnation) for event in events if event.kind == "join"}
+        for node in (*predecessors, *[event.node for event in events]):
+            held, joins = parts.held.held.get(node), node in joining
+            if joins and held is not None and life_of(held.record.incarnation) < joining[node]:
+                held = None  # the record of an earlier life
             if held is not None:
-                wanted[node] = (node, bits(held.record.topics), [one.node for one in held.record.neighbours])
+                neighbours = [one.node for one in held.record.neighbours]
+                wanted[node] = Wanted(node, bits(held.record.topics), neighbours, joins or not neighbours)
             elif (entry := self.ring.tman.table.entries.get(node)) is not None:
-                wanted[node] = (node, bits(entry[1].interest), [])
+                wanted[node] = Wanted(node, bits(entry[1].interest), [], True)
         self.views.want(list(wanted.values()))
 
     # Leaving

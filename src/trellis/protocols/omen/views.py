@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 import msgspec
 
@@ -43,10 +44,16 @@ class View:
     neighbours: list[NodeId] = field(default_factory=list)
     rounds: int = 0
     ready: bool = False
+    is_of_a_joiner: bool = False
 
-    @property
-    def is_of_a_joiner(self) -> bool:
-        return not self.neighbours
+
+class Wanted(NamedTuple):
+    """A view that is to be kept."""
+
+    node: NodeId
+    interest: int
+    neighbours: list[NodeId]
+    is_of_a_joiner: bool  # or of one that has nobody yet
 
 
 class Views:
@@ -72,17 +79,17 @@ class Views:
     def __contains__(self, node: NodeId) -> bool:
         return node in self.views
 
-    def want(self, nodes: list[tuple[NodeId, int, list[NodeId]]]) -> None:
-        """These views, and no others: node, interest and neighbours of each."""
+    def want(self, nodes: list[Wanted]) -> None:
+        """These views, and no others."""
         views: dict[NodeId, View] = {}
-        for node, interest, neighbours in nodes[: 2 * self.config.resilience]:
-            view = self.views.get(node)
+        for one in nodes[: 2 * self.config.resilience]:
+            view = self.views.get(one.node)
             if view is None:
-                view = View(node, interest)
-            elif view.interest != interest:
-                view.interest, view.ready, view.rounds = interest, False, 0
-            view.neighbours = neighbours
-            views[node] = view
+                view = View(one.node, one.interest)
+            elif view.interest != one.interest or (one.is_of_a_joiner and not view.is_of_a_joiner):
+                view.interest, view.ready, view.rounds = one.interest, False, 0  # it comes back, perhaps
+            view.neighbours, view.is_of_a_joiner = one.neighbours, one.is_of_a_joiner
+            views[one.node] = view
         self.views = views
 
     def registrations(self, tick: int) -> tuple[list[NodeId], list[NodeId]]:
