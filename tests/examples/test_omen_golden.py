@@ -103,5 +103,5 @@ def test_the_conversation_of_the_running_example_reads_as_recorded():
     path = GOLDEN / "running-example.txt"
     if os.environ.get("TRELLIS_REWRITE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
-        pytest.skip("written")
+        pytest.skip("the golden file was written: look at its diff, and run without TRELLIS_REWRITE_GOLDEN")
     assert text == path.read_text(encoding="utf-8")

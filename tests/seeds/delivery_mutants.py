@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 from trellis.protocols.delivery.identities import Ranges
@@ -15,8 +16,8 @@ class _Mutant(Delivery):
         self.break_it(mesh.delivery)
         return mesh
 
-    def break_it(self, delivery: Any) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def break_it(self, delivery: Any) -> None: ...
 
 
 class NoComparison(_Mutant):

@@ -7,6 +7,7 @@ schedule of publications show how events travel, and checks see them under fault
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from random import Random
@@ -52,13 +53,26 @@ class TableSystem(System):
         self.settle_ms_max = max(self.settle_ms, ROUNDS_TO_HEAL * config.period_ms)
 
     def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
-        made = self.new_node(node, topics, random, world, world.contacts(node, random, 5))
+        contacts = world.contacts(node, random, 5)
+        made: OverlayNode = self.node_type()(
+            node,
+            topics,
+            random,
+            self.config,
+            contacts=contacts,
+            table=world.topics,
+            incarnation=world.incarnation(node),
+            **self.node_options(),
+        )
         return cast(ProtocolNode, Talking(made, self, world) if self.publications else made)
 
-    def new_node(
-        self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World, contacts: list[NodeId]
-    ) -> OverlayNode:
-        raise NotImplementedError
+    @abstractmethod
+    def node_type(self) -> type[Any]:
+        """The `OverlayNode` of the system."""
+
+    def node_options(self) -> dict[str, Any]:
+        """What its nodes are told beside what all are."""
+        return {}
 
     def parameters(self) -> dict[str, Any]:
         more = {"rates": self.rates_file} if self.rates_file else {}

@@ -9,8 +9,11 @@ A system says whom to keep (`_choose`), what else a profile tells (`_profile`, `
 (`_update`), and whom an event is for (`_targets`).
 """
 
+# ruff: noqa: B027  hooks that a system may leave empty
+
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from random import Random
 
@@ -29,7 +32,7 @@ from trellis.protocols.vitis.neighbors import FIRM, Neighbor, Neighbors, as_set
 from trellis.protocols.vitis.table import RoutingTable
 
 
-class OverlayNode:
+class OverlayNode(ABC):
     def __init__(
         self,
         node: NodeId,
@@ -151,8 +154,9 @@ class OverlayNode:
     def _table_size(self) -> int | None:
         return self.config.table_size
 
+    @abstractmethod
     def _choose(self, entries: Mapping[NodeId, Entry]) -> list[NodeId]:
-        raise NotImplementedError
+        """Whom of these the table keeps."""
 
     def _profile(self, neighbor: Neighbor) -> Profile:
         """What the neighbour is told in this round; the very same message as before where nothing has changed."""

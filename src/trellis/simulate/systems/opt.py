@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Annotated
 
 from trellis import ids
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import NodeId
 from trellis.protocols.opt import OptConfig, OptNode
 from trellis.simulate.dissemination_system import TableSystem, spread, topics_of
 from trellis.simulate.system import Violation, World
@@ -39,19 +39,6 @@ class Opt(TableSystem):
             table_size=table_size, bounded=bounded, coverage=coverage, period_ms=period_ms, silence_max=silence_max
         )
         self._prepare(config, publications, rates)
-
-    def new_node(
-        self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World, contacts: list[NodeId]
-    ) -> OptNode:
-        return self.node_type()(
-            node,
-            topics,
-            random,
-            self.config,
-            contacts=contacts,
-            table=world.topics,
-            incarnation=world.incarnation(node),
-        )
 
     def node_type(self) -> type[OptNode]:
         return OptNode

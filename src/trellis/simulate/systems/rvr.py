@@ -12,7 +12,6 @@ from random import Random
 from typing import TYPE_CHECKING, Annotated
 
 from trellis import ids
-from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.rvr import RvrNode
 from trellis.protocols.vitis import TableConfig
 from trellis.simulate.dissemination_system import (
@@ -42,19 +41,6 @@ class Rvr(TableSystem):
     ) -> None:
         config = TableConfig(table_size=table_size, period_ms=period_ms, silence_max=silence_max)
         self._prepare(config, publications, rates)
-
-    def new_node(
-        self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World, contacts: list[NodeId]
-    ) -> RvrNode:
-        return self.node_type()(
-            node,
-            topics,
-            random,
-            self.config,
-            contacts=contacts,
-            table=world.topics,
-            incarnation=world.incarnation(node),
-        )
 
     def node_type(self) -> type[RvrNode]:
         return RvrNode

@@ -14,7 +14,6 @@ from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from trellis import ids
-from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.vitis import VitisConfig, VitisNode
 from trellis.simulate.dissemination_system import (
     TableSystem,
@@ -59,22 +58,11 @@ class Vitis(TableSystem):
         )
         self._prepare(config, publications, rates)
 
-    def new_node(
-        self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World, contacts: list[NodeId]
-    ) -> VitisNode:
-        return self.node_type()(
-            node,
-            topics,
-            random,
-            self.config,
-            contacts=contacts,
-            table=world.topics,
-            incarnation=world.incarnation(node),
-            rates=self.rates,
-        )
-
     def node_type(self) -> type[VitisNode]:
         return VitisNode
+
+    def node_options(self) -> dict[str, Any]:
+        return {"rates": self.rates}
 
     def check_settled(self, world: World) -> None:
         super().check_settled(world)
