@@ -68,3 +68,14 @@ def data() -> Path:
     if not folder:
         pytest.skip("TRELLIS_DATA does not name the folder of real data sets")
     return Path(folder)
+
+
+@pytest.fixture
+def opened(spark, monkeypatch):
+    """Commands get the session of the tests instead of one of their own."""
+
+    @contextmanager
+    def open_session(master, **options):
+        yield spark
+
+    monkeypatch.setattr("trellis.pipeline.session.open_session", open_session)

@@ -9,11 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 
 from trellis.cli.main import run
 from trellis.lab.experiment import Case, Row, cases
@@ -148,15 +146,6 @@ def test_raw_traces_of_ours_become_inputs_once(spark, tmp_path):
     summary = run_rows(spark, rows, store)
     assert not summary.failed
     assert len(store.read(rows[0])["D"].values) == 6
-
-
-@pytest.fixture
-def opened(spark, monkeypatch):
-    @contextmanager
-    def open_session(master, **options):
-        yield spark
-
-    monkeypatch.setattr("trellis.pipeline.session.open_session", open_session)
 
 
 def test_a_figure_from_the_command_line_to_the_page(opened, tmp_path, monkeypatch, capsys):

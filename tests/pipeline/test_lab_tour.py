@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
 
 from trellis.cli import demo
 from trellis.cli.main import run
-
-
-@pytest.fixture
-def opened(spark, monkeypatch):
-    @contextmanager
-    def open_session(master, **options):
-        yield spark
-
-    monkeypatch.setattr("trellis.pipeline.session.open_session", open_session)
 
 
 def test_the_tour_goes_from_raw_traces_to_a_page_that_needs_no_other_file(opened, tmp_path, monkeypatch, capsys):
