@@ -1,0 +1,76 @@
+"""MQTT topics and filters, and how they become overlay topics.  [MQTT 5, 4.7; docs/mqtt.md, Topics]
+
+The overlay topic of an MQTT topic is its first `depth` levels. A filter is interest in every overlay topic that holds a
+topic it matches: one by name where its first levels are plain, else all that fit a pattern.
+
+T1  a filter that matches a topic covers the topic's overlay topic (nothing is missed)
+T2  a filter that covers an overlay topic matches some topic in it (nothing foreign is asked for)
+"""
+
+from __future__ import annotations
+
+from trellis.protocols.effects import Topic
+
+DEPTH = 2
+PREFIX_LETTERS_MAX = 480  # an overlay topic's name has 512; the directory's names are longer by a few
+SHARED = "$share/"
+
+
+def is_topic(text: str) -> bool:
+    """May a client publish on it? `$` belongs to the server.  [MQTT-4.7.1-1, 4.7.2-1, 4.7.3-1, 4.7.3-2]"""
+    return bool(text) and "+" not in text and "#" not in text and "\0" not in text and text[0] != "$"
+
+
+def is_filter(text: str) -> bool:
+    """[MQTT-4.7.1-1, 4.7.1-2, 4.7.3-1, 4.7.3-2]"""
+    if not text or "\0" in text:
+        return False
+    if "+" not in text and "#" not in text:
+        return True
+    levels = text.split("/")
+    if any(("+" in level or "#" in level) and len(level) > 1 for level in levels):
+        return False
+    return "#" not in levels[:-1]
+
+
+def has_wildcard(text: str) -> bool:
+    return "+" in text or "#" in text
+
+
+def overlay_topic(topic: str, depth: int) -> Topic:
+    """Where an MQTT topic travels. Empty only levels are levels: the prefix of `/x` at depth 1 is written `/`."""
+    end = -1
+    for _ in range(depth):
+        end = topic.find("/", end + 1)
+        if end < 0:
+            return topic
+    return topic[:end] or "/"
+
+
+def pattern_of(filter_: str, depth: int) -> str:
+    """What a filter asks of overlay topics: a name, or a pattern that they are to match."""
+    levels = filter_.split("/")
+    return "/".join(levels[:depth]) or "/"
+
+
+def covers(pattern: str, prefix: Topic, depth: int) -> bool:
+    """Does a pattern ask for this overlay topic?"""
+    if not has_wildcard(pattern):
+        return pattern == prefix
+    # At depth 1 the only name with a slash is that of the empty level.
+    return matches(pattern, "" if depth == 1 and prefix == "/" else prefix)
+
+
+def matches(filter_: str, topic: str) -> bool:
+    """[MQTT-4.7.2-1: a wildcard at the beginning matches no `$`]"""
+    if topic[:1] == "$" and filter_[:1] in ("+", "#"):
+        return False
+    wanted, given = filter_.split("/"), topic.split("/")
+    for index, level in enumerate(wanted):
+        if level == "#":
+            return True
+        if index == len(given):
+            return False
+        if level != "+" and level != given[index]:
+            return False
+    return len(wanted) == len(given) or (len(wanted) == len(given) + 1 and wanted[-1] == "#")
