@@ -44,6 +44,10 @@ def node(
     client_listen: Annotated[
         str | None, typer.Option("--client-listen", help="Where clients connect.", metavar="HOST:PORT")
     ] = None,
+    admin_listen: Annotated[
+        str | None,
+        typer.Option("--admin-listen", help="Where /metrics and /overlay.json are read.", metavar="HOST:PORT"),
+    ] = None,
     seeds: Annotated[
         str | None, typer.Option("--seeds", help="Nodes of the cluster, with commas between.", metavar="HOST:PORT,...")
     ] = None,
@@ -57,6 +61,7 @@ def node(
         list[str] | None,
         typer.Option("--set", help="Any key of node.toml; may be repeated.", metavar="KEY=VALUE", show_default=False),
     ] = None,
+    parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,  # ends when this process does
     as_json: AsJson = False,
 ) -> None:
     """Run one node of a live mesh, until SIGTERM or Ctrl-C: it then leaves in order.
@@ -68,6 +73,10 @@ def node(
     from trellis.live.config import read_config
     from trellis.live.run import run_loop, run_node
 
+    if parent is not None:
+        from trellis.live.parent import die_with
+
+        die_with(parent)
     flags: dict[str, object] = {}
     for one in settings or ():
         key, equals, value = one.partition("=")
@@ -80,6 +89,7 @@ def node(
         "listen": listen,
         "advertise": advertise,
         "client_listen": client_listen,
+        "admin_listen": admin_listen,
         "seeds": seeds,
         "topics": topics,
         "insecure": insecure,
@@ -91,9 +101,9 @@ def node(
         if as_json:
             say(json.dumps(about))
         else:
-            say(
-                f"node {about['name']} of {about['cluster']}: peers {about['listen']}, clients {about['client_listen']}"
-            )
+            where = f"peers {about['listen']}, clients {about['client_listen']}"
+            where += f", admin {about['admin_listen']}" if "admin_listen" in about else ""
+            say(f"node {about['name']} of {about['cluster']}: {where}")
         sys.stdout.flush()
 
     run_loop(run_node(read_config(config, os.environ, flags), is_up))

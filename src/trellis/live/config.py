@@ -84,6 +84,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     client_listen: str = "127.0.0.1:7101"
     """Where clients connect."""
 
+    admin_listen: str = ""
+    """Where /healthz, /metrics and /overlay.json are read. None unless said."""
+
     seeds: tuple[str, ...] = ()
     """Addresses of some nodes of the cluster. Its own may be among them."""
 
@@ -105,7 +108,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise InputError(field, f"{len(text)} letters", f"give 1 to {NAME_LETTERS_MAX}")
         if ":" in self.name or self.name != self.name.strip():
             raise InputError("name", f'"{self.name}" could be an address', "leave out colons and blanks at the ends")
-        for field in ("listen", "client_listen"):
+        listeners = ("listen", "client_listen", *(("admin_listen",) if self.admin_listen else ()))
+        for field in listeners:
             parse_address(getattr(self, field), field)
         for one in self.seeds:
             parse_address(one, "seeds")
@@ -115,7 +119,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise InputError("advertise", f"others cannot dial {self.listen}", "say where they reach this node")
         if self.tls and not (self.tls.cert and self.tls.key and self.tls.ca):
             raise InputError("tls", "cert, key and ca belong together", "give all three, or none")
-        for field in ("listen", "client_listen"):
+        for field in listeners:
             host = parse_address(getattr(self, field))[0]
             if not self.tls and not self.insecure and not is_loopback(host):
                 remedy = "configure [tls], or say --insecure (insecure = true)"

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from trellis.errors import InputError
 from trellis.live.addresses import parse_address, show_address
-from trellis.live.stream import Stream
 
 log = logging.getLogger("trellis.live")
 
@@ -26,7 +25,7 @@ class Listener:
     def __init__(
         self,
         address: str,
-        make: Callable[[], Stream | None],
+        make: Callable[[], asyncio.Protocol | None],
         tls: ssl.SSLContext | None,
         counters: Counter[str],
         handshake_s: float,
@@ -75,7 +74,7 @@ class Listener:
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
 
-    async def _open(self, accepted: socket.socket, stream: Stream) -> None:
+    async def _open(self, accepted: socket.socket, stream: asyncio.Protocol) -> None:
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             async with asyncio.timeout(self._handshake_s):

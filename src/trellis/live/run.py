@@ -43,15 +43,16 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
     await node.start()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, on_signal)
-    is_up(
-        {
-            "name": node.name,
-            "cluster": config.cluster,
-            "life": node.life,
-            "listen": show_address(parse_address(config.listen)[0], node.transport.port),
-            "client_listen": show_address(parse_address(config.client_listen)[0], node.door.port),
-            "pid": os.getpid(),
-        }
-    )
+    about: dict[str, object] = {
+        "name": node.name,
+        "cluster": config.cluster,
+        "life": node.life,
+        "listen": show_address(parse_address(config.listen)[0], node.transport.port),
+        "client_listen": show_address(parse_address(config.client_listen)[0], node.door.port),
+        "pid": os.getpid(),
+    }
+    if node.admin is not None:
+        about["admin_listen"] = show_address(parse_address(config.admin_listen)[0], node.admin.port)
+    is_up(about)
     await node.wait()
     logging.getLogger("trellis.live").info("%s: has left", node.name)

@@ -14,10 +14,14 @@ from collections import Counter
 from collections.abc import Iterable
 from random import Random
 
+import msgspec
+
 from trellis.live.addresses import parse_address
+from trellis.live.admin import Admin
 from trellis.live.config import NodeConfig
 from trellis.live.door import Door
 from trellis.live.frames import Address
+from trellis.live.mends import MendClock
 from trellis.live.talk import Welcome
 from trellis.live.tls import contexts
 from trellis.live.transport import Transport
@@ -55,6 +59,10 @@ def monotonic_ms() -> int:
     return int(time.clock_gettime(clock) * 1_000)
 
 
+def wall_ms() -> int:
+    return int(time.time() * 1_000)
+
+
 class LiveNode:
     def __init__(self, config: NodeConfig, life: int | None = None) -> None:
         self.config, self.name = config, config.name
@@ -63,6 +71,10 @@ class LiveNode:
         self.links: dict[NodeId, None] = {}
         self.counters: Counter[str] = Counter()
         self.mesh = self._make_mesh()
+        self.mends = MendClock(getattr(self.mesh.overlay.node, "coordinator", None), wall_ms, monotonic_ms)
+        self.traffic_in: dict[type, list[int]] = {}  # kind of message -> messages and bytes
+        self.traffic_out: dict[type, list[int]] = {}
+        self.admin: Admin | None = None
         self.failure: Exception | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._gone = asyncio.Event()  # the node has left, or was stopped
@@ -102,6 +114,9 @@ class LiveNode:
         try:
             self.transport.bind(config.listen)
             self.door.bind(config.client_listen, tls[0] if tls is not None else None)
+            if config.admin_listen:
+                self.admin = Admin(self)
+                self.admin.bind(config.admin_listen, tls[0] if tls is not None else None)
         except BaseException:
             await self.stop(in_order=False)
             raise
@@ -109,6 +124,8 @@ class LiveNode:
         self._carry_out(self.mesh.start())
         self.transport.serve()  # nothing may come in before the node has started
         self.door.serve()
+        if self.admin is not None:
+            self.admin.serve()
 
     def mesh_topics(self) -> tuple[Topic, ...]:
         return tuple(self.mesh.wanted)
@@ -137,12 +154,15 @@ class LiveNode:
             self.door.close(in_order=in_order)
         await self.transport.closed()
         await self.door.closed()
+        if self.admin is not None:
+            await self.admin.close()
         self._gone.set()
 
     # Inputs
 
     def _on_message(self, sender: NodeId, encoded: bytes) -> None:
         message = self.codec.decode(encoded)  # a WireError cuts the peer off
+        _count(self.traffic_in, message, encoded)
         if self._is_stopped:
             return
         self._catch_up()
@@ -207,6 +227,7 @@ class LiveNode:
     # Effects
 
     def _carry_out(self, effects: Iterable[Effect | Outcome]) -> None:
+        self.mends.look()
         for effect in effects:
             match effect:
                 case Send(to, message):
@@ -216,6 +237,7 @@ class LiveNode:
                         log.error("%s: a %s is too large to be sent", self.name, type(message).__name__)
                         self.counters["too_large"] += 1
                         continue
+                    _count(self.traffic_out, message, encoded)
                     self.transport.send(to, encoded, type(message) is not Frame)
                 case SetTimer(tag, delay_ms):
                     pending = self._timers.get(tag)
@@ -240,3 +262,11 @@ class LiveNode:
                     if isinstance(effect, Lost | Overflowed):
                         log.warning("%s: %s", self.name, effect)
                     self.door.tell(effect)
+
+
+def _count(traffic: dict[type, list[int]], message: msgspec.Struct, encoded: bytes) -> None:
+    found = traffic.get(type(message))
+    if found is None:
+        found = traffic[type(message)] = [0, 0]
+    found[0] += 1
+    found[1] += len(encoded)

@@ -12,6 +12,8 @@ life of the node or the node itself says that it is gone.
 
 from __future__ import annotations
 
+from collections import deque
+
 from trellis.protocols.detector import Again, Down
 from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
 from trellis.protocols.omen.events import DONE, DOUBT, EXE, MENDING, STANDBY, Event
@@ -39,6 +41,7 @@ class Coordinator:
         self.mends: dict[int, Mend] = {}
         self.repairs = 0
         self.closures = 0  # of them over more than one departed node
+        self.ended: deque[tuple[int, str, NodeId]] = deque(maxlen=64)  # number, cause, node: for who watches us
         self._leaving: set[NodeId] = set()  # who has told us that it leaves in order
         self._numbers = 0
 
@@ -207,9 +210,16 @@ class Coordinator:
         )
         return mend
 
+    def cause_of(self, mend: Mend) -> str:
+        """Why something is mended, in an operator's words: crash, leave, join, subscribe, unsubscribe or relink."""
+        if mend.kind == "leave":
+            return "leave" if mend.node in self._leaving else "crash"
+        return "subscribe" if mend.kind == "join" and mend.node == self.parts.me.id else mend.kind
+
     def mended(self, mend: Mend) -> Effects:
         """A repair of an event is over."""
         parts = self.parts
+        self.ended.append((mend.number, self.cause_of(mend), mend.node))
         del self.mends[mend.number]
         self.repairs += 1
         self.closures += len(mend.departed) > 1

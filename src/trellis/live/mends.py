@@ -1,0 +1,61 @@
+"""How long repairs take. Protocols have no clock, so the shell looks after every input what has begun and what is over.
+
+A repair is timed where it is coordinated: from its first question to links that stand. What comes before, until
+somebody notices a death, is not in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+import msgspec
+
+from trellis.protocols.effects import NodeId
+from trellis.protocols.omen.churn import Coordinator
+
+KEPT = 64
+BOUNDS_MS = (10, 30, 100, 300, 1_000, 3_000, 10_000)  # of the histogram
+
+
+class MendTime(msgspec.Struct, frozen=True):
+    """One repair; `ms` is None while it goes on."""
+
+    number: int
+    cause: str
+    node: NodeId  # whom it is about
+    at_ms: int  # its beginning, in the machine's time
+    ms: int | None
+
+
+class MendClock:
+    def __init__(self, coordinator: Coordinator | None, wall_ms: Callable[[], int], now_ms: Callable[[], int]) -> None:
+        """`coordinator` is None where an overlay does not mend in this sense. `now_ms` must never go back."""
+        self._coordinator, self._wall_ms, self._now_ms = coordinator, wall_ms, now_ms
+        self.open: dict[int, tuple[MendTime, int]] = {}  # with its beginning by `now_ms`
+        self.latest: deque[MendTime] = deque(maxlen=KEPT)
+        self.buckets: dict[str, list[int]] = {}  # cause -> repairs by BOUNDS_MS, the last one without a bound
+        self.sum_ms: Counter[str] = Counter()
+
+    def look(self) -> None:
+        """After every input; nearly always there is nothing to see."""
+        coordinator = self._coordinator
+        if coordinator is None or not (coordinator.mends or coordinator.ended):
+            return
+        now_ms = self._now_ms()
+        for number, mend in coordinator.mends.items():
+            if number not in self.open:
+                began = MendTime(number, coordinator.cause_of(mend), mend.node, self._wall_ms(), None)
+                self.open[number] = began, now_ms
+        while coordinator.ended:
+            number, cause, node = coordinator.ended.popleft()
+            begun = self.open.pop(number, None)  # None: it has ended in the input that began it
+            at_ms, ms = (begun[0].at_ms, now_ms - begun[1]) if begun is not None else (self._wall_ms(), 0)
+            self._over(MendTime(number, cause, node, at_ms, ms))
+
+    def _over(self, mend: MendTime) -> None:
+        assert mend.ms is not None
+        self.latest.append(mend)
+        self.sum_ms[mend.cause] += mend.ms
+        buckets = self.buckets.setdefault(mend.cause, [0] * (len(BOUNDS_MS) + 1))
+        buckets[sum(bound < mend.ms for bound in BOUNDS_MS)] += 1
