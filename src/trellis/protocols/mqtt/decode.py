@@ -1,0 +1,234 @@
+"""Packets of 3.1.1 and 5 out of bytes, strictly: a reserved bit that is set is an error.  [MQTT 5 and 3.1.1, 3]
+
+`framing.py` has cut them apart and checked their size. Nothing but `PacketError` escapes.
+
+Why not the `mqtt5` package, which has a codec for version 5: of release 0.8.0, text that is not UTF-8 ends in a panic
+(no `Exception`, and a trace on standard error) that any client can cause; U+0000, identifier 0, reserved bits of
+SUBSCRIBE and an empty SUBSCRIBE pass. Our tests use it as a second opinion on what is well-formed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import properties as props
+from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.primitives import PacketError, Reader
+
+FILTERS_MAX = 4_096  # in one SUBSCRIBE or UNSUBSCRIBE
+
+
+def decode(version: int, first: int, body: bytes) -> p.Packet:
+    kind, flags = first >> 4, first & 0x0F
+    if kind == p.PUBLISH:
+        return _publish(Reader(body), flags, version == p.V5)
+    found = _KINDS.get(kind)
+    if found is None or (kind == p.AUTH and version != p.V5):
+        raise PacketError(f"packet type {kind}", reasons.PROTOCOL_ERROR)
+    if flags != _FLAGS.get(kind, 0):
+        raise PacketError(f"flags {flags:#x} of packet type {kind}")  # [MQTT-2.1.3-1]
+    reader = Reader(body)
+    packet = found(reader, kind, version == p.V5)
+    reader.done()
+    return packet
+
+
+def _connect(reader: Reader, kind: int, is_5: bool) -> p.Packet:
+    reader.take(6)  # the protocol's name: `framing.version_of` has looked at it
+    version, flags = reader.u8(), reader.u8()
+    if version not in (p.V311, p.V5):
+        raise PacketError(f"protocol version {version}", reasons.VERSION)
+    if flags & 0x01:
+        raise PacketError("the reserved flag of CONNECT")  # [MQTT-3.1.2-3]
+    has_will, will_qos, will_retain = flags & 0x04, flags >> 3 & 0x03, flags & 0x20
+    if will_qos == 3 or (not has_will and (will_qos or will_retain)):
+        raise PacketError("will flags of CONNECT")  # [MQTT-3.1.2-11, -12, -13]
+    has_user, has_password = flags & 0x80, flags & 0x40
+    if has_password and not has_user and not is_5:
+        raise PacketError("a password without a user name")  # [MQTT 3.1.1: MQTT-3.1.2-22]
+    keep_alive_s = reader.u16()
+    found = props.read(reader, props.OF_CONNECT) if is_5 else {}
+    if props.DATA in found and props.METHOD not in found:
+        raise PacketError("authentication data without a method", reasons.PROTOCOL_ERROR)
+    client = reader.text()
+    will = None
+    if has_will:
+        will_found = props.read(reader, props.OF_WILL) if is_5 else {}
+        topic, payload = reader.text(), reader.binary()
+        delay_s = will_found.get(props.WILL_DELAY, 0)
+        will = p.Will(
+            topic=topic,
+            payload=payload,
+            qos=will_qos,
+            retain=bool(will_retain),
+            delay_s=delay_s,
+            content=_content(will_found),
+        )
+    clean = bool(flags & 0x02)
+    return p.Connect(
+        version=version,
+        client=client,
+        clean_start=clean,
+        keep_alive_s=keep_alive_s,
+        will=will,
+        user=reader.text() if has_user else None,
+        password=reader.binary() if has_password else None,
+        # A session of 3.1.1 lasts for ever, or as long as its connection.
+        expiry_s=found.get(props.SESSION_EXPIRY, 0) if is_5 else (0 if clean else 0xFFFF_FFFF),
+        receive_max=found.get(props.RECEIVE_MAX, 65_535),
+        packet_bytes_max=found.get(props.PACKET_MAX),
+        alias_max=found.get(props.ALIAS_MAX, 0),
+        wants_reasons=bool(found.get(props.PROBLEM_INFO, 1)),
+        method=found.get(props.METHOD),
+    )
+
+
+def _connack(reader: Reader, kind: int, is_5: bool) -> p.Packet:
+    flags, reason = reader.u8(), reader.u8()
+    if flags > 1:
+        raise PacketError("reserved flags of CONNACK")  # [MQTT-3.2.2-1]
+    found = props.read(reader, props.OF_CONNACK) if is_5 else {}
+    return p.ConnAck(
+        reason=reason,
+        session_present=bool(flags),
+        assigned_client=found.get(props.ASSIGNED),
+        expiry_s=found.get(props.SESSION_EXPIRY),
+        keep_alive_s=found.get(props.KEEP_ALIVE),
+        receive_max=found.get(props.RECEIVE_MAX),
+        packet_bytes_max=found.get(props.PACKET_MAX),
+        alias_max=found.get(props.ALIAS_MAX),
+        retain_available=bool(found.get(props.RETAIN, 1)),
+        shared_available=bool(found.get(props.SHARED, 1)),
+        text=found.get(props.REASON),
+    )
+
+
+def _publish(reader: Reader, flags: int, is_5: bool) -> p.Packet:
+    qos, dup, retain = flags >> 1 & 0x03, bool(flags & 0x08), bool(flags & 0x01)
+    if qos == 3:
+        raise PacketError("QoS 3")  # [MQTT-3.3.1-4]
+    if dup and not qos:
+        raise PacketError("DUP with QoS 0", reasons.PROTOCOL_ERROR)  # [MQTT-3.3.1-2]
+    topic = reader.text()
+    number = reader.id() if qos else None
+    if not is_5:
+        return p.Publish(topic=topic, payload=reader.rest(), qos=qos, retain=retain, dup=dup, id=number)
+    found = props.read(reader, props.OF_PUBLISH)
+    return p.Publish(
+        topic=topic,
+        payload=reader.rest(),
+        qos=qos,
+        retain=retain,
+        dup=dup,
+        id=number,
+        alias=found.get(props.ALIAS),
+        subscriptions=tuple(found.get(props.SUBSCRIPTION, ())),
+        content=_content(found),
+    )
+
+
+def _content(found: props.Properties) -> p.Content:
+    if not found:
+        return p.PLAIN
+    return p.Content(
+        format=found.get(props.FORMAT, 0),
+        expiry_s=found.get(props.EXPIRY),
+        content_type=found.get(props.CONTENT_TYPE),
+        response_topic=found.get(props.RESPONSE_TOPIC),
+        correlation=found.get(props.CORRELATION),
+        user=tuple(found.get(props.USER, ())),
+    )
+
+
+def _ack(reader: Reader, kind: int, is_5: bool) -> p.Packet:
+    number, reason, text = reader.id(), 0, None
+    if is_5 and reader:
+        reason = reader.u8()
+        if reader:
+            text = props.read(reader, props.OF_ACK).get(props.REASON)
+    return p.Ack(kind, number, reason, text)
+
+
+def _subscribe(reader: Reader, kind: int, is_5: bool) -> p.Packet:
+    number = reader.id()
+    found = props.read(reader, props.OF_SUBSCRIBE) if is_5 else {}
+    subscriptions = found.get(props.SUBSCRIPTION, [None])
+    if len(subscriptions) > 1:
+        raise PacketError("two subscription identifiers", reasons.PROTOCOL_ERROR)
+    asked: list[p.Asked] = []
+    while reader:
+        filter_, options = reader.text(), reader.u8()
+        if options & 0x03 == 3 or options & 0x30 == 0x30 or options & (0xC0 if is_5 else 0xFC):
+            raise PacketError(f"subscription options {options:#x}")  # [MQTT-3.8.3-5; 3.1.1: MQTT-3-8.3-4]
+        asked.append(p.Asked(filter_, options & 0x03, bool(options & 0x04), bool(options & 0x08), options >> 4 & 0x03))
+        if len(asked) > FILTERS_MAX:
+            raise PacketError(f"more than {FILTERS_MAX} filters", reasons.QUOTA)
+    if not asked:
+        raise PacketError("a SUBSCRIBE without filters", reasons.PROTOCOL_ERROR)  # [MQTT-3.8.3-2]
+    return p.Subscribe(number, tuple(asked), subscriptions[0])
+
+
+def _suback(reader: Reader, kind: int, is_5: bool) -> p.Packet:
+    number = reader.id()
+    text = props.read(reader, props.OF_ACK).get(props.REASON) if is_5 else None
+    return p.SubAck(number, tuple(reader.rest()), text)
+
+
+def _unsubscribe(reader: Reader, kind: int, is_5: bool) -> p.Packet:
+    number = reader.id()
+    if is_5:
+        props.read(reader, props.OF_UNSUBSCRIBE)
+    filters: list[str] = []
+    while reader:
+        filters.append(reader.text())
+        if len(filters) > FILTERS_MAX:
+            raise PacketError(f"more than {FILTERS_MAX} filters", reasons.QUOTA)
+    if not filters:
+        raise PacketError("an UNSUBSCRIBE without filters", reasons.PROTOCOL_ERROR)  # [MQTT-3.10.3-2]
+    return p.Unsubscribe(number, tuple(filters))
+
+
+def _unsuback(reader: Reader, kind: int, is_5: bool) -> p.Packet:
+    number = reader.id()
+    if is_5:
+        props.read(reader, props.OF_ACK)
+    return p.UnsubAck(number, tuple(reader.rest()) if is_5 else ())
+
+
+def _ping(reader: Reader, kind: int, is_5: bool) -> p.Packet:
+    return p.PingReq() if kind == p.PINGREQ else p.PingResp()
+
+
+def _disconnect(reader: Reader, kind: int, is_5: bool) -> p.Packet:
+    reason, found = 0, {}
+    if is_5 and reader:
+        reason = reader.u8()
+        if reader:
+            found = props.read(reader, props.OF_DISCONNECT)
+    return p.Disconnect(reason, found.get(props.SESSION_EXPIRY), found.get(props.REASON))
+
+
+def _auth(reader: Reader, kind: int, is_5: bool) -> p.Packet:
+    reason = 0
+    if reader:
+        reason = reader.u8()
+        if reader:
+            props.read(reader, props.OF_AUTH)
+    return p.Auth(reason)
+
+
+_FLAGS = {p.PUBREL: 2, p.SUBSCRIBE: 2, p.UNSUBSCRIBE: 2}
+_KINDS: dict[int, Callable[[Reader, int, bool], p.Packet]] = {
+    p.CONNECT: _connect,
+    p.CONNACK: _connack,
+    **dict.fromkeys((p.PUBACK, p.PUBREC, p.PUBREL, p.PUBCOMP), _ack),
+    p.SUBSCRIBE: _subscribe,
+    p.SUBACK: _suback,
+    p.UNSUBSCRIBE: _unsubscribe,
+    p.UNSUBACK: _unsuback,
+    p.PINGREQ: _ping,
+    p.PINGRESP: _ping,
+    p.DISCONNECT: _disconnect,
+    p.AUTH: _auth,
+}

@@ -1,0 +1,155 @@
+"""The packets of MQTT, the same for both versions: 3.1.1 leaves the properties out.  [MQTT 5, 2 and 3]"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+V311: Literal[4] = 4
+V5: Literal[5] = 5
+
+UserProperties = tuple[tuple[str, str], ...]
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Properties of an application message that reach its readers unchanged.  [MQTT-3.3.2-4, -15, -16, -17, -20]"""
+
+    format: int = 0  # payload format indicator: 1 is text
+    expiry_s: int | None = None
+    content_type: str | None = None
+    response_topic: str | None = None
+    correlation: bytes | None = None
+    user: UserProperties = ()
+
+
+PLAIN = Content()
+
+
+class Will(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    delay_s: int = 0
+    content: Content = PLAIN
+
+
+class Connect(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    client: str
+    clean_start: bool
+    keep_alive_s: int = 0
+    user: str | None = None
+    password: bytes | None = None
+    will: Will | None = None
+    expiry_s: int = 0  # of the session
+    receive_max: int = 65_535
+    packet_bytes_max: int | None = None
+    alias_max: int = 0
+    wants_reasons: bool = True  # request problem information
+    method: str | None = None  # enhanced authentication
+
+
+class ConnAck(msgspec.Struct, frozen=True, kw_only=True):
+    reason: int
+    session_present: bool = False
+    assigned_client: str | None = None
+    expiry_s: int | None = None
+    keep_alive_s: int | None = None
+    receive_max: int | None = None
+    packet_bytes_max: int | None = None
+    alias_max: int | None = None
+    retain_available: bool = True
+    shared_available: bool = True
+    text: str | None = None
+
+
+class Publish(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    payload: bytes
+    qos: int = 0
+    retain: bool = False
+    dup: bool = False
+    id: int | None = None
+    alias: int | None = None
+    subscriptions: tuple[int, ...] = ()
+    content: Content = PLAIN
+
+
+class Ack(msgspec.Struct, frozen=True):
+    """PUBACK, PUBREC, PUBREL or PUBCOMP, by `kind`."""
+
+    kind: int
+    id: int
+    reason: int = 0
+    text: str | None = None
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """One filter of a SUBSCRIBE."""
+
+    filter: str
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    retain_handling: int = 0
+
+
+class Subscribe(msgspec.Struct, frozen=True):
+    id: int
+    asked: tuple[Asked, ...]
+    subscription: int | None = None
+
+
+class SubAck(msgspec.Struct, frozen=True):
+    id: int
+    reasons: tuple[int, ...]
+    text: str | None = None
+
+
+class Unsubscribe(msgspec.Struct, frozen=True):
+    id: int
+    filters: tuple[str, ...]
+
+
+class UnsubAck(msgspec.Struct, frozen=True):
+    id: int
+    reasons: tuple[int, ...]  # left out in 3.1.1
+
+
+class PingReq(msgspec.Struct, frozen=True):
+    pass
+
+
+class PingResp(msgspec.Struct, frozen=True):
+    pass
+
+
+class Disconnect(msgspec.Struct, frozen=True):
+    reason: int = 0
+    expiry_s: int | None = None
+    text: str | None = None
+
+
+class Auth(msgspec.Struct, frozen=True):
+    reason: int = 0
+
+
+Packet = (
+    Connect
+    | ConnAck
+    | Publish
+    | Ack
+    | Subscribe
+    | SubAck
+    | Unsubscribe
+    | UnsubAck
+    | PingReq
+    | PingResp
+    | Disconnect
+    | Auth
+)
+
+CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP = 1, 2, 3, 4, 5, 6, 7
+SUBSCRIBE, SUBACK, UNSUBSCRIBE, UNSUBACK, PINGREQ, PINGRESP, DISCONNECT, AUTH = 8, 9, 10, 11, 12, 13, 14, 15
