@@ -1,0 +1,188 @@
+"""What was published, acknowledged and delivered on a live mesh, and what is missing.  [docs/delivery.md]
+
+A *subscriber* is a topic's client at one life of a node. It is owed a publication if
+    it was confirmed before the publication was handed to a node, and
+    the publication was acknowledged, and
+    it lives and subscribes until it has it, or until the end.
+Its node's death, departure or unsubscription releases what it had not got by then. A later life is another subscriber.
+
+A message whose named holders have all died within `SPREAD_S` of its acknowledgement is beyond the promise: copies are
+there to survive one crash less than there are of them. It is counted as *forgone*, not as missing. Holders that die
+later than that are no excuse: the message had the time to spread.
+
+The ledger sees only what clients see. It knows no socket and no clock: times are given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+SPREAD_S = 5.0  # an acknowledged message has reached every subscriber by then, or somebody is at fault
+_KEPT_S = 180.0  # complete publications are forgotten then: nobody may deliver them any more
+_DELAYS_MAX = 100_000
+
+Life = tuple[str, int]  # a node, and which of its lives
+
+
+@dataclass(slots=True)
+class Publication:
+    topic: str
+    origin: Life
+    at: float
+    owed: dict[Life, None]  # who was confirmed when it was published
+    acknowledged: float | None = None
+    holders: tuple[Life, ...] = ()
+    got: dict[Life, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Missing:
+    number: int
+    topic: str
+    origin: str
+    subscriber: str
+    holders: tuple[str, ...]
+    at: float
+
+    def __str__(self) -> str:
+        held = ", ".join(self.holders)
+        return (
+            f"message {self.number} on {self.topic} by {self.origin}, held by {held}, is missing at {self.subscriber}"
+        )
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.published = self.acknowledged = self.refused = self.delivered = 0
+        self.duplicates = self.strays = self.disordered = 0
+        self.delays: deque[float] = deque(maxlen=_DELAYS_MAX)  # seconds from publication to delivery
+        self.publications: dict[int, Publication] = {}  # by number; complete ones are forgotten after a while
+        self._lives: Counter[str] = Counter()
+        self._born: dict[Life, None] = {}
+        self._deaths: dict[Life, float] = {}
+        self._confirmed: dict[str, dict[Life, None]] = {}  # topic -> subscribers
+        self._last: dict[tuple[Life, Life, str], int] = {}  # (subscriber, publisher, topic) -> sequence
+        self._settled = 0  # owed and delivered, of publications that are forgotten
+
+    # What happens
+
+    def life(self, node: str) -> Life:
+        return node, self._lives[node]
+
+    def born(self, node: str) -> Life:
+        """A process of that name is up."""
+        life = self.life(node)
+        self._born[life] = None
+        return life
+
+    def confirmed(self, subscriber: Life, topic: str) -> None:
+        if subscriber == self.life(subscriber[0]):
+            self._confirmed.setdefault(topic, {})[subscriber] = None
+
+    def unsubscribed(self, node: str, topic: str) -> None:
+        """To be told before the node is."""
+        self._release(self.life(node), topic)
+
+    def died(self, node: str, now: float) -> None:
+        """Its life ends: by kill -9, or because it has been told to leave."""
+        life = self.life(node)
+        self._deaths[life] = now
+        for topic in list(self._confirmed):
+            self._release(life, topic)
+        self._lives[node] += 1
+
+    def publish(self, node: str, topic: str, now: float) -> int:
+        """The number of a new publication: its payload carries it."""
+        self.published += 1
+        self.publications[self.published] = Publication(
+            topic, self.life(node), now, dict(self._confirmed.get(topic, {}))
+        )
+        return self.published
+
+    def acknowledge(self, number: int, holders: tuple[str, ...], now: float) -> None:
+        """`holders` as the receipt names them. One that is down has died after it answered."""
+        publication = self.publications[number]
+        self.acknowledged += 1
+        publication.acknowledged = now
+        lives = [self.life(node) for node in holders]
+        publication.holders = tuple(one if one in self._born else (one[0], one[1] - 1) for one in lives)
+
+    def refuse(self, number: int) -> None:
+        """Not acknowledged: it may reach all, some or none."""
+        self.refused += 1
+
+    def deliver(self, subscriber: Life, topic: str, number: int, sequence: int, now: float) -> None:
+        publication = self.publications.get(number)
+        if publication is None:  # never published; or complete and forgotten, so it was there before
+            self.duplicates += number <= self.published
+            self.strays += number > self.published
+            return
+        if publication.topic != topic:
+            self.strays += 1
+            return
+        if subscriber in publication.got:
+            self.duplicates += 1
+            return
+        publication.got[subscriber] = None
+        self.delivered += 1
+        self.delays.append(now - publication.at)
+        stream = (subscriber, publication.origin, topic)
+        self.disordered += sequence <= self._last.get(stream, 0)
+        self._last[stream] = sequence
+
+    def forget(self, now: float) -> None:
+        """Keeps memory small in long runs."""
+        for number, publication in list(self.publications.items()):
+            if publication.at > now - _KEPT_S:
+                break
+            if publication.owed.keys() <= publication.got.keys() or publication.acknowledged is None:
+                self._settled += self._owed(publication)
+                del self.publications[number]
+
+    # The judgement
+
+    @property
+    def expected(self) -> int:
+        """Deliveries that are owed: those that have happened, and those that have not."""
+        return self._settled + sum(self._owed(one) for one in self.publications.values())
+
+    @property
+    def waiting(self) -> int:
+        """Publications that are neither acknowledged nor refused."""
+        return self.published - self.acknowledged - self.refused
+
+    def missing(self) -> list[Missing]:
+        return [self._describe(*one) for one in self._lacking() if not self._is_forgone(one[1])]
+
+    def forgone(self) -> list[Missing]:
+        return [self._describe(*one) for one in self._lacking() if self._is_forgone(one[1])]
+
+    def _lacking(self) -> list[tuple[int, Publication, Life]]:
+        return [
+            (number, publication, subscriber)
+            for number, publication in self.publications.items()
+            if publication.acknowledged is not None
+            for subscriber in publication.owed
+            if subscriber not in publication.got
+        ]
+
+    def _is_forgone(self, publication: Publication) -> bool:
+        assert publication.acknowledged is not None
+        until = publication.acknowledged + SPREAD_S
+        return all(self._deaths.get(one, until + 1) <= until for one in publication.holders)
+
+    @staticmethod
+    def _owed(publication: Publication) -> int:
+        return len(publication.owed) if publication.acknowledged is not None else 0
+
+    def _release(self, subscriber: Life, topic: str) -> None:
+        if self._confirmed.get(topic, {}).pop(subscriber, self) is self:
+            return
+        for publication in self.publications.values():
+            if publication.topic == topic and subscriber not in publication.got:
+                publication.owed.pop(subscriber, None)
+
+    def _describe(self, number: int, publication: Publication, subscriber: Life) -> Missing:
+        holders = tuple(node for node, _ in publication.holders)
+        return Missing(number, publication.topic, publication.origin[0], subscriber[0], holders, publication.at)
