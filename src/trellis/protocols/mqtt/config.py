@@ -1,0 +1,84 @@
+"""What an MQTT door can be told: `[mqtt]` of node.toml."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trellis.errors import InputError
+
+
+class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    listen: str = ""
+    """Where MQTT clients connect. Empty: there is no door. Port 0: any free one."""
+
+    depth: int = 2
+    """Levels of an MQTT topic that make its overlay topic, alike on all nodes. More: finer interests, more topics."""
+
+    users: str = ""
+    """A file of users and hashed passwords (`trellis.live.mqtt.passwords`). Empty: everybody may come in."""
+
+    cert: str = ""
+    """TLS of this door (PEM), with `key`."""
+
+    key: str = ""
+    ca: str = ""
+    """Clients must show a certificate that this authority has signed."""
+
+    clients_max: int = 1_024
+    sessions_max: int = 10_000
+    """Clients remembered, connected or not."""
+
+    session_expiry_s_max: int = 86_400
+    """A session of a client that is away lasts no longer."""
+
+    packet_bytes_max: int = 288 << 10
+    """One packet: a payload of 256 KiB, its topic and its properties."""
+
+    subscriptions_max: int = 1_000
+    """Filters of one client."""
+
+    inflight_max: int = 256
+    """Messages of one client that wait for an acknowledgement, each way."""
+
+    queue_max: int = 1_000
+    """QoS 1 messages that wait for one client. More are dropped and counted."""
+
+    queue_bytes: int = 8 << 20
+    """Bytes that wait for one client: its session's queue, and its socket's. A reader slower than that is cut off."""
+
+    alias_max: int = 32
+    """Topic aliases that a client may set."""
+
+    retained_max: int = 10_000
+    retained_bytes: int = 64 << 20
+    """Retained messages that this node keeps. More are refused."""
+
+    suback_s: float = 5.0
+    """SUBACK waits for the mesh to confirm, and no longer than this."""
+
+    spread_ms: int = 1_000
+    """A new wildcard has reached every node so long after the mesh has acknowledged it. Above a quiet mesh's delay."""
+
+    ask_s: float = 30.0
+    """Nodes with wildcards repeat them to the others so often."""
+
+    introduce_s: float = 10.0
+    """Messages on a new overlay topic go to holders of wildcards directly for so long. Above the time of a join."""
+
+    active_s: float = 600.0
+    """An overlay topic that was silent for so long counts as new again."""
+
+    hold_ms: int = 1_000
+    """A message that came before its predecessor waits for it no longer than this."""
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            value = getattr(self, field)
+            if not isinstance(value, str) and not value > 0:
+                raise InputError(field, f"it is {value}", "give more than 0")
+        if self.depth > 32:
+            raise InputError("depth", f"it is {self.depth}", "give 1 to 32")
+        if bool(self.cert) != bool(self.key) or (self.ca and not self.cert):
+            raise InputError("cert", "cert and key belong together, and ca to them", "give both, or none")
+        if self.packet_bytes_max > 480 << 10:
+            raise InputError("packet_bytes_max", f"it is {self.packet_bytes_max}", "give 491520 or less: see delivery")

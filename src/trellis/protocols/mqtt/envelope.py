@@ -1,0 +1,79 @@
+"""What travels through the mesh for MQTT: messages in envelopes, and what directories say to each other.
+
+A payload that is no envelope is one of `trellis pub`: its topic is the overlay topic, its QoS 1.  [docs/mqtt.md]
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from trellis.protocols.mqtt.packets import PLAIN, Content
+from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX
+from trellis.protocols.wire import Codec, Count
+
+MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
+PREFIXES_MAX = 1_000  # in one message
+
+MqttText = Annotated[str, Meta(max_length=65_535)]
+Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX)]
+Prefixes = Annotated[tuple[Prefix, ...], Meta(max_length=PREFIXES_MAX)]
+
+
+class Envelope(msgspec.Struct, frozen=True, array_like=True, tag="m"):
+    """An application message. `origin`, the mesh's word for its first node, with life and number is its identity."""
+
+    topic: MqttText
+    payload: bytes
+    qos: Annotated[int, Meta(ge=0, le=2)]
+    retain: bool
+    client: MqttText  # who published it: a subscription may leave that out (no-local)
+    life: Count  # of the node that published it
+    number: Count  # its own, over all topics
+    stamp_ms: Count  # its wall clock: for expiry, and for which retained message is later
+    is_copied: bool = False  # it also travels over the directory
+    previous: Count = 0  # its predecessor on the overlay topic, if that one was copied
+    content: Content = PLAIN
+
+
+class Introduce(msgspec.Struct, frozen=True, array_like=True, tag="i"):
+    """Directory: these overlay topics are in use."""
+
+    prefixes: Prefixes
+
+
+class Copy(msgspec.Struct, frozen=True, array_like=True, tag="c"):
+    """Directory: a message on an overlay topic that may be new to you."""
+
+    prefix: Prefix
+    message: Envelope
+
+
+class Ask(msgspec.Struct, frozen=True, array_like=True, tag="a"):
+    """To all doors: I hold these wildcards."""
+
+    life: Count
+    depth: Count
+    patterns: Prefixes
+
+
+class Hold(msgspec.Struct, frozen=True, array_like=True, tag="h"):
+    """To all doors: I am not confirmed yet on these overlay topics; go on copying."""
+
+    prefixes: Prefixes
+
+
+Said = Envelope | Introduce | Copy | Ask | Hold
+
+_CODEC: Codec[Said] = Codec(Said)
+
+
+def wrap(one: Said) -> bytes:
+    return MAGIC + _CODEC.encode(one)
+
+
+def unwrap(payload: bytes) -> Said | None:
+    """None: no envelope. Raises WireError where it begins like one and is none."""
+    return _CODEC.decode(payload[len(MAGIC) :]) if payload.startswith(MAGIC) else None

@@ -1,0 +1,95 @@
+"""Filters of clients as interests of the node: overlay topics by name, and patterns.  [docs/mqtt.md, Wildcards]
+
+I1  an overlay topic is wanted exactly when a filter names it, or when it is known and some pattern covers it, or when
+    the directory needs it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from trellis.protocols.effects import Topic
+from trellis.protocols.mqtt.effects import DoorEffect, Unwant, Want
+from trellis.protocols.mqtt.topics import covers, has_wildcard, pattern_of
+
+ROOT = "$mqtt/all"
+WITHIN = "$mqtt/in/"
+QUESTIONS = "$mqtt/ask"
+
+
+def bucket_of(pattern: str) -> Topic:
+    """The directory in which overlay topics that fit a pattern are announced."""
+    level = pattern.split("/", 1)[0]
+    return ROOT if has_wildcard(level) else WITHIN + level
+
+
+def buckets_of(prefix: Topic) -> tuple[Topic, Topic]:
+    """Both directories in which an overlay topic can be announced."""
+    return ROOT, WITHIN + prefix.split("/", 1)[0]
+
+
+class Interests:
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.wanted: Counter[Topic] = Counter()  # for how many reasons
+        self.patterns: Counter[str] = Counter()  # with wildcards, of how many filters
+        self.known: dict[Topic, int] = {}  # overlay topics that a pattern covers -> heard of when
+        self.out: list[DoorEffect] = []
+
+    def want(self, topic: Topic) -> None:
+        self.wanted[topic] += 1
+        if self.wanted[topic] == 1:
+            self.out.append(Want(topic))
+
+    def unwant(self, topic: Topic) -> None:
+        self.wanted[topic] -= 1
+        if not self.wanted[topic]:
+            del self.wanted[topic]
+            self.out.append(Unwant(topic))
+
+    def add(self, filter_: str) -> str:
+        """The pattern. Once for each filter of each client."""
+        pattern = pattern_of(filter_, self.depth)
+        if not has_wildcard(pattern):
+            self.want(pattern)
+            return pattern
+        self.patterns[pattern] += 1
+        if self.patterns[pattern] == 1:
+            self.want(bucket_of(pattern))
+        return pattern
+
+    def remove(self, filter_: str) -> None:
+        pattern = pattern_of(filter_, self.depth)
+        if not has_wildcard(pattern):
+            self.unwant(pattern)
+            return
+        self.patterns[pattern] -= 1
+        if not self.patterns[pattern]:
+            del self.patterns[pattern]
+            self.unwant(bucket_of(pattern))
+            for prefix in [one for one in self.known if not self.is_covered(one)]:
+                self.forget(prefix)
+
+    def learn(self, prefix: Topic, now_ms: int) -> bool:
+        """Somebody uses this overlay topic. True where it is new here and a pattern covers it."""
+        is_new = prefix not in self.known
+        if is_new and not self.is_covered(prefix):
+            return False
+        self.known[prefix] = now_ms
+        if is_new:
+            self.want(prefix)
+        return is_new
+
+    def forget(self, prefix: Topic) -> None:
+        del self.known[prefix]
+        self.unwant(prefix)
+
+    def is_covered(self, prefix: Topic) -> bool:
+        return any(covers(pattern, prefix, self.depth) for pattern in self.patterns)
+
+    def check(self) -> None:
+        for prefix in self.known:
+            assert self.is_covered(prefix), f"I1: {prefix} is known without a reason"
+            assert self.wanted[prefix], f"I1: {prefix} is known and not wanted"
+        for pattern in self.patterns:
+            assert self.wanted[bucket_of(pattern)], f"I1: {pattern} has no directory"

@@ -1,0 +1,71 @@
+"""Retained messages of this node: what its clients published so, and what came over the mesh while it was interested.
+
+Of two on one topic the later stays, by the clocks of the nodes that published them.  [MQTT 5, 3.3.1.3]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from trellis.protocols.effects import NodeId
+from trellis.protocols.mqtt.envelope import Envelope
+from trellis.protocols.mqtt.topics import has_wildcard, matches
+
+
+class Retained(msgspec.Struct, frozen=True):
+    origin: NodeId
+    message: Envelope
+
+    @property
+    def stamp(self) -> tuple[int, NodeId, int]:
+        return self.message.stamp_ms, self.origin, self.message.number
+
+
+class RetainedMessages:
+    def __init__(self, messages_max: int, bytes_max: int) -> None:
+        self.messages_max, self.bytes_max = messages_max, bytes_max
+        self.bytes = 0
+        self._by_topic: dict[str, Retained] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_topic)
+
+    def put(self, origin: NodeId, message: Envelope) -> bool:
+        """An empty payload removes. False where there is no room.  [MQTT-3.3.1-5, -6, -7]"""
+        new, old = Retained(origin, message), self._by_topic.get(message.topic)
+        if old is not None and new.stamp < old.stamp:
+            return True
+        if message.payload:
+            is_full = old is None and len(self) >= self.messages_max
+            size = self.bytes + _size(message) - (_size(old.message) if old is not None else 0)
+            if is_full or size > self.bytes_max:
+                return False
+        self.remove(message.topic)
+        if message.payload:
+            self._by_topic[message.topic] = new
+            self.bytes += _size(message)
+        return True
+
+    def remove(self, topic: str) -> None:
+        old = self._by_topic.pop(topic, None)
+        if old is not None:
+            self.bytes -= _size(old.message)
+
+    def matching(self, filter_: str) -> Iterator[Retained]:
+        if has_wildcard(filter_):
+            for topic, one in list(self._by_topic.items()):
+                if matches(filter_, topic):
+                    yield one
+        elif filter_ in self._by_topic:
+            yield self._by_topic[filter_]
+
+    def check(self) -> None:
+        assert self.bytes == sum(_size(one.message) for one in self._by_topic.values())
+        assert len(self) <= self.messages_max
+        assert self.bytes <= self.bytes_max
+
+
+def _size(message: Envelope) -> int:
+    return len(message.payload) + len(message.topic)

@@ -1,0 +1,171 @@
+"""A client's session: its subscriptions, what is on its way to it, and what it published and waits for.
+
+S1  at most `window` messages are under way to the client, each with an identifier of its own
+S2  acknowledgements go to the client in the order of its publications  [MQTT-4.6.0-2, -3]
+S3  what waits is bounded in number and bytes
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+
+import msgspec
+
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.effects import Connection
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    qos: int
+    no_local: bool = False
+    retain_as_published: bool = False
+    number: int | None = None  # subscription identifier
+
+
+class Out(msgspec.Struct, frozen=True):
+    """A message for this client."""
+
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    subscriptions: tuple[int, ...]
+    content: p.Content
+    until_ms: int | None  # it expires then
+
+    @property
+    def size(self) -> int:
+        return len(self.payload) + len(self.topic) + 64
+
+
+@dataclass
+class Incoming:
+    """A publication of the client with QoS 1 or 2."""
+
+    id: int
+    qos: int
+    waits: int  # for so many answers of the mesh
+    reason: int | None = None  # known: the client can be told
+    text: str | None = None
+    is_told: bool = False  # QoS 2: PUBREC was sent, PUBREL is to come
+
+
+@dataclass(eq=False)
+class Link:
+    """A network connection, once its CONNECT was taken."""
+
+    id: Connection
+    version: int
+    heard_ms: int
+    keep_alive_ms: int
+    receive_max: int
+    packet_bytes_max: int | None
+    wants_reasons: bool
+    will: p.Will | None
+    aliases: dict[int, str]
+    is_paused: bool = False
+
+
+class Session:
+    def __init__(self, client: str, config: MqttConfig) -> None:
+        self.client, self.config = client, config
+        self.link: Link | None = None
+        self.expiry_s = 0
+        self.gone_ms = 0  # since when without a connection
+        self.subscriptions: dict[str, Subscription] = {}
+        self.queue: deque[Out] = deque()
+        self.queue_bytes = 0
+        self.flying: OrderedDict[int, Out] = OrderedDict()  # sent with QoS 1, not acknowledged
+        self.incoming: OrderedDict[int, Incoming] = OrderedDict()  # by packet identifier
+        self.dropped = 0
+        self._id = 0
+
+    @property
+    def window(self) -> int:
+        """Messages under way to the client.  [MQTT-3.3.4-9]"""
+        return min(self.config.inflight_max, self.link.receive_max) if self.link is not None else 0
+
+    # To the client
+
+    def put(self, one: Out, now_ms: int) -> list[p.Publish]:
+        """What to send now."""
+        if not one.qos:
+            return [self._packet(one, None, now_ms)] if self.link is not None else []
+        if len(self.queue) >= self.config.queue_max or self.queue_bytes + one.size > self.config.queue_bytes:
+            self.dropped += 1
+            return []
+        self.queue.append(one)
+        self.queue_bytes += one.size
+        return self.pump(now_ms)
+
+    def pump(self, now_ms: int) -> list[p.Publish]:
+        out: list[p.Publish] = []
+        while self.queue and len(self.flying) < self.window:
+            one = self.queue.popleft()
+            self.queue_bytes -= one.size
+            if one.until_ms is None or one.until_ms > now_ms:  # [MQTT-3.3.2-5]
+                number = self._next_id()
+                self.flying[number] = one
+                out.append(self._packet(one, number, now_ms))
+        return out
+
+    def resume(self, now_ms: int) -> list[p.Publish]:
+        """After a reconnection: again what was not acknowledged, then what waits.  [MQTT-4.4.0-1, 3.3.1-1]"""
+        while len(self.flying) > self.window:  # the client takes fewer than last time
+            _, one = self.flying.popitem()
+            self.queue.appendleft(one)
+            self.queue_bytes += one.size
+        again = [self._packet(one, number, now_ms) for number, one in self.flying.items()]
+        return [*(msgspec.structs.replace(one, dup=True) for one in again), *self.pump(now_ms)]
+
+    def acknowledged(self, number: int, now_ms: int) -> list[p.Publish]:
+        self.flying.pop(number, None)  # one that we do not know is stale
+        return self.pump(now_ms)
+
+    def _packet(self, one: Out, number: int | None, now_ms: int) -> p.Publish:
+        content = one.content
+        if one.until_ms is not None:  # what is left of it  [MQTT-3.3.2-6]
+            content = msgspec.structs.replace(content, expiry_s=max(0, (one.until_ms - now_ms + 999) // 1_000))
+        return p.Publish(
+            topic=one.topic,
+            payload=one.payload,
+            qos=one.qos,
+            retain=one.retain,
+            id=number,
+            subscriptions=one.subscriptions,
+            content=content,
+        )
+
+    def _next_id(self) -> int:
+        while True:
+            self._id = self._id % 65_535 + 1
+            if self._id not in self.flying:
+                return self._id
+
+    # From the client
+
+    def answers(self) -> list[p.Ack]:
+        """What the client can be told by now, in the order of its publications."""
+        out: list[p.Ack] = []
+        if self.link is None:
+            return out
+        for one in list(self.incoming.values()):
+            if one.is_told:
+                continue
+            if one.reason is None:
+                break
+            kind = p.PUBACK if one.qos == 1 else p.PUBREC
+            out.append(p.Ack(kind, one.id, one.reason, one.text if self.link.wants_reasons else None))
+            if one.qos == 2 and one.reason < reasons.UNSPECIFIED:
+                one.is_told = True
+            else:
+                del self.incoming[one.id]
+        return out
+
+    def check(self) -> None:
+        assert len(self.flying) <= self.config.inflight_max, "S1"
+        assert self.queue_bytes == sum(one.size for one in self.queue), "S3"
+        assert len(self.queue) <= self.config.queue_max + self.config.inflight_max, "S3"
