@@ -91,10 +91,14 @@ class Raw:
         self.writer.close()
 
 
+_OPEN: list[Raw] = []  # closed with the mesh
+
+
 async def dial(node: LiveNode, version: int = p.V5) -> Raw:
     assert node.mqtt is not None
     reader, writer = await asyncio.open_connection("127.0.0.1", node.mqtt.port)
-    return Raw(reader, writer, version)
+    _OPEN.append(raw := Raw(reader, writer, version))
+    return raw
 
 
 async def connect(node: LiveNode, client: str = "", version: int = p.V5, **fields: Any) -> Raw:
@@ -125,5 +129,8 @@ async def doors(*names: str, mqtt: dict[str, Any] | None = None, **fields: Any) 
             assert node.mqtt is not None
             node.mqtt.host.check()
     finally:
+        while _OPEN:
+            _OPEN.pop().vanish()
         for node in nodes:
             await node.stop(in_order=False)
+        await asyncio.sleep(0)  # transports say that they are closed

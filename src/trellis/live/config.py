@@ -21,6 +21,7 @@ from trellis.errors import InputError
 from trellis.live.addresses import parse_address
 from trellis.live.stream import StreamLimits
 from trellis.protocols.delivery import DeliveryConfig
+from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.wire import NAME_LETTERS_MAX
 
@@ -101,6 +102,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)
     omen: OMenConfig = msgspec.field(default_factory=OMenConfig)
     delivery: DeliveryConfig = msgspec.field(default_factory=DeliveryConfig)
+    mqtt: MqttConfig = msgspec.field(default_factory=MqttConfig)
 
     def __post_init__(self) -> None:
         for field, text in (("name", self.name), ("cluster", self.cluster), *(("topics", one) for one in self.topics)):
@@ -124,6 +126,18 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             if not self.tls and not self.insecure and not is_loopback(host):
                 remedy = "configure [tls], or say --insecure (insecure = true)"
                 raise InputError(field, f"{host} is beyond loopback and there is no TLS", remedy)
+        if self.mqtt.listen:
+            self._admit_mqtt()
+
+    def _admit_mqtt(self) -> None:
+        host = parse_address(self.mqtt.listen, "mqtt.listen")[0]
+        if not self.mqtt.cert and not self.insecure and not is_loopback(host):
+            remedy = "give mqtt.cert and mqtt.key, or say --insecure (insecure = true)"
+            raise InputError("mqtt.listen", f"{host} is beyond loopback and there is no TLS", remedy)
+        room = self.mqtt.packet_bytes_max + (8 << 10)  # a packet becomes one message, in its envelope
+        if self.delivery.payload_bytes_max < room:
+            delivery = msgspec.structs.replace(self.delivery, payload_bytes_max=room)
+            msgspec.structs.force_setattr(self, "delivery", delivery)
 
 
 def is_loopback(host: str) -> bool:

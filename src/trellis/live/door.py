@@ -209,10 +209,10 @@ class Door:
         guest.topics[topic] = False
         streams = self.wanted.setdefault(topic, {})
         streams[stream] = None
+        if len(streams) == 1 and topic not in self.own:
+            self.broker.subscribe(topic)
         if self.broker.is_confirmed(topic):
             self._confirm(stream, topic)
-        elif len(streams) == 1 and topic not in self.own:
-            self.broker.subscribe(topic)
 
     def _leave_topic(self, stream: Stream, topic: Topic) -> None:
         guest: Guest = stream.tag

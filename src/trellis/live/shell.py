@@ -12,6 +12,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 from random import Random
 
 import msgspec
@@ -42,6 +43,9 @@ from trellis.protocols.effects import (
 from trellis.protocols.mesh import CODECS, MeshNode, OMenOverlay
 from trellis.protocols.omen import OMenNode
 from trellis.protocols.wire import WireError
+
+if TYPE_CHECKING:
+    from trellis.live.mqtt.door import MqttDoor
 
 log = logging.getLogger("trellis.live")
 
@@ -75,6 +79,8 @@ class LiveNode:
         self.traffic_in: dict[type, list[int]] = {}  # kind of message -> messages and bytes
         self.traffic_out: dict[type, list[int]] = {}
         self.admin: Admin | None = None
+        self.mqtt: MqttDoor | None = None
+        self._wants: Counter[Topic] = Counter(dict.fromkeys(self.mesh.wanted, 1))  # by how many doors, or for good
         self.failure: Exception | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._gone = asyncio.Event()  # the node has left, or was stopped
@@ -117,6 +123,11 @@ class LiveNode:
             if config.admin_listen:
                 self.admin = Admin(self)
                 self.admin.bind(config.admin_listen, tls[0] if tls is not None else None)
+            if config.mqtt.listen:
+                from trellis.live.mqtt.door import MqttDoor  # not every node has one
+
+                self.mqtt = MqttDoor(self, self.name, self.life, config.mqtt, config.limits)
+                self.mqtt.bind()
         except BaseException:
             await self.stop(in_order=False)
             raise
@@ -126,6 +137,8 @@ class LiveNode:
         self.door.serve()
         if self.admin is not None:
             self.admin.serve()
+        if self.mqtt is not None:
+            self.mqtt.serve()
 
     def mesh_topics(self) -> tuple[Topic, ...]:
         return tuple(self.mesh.wanted)
@@ -135,6 +148,8 @@ class LiveNode:
         if not self._is_stopped and not self.mesh.is_leaving:
             log.info("%s: leaves", self.name)
             self._loop.call_later(self.config.limits.leave_s, self._gone.set)
+            if self.mqtt is not None:
+                self.mqtt.close()
             self._carry_out(self.mesh.leave())
 
     async def wait(self) -> None:
@@ -150,8 +165,12 @@ class LiveNode:
             self._is_stopped = True
             for timer in self._timers.values():
                 timer.cancel()
+            if self.mqtt is not None:
+                self.mqtt.close(in_order=in_order)
             self.transport.close(in_order=in_order)
             self.door.close(in_order=in_order)
+        if self.mqtt is not None:
+            await self.mqtt.closed()
         await self.transport.closed()
         await self.door.closed()
         if self.admin is not None:
@@ -192,10 +211,15 @@ class LiveNode:
             raise
 
     def subscribe(self, topic: Topic) -> None:
-        self._carry_out(self.mesh.subscribe(topic))
+        self._wants[topic] += 1
+        if self._wants[topic] == 1:
+            self._carry_out(self.mesh.subscribe(topic))
 
     def unsubscribe(self, topic: Topic) -> None:
-        self._carry_out(self.mesh.unsubscribe(topic))
+        self._wants[topic] -= 1
+        if not self._wants[topic]:
+            del self._wants[topic]
+            self._carry_out(self.mesh.unsubscribe(topic))
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> None:
         self._catch_up()
@@ -211,6 +235,7 @@ class LiveNode:
             **{f"delivery {key}": value for key, value in self.mesh.delivery.metrics().items()},
             **{f"peers {key}": value for key, value in sorted(self.transport.counters.items())},
             **{f"clients {key}": value for key, value in sorted(self.door.counters.items())},
+            **({f"mqtt {key}": value for key, value in self.mqtt.metrics().items()} if self.mqtt is not None else {}),
             **self.counters,
             "links": len(self.links),
             "streams": len(self.transport.peers),
@@ -256,12 +281,16 @@ class LiveNode:
                     self.counters["links_down"] += 1
                 case Deliver():
                     self.door.deliver(effect)
+                    if self.mqtt is not None:
+                        self.mqtt.deliver(effect)
                 case Left():
                     self._gone.set()
                 case _:
                     if isinstance(effect, Lost | Overflowed):
                         log.warning("%s: %s", self.name, effect)
                     self.door.tell(effect)
+                    if self.mqtt is not None:
+                        self.mqtt.tell(effect)
 
 
 def _count(traffic: dict[type, list[int]], message: msgspec.Struct, encoded: bytes) -> None:

@@ -20,6 +20,11 @@ class Framing:
     def __len__(self) -> int:
         return len(self._buffer) - self._at
 
+    @property
+    def kind(self) -> int | None:
+        """Of the next packet, as soon as its first byte is there."""
+        return self._buffer[self._at] >> 4 if len(self) else None
+
     def feed(self, data: bytes) -> None:
         self._buffer += data
 

@@ -311,23 +311,25 @@ class Host(Entrance):
         except WireError:
             self.counters["garbage"] += 1
             return
-        if topic in (QUESTIONS, ROOT) or topic.startswith(WITHIN):
+        is_ours = topic in (QUESTIONS, ROOT) or topic.startswith(WITHIN)
+        if not is_ours and said is not None and not isinstance(said, Envelope):
+            self.counters["garbage"] += 1
+            return
+        # The mesh gives a first subscriber what it still holds. A client gets what is published from its SUBACK on; and
+        # holders of wildcards get copies until they are confirmed.
+        if topic != QUESTIONS and not self.directory.is_confirmed(topic) and topic not in self._early:
+            self.counters["before the subscription"] += 1
+            if isinstance(said, Envelope):
+                self._retain(origin, said)
+            return
+        if is_ours:
             ready = self.directory.on_said(topic, origin, said) if said is not None else []
-        elif said is None:
-            ready = [Envelope(topic, payload, 1, False, "", 0, 0, self.wall_ms)]
         elif isinstance(said, Envelope):
             ready = self.directory.on_message(topic, origin, said)
         else:
-            self.counters["garbage"] += 1
-            return
-        # The mesh gives a first subscriber what it still holds. A client gets what is published from its SUBACK on.
-        is_early = not self.directory.is_confirmed(topic) and topic not in self._early
+            ready = [Envelope(topic, payload, 1, False, "", 0, 0, self.wall_ms)]
         for message in ready:
-            if is_early:
-                self.counters["before the subscription"] += 1
-                self._retain(origin, message)
-            else:
-                self._hand_over(origin, message)
+            self._hand_over(origin, message)
         self._settle()
 
     def _retain(self, origin: NodeId, message: Envelope) -> None:

@@ -1,0 +1,1 @@
+"""MQTT doors of a live node.  [docs/mqtt.md]"""

@@ -1,0 +1,307 @@
+"""The embedded MQTT door: sockets and the clock around `protocols/mqtt/host.py`.  [docs/mqtt.md]"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from trellis.errors import InputError
+from trellis.live.config import LimitsConfig
+from trellis.live.door import Broker
+from trellis.live.listen import Listener
+from trellis.live.mqtt.passwords import Passwords, read_passwords
+from trellis.live.stream import Stream, StreamLimits, StreamOwner
+from trellis.protocols.delivery.outcome import Acknowledged, Confirmed, NotAcknowledged, Outcome, Published
+from trellis.protocols.effects import Deliver, NodeId
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.decode import decode
+from trellis.protocols.mqtt.effects import Check, Close, DoorEffect, Emit, Pause, ToClient, Unwant, Want
+from trellis.protocols.mqtt.encode import encode
+from trellis.protocols.mqtt.framing import Framing, version_of
+from trellis.protocols.mqtt.host import Host
+from trellis.protocols.mqtt.primitives import PacketError
+
+log = logging.getLogger("trellis.live")
+
+CLIENT = "$mqtt"  # the mesh's client of all our publications; no name of a client of the other door begins so
+_TICK_S = 0.2
+_ARRIVING_MAX = 256  # connections beyond `clients_max`: they may be refused with a word, or take over
+
+
+class MqttStream(Stream):
+    """Packets instead of frames; writing is that of every stream: bounded, slow readers are cut off."""
+
+    def __init__(self, owner: MqttDoor, limits: StreamLimits, number: int, packet_bytes_max: int) -> None:
+        super().__init__(owner, limits, 0)
+        self.number, self.version = number, 0  # of MQTT; 0: nothing was said yet
+        self.framing = Framing(packet_bytes_max)
+        self.is_waiting = self.is_closing = False  # for a password to be checked; for what was sent to go out
+        self.is_reading = True
+        self.timer: asyncio.TimerHandle | None = None
+        self.fed = owner.fed
+
+    def data_received(self, data: bytes) -> None:
+        if not self.is_closing:
+            self.framing.feed(data)
+            self.fed(self)
+
+
+class MqttDoor(StreamOwner):
+    def __init__(self, broker: Broker, node: NodeId, life: int, config: MqttConfig, limits: LimitsConfig) -> None:
+        self.broker, self.node, self.config, self.limits = broker, node, config, limits
+        self.host = Host(node, life, config)
+        self.streams: dict[int, MqttStream] = {}
+        self.counters: Counter[str] = Counter()
+        self.port = 0
+        self._loop = asyncio.get_running_loop()
+        self._passwords: Passwords | None = read_passwords(config.users) if config.users else None
+        self._stream_limits = StreamLimits(
+            buffer_bytes=limits.buffer_bytes, queue_bytes=config.queue_bytes, stall_s=limits.stall_s
+        )
+        self._listener: Listener | None = None
+        self._tick: asyncio.TimerHandle | None = None
+        self._checks: set[asyncio.Task[None]] = set()
+        self._number = 0
+        self._is_running = self._is_due = self._is_closed = False
+
+    def bind(self) -> None:
+        """Nothing is accepted before `serve`."""
+        limits, tls = self.limits, make_tls(self.config)
+        counters, accept = self.counters, self._accept
+        self._listener = Listener(self.config.listen, accept, tls, counters, limits.handshake_s, limits.handshakes_max)
+        self.port = self._listener.port
+
+    def serve(self) -> None:
+        assert self._listener is not None
+        self._do(self.host.start)
+        self._listener.serve()
+        self._tick = self._loop.call_later(_TICK_S, self._on_tick)
+
+    def close(self, *, in_order: bool = True) -> None:
+        if self._tick is not None:
+            self._tick.cancel()
+        if in_order:
+            self._do(self.host.shut_down)
+        self._is_closed = True
+        for stream in list(self.streams.values()):
+            if not in_order:
+                stream.cut("closed")
+            else:
+                stream.close()
+
+    async def closed(self) -> None:
+        if self._listener is not None:
+            await self._listener.close()
+        for task in self._checks:
+            task.cancel()
+        await asyncio.gather(*self._checks, return_exceptions=True)
+        while self.streams:
+            await asyncio.sleep(0.01)
+
+    def metrics(self) -> dict[str, int]:
+        host = self.host
+        return {
+            **self.counters,
+            **host.counters,
+            **{f"directory {key}": value for key, value in host.directory.counters.items()},
+            "clients": len(host.by_connection),
+            "sessions": len(host.sessions),
+            "filters": host.tree.count,
+            "retained": len(host.retained),
+        }
+
+    # What the node says
+
+    def deliver(self, one: Deliver) -> None:
+        if one.topic in self.host.interests.wanted:
+            self._soon(partial(self.host.delivered, one.topic, one.origin, one.payload))
+
+    def tell(self, outcome: Outcome) -> None:
+        match outcome:
+            case Acknowledged(client_id=(client, number)) if client == CLIENT:
+                self._soon(partial(self.host.acknowledged, number))
+            case NotAcknowledged(client_id=(client, number)) if client == CLIENT:
+                log.warning("%s: a publication on %s was refused: %s", self.node, outcome.topic, outcome.reason)
+                self._soon(partial(self.host.not_acknowledged, number, outcome.reason))
+            case Confirmed(topic) if topic in self.host.interests.wanted:
+                self._soon(partial(self.host.confirmed, topic))
+            case Published(topic=topic, client_id=(client, _)) if client != CLIENT:
+                self._soon(partial(self.host.noticed, topic))
+
+    # Streams
+
+    def _accept(self) -> Stream | None:
+        if self._is_closed or len(self.streams) >= self.config.clients_max + _ARRIVING_MAX:
+            return None
+        self._number += 1
+        return MqttStream(self, self._stream_limits, self._number, self.config.packet_bytes_max)
+
+    def opened(self, stream: Stream) -> None:
+        assert isinstance(stream, MqttStream)
+        self.streams[stream.number] = stream
+        stream.timer = self._loop.call_later(self.limits.handshake_s, self._is_late, stream)
+        self._do(partial(self.host.opened, stream.number))
+
+    def received(self, stream: Stream, body: bytes) -> None:
+        raise AssertionError("MQTT streams have no frames")
+
+    def ended(self, stream: Stream) -> None:
+        assert isinstance(stream, MqttStream)
+        self.streams.pop(stream.number, None)
+        if stream.timer is not None:
+            stream.timer.cancel()
+        if stream.why not in ("", "closed"):
+            self.counters[f"cut {stream.why}"] += 1
+            log.info("%s: cut off an MQTT client: %s", self.node, stream.why)
+        self._soon(partial(self.host.closed, stream.number))
+
+    def fed(self, stream: MqttStream) -> None:
+        """Take in whole packets, as long as the client may be heard."""
+        try:
+            if not stream.version and stream.framing.kind not in (None, p.CONNECT):
+                raise PacketError("the first packet is no CONNECT", reasons.PROTOCOL_ERROR)
+            for first, body in stream.framing.packets():
+                if not stream.version:
+                    version = version_of(first, body)
+                    if version not in (p.V311, p.V5):
+                        raise PacketError(f"MQTT version {version}", reasons.VERSION)
+                    stream.version = version
+                packet = decode(stream.version, first, body)
+                self._do(partial(self.host.received, stream.number, packet))
+                if stream.is_waiting or stream.is_closing or stream.is_ended or not stream.is_reading:
+                    return
+        except PacketError as error:
+            stream.is_closing = True
+            self.counters[f"cut {reasons.NAMES.get(error.reason, 'malformed')}"] += 1
+            self._do(partial(self.host.failed, stream.number, error))
+
+    def _is_late(self, stream: MqttStream) -> None:
+        if stream.number in self.host.arriving:
+            stream.cut("handshake")
+
+    def _on_tick(self) -> None:
+        self._do(self.host.tick)
+        self._tick = self._loop.call_later(_TICK_S, self._on_tick)
+
+    # Effects
+
+    def _do(self, what: Callable[[], None]) -> None:
+        """One input, and what follows from it. Never while the node carries out effects: theirs would be overtaken."""
+        if not self._is_closed:
+            self._take_in(what)
+            self._carry_out_all()
+
+    def _soon(self, what: Callable[[], None]) -> None:
+        """One input of the node, which is in the midst of its effects: what follows is carried out after them."""
+        if not self._is_closed:
+            self._take_in(what)
+            if not self._is_running and not self._is_due:
+                self._is_due = True
+                self._loop.call_soon(self._carry_out_all)
+
+    def _take_in(self, what: Callable[[], None]) -> None:
+        self.host.at(int(time.monotonic() * 1_000), int(time.time() * 1_000))
+        what()
+
+    def _carry_out_all(self) -> None:
+        self._is_due = False
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            while effects := self.host.take():
+                for effect in effects:
+                    self._carry_out(effect)
+        finally:
+            self._is_running = False
+
+    def _carry_out(self, effect: DoorEffect) -> None:
+        match effect:
+            case ToClient(number, packet):
+                self._send(number, packet)
+            case Emit(topic, payload, number):
+                self.broker.publish(topic, payload, (CLIENT, number))
+            case Want(topic):
+                self.broker.subscribe(topic)
+                if self.broker.is_confirmed(topic):
+                    self.host.confirmed(topic)
+            case Unwant(topic):
+                self.broker.unsubscribe(topic)
+            case Close(number, why):
+                stream = self.streams.get(number)
+                if why:
+                    self.counters[f"closed {why}"] += 1
+                if stream is not None:
+                    stream.is_closing = True
+                    stream.close()
+            case Check(number, user, password):
+                self._check(number, user, password)
+            case Pause(number, is_reading):
+                self._pause(number, is_reading)
+
+    def _send(self, number: int, packet: p.Packet) -> None:
+        stream = self.streams.get(number)
+        if stream is None:
+            return
+        data = encode(stream.version or p.V311, packet)
+        session = self.host.by_connection.get(number)
+        link = session.link if session is not None else None
+        if link is not None and link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
+            self.host.too_large(number, packet)
+        else:
+            stream.send(data)
+
+    def _check(self, number: int, user: str | None, password: bytes | None) -> None:
+        passwords, stream = self._passwords, self.streams.get(number)
+        if passwords is None:
+            self.host.checked(number, True)
+        elif stream is not None:
+            stream.is_waiting = True
+            task = self._loop.create_task(self._check_later(passwords, stream, user, password))
+            self._checks.add(task)
+            task.add_done_callback(self._checks.discard)
+
+    async def _check_later(
+        self, passwords: Passwords, stream: MqttStream, user: str | None, password: bytes | None
+    ) -> None:
+        """In a thread: a hash takes tens of milliseconds."""
+        is_right = await self._loop.run_in_executor(None, passwords.is_right, user, password)
+        stream.is_waiting = False
+        if not stream.is_ended:
+            self._do(partial(self.host.checked, stream.number, is_right))
+            self.fed(stream)
+
+    def _pause(self, number: int, is_reading: bool) -> None:
+        stream = self.streams.get(number)
+        if stream is None:
+            return
+        stream.is_reading = is_reading
+        if is_reading:
+            stream.resume_reading()
+            self._loop.call_soon(self.fed, stream)
+        else:
+            stream.pause_reading()
+
+
+def make_tls(config: MqttConfig) -> ssl.SSLContext | None:
+    """Not mutual unless `ca` is given: MQTT clients have passwords."""
+    if not config.cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(config.cert, config.key)
+        if config.ca:
+            context.load_verify_locations(config.ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except OSError as error:  # ssl.SSLError as well
+        files = ", ".join(one for one in (config.cert, config.key, config.ca) if one)
+        raise InputError("mqtt.cert", f"{files}: {error.strerror or error}", "name PEM files that are there") from None
+    return context

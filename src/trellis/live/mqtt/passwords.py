@@ -1,0 +1,92 @@
+"""Users of an MQTT door and their passwords, hashed (scrypt).
+
+    python -m trellis.live.mqtt.passwords FILE USER        asks for the password, adds or replaces the line
+
+A line is `user:n$r$p$salt$hash`, salt and hash in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import hmac
+import secrets
+import sys
+from pathlib import Path
+
+from trellis.errors import InputError
+
+_N, _R, _P = 1 << 14, 8, 1  # 16 MiB, about 40 ms
+_N_MAX, _R_MAX, _P_MAX = 1 << 18, 16, 8
+USERS_MAX = 100_000
+
+
+def hash_password(password: bytes, salt: bytes | None = None) -> str:
+    salt = secrets.token_bytes(16) if salt is None else salt
+    return f"{_N}${_R}${_P}${salt.hex()}${_scrypt(password, salt, _N, _R, _P).hex()}"
+
+
+class Passwords:
+    def __init__(self, users: dict[str, str]) -> None:
+        self._users = users
+        self._nobody = hash_password(secrets.token_bytes(16))
+
+    def is_right(self, user: str | None, password: bytes | None) -> bool:
+        """Takes about as long for a user that is not there. Meant for a thread: it computes for tens of ms."""
+        known = self._users.get(user or "")
+        n, r, p, salt, digest = (known or self._nobody).split("$")
+        found = _scrypt(password or b"", bytes.fromhex(salt), int(n), int(r), int(p))
+        return hmac.compare_digest(found, bytes.fromhex(digest)) and known is not None and password is not None
+
+
+def read_passwords(path: str) -> Passwords:
+    where, users = "mqtt.users", {}
+    try:
+        lines = Path(path).read_text("utf-8").splitlines()
+    except OSError as error:
+        raise InputError(where, f"{path}: {error.strerror}", "name a file that is there") from None
+    except UnicodeDecodeError:
+        raise InputError(where, f"{path}: not text", "make it with python -m trellis.live.mqtt.passwords") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        user, _, hashed = line.rpartition(":")
+        if not user or not _is_hash(hashed):
+            remedy = "make it with python -m trellis.live.mqtt.passwords"
+            raise InputError(where, f"{path}:{number}: not user:n$r$p$salt$hash", remedy)
+        users[user] = hashed
+    if len(users) > USERS_MAX:
+        raise InputError(where, f"{path}: {len(users)} users", f"give {USERS_MAX} or fewer")
+    return Passwords(users)
+
+
+def _is_hash(hashed: str) -> bool:
+    parts = hashed.split("$")
+    try:
+        n, r, p = (int(one) for one in parts[:3])
+        salt, digest = (bytes.fromhex(one) for one in parts[3:])
+    except ValueError:
+        return False
+    is_sound = 1 < n <= _N_MAX and n & (n - 1) == 0 and 0 < r <= _R_MAX and 0 < p <= _P_MAX
+    return is_sound and len(salt) >= 8 and len(digest) == 32
+
+
+def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
+    return hashlib.scrypt(password, salt=salt, n=n, r=r, p=p, maxmem=256 * n * r, dklen=32)
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 2 or not arguments[1] or "\n" in arguments[1]:
+        sys.stderr.write("usage: python -m trellis.live.mqtt.passwords FILE USER\n")
+        return 2
+    path, user = Path(arguments[0]), arguments[1]
+    password = getpass.getpass(f"password of {user}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    lines = path.read_text("utf-8").splitlines() if path.exists() else []
+    kept = [line for line in lines if line.rpartition(":")[0] != user]
+    path.write_text("\n".join([*kept, f"{user}:{hash_password(password.encode())}"]) + "\n", "utf-8")
+    path.chmod(0o600)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
