@@ -255,7 +255,7 @@ def test_spidercast_delivers_as_well():
     assert all(story.copies(one) >= 2 and story.delivered(one) >= set("bcdefgh") for one in payloads)
 
 
-@pytest.mark.parametrize("options", [{"overlay": "vitis"}, {"copies": 0}, {"window": 0.0}, {"windw_ms": 3}])
+@pytest.mark.parametrize("options", [{"overlay": "scribe"}, {"copies": 0}, {"window": 0.0}, {"windw_ms": 3}])
 def test_parameters_that_make_no_sense_are_refused(options):
     with pytest.raises(InputError):
         Delivery(**options)

@@ -62,7 +62,7 @@ class Comparison:
         way.is_open, way.is_leaving = True, item.is_leaving
         way.announce = {}  # all that is held is looked at now
         self._send_what_is_lacking(topic, peer, way, known)
-        if topic.is_wanted and not topic.is_settled and item.is_settled:
+        if not topic.is_settled and item.is_settled:
             self.order.settle(topic, {(seen.origin, seen.life): seen.handed for seen in known})
 
     def on_part(self, peer: NodeId, item: Part) -> None:
@@ -85,7 +85,10 @@ class Comparison:
             if stream.touched_ms < oldest and not stream.entries:
                 continue
             flat = stream.seen.flat()[-2 * _RANGES_MAX :]
-            found.append(Seen(origin, life, stream.handed or 0, self.state.floor(stream), flat))
+            # Who does not want the topic hands nothing over: what has passed through it can be a baseline all the same.
+            handed = stream.handed or 0
+            handed = handed if topic.is_wanted else max(handed, stream.seen.last)
+            found.append(Seen(origin, life, handed, self.state.floor(stream), flat))
         return found
 
     def _send_what_is_lacking(self, topic: TopicState, peer: NodeId, way: Way, known: list[Seen]) -> None:

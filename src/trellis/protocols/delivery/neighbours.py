@@ -37,6 +37,7 @@ class Neighbours:
                 shared = wants & interest
             else:
                 shared = wants & interest & (newly_ours | ~before.get(peer, 0))
+                self._unshare(peer, before.get(peer, 0) & interest & ~wants)
             for place in places(shared):
                 self.comparison.share(self.state.topics[overlay.table.names[place]], peer)
         self.links, self.interest = dict(now), interest
@@ -66,6 +67,14 @@ class Neighbours:
         for topic in self.state.topics.values():
             self.comparison.part(topic, peer)
         self.copies.link_down(peer)
+
+    def _unshare(self, peer: NodeId, topics: int) -> None:
+        """The link stands, and carries these no more: another path does, or another tree link."""
+        for place in places(topics):
+            topic = self.state.topics[self.overlay.table.names[place]]
+            if peer in topic.ways:
+                self.state.put(peer, m.Part(topic.topic))
+                self.comparison.part(topic, peer)
 
     def _take_part(self, interest: int) -> None:
         names, before = self.overlay.table.names, self.interest

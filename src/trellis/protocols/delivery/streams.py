@@ -69,7 +69,7 @@ class TopicState:
         self.takes_part = False
         self.is_wanted = False  # its application subscribes
         self.is_leaving = False  # it says so on its links: it vouches for nothing
-        self.is_settled = False  # there is a baseline: messages are handed over
+        self.is_settled = False  # there is a baseline: messages are handed over, if they are wanted
         self.is_registered = False  # its home knows that we subscribe
         self.was_confirmed = False
         self.since_ms = now_ms  # of taking part

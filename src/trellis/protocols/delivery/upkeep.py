@@ -40,10 +40,12 @@ class Upkeep:
 
     def _settle_topics(self) -> None:
         for topic in self.state.topics.values():
-            if not topic.is_wanted or not topic.takes_part:
+            if not topic.takes_part:
                 continue
             if not topic.is_settled:
                 self._wait_for_baseline(topic)
+            if not topic.is_wanted:
+                continue
             if topic.is_confirmed and not topic.was_confirmed:
                 topic.was_confirmed = True
                 self.state.out.append(Confirmed(topic.topic))
@@ -56,6 +58,8 @@ class Upkeep:
         elif self.state.ways(topic):
             if now_ms - max(topic.changed_ms, topic.since_ms) >= config.confirm_ms:
                 self.order.settle(topic, {})
+        elif not topic.is_wanted:
+            pass  # nobody to relay for: nobody asks for our baseline
         elif self.state.overlay.has_homes:
             self.homes.ask(topic.topic)
         elif not self.state.overlay.subscribers(topic.topic):

@@ -147,7 +147,7 @@ class Publication(msgspec.Struct, frozen=True, gc=False, tag="publication"):
     payload: Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)] = b""
 
 
-MagnetMessage = (
+MagnetControl = (
     ToHome
     | View
     | SampleUp
@@ -162,7 +162,6 @@ MagnetMessage = (
     | Orphan
     | Ping
     | Pong
-    | Publication
 )
-CODEC: Codec[msgspec.Struct] = Codec(MagnetMessage | OscarMessage | NewscastRequest | NewscastReply)
+CODEC: Codec[msgspec.Struct] = Codec(MagnetControl | Publication | OscarMessage | NewscastRequest | NewscastReply)
 CONTROL = (ToHome, Place, Placed, NoPlace, Climb, NotInTree, Descend, Prune, Orphan)  # caused by events, not by time

@@ -166,15 +166,21 @@ class MagnetNode:
         return [*effects, *self._on_skewed(self.skewed.on_peer_down(peer))]
 
     def subscribe(self, topic: Topic) -> Effects:
-        if topic in self.topics:
-            return []
-        return self._change(tuple(sorted((*self.topics, topic))), self.trees.subscribe(topic))
+        return self.subscribe_all((topic,))
+
+    def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        """One change of the interest, and one new place for all of them."""
+        new = sorted(set(topics).difference(self.topics))
+        effects = [effect for topic in new for effect in self.trees.subscribe(topic)]
+        return self._change(tuple(sorted((*self.topics, *new))), effects) if new else []
 
     def unsubscribe(self, topic: Topic) -> Effects:
-        if topic not in self.topics:
-            return []
-        kept = tuple(other for other in self.topics if other != topic)
-        return self._change(kept, self.trees.unsubscribe(topic))
+        return self.unsubscribe_all((topic,))
+
+    def unsubscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        gone = set(topics).intersection(self.topics)
+        effects = [effect for topic in sorted(gone) for effect in self.trees.unsubscribe(topic)]
+        return self._change(tuple(topic for topic in self.topics if topic not in gone), effects) if gone else []
 
     def publish(self, topic: Topic, payload: bytes = b"") -> Effects:
         self.published += 1

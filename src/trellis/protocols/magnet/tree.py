@@ -57,6 +57,7 @@ class Forest:
         self.trees: dict[Topic, Tree] = {}
         self.by_parent: dict[NodeId, dict[Topic, None]] = {}
         self.by_child: dict[NodeId, dict[Topic, None]] = {}
+        self.changes = 0  # of trees, parents and children
 
     def get(self, topic: Topic) -> Tree | None:
         return self.trees.get(topic)
@@ -65,6 +66,7 @@ class Forest:
         tree = self.trees.get(topic)
         if tree is None:
             tree = self.trees[topic] = Tree(topic)
+            self.changes += 1
         return tree
 
     def remove(self, tree: Tree) -> None:
@@ -72,6 +74,7 @@ class Forest:
         for child in list(tree.children):
             self.drop_child(tree, child)
         del self.trees[tree.topic]
+        self.changes += 1
 
     def set_parent(self, tree: Tree, parent: NodeId | None) -> None:
         if tree.parent is not None:
@@ -79,14 +82,17 @@ class Forest:
         tree.parent = parent
         if parent is not None:
             self.by_parent.setdefault(parent, {})[tree.topic] = None
+        self.changes += 1
 
     def add_child(self, tree: Tree, child: NodeId) -> None:
         tree.children[child] = 0
         self.by_child.setdefault(child, {})[tree.topic] = None
+        self.changes += 1
 
     def drop_child(self, tree: Tree, child: NodeId) -> None:
         if tree.children.pop(child, None) is not None:
             _remove(self.by_child, child, tree.topic)
+            self.changes += 1
 
     def check(self) -> None:
         for topic, tree in self.trees.items():

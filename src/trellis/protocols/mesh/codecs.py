@@ -1,16 +1,24 @@
-"""Everything that nodes of a mesh say to each other, as bytes: one tagged union per overlay."""
+"""Everything that nodes of a mesh say to each other, as bytes: one tagged union per overlay.
+
+What Vitis and Magnet have for publications of their own is left out: delivery carries them.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trellis.protocols.delivery.messages import DeliveryMessage
+from trellis.protocols.magnet.messages import MagnetControl
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.omen.messages import Message as OMenMessage
+from trellis.protocols.oscar.messages import OscarMessage
 from trellis.protocols.spidercast.messages import SpiderCastMessage
+from trellis.protocols.vitis.messages import Gossip, Leave, Profile, Relay, Unlink
 from trellis.protocols.wire import Codec
 
 CODECS: dict[str, Codec[Any]] = {
     "omen": Codec(OMenMessage | DeliveryMessage),
     "spidercast": Codec(SpiderCastMessage | NewscastRequest | NewscastReply | DeliveryMessage),
+    "vitis": Codec(Gossip | Profile | Unlink | Relay | Leave | DeliveryMessage),
+    "magnet": Codec(MagnetControl | OscarMessage | NewscastRequest | NewscastReply | DeliveryMessage),
 }

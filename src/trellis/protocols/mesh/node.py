@@ -6,6 +6,9 @@
 
 Subscriptions change in batches. A topic is left in two steps: delivery drains it, then the overlay mends around the
 node. Who publishes on a topic without subscribing takes part in it for a while. [SC §2.1: publishers are interested]
+Some overlays make a node take part in topics that it relays for others; it then holds and resends like a subscriber.
+
+M1  a topic is wanted, published on, or being left (`draining`, then `parting`): never two of these.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from trellis.errors import InputError
 from trellis.protocols.delivery import DeliveryConfig, DeliveryMessage
 from trellis.protocols.delivery.outcome import ClientId, Outcome
 from trellis.protocols.delivery.part import Delivery, DeliveryEffects
-from trellis.protocols.effects import Effect, Effects, LinkDown, LinkUp, NodeId, SetTimer, Topic
-from trellis.protocols.mesh.overlays import DrivenOverlay
+from trellis.protocols.effects import Deliver, Effect, Effects, LinkDown, LinkUp, NodeId, SetTimer, Topic
+from trellis.protocols.mesh.driven import DrivenOverlay
 from trellis.protocols.wire import NAME_LETTERS_MAX
 
 _OF_DELIVERY = frozenset(kind for union in get_args(DeliveryMessage) for kind in (get_args(union) or (union,)))
@@ -39,6 +42,7 @@ class MeshNode:
         self._leaving_since_ms = 0
         self._has_left_overlay = False
         self._changes: dict[Topic, bool] = {}  # of subscriptions, in the next batch
+        self._overlay_changes = -1  # as delivery last looked
 
     # Inputs
 
@@ -76,11 +80,12 @@ class MeshNode:
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> list[Effect | Outcome]:
         effects: list[Effect | Outcome] = []
-        if not self.is_leaving and 0 < len(topic) <= NAME_LETTERS_MAX:
-            if topic not in self.wanted:
-                self.interested[topic] = self.delivery.state.now_ms
-            if self._is_to_join(topic):
-                effects += self._after(self.overlay.subscribe([topic]))
+        if topic not in self.wanted and 0 < len(topic) <= NAME_LETTERS_MAX and not self.is_leaving:
+            is_new = topic not in self.interested
+            self.interested[topic] = self.delivery.state.now_ms
+            if is_new:
+                self._stay(topic)
+                effects += self._after(self.overlay.publish_on([topic]))
         effects += self.delivery.publish(topic, payload, client_id)
         return effects
 
@@ -106,19 +111,26 @@ class MeshNode:
     def check(self) -> None:
         self.overlay.node.check()
         self.delivery.check()
+        states = [*self.wanted, *self.interested, *self.draining, *self.parting]
+        assert self.is_leaving or len(set(states)) == len(states), f"M1: {self.id}: {sorted(states)}"
 
     # What follows
 
     def _after(self, effects: Effects, is_told: bool = False) -> list[Effect | Outcome]:
         """The overlay has done something: tell delivery, if it can matter there. Most of it is gossip."""
-        out: list[Effect | Outcome] = [*effects]
+        out: list[Effect | Outcome] = []
         for effect in effects:
+            if type(effect) is Deliver:
+                continue  # overlays that publish by themselves are not asked to: only delivery hands anything over
+            out.append(effect)
             if type(effect) is LinkDown:
                 out += self.delivery.link_down(effect.peer)
                 is_told = True
             elif type(effect) is LinkUp:
                 is_told = True
-        if is_told or self.overlay.interest != self.delivery.neighbours.interest:
+        changes = self.overlay.changes
+        if is_told or changes != self._overlay_changes or self.overlay.interest != self.delivery.neighbours.interest:
+            self._overlay_changes = changes
             out += self.delivery.overlay_changed()
         return out
 
@@ -137,24 +149,21 @@ class MeshNode:
             self.wanted[topic] = None
             self.interested.pop(topic, None)
             effects += self.delivery.want(topic)
-        joined = [topic for topic in new if self._is_to_join(topic)]
-        if joined:
-            effects += self._after(self.overlay.subscribe(joined))
+            self._stay(topic)
+        if new:
+            effects += self._after(self.overlay.subscribe(new))
         for topic, wanted in changes.items():
             if not wanted and topic in self.wanted:
                 del self.wanted[topic]
                 self.draining[topic] = None
         return [*effects, *self._tick()] if self.draining else effects
 
-    def _is_to_join(self, topic: Topic) -> bool:
-        """Must the overlay be told that we take part? If we were about to leave the topic, we stay after all."""
-        takes_part = self.overlay.interest & self.overlay.table.bit(topic)
-        was_parting = topic in self.parting
-        if topic in self.draining or was_parting:
+    def _stay(self, topic: Topic) -> None:
+        """If we were about to leave the topic, we stay after all."""
+        if topic in self.draining or topic in self.parting:
             self.draining.pop(topic, None)
             self.parting.pop(topic, None)
             self.delivery.stay(topic)
-        return was_parting or not takes_part
 
     def _tick(self) -> list[Effect | Outcome]:
         delivery = self.delivery
@@ -179,6 +188,9 @@ class MeshNode:
                 self.parting[topic] = None
             if drained:
                 effects += self._after(self.overlay.unsubscribe(drained))
+            if self.overlay.relays:
+                for topic in drained:  # where it takes part all the same, it is a relay now, and stays
+                    self._stay(topic)
         elif len(drained) == len(self.draining) and not self._has_left_overlay:
             self._has_left_overlay = True
             effects += self._after(self.overlay.leave())

@@ -12,7 +12,7 @@ says to itself goes round there, too.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from random import Random
 from typing import Any
 
@@ -33,6 +33,7 @@ from trellis.protocols.omen.roots import Roots
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.omen.survivor import Survivor
 from trellis.protocols.omen.views import REGISTER_PERIODS, Wanted
+from trellis.protocols.ring import clockwise, identifier
 from trellis.protocols.tman import TManReply, TManRequest
 from trellis.protocols.topics import TopicTable
 
@@ -109,31 +110,40 @@ class OMenNode:
         return self._settle([*self.links.on_peer_down(peer), *self.parts.detector.on_peer_down(peer)])
 
     def subscribe(self, topic: Topic) -> Effects:
-        """Free if a neighbour has the topic, else one link: a join limited to it.  [A-OMN-23]"""
-        me, bit = self.me, self.me.table.bit(topic)
-        me.leaving &= ~bit
-        if me.interest & bit:
+        return self.subscribe_all((topic,))
+
+    def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        """Free where a neighbour has the topic; one join, limited to them, for all others.  [A-OMN-23]"""
+        me, bits = self.me, self.me.table.bits(tuple(topics))
+        me.leaving &= ~bits
+        new = bits & ~me.interest
+        if not new:
             return []
-        self.parts.take_part(me.interest | bit)
+        self.parts.take_part(me.interest | new)
         effects = self.links.interest_changed()
-        known = self.parts.known_subscribers(bit)
-        if known and not self.links.covered() & bit:  # nobody known: the net finds somebody, if there is anybody
+        alone = new & ~self.links.covered()
+        known = self.parts.known_subscribers(alone) if alone else []
+        if known:  # nobody known: the net finds somebody, if there is anybody
             mend = self.coordinator.new_mend("join", self.id, me.incarnation)
-            mend.topics, mend.backups = (topic,), known
+            mend.topics, mend.backups = me.table.topics(alone), known
             effects += mend.start()
         return self._settle(effects)
 
     def unsubscribe(self, topic: Topic) -> Effects:
-        """We coordinate this ourselves, and relay the topic until others are linked.  [A-OMN-23]"""
-        me, bit = self.me, self.me.table.bit(topic)
-        if not me.wanted & bit:
+        return self.unsubscribe_all((topic,))
+
+    def unsubscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        """We coordinate one repair for all of them, and relay them until others are linked.  [A-OMN-23]"""
+        me = self.me
+        bits = me.table.bits(tuple(topics)) & me.wanted
+        if not bits:
             return []
-        me.leaving |= bit
+        me.leaving |= bits
         mend = self.coordinator.new_mend("unsubscribe", self.id, me.incarnation)
-        mend.topics = (topic,)
-        neighbours = {link.peer: link.incarnation for link in self.links.up() if link.interest & bit}
-        mend.departed[self.id] = Departed(me.incarnation, frozenset((topic,)), neighbours, True)
-        mend.backups = self.parts.known_subscribers(bit)
+        mend.topics = me.table.topics(bits)
+        neighbours = {link.peer: link.incarnation for link in self.links.up() if link.interest & bits}
+        mend.departed[self.id] = Departed(me.incarnation, frozenset(mend.topics), neighbours, True)
+        mend.backups = self.parts.known_subscribers(bits)
         return self._settle(mend.start())
 
     def leave(self) -> Effects:
@@ -152,6 +162,30 @@ class OMenNode:
         self.links.check()
         self.views.check()
         self.parts.hints.check()
+
+    # What others on this node ask and want
+
+    def believes_dead(self, node: NodeId) -> bool:
+        return node in self.parts.suspects.incarnations
+
+    def toward(self, place: int, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
+        """One step nearer to the node that is responsible for a place, not over `without` if there is any other way.
+
+        As `Parts.route`, which knows nothing of nodes that are dead and that nobody near us has watched.
+        """
+        parts = self.parts
+        shunned = {*without, *parts.suspects.incarnations}
+        known = [self.id, *parts.ring.tman.peers, *parts.sampling.peers, *parts.links.links]
+        nearest = min((one for one in known if one not in shunned), key=lambda one: clockwise(place, identifier(one)))
+        if nearest == self.id and self.ring.responsible(place) != self.id:
+            return parts.route(place, message)
+        return [Send(nearest, message)]
+
+    def link_to_one_of(self, names: Sequence[NodeId]) -> Effects:
+        if self.me.is_leaving:
+            return []
+        chosen = names[self.parts.random.randrange(len(names))]
+        return self.on_message(self.id, m.OpenLink(0, chosen))
 
     # After every input
 

@@ -156,10 +156,16 @@ class SpiderCastNode:
         return [*self.greedy.on_suspect(peer), *self.random_task.on_suspect(peer), *gossip]
 
     def subscribe(self, topic: Topic) -> Effects:
-        return self._change(self.me.interest | self.me.table.bit(topic))
+        return self.subscribe_all((topic,))
+
+    def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        return self._change(self.me.interest | self.me.table.bits(tuple(topics)))
 
     def unsubscribe(self, topic: Topic) -> Effects:
-        return self._change(self.me.interest & ~self.me.table.bit(topic))
+        return self.unsubscribe_all((topic,))
+
+    def unsubscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        return self._change(self.me.interest & ~self.me.table.bits(tuple(topics)))
 
     def leave(self) -> Effects:
         return [*self.greedy.leave(), *self.random_task.leave()]

@@ -123,10 +123,16 @@ class OverlayNode(ABC):
         return [*effects, *self._remove(peer)]
 
     def subscribe(self, topic: Topic) -> Effects:
-        return self._change((*self.topics, topic))
+        return self.subscribe_all((topic,))
+
+    def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        return self._change((*self.topics, *topics))
 
     def unsubscribe(self, topic: Topic) -> Effects:
-        return self._change(other for other in self.topics if other != topic)
+        return self.unsubscribe_all((topic,))
+
+    def unsubscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        return self._change(set(self.topics).difference(topics))
 
     def publish(self, topic: Topic, payload: bytes) -> Effects:
         event, effects = self.events.publish(topic, payload)

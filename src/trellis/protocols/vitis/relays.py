@@ -38,10 +38,20 @@ class RelayPaths:
         self._lists: dict[NodeId, tuple[Topic, ...]] = {}  # the same, as it stands in profiles
         self._new: dict[NodeId, list[Topic]] = {}  # to be asked for at once
         self._version = -1
+        self.changes = 0  # of what `relayed` and `shared_with` answer
 
     def relays(self, topic: Topic) -> bool:
         """Are we on a path of this topic?"""
         return topic in self.up or topic in self._down
+
+    def relayed(self) -> list[Topic]:
+        """All topics whose paths we are on, whether we want them or not."""
+        return [*self.up, *(topic for topic in self._down if topic not in self.up)]
+
+    def shared_with(self, neighbor: Neighbor) -> frozenset[Topic]:
+        """The topics whose paths go over the link to this neighbour, up or down; nothing that fades."""
+        via = self._via.get(neighbor.node)
+        return neighbor.relays.union(via) if via else neighbor.relays
 
     def links(self, topic: Topic) -> list[NodeId]:
         """The neighbours on paths of this topic, up and down; what fades is still used."""
@@ -139,12 +149,14 @@ class RelayPaths:
         if neighbor.node in self._fading.get(topic, ()):
             self._faded(topic, neighbor.node)
         self._down.setdefault(topic, {})[neighbor.node] = None
+        self.changes += 1
         if topic not in self.up and not self.stops_here(topic):
             self._route(topic)
 
     def _one_less(self, neighbor: Neighbor, topic: Topic) -> None:
         left = self._down[topic]
         del left[neighbor.node]
+        self.changes += 1
         if not left:
             del self._down[topic]
             self._forget_if_needless(topic)
@@ -158,6 +170,7 @@ class RelayPaths:
     def _forget_if_needless(self, topic: Topic) -> None:
         if topic in self.up and topic not in self.own and (topic not in self._down or self.stops_here(topic)):
             self._leave(self.up.pop(topic), topic)
+            self.changes += 1
 
     def _route(self, topic: Topic) -> None:
         hop = self.compass.next_hop(identifier(topic))
@@ -167,6 +180,7 @@ class RelayPaths:
                 return
             self._leave(before, topic)
         self.up[topic] = hop
+        self.changes += 1
         if hop is not None:
             self._via.setdefault(hop, {})[topic] = None
             self._lists.pop(hop, None)

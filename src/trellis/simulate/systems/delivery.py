@@ -5,14 +5,19 @@ was published, acknowledged and delivered is written down beside the run (`Ledge
 
 always   nothing is delivered twice, out of the order of its publisher's life, or to a node that does not subscribe;
          stores, queues and tables are within their bounds
-settled  what the overlay promises; every acknowledged message inside the promise is at every node that qualifies
-         (docs/delivery.md, "What the checker asserts", says what that means)
+settled  what the overlay promises; and
+         omen, spidercast  every acknowledged message inside the promise is at every node that qualifies
+                           (docs/delivery.md, "What the checker asserts", says what that means)
+         vitis, magnet     everything that is published `repair_ms` after all is healed is at every subscriber; what
+                           was acknowledged before and is missing is counted
+
+Overlays run as they do live: SpiderCast's nodes build their views by gossip.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Annotated, Any, cast
 
@@ -23,16 +28,31 @@ from trellis.errors import InputError
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged, Outcome, Published
 from trellis.protocols.effects import Effect, Effects, NodeId, SetTimer, Topic
-from trellis.protocols.mesh import CODECS, DrivenOverlay, MeshNode, OMenOverlay, SpiderCastOverlay
+from trellis.protocols.mesh import (
+    CODECS,
+    DrivenOverlay,
+    MagnetOverlay,
+    MeshNode,
+    OMenOverlay,
+    SpiderCastOverlay,
+    VitisOverlay,
+)
 from trellis.protocols.node import ProtocolNode
-from trellis.protocols.omen import OMenNode
-from trellis.protocols.spidercast import SpiderCastNode
+from trellis.simulate.schedule import FaultPlan
 from trellis.simulate.system import System, Watcher, World
 from trellis.simulate.systems import maker_of
 from trellis.simulate.systems.delivery_ledger import Ledger, Publication
 
 _FOREIGN = 0.15  # of all publications: on topics that the publisher does not subscribe to
 _FIRST_MS = 10_000  # the overlay has had time to form
+_LATE_MS = 5_000  # the last publications, where only they are judged, happen within this time
+# By overlay: options of its system, and how a node of it is driven, given its life.
+_OVERLAYS: dict[str, tuple[dict[str, Any], Callable[[Any, int], DrivenOverlay]]] = {
+    "omen": ({}, lambda node, life: OMenOverlay(node)),
+    "spidercast": ({"gossip": True}, SpiderCastOverlay),
+    "vitis": ({"publications": 0}, lambda node, life: VitisOverlay(node)),
+    "magnet": ({}, lambda node, life: MagnetOverlay(node)),
+}
 
 
 class Delivery(System):
@@ -41,14 +61,21 @@ class Delivery(System):
 
     def __init__(
         self,
-        overlay: Annotated[str, "what keeps the links: omen or spidercast", "--over"] = "omen",
+        overlay: Annotated[str, "what keeps the links: omen, spidercast, vitis or magnet", "--over"] = "omen",
         copies: Annotated[int, "nodes that hold a publication before it is acknowledged"] = 2,
         window: Annotated[float, "seconds for which messages are kept", "--window"] = 180.0,
         every_ms: Annotated[int, "mean time between two publications of a node; 0: none"] = 4_000,
+        repair_ms: Annotated[int, "vitis, magnet: time to repair before everything must arrive"] = 60_000,
+        below: Mapping[str, Any] | None = None,
+        plan: FaultPlan | None = None,
         **fields: Any,
     ) -> None:
-        if overlay not in CODECS:
-            raise InputError("", f'overlay "{overlay}" is not known', "choose omen or spidercast")
+        """`below`: options of the overlay's own system; `plan`: other faults than its own.
+
+        Any field of `DeliveryConfig` by its name.
+        """
+        if overlay not in _OVERLAYS:
+            raise InputError("", f'overlay "{overlay}" is not known', f"choose from {', '.join(_OVERLAYS)}")
         window_ms = round(window * 1000)
         chosen = {"copies": copies, "window_ms": window_ms, "tombstone_ms": max(600_000, 4 * window_ms), **fields}
         try:
@@ -56,25 +83,26 @@ class Delivery(System):
         except msgspec.ValidationError as error:
             known = ", ".join(DeliveryConfig.__struct_fields__)
             raise InputError("", f"not a parameter of delivery: {error}", f"choose from {known}") from None
-        self.below: System = maker_of(overlay)()
+        options, self.drive = _OVERLAYS[overlay]
+        self.below: System = maker_of(overlay)(**{**options, **(below or {})})
         self.overlay, self.every_ms, self.codec = overlay, every_ms, CODECS[overlay]
         self.period_ms = self.below.period_ms
         self.overlay_is_tco_promised = self.below.overlay_is_tco_promised
-        self.fault_plan = self.below.fault_plan
+        self.fault_plan = plan or self.below.fault_plan
         # The slowest things that still change anything: interest that ends, leavers that wait, pulls, resends.
         slowest = max(self.config.interest_ms + self.config.leave_ms_max, self.config.publish_timeout_ms)
         self.settle_ms = max(self.below.settle_ms, slowest + 5_000)
         self.settle_ms_max = max(self.below.settle_ms_max, 2 * self.settle_ms)
+        self.late_ms: int | None = None  # publications from then on must reach all; None: those that were promised
+        if overlay in ("vitis", "magnet"):
+            self.must_settle = False  # gossip moves links for ever; what must hold is asked when the time is over
+            self.settle_ms = self.settle_ms_max = repair_ms + _LATE_MS + slowest + 5_000
+            self.late_ms = self.fault_plan.start_ms + self.fault_plan.span_ms + repair_ms
         self.ledger: Ledger | None = None
 
     def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
         assert self.ledger is not None
-        below = self.below.make_node(node, topics, random, world)
-        overlay: DrivenOverlay
-        if isinstance(below, OMenNode):
-            overlay = OMenOverlay(below)
-        else:
-            overlay = SpiderCastOverlay(cast(SpiderCastNode, below), world.incarnation(node))
+        overlay = self.drive(self.below.make_node(node, topics, random, world), world.incarnation(node))
         made = Client(self.make_mesh(overlay, topics), self, world)
         self.ledger.clients[node] = made
         return made
@@ -83,7 +111,7 @@ class Delivery(System):
         return MeshNode(overlay, topics, self.config)
 
     def watcher(self, world: World) -> Watcher:
-        self.ledger = Ledger(world, self.config)
+        self.ledger = Ledger(world, self.config, proves_copies=self.overlay == "omen", late_ms=self.late_ms)
         return self.ledger
 
     def parameters(self) -> dict[str, Any]:
@@ -91,6 +119,7 @@ class Delivery(System):
             "overlay": self.overlay,
             **msgspec.structs.asdict(self.config),
             "every_ms": self.every_ms,
+            "late_ms": self.late_ms,
             "below": self.below.parameters(),
         }
 
@@ -105,6 +134,9 @@ class Delivery(System):
         for name in world.living:
             total.update(mesh_of(world, name).delivery.metrics())
         return {name: float(value) for name, value in sorted(total.items())}
+
+    def counts(self) -> Mapping[str, int]:
+        return {} if self.ledger is None or self.late_ms is None else self.ledger.counts()
 
     def check_always(self, world: World) -> None:
         self.below.check_always(cast(World, _Below(world)))
@@ -132,22 +164,28 @@ class Client:
         effects = self._told(self.mesh.start())
         if self.system.every_ms:
             effects.append(SetTimer("client/publish", _FIRST_MS + self._pause_ms()))
+        if self.system.late_ms is not None:
+            due_ms = max(0, self.system.late_ms - self.world.now_ms)
+            effects.append(SetTimer("client/late", due_ms + self.random.randrange(_LATE_MS)))
         return effects
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
         return self._told(self.mesh.on_message(sender, message))
 
     def on_timer(self, tag: str) -> Effects:
+        mine, everything = self.world.topics_of(self.id), self.world.topics.names
+        if tag == "client/late":
+            foreign = [self.random.choice(everything)] if self.random.random() < _FOREIGN else []
+            return [effect for topic in dict.fromkeys((*mine, *foreign)) for effect in self._publish(topic)]
         if tag != "client/publish":
             return self._told(self.mesh.on_timer(tag))
         if self.world.now_ms > self.until_ms:
             return []
-        mine, everything = self.world.topics_of(self.id), self.world.topics.names
         is_foreign = self.random.random() < _FOREIGN
-        topic = self.random.choice(everything if is_foreign else mine)
-        self.numbers += 1
-        effects = self.publish(topic, f"{self.id}/{self.incarnation}/{self.numbers}".encode())
-        return [*effects, SetTimer(tag, self._pause_ms())]
+        return [
+            *self._publish(self.random.choice(everything if is_foreign else mine)),
+            SetTimer(tag, self._pause_ms()),
+        ]
 
     def on_peer_down(self, peer: NodeId) -> Effects:
         return self._told(self.mesh.on_peer_down(peer))
@@ -157,6 +195,10 @@ class Client:
 
     def unsubscribe(self, topic: Topic) -> Effects:
         return self._told(self.mesh.unsubscribe(topic))
+
+    def _publish(self, topic: Topic) -> Effects:
+        self.numbers += 1
+        return self.publish(topic, f"{self.id}/{self.incarnation}/{self.numbers}".encode())
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> Effects:
         ledger = self.system.ledger
@@ -180,6 +222,12 @@ class Client:
         found = self.mesh.delivery.state.topics.get(publication.topic)
         stream = found.streams.get((publication.origin, publication.life)) if found is not None else None
         return stream is not None and publication.sequence in stream.waiting
+
+    def relayed(self) -> list[Topic]:
+        """Topics that this node takes part in for others only."""
+        return [
+            name for name, topic in self.mesh.delivery.state.topics.items() if topic.takes_part and not topic.is_wanted
+        ]
 
     def is_confirmed(self, topic: Topic) -> bool:
         found = self.mesh.delivery.state.topics.get(topic)

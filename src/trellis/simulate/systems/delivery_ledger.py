@@ -43,8 +43,13 @@ class Publication(msgspec.Struct):
 class Ledger(Watcher):
     """Everything that was published, acknowledged and delivered. It reads nodes and changes none."""
 
-    def __init__(self, world: World, config: DeliveryConfig) -> None:
+    def __init__(self, world: World, config: DeliveryConfig, *, proves_copies: bool, late_ms: int | None) -> None:
+        """`proves_copies`: fewer copies than wanted only where there are fewer subscribers.
+
+        `late_ms`: what is published from then on must reach all, and nothing else is demanded.
+        """
         self.world, self.copies, self.window_ms = world, config.copies, config.window_ms
+        self.proves_copies, self.late_ms = proves_copies, late_ms
         self.clients: dict[NodeId, Client] = {}
         self.publications: dict[bytes, Publication] = {}
         self.publishing = b""
@@ -78,7 +83,7 @@ class Ledger(Watcher):
         if len(set(outcome.holders)) != outcome.copies or node not in outcome.holders:
             raise Violation(f"{publication} was acknowledged with {outcome.copies} copies at {outcome.holders}")
         there = {node, *self._entitled(publication)}
-        if outcome.copies < self.copies <= len(there):
+        if self.proves_copies and outcome.copies < self.copies <= len(there):
             raise Violation(f"{publication} was acknowledged with {outcome.copies} copies; {len(there)} nodes want it")
 
     def on_deliver(self, node: NodeId, delivery: Deliver) -> None:
@@ -123,6 +128,8 @@ class Ledger(Watcher):
 
     def look(self) -> None:
         """Which topics are whole now? Asked every second."""
+        if self.late_ms is not None:
+            return
         now, split = self.world.now_ms, self._split_topics()
         for topic in self.world.topics.names:
             if topic in split:
@@ -137,6 +144,9 @@ class Ledger(Watcher):
     # The judgement
 
     def judge(self) -> None:
+        if self.late_ms is not None:
+            self._judge_late(self.late_ms)
+            return
         for publication in self.publications.values():
             if publication.copies and publication.is_inside and self._was_whole_in_time(publication):
                 missing = [name for name in self._entitled(publication) if not self._has(name, publication)]
@@ -146,6 +156,30 @@ class Ledger(Watcher):
                         f"{publication}, acknowledged with {publication.copies} copies, is missing at "
                         f"{', '.join(missing)} after {fate}"
                     )
+
+    def _judge_late(self, late_ms: int) -> None:
+        late = [one for one in self.publications.values() if one.time_ms >= late_ms]
+        if not late:
+            raise Violation("nothing was published after the repair")
+        for publication in late:
+            wanting = [name for name in self.world.living if publication.topic in self.world.topics_of(name)]
+            missing = [name for name in wanting if name not in publication.delivered]
+            if missing:
+                raise Violation(f"{publication} is missing at {', '.join(missing)} although all was healed before")
+            if not publication.copies:
+                raise Violation(f"{publication} was not acknowledged although all was healed before")
+
+    def counts(self) -> dict[str, int]:
+        """How acknowledged publications fared that were made while faults happened: nothing is promised there."""
+        early = [one for one in self.publications.values() if one.copies and one.time_ms < (self.late_ms or 0)]
+        due = {str(one): self._entitled(one) for one in early}
+        missed = [name for one in early for name in due[str(one)] if not self._has(name, one)]
+        return {
+            "acknowledged publications under faults": len(early),
+            "deliveries due of them": sum(map(len, due.values())),
+            "of these missing": len(missed),
+            "relays at the end": sum(len(client.relayed()) for client in self.clients.values()),
+        }
 
     def _was_whole_in_time(self, publication: Publication) -> bool:
         """Within the window, and long enough to spread. A window that has overflowed promises nothing."""

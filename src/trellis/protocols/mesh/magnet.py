@@ -1,0 +1,98 @@
+"""Magnet below delivery: a topic is connected through its multicast tree.
+
+Whoever is in a topic's tree takes part in the topic, as a subscriber, a forwarder or the root: it stores what it
+forwards for one window, and compares and resends like everybody else. The links of a topic are those to its parent and
+its children, so messages cross each tree link once.
+
+Deviation: a publication enters the tree at its publisher and spreads from there, up and down, where Magnet brings it to
+the root first (A-MAG-16). A publisher that does not subscribe joins the tree for a while, as a leaf: its interest, and
+so its place on the skewed ring, stay as they are.
+
+The home location of a topic is the one on the control ring. Nothing is promised beyond what trees carry: a tree that is
+torn carries nothing until its parts have joined it again, and then compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import msgspec
+
+from trellis.protocols.effects import Effects, Left, NodeId, Send, Topic
+from trellis.protocols.magnet.node import MagnetNode
+from trellis.protocols.oscar.labels import after, between, hashed
+
+
+class MagnetOverlay:
+    has_homes = relays = True
+    telling = frozenset[type]()  # all that matters is in the forest
+
+    def __init__(self, node: MagnetNode) -> None:
+        self.node, self.id, self.life = node, node.id, node.incarnation
+        self.table, self.forest = node.likeness.table, node.trees.forest
+        self._known, self._interest = -1, 0
+
+    @property
+    def changes(self) -> int:
+        return self.forest.changes
+
+    @property
+    def interest(self) -> int:
+        if self._known != self.forest.changes:
+            self._known, self._interest = self.forest.changes, self._bits(self.forest.trees)
+        return self._interest
+
+    def neighbours(self) -> Mapping[NodeId, int]:
+        found = {peer: self._bits(topics) for peer, topics in self.forest.by_parent.items()}
+        for peer, topics in self.forest.by_child.items():
+            found[peer] = found.get(peer, 0) | self._bits(topics)
+        return found
+
+    def is_gone(self, node: NodeId) -> bool:
+        return False
+
+    def subscribers(self, topic: Topic) -> int:
+        return 0
+
+    def is_home(self, topic: Topic) -> bool:
+        return self.node.control.owns(hashed(topic))
+
+    def home_range(self) -> str:
+        before = self.node.control.table.predecessor
+        return before.node if before is not None else ""
+
+    def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
+        place, table = hashed(topic), self.node.control.table
+        if table.owns(place):
+            return [Send(self.id, message)]
+        if table.me is None:
+            return []  # not on the ring yet: it is said again
+        start = table.me.label
+        below = [peer for peer in table.down if between(peer.label, start, place)]
+        hops = sorted(below, key=lambda peer: after(start)(peer.label), reverse=True)
+        hops += table.successors  # next below the place: the successor is its home
+        chosen = next((peer for peer in hops if peer.node not in without), hops[0] if hops else None)
+        return [Send(chosen.node, message)] if chosen is not None else []
+
+    def meet(self, names: Sequence[NodeId]) -> Effects:
+        return []  # the tree finds them
+
+    def subscribe(self, topics: Sequence[Topic]) -> Effects:
+        return self.node.subscribe_all(topics)
+
+    def publish_on(self, topics: Sequence[Topic]) -> Effects:
+        return [effect for topic in topics for effect in self.node.trees.subscribe(topic)]
+
+    def unsubscribe(self, topics: Sequence[Topic]) -> Effects:
+        only_published_on = [topic for topic in topics if topic not in self.node.topics]
+        effects = self.node.unsubscribe_all(topics)
+        return [*effects, *(one for topic in only_published_on for one in self.node.trees.unsubscribe(topic))]
+
+    def leave(self) -> Effects:
+        return [*self.node.leave(), Left()]
+
+    def _bits(self, topics: Iterable[Topic]) -> int:
+        found = 0
+        for topic in topics:
+            found |= self.table.bit(topic)
+        return found

@@ -1,0 +1,62 @@
+"""OMen below delivery: topics are connected through their subscribers alone, and the ring has their homes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from trellis.protocols.effects import Effects, NodeId, Topic
+from trellis.protocols.omen.me import life_of
+from trellis.protocols.omen.messages import Connect, ConnectOk, Heartbeat
+from trellis.protocols.omen.node import OMenNode
+from trellis.protocols.ring import identifier
+
+
+class OMenOverlay:
+    has_homes, relays, changes = True, False, 0
+    telling = frozenset[type]((Heartbeat, Connect, ConnectOk))
+
+    def __init__(self, node: OMenNode) -> None:
+        self.node, self.id, self.table = node, node.id, node.me.table
+
+    @property
+    def life(self) -> int:
+        return life_of(self.node.me.incarnation)
+
+    @property
+    def interest(self) -> int:
+        return self.node.me.interest
+
+    def neighbours(self) -> Mapping[NodeId, int]:
+        return {link.peer: link.interest for link in self.node.links.up()}
+
+    def is_gone(self, node: NodeId) -> bool:
+        return self.node.believes_dead(node)
+
+    def subscribers(self, topic: Topic) -> int:
+        return 0
+
+    def is_home(self, topic: Topic) -> bool:
+        return self.node.ring.responsible(identifier(topic)) == self.id
+
+    def home_range(self) -> str:
+        return self.node.ring.predecessor
+
+    def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
+        return self.node.toward(identifier(topic), message, without)
+
+    def meet(self, names: Sequence[NodeId]) -> Effects:
+        return self.node.link_to_one_of(names)
+
+    def subscribe(self, topics: Sequence[Topic]) -> Effects:
+        return self.node.subscribe_all(topics)
+
+    def publish_on(self, topics: Sequence[Topic]) -> Effects:
+        return self.node.subscribe_all(topics)
+
+    def unsubscribe(self, topics: Sequence[Topic]) -> Effects:
+        return self.node.unsubscribe_all(topics)
+
+    def leave(self) -> Effects:
+        return self.node.leave()

@@ -1,0 +1,82 @@
+"""SpiderCast below delivery: no ring and no homes. Who subscribes is what a node's view says.
+
+Live nodes build their views by gossip (A-SPC-19), and a view knows nobody yet when a node, or a topic, is new. So the
+view is no proof that nobody else subscribes until `SURE_ROUNDS` of gossip after we have begun to take part in a topic:
+news are everywhere by then. Until then somebody unknown is reckoned with: a new subscriber waits for links, and a
+publication for copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from trellis.protocols.effects import Effects, Left, NodeId, Topic
+from trellis.protocols.spidercast.messages import Connect, ConnectOk, Heartbeat
+from trellis.protocols.spidercast.node import SpiderCastNode
+
+SURE_ROUNDS = 10  # news go to all of n nodes in about log2(n) rounds; losses cost a few
+
+
+class SpiderCastOverlay:
+    has_homes, relays, changes = False, False, 0
+    telling = frozenset[type]((Heartbeat, Connect, ConnectOk))
+
+    def __init__(self, node: SpiderCastNode, life: int) -> None:
+        self.node, self.id, self.table, self.life = node, node.id, node.me.table, life
+        self._since: dict[Topic, int] = {}  # the round of gossip in which we began to take part; 0 from the start
+
+    @property
+    def interest(self) -> int:
+        return self.node.me.interest
+
+    def neighbours(self) -> Mapping[NodeId, int]:
+        found: dict[NodeId, int] = {}
+        for task in self.node.tasks.values():
+            for peer, record in task.neighbors.items():
+                found[peer] = found.get(peer, 0) | record.interest
+        return found
+
+    def is_gone(self, node: NodeId) -> bool:
+        return False
+
+    def subscribers(self, topic: Topic) -> int:
+        return self.node.view.subscribers(self.table.bit(topic)) + (not self._is_sure(topic))
+
+    def is_home(self, topic: Topic) -> bool:
+        return False
+
+    def home_range(self) -> str:
+        return ""
+
+    def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
+        return []
+
+    def meet(self, names: Sequence[NodeId]) -> Effects:
+        return []
+
+    def subscribe(self, topics: Sequence[Topic]) -> Effects:
+        for topic in topics:
+            if not self.interest & self.table.bit(topic):
+                self._since[topic] = self._round
+        return self.node.subscribe_all(topics)
+
+    def publish_on(self, topics: Sequence[Topic]) -> Effects:
+        return self.subscribe(topics)
+
+    def unsubscribe(self, topics: Sequence[Topic]) -> Effects:
+        for topic in topics:
+            self._since.pop(topic, None)
+        return self.node.unsubscribe_all(topics)
+
+    def leave(self) -> Effects:
+        return [*self.node.leave(), Left()]
+
+    @property
+    def _round(self) -> int:
+        return self.node.membership.known.round if self.node.membership is not None else 0
+
+    def _is_sure(self, topic: Topic) -> bool:
+        """A view that was given (in the simulator) knows everybody at once."""
+        return self.node.membership is None or self._round - self._since.get(topic, 0) >= SURE_ROUNDS

@@ -1,0 +1,99 @@
+"""Vitis below delivery: a topic is connected through its clusters of subscribers and the relay paths between them.
+
+Whoever is on a relay path of a topic takes part in it: it stores what it relays for one window, and compares, announces
+and resends like everybody else. On a link a topic is shared where Vitis would notify over it [VI §III-C]: both ends
+want it, or a relay path goes over the link (a relay that does not want the topic uses relay links only, A-VIT-19).
+
+Deviation: Vitis notifies all of these neighbours and is pulled from. Delivery pushes along a tree of the same links and
+announces over the others, which is the same notify and pull, once the tree has formed for most messages without a pull.
+A publisher that does not subscribe counts as interested for a while, where Vitis hands the event over (A-VIT-20).
+
+The rendezvous node of a topic is its home location. Nothing is promised beyond what the paths carry: a path that moves
+takes its relays' copies with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from trellis.protocols.effects import Effects, Left, NodeId, Send, Topic
+from trellis.protocols.lookup import closeness
+from trellis.protocols.ring import identifier
+from trellis.protocols.vitis.messages import Profile, Relay, Unlink
+from trellis.protocols.vitis.node import VitisNode
+
+
+class VitisOverlay:
+    has_homes = relays = True
+    telling = frozenset[type]((Profile, Relay, Unlink))
+
+    def __init__(self, node: VitisNode) -> None:
+        self.node, self.id, self.table, self.life = node, node.id, node.topic_table, node.incarnation
+        self._known: tuple[int, tuple[Topic, ...]] = (-1, ())  # what `_interest` was made of
+        self._interest = 0
+
+    @property
+    def changes(self) -> int:
+        return self.node.relays.changes
+
+    @property
+    def interest(self) -> int:
+        """The own topics, and those that are relayed here."""
+        now = (self.node.relays.changes, self.node.topics)
+        if now[0] != self._known[0] or now[1] is not self._known[1]:
+            self._known, self._interest = now, self.table.bits(now[1]) | self._bits(self.node.relays.relayed())
+        return self._interest
+
+    def neighbours(self) -> Mapping[NodeId, int]:
+        mine, relays = self.table.bits(self.node.topics), self.node.relays
+        found: dict[NodeId, int] = {}
+        for one in self.node.neighbors.firm():
+            shared = mine & self.table.bits(one.topics) | self._bits(relays.shared_with(one))
+            if shared:
+                found[one.node] = shared
+        return found
+
+    def is_gone(self, node: NodeId) -> bool:
+        return False
+
+    def subscribers(self, topic: Topic) -> int:
+        return 0
+
+    def is_home(self, topic: Topic) -> bool:
+        return self.node.relays.compass.next_hop(identifier(topic)) is None
+
+    def home_range(self) -> str:
+        return "\n".join(self.node.beside)
+
+    def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
+        place = identifier(topic)
+        hop = self.node.relays.compass.next_hop(place)
+        if hop is not None and hop in without:
+            mine = closeness(self.node.identifier, place)
+            others = [one.node for one in self.node.neighbors.firm() if one.node not in without]
+            closer = [node for node in others if closeness(identifier(node), place) < mine]
+            hop = min(closer, key=lambda node: closeness(identifier(node), place), default=hop)
+        return [Send(self.id if hop is None else hop, message)]
+
+    def meet(self, names: Sequence[NodeId]) -> Effects:
+        return []  # gateways and relay paths find them
+
+    def subscribe(self, topics: Sequence[Topic]) -> Effects:
+        return self.node.subscribe_all(topics)
+
+    def publish_on(self, topics: Sequence[Topic]) -> Effects:
+        return self.node.subscribe_all(topics)
+
+    def unsubscribe(self, topics: Sequence[Topic]) -> Effects:
+        return self.node.unsubscribe_all(topics)
+
+    def leave(self) -> Effects:
+        return [*self.node.leave(), Left()]
+
+    def _bits(self, topics: Collection[Topic]) -> int:
+        found = 0
+        for topic in topics:
+            found |= self.table.bit(topic)
+        return found
