@@ -22,7 +22,11 @@ from trellis.live.addresses import parse_address
 from trellis.live.stream import StreamLimits
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.gossip_view import GossipViewConfig
+from trellis.protocols.magnet.config import MagnetConfig
 from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.spidercast.config import SpiderCastConfig
+from trellis.protocols.vitis.config import VitisConfig
 from trellis.protocols.wire import NAME_LETTERS_MAX
 
 
@@ -94,13 +98,21 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     topics: tuple[str, ...] = ()
     """Subscribed to for good, whether or not a client asks."""
 
-    overlay: Literal["omen"] = "omen"
+    overlay: Literal["omen", "spidercast", "vitis", "magnet"] = "omen"
+    """What keeps the links; all nodes of a cluster run the same one."""
+
     insecure: bool = False
     """Listen beyond loopback without TLS."""
 
     tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
     limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)
     omen: OMenConfig = msgspec.field(default_factory=OMenConfig)
+    spidercast: SpiderCastConfig = msgspec.field(default_factory=SpiderCastConfig)
+    gossip: GossipViewConfig = msgspec.field(default_factory=GossipViewConfig)
+    """SpiderCast's view of who is there."""
+
+    vitis: VitisConfig = msgspec.field(default_factory=VitisConfig)
+    magnet: MagnetConfig = msgspec.field(default_factory=MagnetConfig)
     delivery: DeliveryConfig = msgspec.field(default_factory=DeliveryConfig)
     mqtt: MqttConfig = msgspec.field(default_factory=MqttConfig)
 
@@ -169,25 +181,24 @@ def read_config(path: Path | None, environment: Mapping[str, str], flags: Mappin
     return _convert(given, where)
 
 
-def known_keys() -> list[str]:
-    """Every key, those of tables with a dot."""
+def known_keys(of: type = NodeConfig) -> list[str]:
+    """Every key, those of tables with dots, as in `magnet.skewed.links`."""
     keys: list[str] = []
-    for field, kind in get_type_hints(NodeConfig).items():
-        nested = getattr(kind, "__struct_fields__", None)
-        keys += [field] if nested is None else [f"{field}.{one}" for one in nested]
+    for field, kind in get_type_hints(of).items():
+        is_table = hasattr(kind, "__struct_fields__")
+        keys += [f"{field}.{one}" for one in known_keys(kind)] if is_table else [field]
     return keys
 
 
 def _put(given: dict[str, Any], key: str, value: object, where: str) -> None:
     if key not in known_keys():
         raise InputError(where, f'there is no key "{key}"', f"choose from {', '.join(known_keys())}")
-    table, dot, field = key.partition(".")
+    *tables, field = key.split(".")
     if key in ("seeds", "topics") and isinstance(value, str):
         value = [one.strip() for one in value.split(",") if one.strip()]
-    if dot:
-        given.setdefault(table, {})[field] = value
-    else:
-        given[key] = value
+    for table in tables:
+        given = given.setdefault(table, {})
+    given[field] = value
 
 
 def _convert(given: dict[str, Any], where: str) -> NodeConfig:

@@ -13,7 +13,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
-from random import Random
 
 import msgspec
 
@@ -23,6 +22,7 @@ from trellis.live.config import NodeConfig
 from trellis.live.door import Door
 from trellis.live.frames import Address
 from trellis.live.mends import MendClock
+from trellis.live.meshes import make_mesh
 from trellis.live.talk import Welcome
 from trellis.live.tls import contexts
 from trellis.live.transport import Transport
@@ -40,8 +40,7 @@ from trellis.protocols.effects import (
     SetTimer,
     Topic,
 )
-from trellis.protocols.mesh import CODECS, MeshNode, OMenOverlay
-from trellis.protocols.omen import OMenNode
+from trellis.protocols.mesh import CODECS
 from trellis.protocols.wire import WireError
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class LiveNode:
         self.codec = CODECS[config.overlay]
         self.links: dict[NodeId, None] = {}
         self.counters: Counter[str] = Counter()
-        self.mesh = self._make_mesh()
+        self.mesh = make_mesh(config, self.life)
         self.mends = MendClock(getattr(self.mesh.overlay.node, "coordinator", None), wall_ms, monotonic_ms)
         self.traffic_in: dict[type, list[int]] = {}  # kind of message -> messages and bytes
         self.traffic_out: dict[type, list[int]] = {}
@@ -85,21 +84,6 @@ class LiveNode:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._gone = asyncio.Event()  # the node has left, or was stopped
         self._is_stopped = False
-
-    def _make_mesh(self) -> MeshNode:
-        config = self.config
-        topics = tuple(sorted(dict.fromkeys(config.topics)))
-        # Seeds are spoken to by their addresses, until their hellos tell their names (transport.py).
-        omen = OMenNode(
-            config.name,
-            topics,
-            Random(),
-            config.omen,
-            contacts=config.seeds,
-            incarnation=self.life,
-            seed=config.cluster,
-        )
-        return MeshNode(OMenOverlay(omen), topics, config.delivery)
 
     async def start(self) -> None:
         config = self.config

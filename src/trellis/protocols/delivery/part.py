@@ -206,6 +206,7 @@ class Delivery:
             "queued": sum(len(channel.waiting) for channel in state.links.values()),
             "under_way_bytes": sum(channel.flight_bytes for channel in state.links.values()),
             "streams": len(streams),
+            "topics_alone": sum(topic.is_wanted and not any(state.ways(topic)) for topic in state.topics.values()),
         }
 
     def check(self) -> None:
