@@ -26,9 +26,17 @@ def config(name: str, seeds: tuple[str, ...] = (), **fields: Any) -> NodeConfig:
 
 
 def run(work: Coroutine[Any, Any, None], limit_s: float = LONG_S) -> None:
+    """No longer than the limit, tidying up included: a bug may make a node wait for ever for a stream to end."""
+
     async def limited() -> None:
-        async with asyncio.timeout(limit_s):
-            await work
+        task = asyncio.ensure_future(work)
+        done, _ = await asyncio.wait([task], timeout=limit_s)
+        if not done:
+            while not done:
+                task.cancel()  # each time, the wait that it is in ends
+                done, _ = await asyncio.wait([task], timeout=1.0)
+            raise TimeoutError(f"not over after {limit_s} s")
+        task.result()
 
     run_loop(limited())
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from functools import cached_property
@@ -35,7 +36,12 @@ class Process:
     def about(self) -> dict[str, Any]:
         """What it says when it is up."""
         assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
+        deadline = threading.Timer(60, self.process.kill)
+        deadline.start()
+        try:
+            return json.loads(self.process.stdout.readline())
+        finally:
+            deadline.cancel()
 
     def end(self, how: int = signal.SIGKILL) -> tuple[int, str]:
         if self.process.poll() is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import ssl
 import subprocess
@@ -16,16 +17,19 @@ from trellis.live.client import ClientError
 from trellis.live.config import LimitsConfig, TlsConfig
 from trellis.live.frames import (
     BODY_BYTES_MAX,
+    HELLO_BYTES_MAX,
     PROTOCOL,
     VERSION,
     Address,
     Bye,
     Hello,
     Splitter,
+    pack,
     pack_control,
     pack_message,
     read_control,
 )
+from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, Greet, Subscribe, pack_to_node
 from trellis.live.tls import make_context
 from trellis.live.transport import Transport
 
@@ -225,6 +229,92 @@ def test_ones_own_address_among_the_seeds_is_found_out_and_left_alone():
     run(work())
 
 
+def test_a_test_that_would_never_end_fails_even_if_tidying_up_never_ends():
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError, match="not over after"):
+        run(work(), 0.05)
+
+
+def oversized(body_bytes: int) -> bytes:
+    return body_bytes.to_bytes(4, "big")
+
+
+@pytest.mark.parametrize(
+    ("answer", "counted"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n", "cut oversized"),
+        (oversized(HELLO_BYTES_MAX + 1), "cut oversized"),
+        (pack(b"\x00garbage"), "cut garbage"),
+        (pack_message(b"a message before the hello"), "cut garbage"),
+        (pack_control(Hello(PROTOCOL, VERSION, "another", "omen", Address("b", 1, "127.0.0.1", 9))), "cut cluster"),
+        (pack_control(Hello(PROTOCOL, VERSION, "test", "vitis", Address("b", 1, "127.0.0.1", 9))), "cut overlay"),
+        (b"", "cut handshake"),
+    ],
+    ids=str,
+)
+def test_a_seed_that_answers_badly_is_cut_off_and_counted_and_others_are_served(answer, counted):
+    async def work() -> None:
+        a, c = await Node("a", handshake_s=0.3 if counted == "cut handshake" else 30).start(), await Node("c").start()
+        over = asyncio.Event()
+
+        async def bad(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(answer)
+            await reader.read()
+            writer.close()
+            over.set()
+
+        server = await asyncio.start_server(bad, "127.0.0.1", 0)
+        a.transport.send(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", b"hello?")
+        await until(lambda: a.transport.counters[counted] == 1)
+        await over.wait()
+        assert not a.transport.peers
+        assert a.down == []
+        a.transport.send(_address(c), b"and you?")
+        await until(lambda: c.came == [("a", b"and you?")])
+        for node in (a, c):
+            await node.end()
+        server.close()
+        await server.wait_closed()
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("sent", "counted"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "cut oversized"),
+        (pack(b"garbage"), "cut garbage"),
+        (pack_to_node(Subscribe("t")), "cut garbage"),
+        (pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION + 1, "x")), "cut version"),
+        (pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "x")) + oversized(1 << 30), "cut oversized"),
+        (pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "x")) + pack(b"\xc1"), "cut garbage"),
+        (b"", "cut handshake"),
+    ],
+    ids=str,
+)
+def test_a_bad_client_is_cut_off_and_counted_and_others_are_served(sent, counted):
+    limits = LimitsConfig(handshake_s=0.5 if counted == "cut handshake" else 30)
+
+    async def work() -> None:
+        async with mesh("a", limits=limits) as (node,), trellis.connect(client_address(node)) as client:
+            await client.subscribe("t")
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.door.port)
+            writer.write(sent)
+            await until(lambda: node.door.counters[counted] == 1)
+            with contextlib.suppress(ConnectionError):
+                await reader.read()  # it ends
+            writer.close()
+            await client.publish("t", b"afterwards")
+            assert (await anext(client)).payload == b"afterwards"
+
+    run(work())
+
+
 def _address(node: Node) -> str:
     return f"127.0.0.1:{node.transport.port}"
 
@@ -284,7 +374,7 @@ def test_a_mesh_with_tls_delivers_and_cuts_off_who_has_no_certificate_of_it(make
                         async with trellis.connect(client_address(nodes[0]), tls=tls, timeout_s=0.5):
                             pass
                     assert await is_cut_off(peer_address(nodes[0]), tls)
-                await until(lambda: nodes[0].transport.counters["cut tls"] >= 1)
+                await until(lambda: nodes[0].transport.counters["cut tls"] >= 2)
                 await until(lambda: nodes[0].door.counters["cut tls"] >= 2)
                 await first.publish("t", b"in secret")
                 assert (await anext(last)).payload == b"in secret"
