@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.config import MqttConfig
-from trellis.protocols.mqtt.envelope import PREFIXES_MAX, Ask, Copy, Envelope, Hold, Introduce, Said, wrap
+from trellis.protocols.mqtt.envelope import PREFIXES_MAX, Ask, Copy, Envelope, Hold, Introduce, Said, Who, wrap
 from trellis.protocols.mqtt.interests import QUESTIONS, WITHIN, Interests, bucket_of, buckets_of
 from trellis.protocols.mqtt.topics import covers
 
@@ -34,6 +34,7 @@ HELD_MAX = 10_000
 SEEN_MAX = 100_000
 SEEN_MS = 150_000  # a copy comes no later after its twin: beyond two windows of delivery nobody accepts it
 
+_SOON_MS = 500  # holders of wildcards answer several newcomers at once
 _AGAIN_MS = 1_000  # a question that was not acknowledged is asked again after so long
 
 Identity = tuple[NodeId, int, int]
@@ -84,6 +85,7 @@ class Directory:
         self._ask_ms = int(config.ask_s * 1_000)
         self._asked_ms = 0
         self._informed_ms: int | None = None  # from then on we have heard of every wildcard
+        self._who = 0  # the number of our question
         self._confirmed: dict[Topic, None] = {}
         self._seen: dict[Identity, None] = {}
         self._seen_before: dict[Identity, None] = {}
@@ -119,7 +121,8 @@ class Directory:
         self._confirmed[topic] = None
         self.unconfirmed.pop(topic, None)
         if topic == QUESTIONS:
-            self._informed_ms = self.now_ms + self._ask_ms * 3 // 2
+            self._informed_ms = self.now_ms + self._ask_ms * 3 // 2  # or sooner: holders answer
+            self.emits.append((QUESTIONS, wrap(Who(self.life)), "who"))
         elif topic.startswith("$"):
             self.changed()
 
@@ -127,13 +130,18 @@ class Directory:
         self._confirmed.pop(topic, None)
         self.unconfirmed.pop(topic, None)
 
-    def asked(self, number: int) -> None:
+    def asked(self, number: int, which: str) -> None:
         """The owner has published our question under this number."""
+        if which == "who":
+            self._who = number
+            return
         for wildcard in self.wildcards.values():
             if wildcard.ready_ms is None:
                 wildcard.number = number
 
     def acknowledged(self, number: int) -> None:
+        if number == self._who and self._informed_ms is not None:
+            self._informed_ms = min(self._informed_ms, self.now_ms + _SOON_MS + 2 * self.config.spread_ms)
         for wildcard in self.wildcards.values():
             if wildcard.number == number and wildcard.ready_ms is None:
                 wildcard.ready_ms = self.now_ms + self.config.spread_ms
@@ -153,6 +161,9 @@ class Directory:
                     self._learn(prefix)
             case Ask():
                 self._on_ask(origin, said)
+            case Who():
+                if self.wildcards:
+                    self._asked_ms = min(self._asked_ms, self.now_ms - self._ask_ms + _SOON_MS)
             case Hold(prefixes):
                 self._on_hold(origin, prefixes)
             case Envelope():

@@ -59,13 +59,19 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     patterns: Prefixes
 
 
+class Who(msgspec.Struct, frozen=True, array_like=True, tag="w"):
+    """To all doors: I am new here; who holds wildcards?"""
+
+    life: Count
+
+
 class Hold(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     """To all doors: I am not confirmed yet on these overlay topics; go on copying."""
 
     prefixes: Prefixes
 
 
-Said = Envelope | Introduce | Copy | Ask | Hold
+Said = Envelope | Introduce | Copy | Ask | Who | Hold
 
 _CODEC: Codec[Said] = Codec(Said)
 

@@ -394,8 +394,8 @@ class Host(Entrance):
             emits, self.directory.emits = self.directory.emits, []
             for topic, payload, which in emits:
                 number = self.next_number()
-                if which == "ask":
-                    self.directory.asked(number)
+                if which in ("ask", "who"):
+                    self.directory.asked(number, which)
                     self._questions[number] = None
                 self.out.append(Emit(topic, payload, number))
         if self._subacks:
