@@ -128,7 +128,7 @@ def pub(
     payloads = [message.encode()] if message is not None else sys.stdin.buffer
 
     async def work() -> None:
-        async with connect(at, tls=_context(ca, cert, key), timeout_s=timeout) as client:
+        async with connect(at, tls=tls_context(ca, cert, key), timeout_s=timeout) as client:
             for payload in payloads:
                 receipt = await client.publish(topic, payload if message is not None else payload.rstrip(b"\r\n"))
                 holders = ", ".join(receipt.holders)
@@ -155,7 +155,7 @@ def sub(
     from trellis.live.run import run_loop
 
     async def work() -> None:
-        async with connect(at, tls=_context(ca, cert, key), timeout_s=timeout) as client:
+        async with connect(at, tls=tls_context(ca, cert, key), timeout_s=timeout) as client:
             for topic in topics:
                 await client.subscribe(topic)
             note(f"subscribed to {', '.join(topics)}")
@@ -179,7 +179,7 @@ def _show(message: Message, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
     from trellis.live.config import TlsConfig
     from trellis.live.tls import make_context
 

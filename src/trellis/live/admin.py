@@ -17,7 +17,7 @@ from trellis.live.config import is_loopback
 from trellis.live.http import Answer, Events, HttpServer, Request
 from trellis.live.mends import BOUNDS_MS
 from trellis.live.metrics import KIND, Exposition, Labels, cpu_seconds, resident_bytes
-from trellis.protocols.ring import RING, identifier
+from trellis.protocols.ring import place
 
 if TYPE_CHECKING:
     from trellis.live.shell import LiveNode
@@ -70,11 +70,6 @@ def not_ready(node: LiveNode) -> str:
     if is_joining and others:  # whoever has no seed waits for nobody
         return "joining" if node.transport.peers else "joining: no seed answers"
     return ""
-
-
-def place(name: str) -> float:
-    """Where a name is on the ring, from 0 to below 1: 53 bits of its identifier, which a float holds."""
-    return (identifier(name) * (1 << 53) // RING) / (1 << 53)
 
 
 def snapshot(node: LiveNode) -> dict[str, Any]:

@@ -32,6 +32,11 @@ def identifier(name: str) -> int:
     return int.from_bytes(sha1(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest(), "big")
 
 
+def place(name: str) -> float:
+    """The same from 0 to below 1, as a picture needs it: 53 bits of the identifier, which a float holds."""
+    return (identifier(name) * (1 << 53) // RING) / (1 << 53)
+
+
 def clockwise(start: int, end: int) -> int:
     """How far it is from `start` to `end`, clockwise."""
     return (end - start) % RING

@@ -1,0 +1,192 @@
+"""The dashboard: one page (`trellis/web/`), fed by the admin ports of nodes or by a recorded run.  [docs/dashboard.md]
+
+    dashboard = Dashboard(["127.0.0.1:9001", "127.0.0.1:9002"])     or a function that tells who there is now
+    dashboard.bind("127.0.0.1:8080"); dashboard.serve(); ...; await dashboard.close()
+
+    /             the page, which reads /mode.json first
+    /mesh.json    how the mesh is now
+    /events       what happens, as server-sent events: first all of /mesh.json, then one event per change
+    /replay.json  a recorded run: what /mesh.json was at its beginning, and all its events
+
+Every node is asked twice a second, in large meshes less often, over a stream that stays open. Who refuses or breaks it
+is down at once; who does not answer is silent after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import signal
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from importlib.resources import files
+
+import msgspec
+
+from trellis.live.addresses import parse_address
+from trellis.live.config import is_loopback
+from trellis.live.http import Answer, Events, HttpClient, HttpServer, Limits, Request, event
+from trellis.live.view import LIVING, SNAPSHOT, MeshView
+
+SOURCES_MAX = 1_000
+POLL_S = 0.5
+ASKED_PER_S = 200  # at most
+SAMPLE_S = 1.0
+SILENT_S = 3.0  # a node that does not answer for so long is silent
+_KINDS = {"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
+_KINDS |= {"js": "text/javascript; charset=utf-8"}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = (("Content-Security-Policy", _POLICY), ("Referrer-Policy", "no-referrer"))
+JSON = "application/json"
+
+
+class Dashboard:
+    def __init__(
+        self, sources: Iterable[str] | Callable[[], Iterable[str]] = (), *, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """`sources` are admin addresses; `tls` is for asking nodes that have it."""
+        fixed = () if callable(sources) else tuple(sources)
+        self._sources: Callable[[], Iterable[str]] = sources if callable(sources) else lambda: fixed
+        self.view = MeshView()
+        self.port = 0
+        self._tls = tls
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._names: dict[str, str] = {}  # source -> the node that answered there last
+        self._events = Events(self._greeting)
+        self._pages = {f"/{name}": page for name, page in pages().items()}
+        self._pages["/"] = self._pages["/index.html"]
+        self._replay: bytes | None = None
+        self._http: HttpServer | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of_recording(cls, replay: bytes) -> Dashboard:
+        """`replay` is what /replay.json says: made by `trellis.lab.film`."""
+        dashboard = cls()
+        dashboard._replay = gzip.compress(replay, 5)
+        return dashboard
+
+    def bind(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+        self._http = HttpServer(self.answer, Limits(), is_local=is_loopback(parse_address(address)[0]))
+        self._http.bind(address, tls)
+        self.port = self._http.port
+
+    def serve(self) -> None:
+        assert self._http is not None
+        self._http.serve()
+        if self._replay is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def close(self) -> None:
+        tasks = [*self._asking.values(), *([self._watching] if self._watching is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._http is not None:
+            await self._http.close()
+
+    def answer(self, request: Request) -> Answer | Events | None:
+        if request.path in self._pages:
+            return self._pages[request.path]
+        if request.path == "/mode.json":
+            return Answer(b'{"mode":"%s"}' % (b"live" if self._replay is None else b"replay"), JSON)
+        if self._replay is not None:
+            packed = (("Content-Encoding", "gzip"),)
+            return Answer(self._replay, JSON, headers=packed) if request.path == "/replay.json" else None
+        if request.path == "/mesh.json":
+            return Answer(msgspec.json.encode(self.view.whole(_now_ms())), JSON)
+        return self._events if request.path == "/events" else None
+
+    # Watching
+
+    async def _watch(self) -> None:
+        """Looks at the list of sources, settles what they said, and tells it."""
+        loop = asyncio.get_running_loop()
+        next_sample = loop.time()
+        while True:
+            self._hire()
+            self.view.settle(_now_ms())
+            self._say()
+            if loop.time() >= next_sample:
+                next_sample += max(SAMPLE_S, loop.time() - next_sample)
+                self._events.say(event("sample", msgspec.json.encode(self.view.sample(_now_ms()))))
+            await asyncio.sleep(min(POLL_S, max(0.05, next_sample - loop.time())))
+
+    def _hire(self) -> None:
+        wanted = list(dict.fromkeys(self._sources()))[:SOURCES_MAX]
+        for source in [one for one in self._asking if one not in wanted]:
+            self._asking.pop(source).cancel()
+            self._lost(source, "down")
+        for source in wanted:
+            if source not in self._asking:
+                self._asking[source] = asyncio.get_running_loop().create_task(self._ask(source))
+
+    async def _ask(self, source: str) -> None:
+        """One node, again and again."""
+        client, loop = HttpClient(source, self._tls), asyncio.get_running_loop()
+        try:
+            while True:
+                began = loop.time()
+                try:
+                    status, body = await client.get("/overlay.json", timeout_s=SILENT_S)
+                    if status != 200:
+                        raise ValueError(f"status {status}")
+                    told = SNAPSHOT.decode(body)
+                    self._names[source] = told.node
+                    self.view.take(told, _now_ms())
+                except TimeoutError:
+                    self._lost(source, "silent")
+                except (OSError, ValueError):  # msgspec's errors are ValueErrors
+                    self._lost(source, "down")
+                pause_s = max(POLL_S, len(self._asking) / ASKED_PER_S)
+                await asyncio.sleep(max(pause_s - (loop.time() - began), pause_s / 4))
+        finally:
+            client.close()
+
+    def _lost(self, source: str, how: str) -> None:
+        name = self._names.pop(source, None)
+        if name is None or name in self._names.values():  # it answers elsewhere already
+            return
+        seen = self.view.nodes.get(name)
+        if seen is not None and seen.state in LIVING:
+            gone = "left" if seen.state == "leaving" else "silent" if how == "silent" else "down"
+            self.view.down(name, gone, _now_ms())  # type: ignore[arg-type]
+
+    def _say(self) -> None:
+        news = self.view.drain()
+        if news and self._events.listeners:
+            self._events.say(b"".join(event(kind, msgspec.json.encode(data)) for kind, data in news))
+
+    def _greeting(self) -> bytes:
+        self._say()  # the others; what is in `whole` must not come again
+        return event("mesh", msgspec.json.encode(self.view.whole(_now_ms())))
+
+
+def pages() -> dict[str, Answer]:
+    """The files of `trellis/web/`, by name."""
+    found: dict[str, Answer] = {}
+    for one in files("trellis").joinpath("web").iterdir():
+        kind = _KINDS.get(one.name.rpartition(".")[2])
+        if kind is not None:
+            found[one.name] = Answer(one.read_bytes(), kind, headers=_HEADERS)
+    return found
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1_000)
+
+
+async def serve_until_stopped(dashboard: Dashboard) -> None:
+    """For a process that does nothing else: until SIGTERM or SIGINT."""
+    stopped = asyncio.Event()
+    for one in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(one, stopped.set)
+    dashboard.serve()
+    try:
+        await stopped.wait()
+    finally:
+        await dashboard.close()
