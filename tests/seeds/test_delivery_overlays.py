@@ -59,6 +59,21 @@ def test_what_is_said_of_delivery_holds_over_thirty_seeds(overlay):
         assert summary.counts["deliveries due of them"] > 1_000
 
 
+# So long that nobody remembers anybody on the other side: 30 rounds of gossip, which Magnet's nodes do every 2 s.
+LONG_CUTS = FaultPlan(
+    kinds=("partition",), start_ms=8_000, span_ms=80_000, duration_ms_min=70_000, duration_ms_max=75_000, faults_max=3
+)
+
+
+@pytest.mark.parametrize("overlay", NAMES)
+def test_halves_that_were_cut_apart_for_long_find_each_other_through_a_seed(overlay):
+    # A publisher keeps what it publishes for others only as long as it is interested: longer than the cut.
+    more = {"interest_ms": 80_000} if overlay == "spidercast" else {}
+    summary = checked(over(overlay, plan=LONG_CUTS, **more), 1, config=SPARSE)
+    assert_all_hold(summary)
+    assert summary.injected["partition"] > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("overlay", NAMES)
 def test_what_is_said_of_delivery_holds_over_three_hundred_seeds_of_larger_meshes(overlay):
@@ -68,6 +83,14 @@ def test_what_is_said_of_delivery_holds_over_three_hundred_seeds_of_larger_meshe
 
 
 # Bugs that somebody could make.
+
+
+class ForgetsItsSeeds(Delivery):
+    """Halves of a mesh that have forgotten each other stay apart."""
+
+    def make_mesh(self, overlay: DrivenOverlay, topics: tuple[str, ...]) -> MeshNode:
+        overlay.node.sampling.contacts.revisit_rounds = 0  # type: ignore[attr-defined]
+        return super().make_mesh(overlay, topics)
 
 
 class NothingOverRelayPaths(Delivery):
@@ -113,6 +136,11 @@ class HandsOverTwice(Delivery):
 
         mesh.delivery._handlers[Push] = on_push
         return mesh
+
+
+def test_a_mesh_that_forgets_its_seeds_is_found():
+    summary = checked(over("vitis", ForgetsItsSeeds, plan=LONG_CUTS), 1, config=SPARSE)
+    assert summary.failures
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,7 @@ class Newscast:
 
     def _partner(self) -> NodeId | None:
         lonely = not self.table.entries or self.silent_rounds > self.config.lonely_rounds
+        lonely = lonely or self.contacts.is_due(self.table.round)
         first = self.contacts.to_greet() or (self.contacts.any(self.random) if lonely else None)
         if first is not None or not self.table.entries:
             return first

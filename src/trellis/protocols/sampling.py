@@ -49,11 +49,15 @@ class Contacts:
 
     Each is greeted first, until it is heard or was tried three times: a node that is found by others before it has
     greeted its own contacts would otherwise forget them, and the network would come up in pieces.
+
+    Two halves of a network that was cut for long have forgotten each other. Where `revisit_rounds` is not 0, a contact
+    is spoken to every so many rounds: live nodes do that with their seeds.
     """
 
     def __init__(self, contacts: Iterable[NodeId], owner: NodeId) -> None:
         self.known = [node for node in contacts if node != owner]
         self._tries = dict.fromkeys(self.known, 3)
+        self.revisit_rounds = 0
 
     def heard(self, node: NodeId) -> None:
         self._tries.pop(node, None)
@@ -67,6 +71,9 @@ class Contacts:
                 del self._tries[node]
             return node
         return None
+
+    def is_due(self, round: int) -> bool:
+        return self.revisit_rounds > 0 and round % self.revisit_rounds == 0
 
     def any(self, random: Random) -> NodeId | None:
         return self.known[random.randrange(len(self.known))] if self.known else None

@@ -9,6 +9,8 @@ from trellis.protocols.delivery.seam import Overlay
 from trellis.protocols.effects import Effects, Topic
 from trellis.protocols.node import ProtocolNode
 
+REVISIT_ROUNDS = 20  # of gossip, until a seed is spoken to again: halves that have forgotten each other meet there
+
 
 class DrivenOverlay(Overlay, Protocol):
     """One adapter per overlay; `OMenOverlay`, `SpiderCastOverlay`, `VitisOverlay` and `MagnetOverlay` are these."""

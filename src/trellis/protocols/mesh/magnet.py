@@ -20,6 +20,7 @@ import msgspec
 
 from trellis.protocols.effects import Effects, Left, NodeId, Send, Topic
 from trellis.protocols.magnet.node import MagnetNode
+from trellis.protocols.mesh.driven import REVISIT_ROUNDS
 from trellis.protocols.oscar.labels import after, between, hashed
 
 
@@ -30,6 +31,7 @@ class MagnetOverlay:
     def __init__(self, node: MagnetNode) -> None:
         self.node, self.id, self.life = node, node.id, node.incarnation
         self.table, self.forest = node.likeness.table, node.trees.forest
+        node.newscast.contacts.revisit_rounds = REVISIT_ROUNDS
         self._known, self._interest = -1, 0
 
     @property

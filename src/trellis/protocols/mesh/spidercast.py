@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 
 from trellis.protocols.effects import Effects, Left, NodeId, Topic
+from trellis.protocols.mesh.driven import REVISIT_ROUNDS
 from trellis.protocols.spidercast.messages import Connect, ConnectOk, Heartbeat
 from trellis.protocols.spidercast.node import SpiderCastNode
 
@@ -25,6 +26,8 @@ class SpiderCastOverlay:
 
     def __init__(self, node: SpiderCastNode, life: int) -> None:
         self.node, self.id, self.table, self.life = node, node.id, node.me.table, life
+        if node.membership is not None:
+            node.membership.sampling.contacts.revisit_rounds = REVISIT_ROUNDS
         self._since: dict[Topic, int] = {}  # the round of gossip in which we began to take part; 0 from the start
 
     @property

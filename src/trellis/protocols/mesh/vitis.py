@@ -20,6 +20,7 @@ import msgspec
 
 from trellis.protocols.effects import Effects, Left, NodeId, Send, Topic
 from trellis.protocols.lookup import closeness
+from trellis.protocols.mesh.driven import REVISIT_ROUNDS
 from trellis.protocols.ring import identifier
 from trellis.protocols.vitis.messages import Profile, Relay, Unlink
 from trellis.protocols.vitis.node import VitisNode
@@ -31,6 +32,7 @@ class VitisOverlay:
 
     def __init__(self, node: VitisNode) -> None:
         self.node, self.id, self.table, self.life = node, node.id, node.topic_table, node.incarnation
+        node.sampling.contacts.revisit_rounds = REVISIT_ROUNDS
         self._known: tuple[int, tuple[Topic, ...]] = (-1, ())  # what `_interest` was made of
         self._interest = 0
 
