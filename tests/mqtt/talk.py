@@ -18,6 +18,9 @@ from trellis.protocols.mqtt.framing import Framing
 QUICK = {"suback_s": 30.0, "spread_ms": 300, "ask_s": 2.0, "introduce_s": 6.0}
 
 
+_OPEN: list[Raw] = []  # closed with the mesh
+
+
 class Raw:
     """Packets out, packets in. Acknowledges nothing by itself."""
 
@@ -25,6 +28,7 @@ class Raw:
         self.reader, self.writer, self.version = reader, writer, version
         self.framing, self.found = Framing(1 << 20), []  # type: ignore[var-annotated]
         self.id = 0
+        _OPEN.append(self)
 
     def send(self, *packets: p.Packet) -> None:
         self.writer.write(b"".join(encode(self.version, one) for one in packets))
@@ -91,14 +95,16 @@ class Raw:
         self.writer.close()
 
 
-_OPEN: list[Raw] = []  # closed with the mesh
+async def vanish_all() -> None:
+    while _OPEN:
+        _OPEN.pop().vanish()
+    await asyncio.sleep(0)  # transports say that they are closed
 
 
 async def dial(node: LiveNode, version: int = p.V5) -> Raw:
     assert node.mqtt is not None
     reader, writer = await asyncio.open_connection("127.0.0.1", node.mqtt.port)
-    _OPEN.append(raw := Raw(reader, writer, version))
-    return raw
+    return Raw(reader, writer, version)
 
 
 async def connect(node: LiveNode, client: str = "", version: int = p.V5, **fields: Any) -> Raw:
@@ -129,8 +135,6 @@ async def doors(*names: str, mqtt: dict[str, Any] | None = None, **fields: Any) 
             assert node.mqtt is not None
             node.mqtt.host.check()
     finally:
-        while _OPEN:
-            _OPEN.pop().vanish()
+        await vanish_all()
         for node in nodes:
             await node.stop(in_order=False)
-        await asyncio.sleep(0)  # transports say that they are closed

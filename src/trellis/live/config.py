@@ -138,11 +138,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             if not self.tls and not self.insecure and not is_loopback(host):
                 remedy = "configure [tls], or say --insecure (insecure = true)"
                 raise InputError(field, f"{host} is beyond loopback and there is no TLS", remedy)
-        if self.mqtt.listen:
+        if self.mqtt:
             self._admit_mqtt()
 
     def _admit_mqtt(self) -> None:
-        host = parse_address(self.mqtt.listen, "mqtt.listen")[0]
+        host = parse_address(self.mqtt.listen, "mqtt.listen")[0] if self.mqtt.listen else "localhost"
         if not self.mqtt.cert and not self.insecure and not is_loopback(host):
             remedy = "give mqtt.cert and mqtt.key, or say --insecure (insecure = true)"
             raise InputError("mqtt.listen", f"{host} is beyond loopback and there is no TLS", remedy)

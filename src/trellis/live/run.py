@@ -53,7 +53,7 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
     }
     if node.admin is not None:
         about["admin_listen"] = show_address(parse_address(config.admin_listen)[0], node.admin.port)
-    if node.mqtt is not None:
+    if node.mqtt is not None and config.mqtt.listen:
         about["mqtt_listen"] = show_address(parse_address(config.mqtt.listen)[0], node.mqtt.port)
     is_up(about)
     await node.wait()

@@ -107,7 +107,7 @@ class LiveNode:
             if config.admin_listen:
                 self.admin = Admin(self)
                 self.admin.bind(config.admin_listen, tls[0] if tls is not None else None)
-            if config.mqtt.listen:
+            if config.mqtt:
                 from trellis.live.mqtt.door import MqttDoor  # not every node has one
 
                 self.mqtt = MqttDoor(self, self.name, self.life, config.mqtt, config.limits)

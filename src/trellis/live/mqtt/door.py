@@ -15,6 +15,7 @@ from trellis.live.config import LimitsConfig
 from trellis.live.door import Broker
 from trellis.live.listen import Listener
 from trellis.live.mqtt.passwords import Passwords, read_passwords
+from trellis.live.mqtt.sidecar import Sidecar
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.protocols.delivery.outcome import Acknowledged, Confirmed, NotAcknowledged, Outcome, Published
 from trellis.protocols.effects import Deliver, NodeId
@@ -32,6 +33,7 @@ log = logging.getLogger("trellis.live")
 
 CLIENT = "$mqtt"  # the mesh's client of all our publications; no name of a client of the other door begins so
 _TICK_S = 0.2
+_SIDECAR = 0  # its connection; streams count from 1
 _ARRIVING_MAX = 256  # connections beyond `clients_max`: they may be refused with a word, or take over
 
 
@@ -66,6 +68,7 @@ class MqttDoor(StreamOwner):
             buffer_bytes=limits.buffer_bytes, queue_bytes=config.queue_bytes, stall_s=limits.stall_s
         )
         self._listener: Listener | None = None
+        self.sidecar: Sidecar | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._checks: set[asyncio.Task[None]] = set()
         self._number = 0
@@ -73,20 +76,30 @@ class MqttDoor(StreamOwner):
 
     def bind(self) -> None:
         """Nothing is accepted before `serve`."""
+        if self.config.broker:
+            begun = partial(self.host.begin_anew, _SIDECAR)
+            self.sidecar = Sidecar(self.node, self.config, self._stream_limits, self._from_sidecar, begun)
+        if not self.config.listen:
+            return
         limits, tls = self.limits, make_tls(self.config)
         counters, accept = self.counters, self._accept
         self._listener = Listener(self.config.listen, accept, tls, counters, limits.handshake_s, limits.handshakes_max)
         self.port = self._listener.port
 
     def serve(self) -> None:
-        assert self._listener is not None
         self._do(self.host.start)
-        self._listener.serve()
+        if self._listener is not None:
+            self._listener.serve()
+        if self.sidecar is not None:
+            self._do(self._attach)
+            self.sidecar.serve()
         self._tick = self._loop.call_later(_TICK_S, self._on_tick)
 
     def close(self, *, in_order: bool = True) -> None:
         if self._tick is not None:
             self._tick.cancel()
+        if self.sidecar is not None:
+            self.sidecar.close(in_order=in_order)
         if in_order:
             self._do(self.host.shut_down)
         self._is_closed = True
@@ -99,6 +112,8 @@ class MqttDoor(StreamOwner):
     async def closed(self) -> None:
         if self._listener is not None:
             await self._listener.close()
+        if self.sidecar is not None:
+            await self.sidecar.closed()
         for task in self._checks:
             task.cancel()
         await asyncio.gather(*self._checks, return_exceptions=True)
@@ -106,10 +121,11 @@ class MqttDoor(StreamOwner):
             await asyncio.sleep(0.01)
 
     def metrics(self) -> dict[str, int]:
-        host = self.host
+        host, sidecar = self.host, self.sidecar.bridge.counters if self.sidecar is not None else {}
         return {
             **self.counters,
             **host.counters,
+            **{f"sidecar {key}": value for key, value in sidecar.items()},
             **{f"directory {key}": value for key, value in host.directory.counters.items()},
             "clients": len(host.by_connection),
             "sessions": len(host.sessions),
@@ -188,6 +204,8 @@ class MqttDoor(StreamOwner):
 
     def _on_tick(self) -> None:
         self._do(self.host.tick)
+        if self.sidecar is not None:
+            self.sidecar.tick()
         self._tick = self._loop.call_later(_TICK_S, self._on_tick)
 
     # Effects
@@ -246,7 +264,23 @@ class MqttDoor(StreamOwner):
             case Pause(number, is_reading):
                 self._pause(number, is_reading)
 
+    def _attach(self) -> None:
+        """The broker beside us is a client of ours: it gets what its clients want, and never its own."""
+        client = f"$sidecar/{self.node}"
+        self.host.attach(_SIDECAR, client, self.config.inflight_max)
+        if self.config.want:
+            asked = tuple(
+                p.Asked(one, 1, no_local=True, retain_as_published=True, retain_handling=2) for one in self.config.want
+            )
+            self.host.received(_SIDECAR, p.Subscribe(1, asked))
+
+    def _from_sidecar(self, packet: p.Packet) -> None:
+        self._do(partial(self.host.received, _SIDECAR, packet))
+
     def _send(self, number: int, packet: p.Packet) -> None:
+        if number == _SIDECAR and self.sidecar is not None:
+            self.sidecar.received_from_host(packet)
+            return
         stream = self.streams.get(number)
         if stream is None:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from trellis.errors import InputError
+from trellis.protocols.mqtt.topics import is_filter
 
 
 class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -13,6 +14,18 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     depth: int = 2
     """Levels of an MQTT topic that make its overlay topic, alike on all nodes. More: finer interests, more topics."""
+
+    broker: str = ""
+    """A running broker that this node is the sidecar of: mqtt://[user:password@]host:port, or mqtts://."""
+
+    broker_ca: str = ""
+    """Who signs the broker's certificate, if that is not the system's business (mqtts)."""
+
+    take: tuple[str, ...] = ("#",)
+    """Sidecar: what is published at the broker on these filters goes into the mesh."""
+
+    want: tuple[str, ...] = ()
+    """Sidecar: what the broker's clients want of the mesh."""
 
     users: str = ""
     """A file of users and hashed passwords (`trellis.live.mqtt.passwords`). Empty: everybody may come in."""
@@ -74,11 +87,21 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             value = getattr(self, field)
-            if not isinstance(value, str) and not value > 0:
+            if isinstance(value, int | float) and not value > 0:
                 raise InputError(field, f"it is {value}", "give more than 0")
+        for field in ("take", "want"):
+            for one in getattr(self, field):
+                if not is_filter(one) or one.startswith("$"):
+                    raise InputError(field, f'"{one}" is no topic filter that is carried', "give filters as in a/+/b")
+        if self.broker and not self.take and not self.want:
+            raise InputError("broker", "it would neither take nor give anything", "give take, want or both")
         if self.depth > 32:
             raise InputError("depth", f"it is {self.depth}", "give 1 to 32")
         if bool(self.cert) != bool(self.key) or (self.ca and not self.cert):
             raise InputError("cert", "cert and key belong together, and ca to them", "give both, or none")
         if self.packet_bytes_max > 480 << 10:
             raise InputError("packet_bytes_max", f"it is {self.packet_bytes_max}", "give 491520 or less: see delivery")
+
+    def __bool__(self) -> bool:
+        """Is there a door?"""
+        return bool(self.listen or self.broker)

@@ -75,8 +75,8 @@ class Entrance:
     def _refused_connect(self, packet: p.Connect) -> tuple[int, str] | None:
         if packet.method is not None:
             return reasons.METHOD, "authentication methods are not supported"
-        if len(packet.client) > CLIENT_LETTERS_MAX:
-            return reasons.CLIENT_ID, "the client's name is too long"
+        if len(packet.client) > CLIENT_LETTERS_MAX or packet.client.startswith("$"):
+            return reasons.CLIENT_ID, "a name of a client that is too long, or begins with $"
         if not packet.client and packet.version != p.V5 and not packet.clean_start:
             return reasons.CLIENT_ID, "a session needs a client's name"  # [3.1.1: MQTT-3.1.3-8]
         if packet.will is not None and not is_topic(packet.will.topic):
@@ -99,6 +99,12 @@ class Entrance:
         del self.arriving[connection]
         self._welcome(connection, packet)
         self._settle()
+
+    def attach(self, connection: Connection, client: str, receive_max: int) -> None:
+        """The sidecar, as a client of ours that nobody can take over."""
+        packet = p.Connect(version=p.V5, client=client, clean_start=True, receive_max=receive_max, expiry_s=0)
+        self._welcome(connection, packet)
+        self.sessions[client].is_bridge = True
 
     def _turn_away(self, connection: Connection, version: int, reason: int | None, why: str) -> None:
         self.arriving.pop(connection, None)

@@ -19,9 +19,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.bridge import IDENTITY
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.effects import Close, Connection, Emit, Pause, ToClient, Unwant
 from trellis.protocols.mqtt.entrance import Entrance
@@ -228,6 +231,13 @@ class Host(Entrance):
             case _:  # we send nothing with QoS 2
                 self.drop(session, reasons.PROTOCOL_ERROR, "out of place")
 
+    def begin_anew(self, connection: Connection) -> None:
+        """The sidecar's broker has lost our session: its identifiers begin anew."""
+        session = self.by_connection.get(connection)
+        if session is not None:
+            session.incoming.clear()
+            self._forget(session)
+
     def too_large(self, connection: Connection, packet: p.Packet) -> None:
         """The client takes no packet of this size: as if it had had it.  [MQTT-3.1.2-24, -25]"""
         self.counters["too large for a client"] += 1
@@ -348,6 +358,9 @@ class Host(Entrance):
             if not (one.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
                 found.setdefault(session, []).append(one)
         for session, several in found.items():
+            if session.is_bridge:
+                self._give(session, _identified(message, origin), several, until_ms, message.retain)
+                continue
             self._give(
                 session, message, several, until_ms, message.retain and any(one.retain_as_published for one in several)
             )
@@ -460,3 +473,10 @@ class Host(Entrance):
         for session in self.sessions.values():
             session.check()
         assert self.tree.count == sum(len(one.subscriptions) for one in self.sessions.values())
+
+
+def _identified(message: Envelope, origin: NodeId) -> Envelope:
+    """For a broker beside us: known again wherever it turns up."""
+    identity = (IDENTITY, f"{origin}/{message.life}/{message.number}")
+    content = msgspec.structs.replace(message.content, user=(*message.content.user, identity))
+    return msgspec.structs.replace(message, content=content)

@@ -73,6 +73,7 @@ class Session:
     def __init__(self, client: str, config: MqttConfig) -> None:
         self.client, self.config = client, config
         self.link: Link | None = None
+        self.is_bridge = False  # what it gets bears its identity
         self.expiry_s = 0
         self.gone_ms = 0  # since when without a connection
         self.subscriptions: dict[str, Subscription] = {}

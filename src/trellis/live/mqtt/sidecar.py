@@ -1,0 +1,247 @@
+"""The sidecar: attaches a node to a running broker as a client of MQTT 5, and stays attached.  [docs/mqtt.md]"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Callable
+from urllib.parse import unquote, urlsplit
+
+from trellis.errors import InputError
+from trellis.live.stream import Stream, StreamLimits, StreamOwner
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.bridge import Bridge
+from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.decode import decode
+from trellis.protocols.mqtt.encode import encode
+from trellis.protocols.mqtt.framing import Framing
+from trellis.protocols.mqtt.primitives import PacketError
+
+log = logging.getLogger("trellis.live")
+
+_BACKOFF_S, _BACKOFF_S_MAX = 0.2, 5.0
+_HANDSHAKE_S = 10.0
+_PING_S, _SILENCE_S = 10.0, 25.0
+_PACKET_BYTES_MAX = 64 << 20  # a broker's; what the mesh does not carry is refused by the host
+
+
+class BrokerStream(Stream):
+    def __init__(self, owner: Sidecar, limits: StreamLimits) -> None:
+        super().__init__(owner, limits, 0)
+        self.framing = Framing(_PACKET_BYTES_MAX)
+        self.heard_s = time.monotonic()
+        self.fed = owner.fed
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_s = time.monotonic()
+        self.framing.feed(data)
+        self.fed(self)
+
+
+class Sidecar(StreamOwner):
+    def __init__(
+        self,
+        node: str,
+        config: MqttConfig,
+        limits: StreamLimits,
+        to_host: Callable[[p.Packet], None],
+        begun: Callable[[], None],
+    ) -> None:
+        self.node, self.config, self.limits = node, config, limits
+        self.bridge = Bridge(f"trellis-{node}", config.take, config.inflight_max)
+        self.host_name, self.port, self.user, self.password, self.tls = parse_broker(config.broker, config)
+        self._to_host, self._begun = to_host, begun
+        self._loop = asyncio.get_running_loop()
+        self._stream: BrokerStream | None = None
+        self._ended = asyncio.Event()
+        self._welcomed: asyncio.Future[p.ConnAck] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._is_moving = False
+
+    def serve(self) -> None:
+        self._keeper = self._loop.create_task(self._keep())
+
+    def close(self, *, in_order: bool = True) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+        if self._stream is not None:
+            if in_order:
+                self._stream.send(encode(p.V5, p.Disconnect()))
+                self._stream.close()
+            else:
+                self._stream.cut("closed")
+
+    async def closed(self) -> None:
+        if self._keeper is not None:
+            await asyncio.gather(self._keeper, return_exceptions=True)
+
+    # What the host says
+
+    def received_from_host(self, packet: p.Packet) -> None:
+        self.bridge.from_host(packet, _now_ms())
+        self._move()
+
+    def tick(self) -> None:
+        self.bridge.tick(_now_ms())
+        self._move()
+
+    def _move(self) -> None:
+        """Carry packets both ways until there are none."""
+        if self._is_moving:
+            return
+        self._is_moving = True
+        bridge = self.bridge
+        try:
+            while bridge.to_broker or bridge.to_host:
+                out, bridge.to_broker = bridge.to_broker, []
+                for packet in out:
+                    self._send(packet)
+                inward, bridge.to_host = bridge.to_host, []
+                for packet in inward:
+                    self._to_host(packet)
+        finally:
+            self._is_moving = False
+
+    def _send(self, packet: p.Packet) -> None:
+        if self._stream is None:
+            return
+        data = encode(p.V5, packet)
+        limit = self.bridge.packet_bytes_max
+        if limit is not None and len(data) > limit:
+            self.bridge.counters["too large for the broker"] += 1
+            if isinstance(packet, p.Publish) and packet.id is not None:
+                self.bridge.from_broker(p.Ack(p.PUBACK, packet.id))
+        else:
+            self._stream.send(data)
+
+    # The broker
+
+    async def _keep(self) -> None:
+        """Dial, and dial again."""
+        pause_s = _BACKOFF_S
+        while True:
+            try:
+                answer = await self._dial()
+                log.info("%s: attached to %s:%d", self.node, self.host_name, self.port)
+                pause_s = _BACKOFF_S
+                if not answer.session_present:
+                    self._begun()  # the broker counts its messages anew
+                self.bridge.up(answer)
+                self._move()
+                await self._watch()
+            except (OSError, TimeoutError, PacketError) as error:
+                log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, str(error) or "no answer")
+            finally:
+                self.bridge.down()
+                if self._stream is not None:
+                    self._stream.cut("closed")
+                    self._stream = None
+            self.bridge.counters["connections ended"] += 1
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
+
+    async def _dial(self) -> p.ConnAck:
+        stream = BrokerStream(self, self.limits)
+        self._welcomed = self._loop.create_future()
+        self._ended.clear()
+        async with asyncio.timeout(_HANDSHAKE_S):
+            await self._loop.create_connection(lambda: stream, self.host_name, self.port, ssl=self.tls)
+            self._stream = stream
+            stream.send(encode(p.V5, self.bridge.connect(self.user, self.password)))
+            answer = await self._welcomed
+        if answer.reason:
+            raise PacketError(_why(answer.reason), answer.reason)
+        return answer
+
+    async def _watch(self) -> None:
+        """Until the stream ends. A broker that is silent in spite of pings is left."""
+        while True:
+            try:
+                async with asyncio.timeout(_PING_S):
+                    await self._ended.wait()
+                return
+            except TimeoutError:
+                stream = self._stream
+                if stream is None or time.monotonic() - stream.heard_s > _SILENCE_S:
+                    return
+                stream.send(encode(p.V5, p.PingReq()))
+
+    def fed(self, stream: BrokerStream) -> None:
+        try:
+            for first, body in stream.framing.packets():
+                packet = self._decode(first, body)
+                welcomed = self._welcomed
+                if welcomed is not None and not welcomed.done():
+                    if not isinstance(packet, p.ConnAck):
+                        raise PacketError("the broker's first packet is no CONNACK")
+                    welcomed.set_result(packet)
+                    if not packet.reason:
+                        # What follows in the same bytes is of the session: the bridge must know it first.
+                        continue
+                elif not self.bridge.is_up:
+                    self._loop.call_soon(self._late, packet)
+                elif not self.bridge.from_broker(packet):
+                    raise PacketError("the broker ends the connection")
+        except PacketError as error:
+            log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, error)
+            stream.cut("garbage")
+        self._move()
+
+    def _late(self, packet: p.Packet) -> None:
+        """Came with the CONNACK, before the task that waits for it has run."""
+        if self.bridge.is_up:
+            self.bridge.from_broker(packet)
+            self._move()
+        elif self._stream is not None and not self._stream.is_ended:
+            self._loop.call_soon(self._late, packet)
+
+    def _decode(self, first: int, body: bytes) -> p.Packet:
+        if first == 0x20 and len(body) == 2:  # a CONNACK of 3.1.1: it knows no MQTT 5
+            return p.ConnAck(reason=reasons.VERSION if body[1] == 1 else body[1] or reasons.VERSION)
+        return decode(p.V5, first, body)
+
+    def opened(self, stream: Stream) -> None:
+        pass
+
+    def received(self, stream: Stream, body: bytes) -> None:
+        raise AssertionError("MQTT streams have no frames")
+
+    def ended(self, stream: Stream) -> None:
+        if self._welcomed is not None and not self._welcomed.done():
+            self._welcomed.set_exception(PacketError("the broker closed the connection"))
+        if stream is self._stream or self._stream is None:
+            self._ended.set()
+
+
+def _why(reason: int) -> str:
+    if reason == reasons.VERSION:
+        return "it speaks no MQTT 5: a sidecar needs no-local and user properties, so as not to loop"
+    return f"it refuses us: {reasons.NAMES.get(reason, hex(reason))}"
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1_000)
+
+
+def parse_broker(url: str, config: MqttConfig) -> tuple[str, int, str | None, bytes | None, ssl.SSLContext | None]:
+    """`mqtt://[user:password@]host[:port]`, or `mqtts://`."""
+    try:
+        found = urlsplit(url)
+        port = found.port
+    except ValueError:
+        found, port = urlsplit(""), None
+    if found.scheme not in ("mqtt", "mqtts") or not found.hostname or found.path not in ("", "/"):
+        raise InputError("mqtt.broker", f'"{url}" is no broker', "give mqtt://host:1883 or mqtts://host:8883")
+    context = None
+    if found.scheme == "mqtts":
+        try:
+            context = ssl.create_default_context(cafile=config.broker_ca or None)
+        except OSError as error:
+            where = "mqtt.broker_ca"
+            raise InputError(where, f"{config.broker_ca}: {error.strerror or error}", "name a PEM file") from None
+    user = unquote(found.username) if found.username is not None else None
+    password = unquote(found.password).encode() if found.password is not None else None
+    return found.hostname, port or (8883 if context is not None else 1883), user, password, context

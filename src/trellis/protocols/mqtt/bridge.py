@@ -1,0 +1,170 @@
+"""Between a broker and the mesh: the sidecar's relay, without IO.  [docs/mqtt.md, Sidecar]
+
+To the broker it is a client of MQTT 5; to the host (`host.py`) as well. Packets cross with their identifiers, so a
+broker is acknowledged when the mesh has acknowledged, and a delivery is done when the broker has it.
+
+B1  what bears an identity came out of a mesh, and enters none again: there are no loops, however brokers are linked
+B2  a publication that the broker sends again, because an acknowledgement was lost, is published once
+B3  no more is under way to the broker than it takes
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from hashlib import blake2b
+
+from msgspec.structs import replace
+
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import reasons
+
+IDENTITY = "trellis-id"  # the user property that a message out of the mesh bears
+WAITING_MAX = 10_000  # with QoS 0; the host bounds the others
+_AGAIN_MS = 1_000  # what the mesh did not take is offered again after so long
+_FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED)
+
+
+class Bridge:
+    def __init__(self, client: str, take: tuple[str, ...], inflight_max: int) -> None:
+        self.client, self.take, self.inflight_max = client, take, inflight_max
+        self.to_broker: list[p.Packet] = []
+        self.to_host: list[p.Packet] = []
+        self.is_up = False
+        self.packet_bytes_max: int | None = None
+        self.counters: Counter[str] = Counter()
+        self._window = 0
+        self._waiting: deque[p.Publish] = deque()  # for the broker
+        self._flying: OrderedDict[int, p.Publish] = OrderedDict()
+        self._taken: dict[int, p.Publish] = {}  # of the broker, not acknowledged to it
+        self._done: OrderedDict[int, bytes] = OrderedDict()  # acknowledged to it lately, as far as we know
+        self._again: dict[int, int] = {}  # refused by the mesh for now: offered when
+
+    # The broker
+
+    def connect(self, user: str | None, password: bytes | None) -> p.Connect:
+        return p.Connect(
+            version=p.V5,
+            client=self.client,
+            clean_start=False,
+            keep_alive_s=30,
+            user=user,
+            password=password,
+            expiry_s=0xFFFF_FFFF,
+            receive_max=self.inflight_max,
+        )
+
+    def up(self, answer: p.ConnAck) -> None:
+        """The broker has welcomed us."""
+        self.is_up = True
+        self.packet_bytes_max = answer.packet_bytes_max
+        self._window = min(answer.receive_max or 65_535, self.inflight_max)
+        if not answer.session_present:  # its identifiers mean nothing any more
+            self.counters["sessions begun"] += 1
+            self._taken.clear()
+            self._done.clear()
+            self._again.clear()
+        # A filter that is there already is replaced by itself. Retained messages are not ours to publish again.
+        asked = tuple(p.Asked(one, 1, no_local=True, retain_as_published=True, retain_handling=2) for one in self.take)
+        self.to_broker.append(p.Subscribe(1, asked))
+        again = list(self._flying.values())
+        self._flying.clear()
+        self._waiting.extendleft(replace(one, dup=True) for one in reversed(again))  # [MQTT-4.4.0-1]
+        self._pump()
+
+    def down(self) -> None:
+        self.is_up = False
+        self.to_broker.clear()
+
+    def from_broker(self, packet: p.Packet) -> bool:
+        """False: the connection is to be ended."""
+        match packet:
+            case p.Publish():
+                self._take_in(packet)
+            case p.Ack(kind, number, reason) if kind == p.PUBACK:
+                if self._flying.pop(number, None) is not None:
+                    self.counters["refused by the broker"] += reason >= reasons.UNSPECIFIED
+                    self.to_host.append(p.Ack(p.PUBACK, number))
+                self._pump()
+            case p.SubAck():
+                self.counters["filters refused"] += sum(one >= reasons.UNSPECIFIED for one in packet.reasons)
+            case p.PingResp():
+                pass
+            case _:
+                return False
+        return True
+
+    def _take_in(self, packet: p.Publish) -> None:
+        if any(name == IDENTITY for name, _ in packet.content.user):  # B1
+            self.counters["kept out"] += 1
+            self._acknowledge(packet)
+            return
+        number = packet.id
+        if number is not None and packet.dup:
+            if number in self._taken:
+                return  # the mesh is at it
+            if self._done.get(number) == _digest(packet):  # B2
+                self._acknowledge(packet)
+                return
+            self.counters["sent again"] += 1
+        if number is not None:
+            self._taken[number] = packet
+        self.counters["taken"] += 1
+        self.to_host.append(replace(packet, dup=False, subscriptions=()))
+
+    def _acknowledge(self, packet: p.Publish) -> None:
+        if packet.id is not None:
+            self._done[packet.id] = _digest(packet)
+            self._done.move_to_end(packet.id)
+            while len(self._done) > 2 * self.inflight_max:
+                self._done.popitem(last=False)
+            if self.is_up:
+                self.to_broker.append(p.Ack(p.PUBACK, packet.id))
+
+    # The mesh
+
+    def from_host(self, packet: p.Packet, now_ms: int) -> None:
+        match packet:
+            case p.Publish():
+                if packet.qos or (self.is_up and len(self._waiting) < WAITING_MAX):
+                    self._waiting.append(packet)
+                    self._pump()
+                else:
+                    self.counters["dropped"] += 1
+            case p.Ack(kind, number, reason) if kind == p.PUBACK:
+                self._answered(number, reason, now_ms)
+
+    def _answered(self, number: int, reason: int, now_ms: int) -> None:
+        packet = self._taken.get(number)
+        if packet is None:
+            return
+        if reason >= reasons.UNSPECIFIED and reason not in _FOR_GOOD:
+            self._again[number] = now_ms + _AGAIN_MS
+            return
+        self.counters["not carried"] += reason >= reasons.UNSPECIFIED
+        del self._taken[number]
+        self._acknowledge(packet)
+
+    def tick(self, now_ms: int) -> None:
+        for number in [one for one, due_ms in self._again.items() if due_ms <= now_ms]:
+            del self._again[number]
+            self.to_host.append(replace(self._taken[number], dup=False, subscriptions=()))
+
+    def _pump(self) -> None:
+        while self._waiting and self.is_up:
+            packet = self._waiting[0]
+            if packet.id is not None:
+                if len(self._flying) >= self._window:
+                    return
+                self._flying[packet.id] = packet
+            self._waiting.popleft()
+            self.counters["given"] += 1
+            self.to_broker.append(packet)
+
+    def check(self) -> None:
+        assert len(self._flying) <= self.inflight_max, "B3"
+        assert self._again.keys() <= self._taken.keys()
+
+
+def _digest(packet: p.Publish) -> bytes:
+    topic = packet.topic.encode()
+    return blake2b(len(topic).to_bytes(4, "big") + topic + packet.payload, digest_size=16).digest()
