@@ -244,14 +244,15 @@ def test_a_quiet_mesh_sends_each_message_about_once_per_delivery():
     assert pushes / deliveries <= 1.3
 
 
-def test_spidercast_delivers_as_well():
-    story = Story(all_want("abcdefgh"), overlay="spidercast")
+@pytest.mark.parametrize("overlay", ["spidercast", "vitis", "magnet"])
+def test_the_other_overlays_deliver_as_well(overlay):
+    story = Story(all_want("abcdefgh"), overlay=overlay)
     payloads = [story.publish(name) for name in "abcdefgh"]
     story.run(2_000)
     story.engine.crash("a")
     story.run(20_000)
     payloads += [story.publish(name) for name in "bcdefgh"]
-    story.end(20_000)
+    story.run(20_000)
     assert all(story.copies(one) >= 2 and story.delivered(one) >= set("bcdefgh") for one in payloads)
 
 

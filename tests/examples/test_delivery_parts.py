@@ -479,3 +479,40 @@ def test_a_relay_keeps_and_forwards_and_hands_over_nothing():
     net.publish("a", b"x")
     net.run(1_000)
     assert (net.got("r"), net.got("b")) == ([], [b"x"])
+
+
+def test_a_newcomer_behind_a_relay_begins_where_the_relay_is():
+    """The relay has a baseline from who wants the topic, though it hands nothing over itself."""
+    net = mesh([("a", "r")], settle=False, more=[Part("n")])
+    net.nodes["r"].delivery.unwant("t")
+    net.run(4_000)
+    for payload in messages(3):
+        net.publish("a", payload)
+    net.run(1_000)
+    net.link("r", "n")
+    net.run(4_000)
+    assert net.got("n") == []
+    assert net.nodes["n"].delivery.state.store.count == 3  # held for others all the same
+    net.publish("a", b"new")
+    net.run(1_000)
+    assert net.got("n") == [b"new"]
+
+
+def test_a_link_that_ceases_to_carry_a_topic_carries_it_no_more_and_again_when_it_is_told():
+    net = mesh([("a", "b")], topics=("t", "u"))
+
+    def carries(*topics):
+        for one, other in (("a", "b"), ("b", "a")):
+            part = net.nodes[one]
+            part.overlay.peers = {other: EVERYBODY.bits(topics)}
+            net.carry_out(one, part.keep(part.delivery.overlay_changed()))
+
+    carries("u")
+    net.publish("a", b"on t")
+    net.publish("a", b"on u", topic="u")
+    net.run(1_000)
+    assert net.got("b") == [b"on u"]
+    assert not net.nodes["a"].delivery.state.topics["t"].ways
+    carries("t", "u")
+    net.run(1_000)
+    assert net.got("b") == [b"on u", b"on t"]

@@ -1,0 +1,138 @@
+"""Overlays below a mesh node: who takes part in a topic, over which links, and what happens when that changes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from trellis.protocols.delivery import DeliveryConfig
+from trellis.protocols.effects import Deliver, Left, Send
+from trellis.protocols.gossip_view import GossipViewConfig
+from trellis.protocols.magnet import MagnetConfig, MagnetNode
+from trellis.protocols.magnet.messages import Publish, ToHome
+from trellis.protocols.mesh import CODECS, MagnetOverlay, MeshNode, SpiderCastOverlay, VitisOverlay
+from trellis.protocols.mesh.spidercast import SURE_ROUNDS
+from trellis.protocols.spidercast import SpiderCastConfig, SpiderCastNode
+from trellis.protocols.vitis import VitisConfig, VitisNode
+from trellis.protocols.vitis.messages import Event, Profile, Relay
+from trellis.protocols.wire import WireError
+
+
+def vitis(topics=("t",)):
+    node = VitisNode("me", topics, Random(1), VitisConfig())
+    overlay = VitisOverlay(node)
+    mesh = MeshNode(overlay, topics, DeliveryConfig())
+    mesh.start()
+    return mesh, overlay
+
+
+def shared(overlay, peer):
+    return overlay.table.topics(overlay.neighbours().get(peer, 0))
+
+
+def test_a_vitis_node_takes_part_in_what_it_relays_and_over_relay_links_only():
+    mesh, overlay = vitis(("t",))
+    mesh.on_message("wants", Profile(1, True, ("t", "x")))
+    mesh.on_message("asks", Profile(1, True, ("y",)))
+    assert shared(overlay, "wants") == ("t",)
+    assert shared(overlay, "asks") == ()
+    mesh.on_message("asks", Relay(("x",)))
+    assert overlay.table.topics(overlay.interest) == ("t", "x")
+    assert "x" in shared(overlay, "asks")
+    assert mesh.delivery.state.topics["x"].takes_part
+    mesh.on_message("asks", Profile(1, True, ("y",), relays=()))  # its path goes elsewhere now
+    assert overlay.table.topics(overlay.interest) == ("t",)
+    assert not mesh.delivery.state.topics["x"].takes_part
+
+
+def test_a_relay_that_unsubscribes_goes_on_relaying_and_vouches_for_what_it_holds():
+    mesh, overlay = vitis(("t",))
+    mesh.on_message("asks", Profile(1, True, ("t",)))
+    mesh.on_message("asks", Relay(("t",)))
+    mesh.unsubscribe("t")
+    mesh.on_timer("mesh/batch")
+    assert overlay.node.topics == ()
+    topic = mesh.delivery.state.topics["t"]
+    assert (topic.takes_part, topic.is_wanted, topic.is_leaving) == (True, False, False)
+    assert not mesh.draining
+    assert not mesh.parting
+    mesh.check()
+
+
+def magnet(topics=("t",)):
+    node = MagnetNode("me", topics, Random(1), MagnetConfig())
+    mesh = MeshNode(MagnetOverlay(node), topics, DeliveryConfig())
+    mesh.start()
+    for tag in ("join/inquire", "join/inquire", "join/enter", "join/open"):
+        mesh.on_timer(tag)
+    return mesh, node
+
+
+def test_a_publisher_without_subscription_joins_the_tree_and_keeps_its_place_on_the_ring():
+    mesh, node = magnet()
+    moves = node.placement.changes
+    mesh.publish("other", b"x")
+    assert "other" in node.trees.forest.trees
+    assert node.topics == ("t",)
+    assert node.placement.changes == moves
+    mesh.subscribe("other")  # now it matters where it stands
+    mesh.on_timer("mesh/batch")
+    assert node.topics == ("other", "t")
+
+
+def test_several_subscriptions_at_once_are_one_change_of_place():
+    mesh, node = magnet()
+    before = node._version
+    for topic in "abc":
+        mesh.subscribe(topic)
+    mesh.on_timer("mesh/batch")
+    assert (node.topics, node._version) == (("a", "b", "c", "t"), before + 1)
+
+
+def test_a_view_is_no_proof_before_gossip_had_time_to_go_round():
+    node = SpiderCastNode("me", ("t",), Random(1), SpiderCastConfig(), contacts=["seed"], gossip=GossipViewConfig())
+    overlay = SpiderCastOverlay(node, 1)
+    mesh = MeshNode(overlay, ("t",), DeliveryConfig())
+    mesh.start()
+    for _ in range(SURE_ROUNDS):
+        assert overlay.subscribers("t") == 1  # somebody unknown, perhaps
+        mesh.on_timer("newscast/exchange")
+    assert overlay.subscribers("t") == 0
+    mesh.subscribe("later")
+    mesh.on_timer("mesh/batch")
+    assert (overlay.subscribers("later"), overlay.subscribers("t")) == (1, 0)
+
+
+def test_a_seed_is_spoken_to_again_now_and_then():
+    node = SpiderCastNode("me", ("t",), Random(1), SpiderCastConfig(), contacts=["seed"], gossip=GossipViewConfig())
+    SpiderCastOverlay(node, 1)
+    assert node.membership is not None
+    node.membership.sampling.contacts.heard("seed")
+    partners = []
+    for _ in range(40):
+        node.membership.sampling.learn([node._describe().__class__("other", 0)])
+        node.membership.sampling.silent_rounds = 0
+        sent = [one for one in node.on_timer("newscast/exchange") if isinstance(one, Send)]
+        partners += [one.to for one in sent]
+    assert (partners.count("seed"), partners.count("other")) == (2, 38)
+
+
+def test_nothing_but_delivery_hands_anything_over():
+    """Overlays have publications of their own. Those of Vitis and Magnet are no messages of a mesh."""
+    event = Event("t", "a", 1, 1, b"x")
+    with pytest.raises(WireError):
+        CODECS["vitis"].decode(CODECS["vitis"].encode(event))
+    mesh, _ = vitis()
+    assert not any(isinstance(one, Deliver) for one in mesh.on_message("a", event))
+    mesh, _ = magnet()
+    assert not any(isinstance(one, Deliver) for one in mesh.on_message("a", ToHome("t", Publish("a", 1, b"x"))))
+
+
+@pytest.mark.parametrize("make", [vitis, magnet])
+def test_who_leaves_alone_is_gone_when_its_home_has_said_that_nobody_else_is_there(make):
+    mesh, _ = make()
+    effects = mesh.leave()
+    for _ in range(40):
+        effects += mesh.on_timer("delivery/tick")
+    assert Left() in effects
