@@ -194,7 +194,7 @@ def _put(given: dict[str, Any], key: str, value: object, where: str) -> None:
     if key not in known_keys():
         raise InputError(where, f'there is no key "{key}"', f"choose from {', '.join(known_keys())}")
     *tables, field = key.split(".")
-    if key in ("seeds", "topics") and isinstance(value, str):
+    if key in ("seeds", "topics", "mqtt.take", "mqtt.want") and isinstance(value, str):
         value = [one.strip() for one in value.split(",") if one.strip()]
     for table in tables:
         given = given.setdefault(table, {})
