@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import trellis
 from live.lives import client_address, config, mesh, peer_address, run, until
 from live.prometheus import parse_metrics
 from trellis.errors import InputError
 from trellis.live.http import get
+from trellis.live.mends import MendClock
+from trellis.live.metrics import Exposition
 from trellis.live.shell import LiveNode
 from trellis.protocols.ring import RING, identifier
 
@@ -115,7 +121,6 @@ def test_a_crash_is_timed_by_who_mends_it_and_its_cause_is_named():
             await until(lambda: any(one.cause == "crash" for node in rest for one in node.mends.latest))
             told = [one for node in rest for one in (await overlay(node))["mends"]]
             assert any(one["cause"] == "crash" and one["node"] == "b" and one["ms"] >= 0 for one in told)
-            assert any(one["cause"] == "join" for one in told)
             found = [parse_metrics((await read(node, "/metrics"))[1]) for node in rest]
             crashes = [one.value("trellis_mend_seconds_count", cause="crash") or 0 for one in found]
             assert sum(crashes) == sum(one["cause"] == "crash" for one in told)
@@ -152,3 +157,60 @@ def test_an_admin_port_beyond_loopback_needs_tls_or_a_word():
     with pytest.raises(InputError, match=r"admin_listen: 0\.0\.0\.0 is beyond loopback"):
         config("a", admin_listen="0.0.0.0:0")
     assert config("a", admin_listen="0.0.0.0:0", insecure=True).admin_listen == "0.0.0.0:0"
+
+
+NAMES = st.from_regex(r"[a-z_][a-z0-9_]{0,9}", fullmatch=True)
+VALUES = st.integers(0, 1 << 60) | st.floats(0, allow_nan=False, allow_infinity=False)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    about=st.text(max_size=40),
+    label=NAMES,
+    samples=st.dictionaries(st.text(max_size=30), VALUES, max_size=5),
+    buckets=st.lists(st.integers(0, 9), min_size=4, max_size=4),
+)
+def test_whatever_names_and_texts_there_are_the_metrics_can_be_read_and_say_what_was_told(
+    about, label, samples, buckets
+):
+    page = Exposition()
+    page.gauge("trellis_some", about, [({label: text}, value) for text, value in samples.items()])
+    page.counter("trellis_other_total", about, 3)
+    page.histogram("trellis_seconds", about, (0.1, 1.0, 5.0), [({"cause": about}, buckets, 1.5)])
+    found = parse_metrics(page.text())
+    assert {
+        dict(labels)[label]: value for (name, labels), value in found.samples.items() if name == "trellis_some"
+    } == {text: float(value) for text, value in samples.items()}
+    assert found.value("trellis_other_total") == 3
+    assert found.value("trellis_seconds_count", cause=about) == sum(buckets)
+    assert found.value("trellis_seconds_bucket", cause=about, le="1.0") == sum(buckets[:2])
+
+
+class Ticking:
+    """A coordinator whose repairs the test begins and ends."""
+
+    def __init__(self) -> None:
+        self.mends: dict[int, SimpleNamespace] = {}
+        self.ended: deque[tuple[int, str, str]] = deque()
+
+    def cause_of(self, mend: SimpleNamespace) -> str:
+        return str(mend.cause)
+
+
+def test_the_clock_of_mends_times_what_it_sees_begin_and_end_and_counts_what_ends_at_once():
+    coordinator, now = Ticking(), [0]
+    clock = MendClock(coordinator, lambda: 1_000_000 + now[0], lambda: now[0])  # type: ignore[arg-type]
+    coordinator.mends[1] = SimpleNamespace(cause="crash", node="b")
+    clock.look()
+    assert [one.cause for one, _ in clock.open.values()] == ["crash"]
+    now[0] = 250
+    del coordinator.mends[1]
+    coordinator.ended += [(1, "crash", "b"), (2, "join", "c")]  # the second began and ended in one input
+    clock.look()
+    assert [(one.cause, one.node, one.at_ms, one.ms) for one in clock.latest] == [
+        ("crash", "b", 1_000_000, 250),
+        ("join", "c", 1_000_250, 0),
+    ]
+    assert not clock.open
+    assert clock.buckets == {"crash": [0, 0, 0, 1, 0, 0, 0, 0], "join": [1, 0, 0, 0, 0, 0, 0, 0]}
+    assert clock.sum_ms == {"crash": 250, "join": 0}

@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 
 from live.lives import config, mesh, peer_address, run, until
 from live.test_admin import ADMIN, admin_address
+from live.test_transport import make_tls  # noqa: F401  a fixture
 from trellis.errors import InputError
 from trellis.live import dashboard as module
 from trellis.live.dashboard import Dashboard, pages
 from trellis.live.http import get
 from trellis.live.shell import LiveNode
+from trellis.live.tls import make_context
 from trellis.live.view import SNAPSHOT, LinkTold, MendTold, MeshView, Snapshot, split_topics
 from trellis.protocols.wire import NAME_LETTERS_MAX
 
@@ -289,6 +291,25 @@ def test_a_node_that_talks_nonsense_is_no_harm(monkeypatch):
             finally:
                 await dashboard.close()
                 server.close()
+
+    run(work())
+
+
+def test_with_tls_an_admin_port_answers_only_who_has_a_certificate(make_tls, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(module, "POLL_S", 0.05)
+    ours = make_tls("ours")
+
+    async def work() -> None:
+        async with mesh("a", tls=ours, **ADMIN) as nodes:
+            with pytest.raises((OSError, ValueError)):
+                await get(admin_address(nodes[0]), "/healthz")
+            dashboard = Dashboard([admin_address(nodes[0])], tls=make_context(ours, server=False))
+            dashboard.bind("127.0.0.1:0")
+            dashboard.serve()
+            try:
+                await until(lambda: "a" in dashboard.view.nodes)
+            finally:
+                await dashboard.close()
 
     run(work())
 

@@ -80,7 +80,7 @@ class _Camera:
                 view.totals["delivered"] += 1
             case "sent":
                 self.sent += sum(line["types"].values())
-            case "fault":
+            case "fault" if line["kind"] not in ("crash", "leave", "join"):  # these are told as nodes that come and go
                 self.events.append(("fault", {"at_ms": at_ms, "nodes": line["nodes"], "text": line["text"]}))
         self.events += view.drain()
 

@@ -3,7 +3,7 @@
 It is fed by snapshots of nodes (`take`, `lost`) or by a recorded run (`put`, `down`, `link`), and tells changes as
 events. The page applies the same events, whether they come as they happen or from a recording:
 
-    node    a node's name, place, state, topics and incarnation: new, or changed
+    node    a node's name, place, state, topics and incarnation: new, or changed (is_news: its state has)
     link    u, v and its state: up; broken (one end still claims it, the other is down); gone
     mend    by whom, about whom, its cause; began, or ended after some ms
     sample  one row of the series
@@ -159,26 +159,21 @@ class MeshView:
         self, name: NodeId, topics: Iterable[Topic], at_ms: int, *, state: State = "up", incarnation: int = 0
     ) -> None:
         topics, seen = tuple(topics), self.nodes.get(name)
-        if seen is None:
-            seen = self.nodes[name] = Seen(name, state, topics, incarnation, at_ms)
-        elif (seen.state, seen.topics, seen.incarnation) == (state, topics, incarnation):
+        if seen is not None and (seen.state, seen.topics, seen.incarnation) == (state, topics, incarnation):
             return
-        else:
-            if seen.incarnation != incarnation:
-                seen = self.nodes[name] = Seen(name, state, topics, incarnation, at_ms)
-            elif seen.state != state:
-                seen.since_ms = at_ms
-            seen.state, seen.topics = state, topics
-        self._split = None
-        self._tell("node", {"at_ms": at_ms, **self._node(seen)})
+        is_news = seen is None or (seen.state, seen.incarnation) != (state, incarnation)
+        if seen is None or seen.incarnation != incarnation:
+            seen = self.nodes[name] = Seen(name, state, topics, incarnation, at_ms)
+        seen.since_ms = at_ms if is_news else seen.since_ms
+        seen.state, seen.topics = state, topics
+        self._changed(seen, at_ms, is_news)
 
     def down(self, name: NodeId, state: State, at_ms: int) -> None:
         seen = self.nodes.get(name)
         if seen is None or seen.state not in LIVING:
             return
         seen.state, seen.since_ms, seen.claims, seen.mending = state, at_ms, frozenset(), {}
-        self._split = None
-        self._tell("node", {"at_ms": at_ms, **self._node(seen)})
+        self._changed(seen, at_ms, True)
 
     def link(self, u: NodeId, v: NodeId, state: LinkState, at_ms: int) -> None:
         if self.links.get((u, v), "gone") == state:
@@ -251,6 +246,10 @@ class MeshView:
     def _numbers(self, seen: Seen) -> dict[str, Any]:
         return {"clients": seen.clients, "counters": seen.counters}
 
+    def _changed(self, seen: Seen, at_ms: int, is_news: bool) -> None:
+        self._split = None
+        self._tell("node", {"at_ms": at_ms, "is_news": is_news, **self._node(seen)})
+
     def _forget(self, name: NodeId, at_ms: int) -> None:
         if self.nodes[name].state == "unknown" and any(name in pair for pair in self.links):
             return
@@ -259,7 +258,7 @@ class MeshView:
 
     def _tell(self, kind: str, data: dict[str, Any]) -> None:
         self.news.append((kind, data))
-        if kind != "link":
+        if kind == "mend" or data.get("is_news"):
             self.past.append((kind, {key: value for key, value in data.items() if key != "topics"}))
 
 

@@ -97,6 +97,7 @@ function happen(kind, data) {
   if (mark) addMark(mark, data);
   redraw();
   requestAnimationFrame(() => {
+    if (kind === "node" && !data.is_news) return;
     if (kind === "node" && (data.state === "down" || data.state === "silent")) circle.ripple(data.name, "crash");
     else if (kind === "node" && data.state === "joining") circle.ripple(data.name, "join");
     else if (kind === "mend" && data.state === "ended" && mark) circle.ripple(data.by, "mended");

@@ -21,20 +21,20 @@ const CHARTS = [
   },
   {
     title: "Deliveries",
-    unit: " per second",
+    unit: "/s",
     lines: [["delivered_s", "delivered"]],
     about: "Messages handed over at nodes, each second",
     least: 10,
   },
   {
     title: "Published",
-    unit: " per second",
+    unit: "/s",
     lines: [["published_s", "in"], ["acknowledged_s", "acknowledged"]],
     about: "Publications taken in and acknowledged, each second",
     least: 10,
   },
 ];
-const SENT = { title: "Messages", unit: " per second", lines: [["sent_s", "sent"]], about: "Messages that protocols sent, each second", least: 10 };
+const SENT = { title: "Messages", unit: "/s", lines: [["sent_s", "sent"]], about: "Messages that protocols sent, each second", least: 10 };
 
 export class Charts {
   constructor(root, { isReplay = false, hasDeliveries = true, describe, seek }) {

@@ -192,7 +192,7 @@ export class Log {
       left: [" has left"],
       silent: [" does not answer"],
     };
-    if (!texts[data.state]) return null;
+    if (!texts[data.state] || !data.is_news) return null;
     this.#row(data, data.state, [this.#name(data.name), ...texts[data.state]]);
     return data.state === "down" || data.state === "silent" ? "crash" : null;
   }
