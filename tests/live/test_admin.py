@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import trellis
 from live.lives import client_address, config, mesh, peer_address, run, until
 from live.prometheus import parse_metrics
+from live.test_overlays import OVERLAYS
 from trellis.errors import InputError
 from trellis.live.http import get
 from trellis.live.mends import MendClock
@@ -149,6 +150,24 @@ def test_metrics_count_what_was_done():
                 assert one.value("trellis_process_resident_bytes") > 10 << 20
                 assert one.value("trellis_process_cpu_seconds_total") > 0
             assert [one.value("trellis_sends_per_delivery") >= 1 for one in found[1:]] == [True, True]
+
+    run(work())
+
+
+@pytest.mark.parametrize("overlay_name", ["spidercast", "vitis", "magnet"])
+def test_nodes_of_other_overlays_tell_the_same(overlay_name):
+    async def work() -> None:
+        given = {"overlay": overlay_name, "topics": ("t",), **OVERLAYS[overlay_name], **ADMIN}
+        async with mesh("a", "b", **given) as nodes:
+            for node, other in (nodes, nodes[::-1]):
+                while not (told := await overlay(node))["links"]:
+                    await asyncio.sleep(0.01)
+                assert told["overlay"] == overlay_name
+                assert told["links"] == [{"peer": other.name, "topics": ["t"]}]
+                assert await read(node, "/healthz") == (200, "ok\n")
+                found = parse_metrics((await read(node, "/metrics"))[1])
+                assert found.value("trellis_degree") == 1
+                assert found.value("trellis_bytes_out_total", kind="frame") is not None
 
     run(work())
 

@@ -63,9 +63,8 @@ def not_ready(node: LiveNode) -> str:
     """Why the node should not be given work now; empty if it may."""
     if node.mesh.is_leaving:
         return "leaving"
-    overlay = node.mesh.overlay
-    parts = getattr(overlay.node, "parts", None)
-    is_joining = getattr(parts, "is_joining", not overlay.neighbours())
+    parts = getattr(node.mesh.overlay.node, "parts", None)
+    is_joining = getattr(parts, "is_joining", not node.transport.peers)  # the others know no such time: somebody is met
     others = [seed for seed in node.config.seeds if node.transport.names.get(seed) != node.name]
     if is_joining and others:  # whoever has no seed waits for nobody
         return "joining" if node.transport.peers else "joining: no seed answers"
