@@ -180,6 +180,30 @@ def test_a_sidecar_that_dies_leaves_its_messages_at_the_broker(tmp_path):
     run(work())
 
 
+@needs_mosquitto
+def test_a_sidecar_learns_from_mosquitto_s_log_what_its_clients_want(tmp_path):
+    lines = "log_dest topic\nlog_type subscribe\nlog_type unsubscribe\nlog_type notice\n"
+
+    async def work() -> None:
+        async with (
+            brokers(tmp_path, "x", "y", lines=lines) as (x, y),
+            sidecars(x.url, y.url, want=(), learn=True) as nodes,
+        ):
+            reader = await client_of(y, "r", "home/+/temp")
+            host = nodes[1].mqtt.host
+            await until(lambda: host.directory.is_ready("home/+"))
+            publisher = await client_of(x, "p")
+            await publisher.publish("home/hall/temp", b"21")
+            await publisher.publish("away/hall/temp", b"no")
+            await publisher.publish("home/hall/temp", b"22")
+            assert await reader.messages(2) == [b"21", b"22"]
+            assert not nodes[0].mqtt.host.interests.patterns
+            reader.send(p.Unsubscribe(9, ("home/+/temp",)))
+            await until(lambda: not host.interests.patterns)
+
+    run(work())
+
+
 def test_a_broker_that_speaks_no_mqtt_5_is_refused_with_a_clear_message(caplog):
     async def old_broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)

@@ -268,11 +268,8 @@ class MqttDoor(StreamOwner):
         """The broker beside us is a client of ours: it gets what its clients want, and never its own."""
         client = f"$sidecar/{self.node}"
         self.host.attach(_SIDECAR, client, self.config.inflight_max)
-        if self.config.want:
-            asked = tuple(
-                p.Asked(one, 1, no_local=True, retain_as_published=True, retain_handling=2) for one in self.config.want
-            )
-            self.host.received(_SIDECAR, p.Subscribe(1, asked))
+        if self.config.want and self.sidecar is not None:
+            self.host.received(_SIDECAR, self.sidecar.bridge.wish(self.config.want))
 
     def _from_sidecar(self, packet: p.Packet) -> None:
         self._do(partial(self.host.received, _SIDECAR, packet))

@@ -51,7 +51,7 @@ class Sidecar(StreamOwner):
         begun: Callable[[], None],
     ) -> None:
         self.node, self.config, self.limits = node, config, limits
-        self.bridge = Bridge(f"trellis-{node}", config.take, config.inflight_max)
+        self.bridge = Bridge(f"trellis-{node}", config)
         self.host_name, self.port, self.user, self.password, self.tls = parse_broker(config.broker, config)
         self._to_host, self._begun = to_host, begun
         self._loop = asyncio.get_running_loop()

@@ -11,12 +11,15 @@ B3  no more is under way to the broker than it takes
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable
 from hashlib import blake2b
 
 from msgspec.structs import replace
 
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.learn import LOG, TOPICS, SubscriptionLog
 
 IDENTITY = "trellis-id"  # the user property that a message out of the mesh bears
 WAITING_MAX = 10_000  # with QoS 0; the host bounds the others
@@ -25,8 +28,9 @@ _FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED)
 
 
 class Bridge:
-    def __init__(self, client: str, take: tuple[str, ...], inflight_max: int) -> None:
-        self.client, self.take, self.inflight_max = client, take, inflight_max
+    def __init__(self, client: str, config: MqttConfig) -> None:
+        self.client, self.take, self.want, self.inflight_max = client, config.take, config.want, config.inflight_max
+        self.log = SubscriptionLog(client) if config.learn else None
         self.to_broker: list[p.Packet] = []
         self.to_host: list[p.Packet] = []
         self.is_up = False
@@ -65,6 +69,8 @@ class Bridge:
             self._again.clear()
         # A filter that is there already is replaced by itself. Retained messages are not ours to publish again.
         asked = tuple(p.Asked(one, 1, no_local=True, retain_as_published=True, retain_handling=2) for one in self.take)
+        if self.log is not None:
+            asked += tuple(p.Asked(one, 0) for one in TOPICS)
         self.to_broker.append(p.Subscribe(1, asked))
         again = list(self._flying.values())
         self._flying.clear()
@@ -94,6 +100,9 @@ class Bridge:
         return True
 
     def _take_in(self, packet: p.Publish) -> None:
+        if packet.topic.startswith(LOG):
+            self._learn(packet)
+            return
         if any(name == IDENTITY for name, _ in packet.content.user):  # B1
             self.counters["kept out"] += 1
             self._acknowledge(packet)
@@ -110,6 +119,22 @@ class Bridge:
             self._taken[number] = packet
         self.counters["taken"] += 1
         self.to_host.append(replace(packet, dup=False, subscriptions=()))
+
+    def _learn(self, packet: p.Publish) -> None:
+        """The broker's clients want more, or less."""
+        if self.log is None:
+            return
+        wanted, gone = self.log.heard(packet.topic, packet.payload.decode("utf-8", "replace"))
+        if wanted:
+            self.to_host.append(self.wish(wanted))
+        gone = [one for one in gone if one not in self.want]
+        if gone:
+            self.to_host.append(p.Unsubscribe(1, tuple(gone)))
+
+    def wish(self, filters: Iterable[str]) -> p.Subscribe:
+        """To the host: what the broker's clients want of the mesh. Never what came from them."""
+        each = (p.Asked(one, 1, no_local=True, retain_as_published=True, retain_handling=2) for one in filters)
+        return p.Subscribe(1, tuple(each))
 
     def _acknowledge(self, packet: p.Publish) -> None:
         if packet.id is not None:

@@ -27,6 +27,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     want: tuple[str, ...] = ()
     """Sidecar: what the broker's clients want of the mesh."""
 
+    learn: bool = False
+    """Sidecar: also what the broker's log says that they subscribe to (Mosquitto with `log_dest topic`)."""
+
     users: str = ""
     """A file of users and hashed passwords (`trellis.live.mqtt.passwords`). Empty: everybody may come in."""
 
@@ -87,13 +90,13 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             value = getattr(self, field)
-            if isinstance(value, int | float) and not value > 0:
+            if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
                 raise InputError(field, f"it is {value}", "give more than 0")
         for field in ("take", "want"):
             for one in getattr(self, field):
                 if not is_filter(one) or one.startswith("$"):
                     raise InputError(field, f'"{one}" is no topic filter that is carried', "give filters as in a/+/b")
-        if self.broker and not self.take and not self.want:
+        if self.broker and not self.take and not self.want and not self.learn:
             raise InputError("broker", "it would neither take nor give anything", "give take, want or both")
         if self.depth > 32:
             raise InputError("depth", f"it is {self.depth}", "give 1 to 32")

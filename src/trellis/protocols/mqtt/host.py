@@ -132,7 +132,8 @@ class Host(Entrance):
             return reasons.FILTER_INVALID, "topics that begin with $ are not carried"
         if len(pattern_of(filter_, self.config.depth)) > PREFIX_LETTERS_MAX:
             return reasons.FILTER_INVALID, f"its first levels have more than {PREFIX_LETTERS_MAX} letters"
-        if len(session.subscriptions) >= self.config.subscriptions_max and filter_ not in session.subscriptions:
+        is_full = len(session.subscriptions) >= self.config.subscriptions_max and not session.is_bridge
+        if is_full and filter_ not in session.subscriptions:
             return reasons.QUOTA, f"a client has at most {self.config.subscriptions_max} filters"
         return None, ""
 
