@@ -11,8 +11,10 @@ import pytest
 from trellis.protocols.effects import Left, LinkDown, LinkUp, Send
 from trellis.protocols.omen import OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
+from trellis.protocols.omen.events import DOUBT, EXE, MENDING
 from trellis.protocols.omen.hints import Hints, root_key
 from trellis.protocols.omen.me import REFUTATIONS, Me, life_of
+from trellis.protocols.ring import identifier
 from trellis.protocols.topics import TopicTable
 from trellis.simulate.check import CheckConfig, check_seed
 from trellis.simulate.engine import Engine
@@ -179,6 +181,62 @@ def test_a_heartbeat_over_a_link_that_is_not_there_is_answered_so_and_the_link_i
 
 def test_a_node_without_links_leaves_at_once():
     assert Left() in lonely("a").leave()
+
+
+# Repairs
+
+
+def before_a_crash(**options):
+    """An engine with a mesh of twelve, a victim, and its coordinator."""
+    interests = {f"n{number:02}": ("t", f"s{number % 4}") for number in range(12)}
+    engine = Engine(OMen(**options), interests, seed=1)
+    engine.run(40_000)
+    order = sorted(engine.world.living, key=identifier)
+    return engine, order[3], engine.world.node(order[4])
+
+
+def state_of(node, victim):
+    (found,) = [event for event in node.parts.events.open() if event.node == victim]
+    return found.state
+
+
+def test_a_coordinator_that_sees_the_stream_break_does_not_go_on_doubting():
+    engine, victim, coordinator = before_a_crash()
+    incarnation = coordinator.parts.incarnation_of(victim)
+    engine.crash(victim)
+    coordinator.coordinator.departure(victim, incarnation, certain=False, reporter="n00")
+    assert state_of(coordinator, victim) == DOUBT
+    coordinator.on_peer_down(victim)
+    assert state_of(coordinator, victim) == MENDING
+
+
+@pytest.mark.parametrize(("repair_wait", "state"), [(20, EXE), (0, MENDING)])
+def test_a_repair_waits_for_a_ready_view_as_long_as_it_is_told(repair_wait, state):
+    engine, victim, coordinator = before_a_crash(repair_wait=repair_wait)
+    coordinator.views.views[victim].ready = False
+    engine.crash(victim)
+    coordinator.on_peer_down(victim)
+    assert state_of(coordinator, victim) == state
+
+
+def repaired_after_ms(**options):
+    """A node crashes, and with it one of its backups that is no neighbour of it."""
+    engine, victim, coordinator = before_a_crash(**options)
+    view = coordinator.views.views[victim]
+    near = engine.world.claims(victim)
+    backup = next(name for name in view.backups if name not in near and name != coordinator.id)
+    engine.crash(victim)
+    engine.crash(backup)
+    at = engine.world.now_ms
+    engine._perform(engine.world.actors[coordinator.id], coordinator.on_peer_down(victim))
+    while any(event.node == victim for event in coordinator.parts.events.open()):
+        engine.run(engine.world.now_ms + 10)
+    return engine.world.now_ms - at
+
+
+def test_a_dead_backup_holds_a_repair_up_for_as_many_questions_as_it_is_told():
+    assert 250 <= repaired_after_ms(optional_tries=1) < 400
+    assert 500 <= repaired_after_ms(optional_tries=2) < 650
 
 
 # Lives

@@ -21,6 +21,7 @@ from trellis.live.frames import (
     PROTOCOL,
     VERSION,
     Address,
+    Addresses,
     Bye,
     Hello,
     Splitter,
@@ -78,7 +79,60 @@ def test_two_that_dial_each_other_at_once_keep_the_stream_of_the_smaller_name():
             a.transport._say_bye(a.transport.peers["b"])
             await until(lambda: not (a.transport.peers or b.transport.peers or b.transport._greeting))
         assert a.down == b.down == []
+        assert not any("garbage" in why for node in (a, b) for why in node.transport.counters)
         for node in (a, b):
+            await node.end()
+
+    run(work())
+
+
+def test_what_a_peer_says_after_its_hello_was_refused_is_no_garbage():
+    """It took the stream, told its addresses, and said good-bye, before it knew that we keep another one."""
+
+    async def work() -> None:
+        b, came = await Node("b").start(), asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readexactly(4)  # the dialled stream is there: now the other one comes first
+            first, other = await asyncio.open_connection("127.0.0.1", b.transport.port)
+            other.write(pack_control(hello))
+            await until(lambda: "a" in b.transport.peers)
+            writer.write(pack_control(hello) + pack_control(Addresses((place,))) + pack_control(Bye()))
+            await reader.read()
+            writer.close()
+            came.set()
+            await first.read()
+            other.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        place = Address("a", 1, "127.0.0.1", server.sockets[0].getsockname()[1])
+        hello = Hello(PROTOCOL, VERSION, "test", "omen", place)
+        b.transport.book.learn([place])
+        b.transport.send("a", b"by either stream")
+        await came.wait()
+        await until(lambda: not b.transport._greeting)
+        assert b.transport.peers["a"].tag.dialled == ""
+        assert not any("garbage" in why for why in b.transport.counters)
+        await b.end()
+        server.close()
+
+    run(work())
+
+
+def test_a_later_life_that_was_heard_of_is_dialled_at_once():
+    async def work() -> None:
+        a, b = await Node("a", backoff_s=600, backoff_s_max=600).start(), await Node("b").start()
+        a.transport.book.learn([b.transport.me])
+        await b.end(in_order=False)
+        a.transport.send("b", b"nobody hears it")
+        await until(lambda: a.transport.counters["dials failed"] > 0)
+        again, c = await Node("b", 2).start(), await Node("c").start()
+        c.transport.book.learn([again.transport.me])
+        c.transport.send(_address(a), b"b is back")
+        await until(lambda: ("c", b"b is back") in a.came)
+        a.transport.send("b", b"welcome")
+        await until(lambda: ("a", b"welcome") in again.came)
+        for node in (a, again, c):
             await node.end()
 
     run(work())

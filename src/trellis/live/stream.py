@@ -82,7 +82,7 @@ class Stream(asyncio.Protocol):
         self.splitter = Splitter(body_bytes_max)
         self.outbox = Outbox(limits.queue_bytes)
         self.why = ""
-        self.is_ended = False
+        self.is_ended = self.is_closing = False
         self.tag: Any = None  # the owner's own
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -125,6 +125,7 @@ class Stream(asyncio.Protocol):
         """What was sent goes out first, unless the other end does not take it."""
         if self.is_ended:
             return
+        self.is_closing = True
         self._flush()
         if self.outbox or self._is_paused:
             self.cut(self.why)

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -225,7 +225,8 @@ class Transport:
     def received(self, stream: Stream, body: bytes) -> None:
         ends: Ends = stream.tag
         if not ends.peer:
-            self._greet(stream, body)
+            if not stream.is_closing:  # else its hello was refused, and it has gone on talking meanwhile
+                self._greet(stream, body)
         elif body[:1] == MESSAGE:
             ends.used = self._now
             self.counters["received"] += 1
@@ -233,7 +234,7 @@ class Transport:
         else:
             message = read_control(body)
             if isinstance(message, Addresses):
-                self.book.learn(message.known, self.peers)
+                self._learn(message.known)
             elif isinstance(message, Bye):
                 ends.said_bye = True
                 stream.close()
@@ -330,7 +331,7 @@ class Transport:
         ends.peer, ends.incarnation, ends.used = peer, incarnation, self._now
         self.peers[peer] = stream
         stream.splitter.body_bytes_max = BODY_BYTES_MAX
-        self.book.learn([hello.address], self.peers)
+        self._learn([hello.address])
         if not ends.dialled:
             stream.send(pack_control(self._hello()))
         elif ":" in ends.dialled:
@@ -342,6 +343,14 @@ class Transport:
                 self.counters["sent"] += 1
                 stream.send(dial.outbox.take())
         return None
+
+    def _learn(self, addresses: Sequence[Address]) -> None:
+        """Of a later life, too: then it need not wait for what we gave up on an earlier one."""
+        for one in addresses:
+            dial, known = self.dials.get(one.node), self.book.find(one.node)
+            if dial is not None and dial.task is None and known is not None and known.incarnation < one.incarnation:
+                del self.dials[one.node]
+        self.book.learn(addresses, self.peers)
 
     def _tell_addresses(self, stream: Stream) -> None:
         ends: Ends = stream.tag

@@ -55,6 +55,8 @@ class Coordinator:
         if event is None:
             event = parts.events.add("leave", node, incarnation, parts.ticks, STANDBY)
         effects = self._survivor(event, reporter) if reporter is not None else []
+        if certain and event.state == DOUBT:  # a survivor was quicker than our own detector
+            return [*effects, *self._confirmed(event)]
         if not is_new or not parts.ring.is_coordinator(node):
             return effects
         effects += [Send(peer, Churn("leave", node, incarnation)) for peer in parts.ring.successors]
@@ -283,7 +285,8 @@ class Coordinator:
             return []
         view = parts.views.views.get(event.node)
         is_ready = view is not None and view.ready
-        if not is_ready and parts.ticks - event.since < parts.config.ready_wait:
+        patience = parts.config.ready_wait if event.kind == "join" else parts.config.repair_wait
+        if not is_ready and parts.ticks - event.since < patience:
             return []
         event.move(MENDING, parts.ticks)
         mend = self.new_mend(event.kind, event.node, event.incarnation)

@@ -41,6 +41,9 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ask_tries: int = 4
     """Questions to a silent node before it counts as dead, for this repair."""
 
+    optional_tries: int = 2
+    """Questions to a node whose answer only saves links. Each waits `ask_ms`; 1 is enough where no message is lost."""
+
     ready_rounds: int = 3
     """Gossip rounds that a view needs at least before it is ready (A-OMN-6)."""
 
@@ -55,7 +58,11 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Gossip rounds in which a view gets better; afterwards it is rebuilt only when it is not ready."""
 
     ready_wait: int = 20
-    """Periods that an event waits for a ready view at most: without backups a repair is as right, only less even."""
+    """Periods that a join waits for a ready view at most: without backups a repair is as right, only less even."""
+
+    repair_wait: int = 20
+    """The same for the repair of a departure. 0 repairs at once, with the backups that there are: topics are whole
+    sooner, and degrees are less even. Live nodes do that."""
 
     standby_periods: int = 8
     """Periods after which an event that somebody else should have handled is looked at again. [OM Alg. 5]"""

@@ -239,7 +239,7 @@ class Mend:
         for node in silent:
             if node in given_up:
                 continue
-            if node not in self.must_answer and self.asked[node] > 2:
+            if node not in self.must_answer and self.asked[node] > self.config.optional_tries:
                 given_up.append(node)
                 continue
             self.asked[node] += 1
