@@ -36,6 +36,9 @@ SAMPLES: dict[str, str] = {
     "2\t0\t8\t1\tnode8\t1\t150\t400\tNULL\n",
     "telemetry": '{"time":1.5,"node":"n1","event":"join","topic":null}\n'
     '{"time":2,"node":"n1","event":"subscribe","topic":"t","broker":"b"}\n',
+    "publications": '{"time":2,"node":"n1","event":"subscribe","topic":"t"}\n'
+    '{"time":10,"node":"n1","event":"publish","topic":"t","count":7,"bytes":896,"seconds":5}\n'
+    '{"time":15,"node":"n1","event":"publish","topic":"t","count":1,"bytes":128,"seconds":5.0}\n',
 }
 
 TSV_EDITS = "user\tpage\ttime\nAnn\tMain page\t2015-09-12T00:46:58Z\n10.0.0.1\tOther\t1442018820.5\n"

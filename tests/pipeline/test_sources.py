@@ -50,6 +50,7 @@ def read(spark, path, name, **options):
         ),
         ("fta", [("7", 100.5, 200.0), ("8", 150.0, 400.0)]),
         ("telemetry", [(1.5, "n1", "join", None), (2.0, "n1", "subscribe", "t")]),
+        ("publications", [(10.0, "n1", "t", 7, 5.0), (15.0, "n1", "t", 1, 5.0)]),
     ],
 )
 def test_a_file_in_the_true_format_says_its_rows(spark, write, name, rows, ending):

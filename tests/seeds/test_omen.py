@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from trellis.live.config import LiveOMenConfig
 from trellis.simulate.check import CheckConfig, check_seed
 from trellis.simulate.draw import InstanceDraw
 from trellis.simulate.seeds import check_seeds
@@ -65,6 +66,12 @@ def test_every_knowledge_keeps_the_promises(knowledge):
 @pytest.mark.parametrize("resilience", [1, 2, 5])
 def test_every_resilience_keeps_the_promises(resilience):
     assert not check_seeds(partial(OMen, resilience=resilience), seeds=3, first_seed=70, config=SMALL).failures
+
+
+def test_repairs_that_wait_for_nobody_as_live_nodes_do_keep_the_promises():
+    live = LiveOMenConfig()
+    make = partial(OMen, repair_wait=live.repair_wait, optional_tries=live.optional_tries)
+    assert not check_seeds(make, seeds=6, first_seed=110, config=SMALL).failures
 
 
 def test_messages_may_go_through_their_wire_form():

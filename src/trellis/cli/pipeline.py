@@ -205,6 +205,21 @@ def churn(
     )
 
 
+@app.command(epilog=examples("trellis pipeline rates events.jsonl -o rates"))
+@on_spark
+def rates(
+    spark: SparkSession,
+    files: Files,
+    output: Folder,
+    on_bad_rows: BadRows = "fail",
+    overwrite: Overwrite = False,
+) -> Report:
+    """Telemetry of live nodes to publication rates: topic, messages a second. See `pairs` for their interests."""
+    from trellis.pipeline import jobs
+
+    return jobs.rates(spark, files, output, on_bad_rows=on_bad_rows, overwrite=overwrite)  # type: ignore[arg-type]
+
+
 @app.command(epilog=examples("trellis pipeline profile interests -o profile"))
 @on_spark
 def profile(

@@ -20,10 +20,11 @@ import msgspec
 from trellis.errors import InputError
 from trellis.live.addresses import parse_address
 from trellis.live.stream import StreamLimits
+from trellis.live.telemetry import TelemetryConfig
 from trellis.protocols.delivery import DeliveryConfig
-from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.gossip_view import GossipViewConfig
 from trellis.protocols.magnet.config import MagnetConfig
+from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.spidercast.config import SpiderCastConfig
 from trellis.protocols.vitis.config import VitisConfig
@@ -73,6 +74,13 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
                 raise InputError("", f"{field} is {getattr(self, field)}", "give more than 0")
 
 
+class LiveOMenConfig(OMenConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What live nodes do otherwise than those of the papers' experiments: a topic that is split waits for nobody."""
+
+    repair_wait: int = 0
+    optional_tries: int = 1  # streams lose nothing: who is silent is dead, or too busy
+
+
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     """Unique in the cluster. A restart under the same name is a new life."""
@@ -106,7 +114,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
     limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)
-    omen: OMenConfig = msgspec.field(default_factory=OMenConfig)
+    telemetry: TelemetryConfig = msgspec.field(default_factory=TelemetryConfig)
+    omen: LiveOMenConfig = msgspec.field(default_factory=LiveOMenConfig)
     spidercast: SpiderCastConfig = msgspec.field(default_factory=SpiderCastConfig)
     gossip: GossipViewConfig = msgspec.field(default_factory=GossipViewConfig)
     """SpiderCast's view of who is there."""

@@ -24,6 +24,7 @@ from trellis.live.frames import Address
 from trellis.live.mends import MendClock
 from trellis.live.meshes import make_mesh
 from trellis.live.talk import Welcome
+from trellis.live.telemetry import Telemetry
 from trellis.live.tls import contexts
 from trellis.live.transport import Transport
 from trellis.protocols.delivery.messages import Frame
@@ -78,6 +79,7 @@ class LiveNode:
         self.traffic_in: dict[type, list[int]] = {}  # kind of message -> messages and bytes
         self.traffic_out: dict[type, list[int]] = {}
         self.admin: Admin | None = None
+        self.telemetry: Telemetry | None = None
         self.mqtt: MqttDoor | None = None
         self._wants: Counter[Topic] = Counter(dict.fromkeys(self.mesh.wanted, 1))  # by how many doors, or for good
         self.failure: Exception | None = None
@@ -117,6 +119,9 @@ class LiveNode:
             raise
         self._started_ms = monotonic_ms()
         self._carry_out(self.mesh.start())
+        if config.telemetry.file:
+            self.telemetry = Telemetry(config.telemetry, self.name, lambda: self.mesh.wanted)
+            self.telemetry.start()
         self.transport.serve()  # nothing may come in before the node has started
         self.door.serve()
         if self.admin is not None:
@@ -149,6 +154,8 @@ class LiveNode:
             self._is_stopped = True
             for timer in self._timers.values():
                 timer.cancel()
+            if self.telemetry is not None:
+                self.telemetry.close(in_order=in_order)
             if self.mqtt is not None:
                 self.mqtt.close(in_order=in_order)
             self.transport.close(in_order=in_order)
@@ -207,6 +214,8 @@ class LiveNode:
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> None:
         self._catch_up()
+        if self.telemetry is not None:
+            self.telemetry.published(topic, len(payload))
         self._carry_out(self.mesh.publish(topic, payload, client_id))
 
     def is_confirmed(self, topic: Topic) -> bool:
@@ -220,6 +229,7 @@ class LiveNode:
             **{f"peers {key}": value for key, value in sorted(self.transport.counters.items())},
             **{f"clients {key}": value for key, value in sorted(self.door.counters.items())},
             **({f"mqtt {key}": value for key, value in self.mqtt.metrics().items()} if self.mqtt is not None else {}),
+            **({f"telemetry {key}": n for key, n in self.telemetry.counters.items()} if self.telemetry else {}),
             **self.counters,
             "links": len(self.links),
             "streams": len(self.transport.peers),

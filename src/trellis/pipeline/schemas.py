@@ -15,6 +15,7 @@ _NUMBER, _COUNT, _FLAG = (DoubleType(), False), (LongType(), False), (BooleanTyp
 # What comes out, in the forms of the shared data.
 INTERESTS = _table(node=_TEXT, topic=_TEXT)
 CHURN = _table(time=_NUMBER, node=_TEXT, event=_TEXT, topic=_TEXT_OR_NONE)
+RATES = _table(topic=_TEXT, rate=_NUMBER)  # publications a second
 
 # What comes in.
 LINES = _table(file=_TEXT, line=_TEXT)
@@ -23,6 +24,7 @@ EDGES = _table(source=_TEXT, target=_TEXT)  # `source` follows `target`; a frien
 EDITS = _table(user=_TEXT, page=_TEXT, time=_NUMBER, anonymous=_FLAG, robot=_FLAG, masked=_FLAG)
 MACHINE_EVENTS = _table(time=_NUMBER, machine=_TEXT, event=_TEXT)  # seconds; event add | remove | update
 SESSIONS = _table(machine=_TEXT, start=_NUMBER, end=_NUMBER)  # seconds; up from start until end
+PUBLICATIONS = _table(time=_NUMBER, node=_TEXT, topic=_TEXT, count=_COUNT, seconds=_NUMBER)  # in `seconds` until `time`
 REJECTED = _table(file=_TEXT, line=_TEXT, reason=_TEXT)
 
 # What lies between.

@@ -6,8 +6,9 @@ from trellis.pipeline.jobs.generate import generate
 from trellis.pipeline.jobs.pairs import pairs
 from trellis.pipeline.jobs.plan import plan
 from trellis.pipeline.jobs.profile import profile
+from trellis.pipeline.jobs.rates import rates
 from trellis.pipeline.jobs.run import Report
 from trellis.pipeline.jobs.social import social
 from trellis.pipeline.jobs.verify import verify
 
-__all__ = ["Report", "churn", "edits", "generate", "pairs", "plan", "profile", "social", "verify"]
+__all__ = ["Report", "churn", "edits", "generate", "pairs", "plan", "profile", "rates", "social", "verify"]

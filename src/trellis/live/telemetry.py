@@ -1,0 +1,151 @@
+"""What a node tells about itself for planning: who subscribes, and how often it publishes, as JSON lines.
+
+    {"time": 1700000000.0, "node": "a", "event": "join"}
+    {"time": 1700000000.0, "node": "a", "event": "subscribe", "topic": "t"}
+    {"time": 1700000010.0, "node": "a", "event": "publish", "topic": "t", "count": 7, "bytes": 896, "seconds": 10.0}
+
+`trellis pipeline pairs` makes interests of them, `rates` publication rates, `churn` a trace. Everything is looked at
+once in `interval_s`: subscriptions as the difference to what was told last, publications as sums. So however busy the
+node is, it writes at most one line per topic and interval and kind. When a file is full it is put aside, and the next
+one begins with all that is in force. A disk that fails costs telemetry, never the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from trellis.errors import InputError
+
+log = logging.getLogger("trellis.live")
+
+TOPICS_MAX = 100_000  # with publications in one interval; more are counted as left out
+
+
+class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    file: str = ""
+    """Where the lines go. None unless said."""
+
+    interval_s: float = 10.0
+    """Raising it makes fewer lines, and coarser times."""
+
+    file_bytes: int = 16 << 20
+    """A larger file becomes FILE.1, and that FILE.2, ..."""
+
+    files_max: int = 4
+    """Files kept; the oldest goes."""
+
+    def __post_init__(self) -> None:
+        for field in ("interval_s", "file_bytes", "files_max"):
+            if not getattr(self, field) > 0:
+                raise InputError(field, f"{getattr(self, field)}", "give more than 0")
+
+
+class Telemetry:
+    def __init__(
+        self,
+        config: TelemetryConfig,
+        node: str,
+        wanted: Callable[[], Collection[str]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`wanted` tells what the node subscribes to now."""
+        self.config, self.node, self.wanted, self.clock = config, node, wanted, clock
+        self.path = Path(config.file)
+        self.counters: Counter[str] = Counter()
+        self._told: set[str] = set()
+        self._published: dict[str, list[int]] = {}  # topic -> messages and bytes in this interval
+        self._since = clock()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._write([self._line("join"), *self._changes()])
+        self._wait()
+
+    def published(self, topic: str, size: int) -> None:
+        found = self._published.get(topic)
+        if found is None:
+            if len(self._published) >= TOPICS_MAX:
+                self.counters["left_out"] += 1
+                return
+            found = self._published[topic] = [0, 0]
+        found[0] += 1
+        found[1] += size
+
+    def look(self) -> None:
+        """Once per interval."""
+        self._write([*self._changes(), *self._sums()])
+
+    def close(self, *, in_order: bool) -> None:
+        """A crash says nothing: the next life's `join` tells that there was one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            if in_order:
+                self._write([*self._sums(), self._line("leave")])
+
+    def _wait(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self.config.interval_s, self._due)
+
+    def _due(self) -> None:
+        self._wait()
+        self.look()
+
+    def _changes(self) -> Iterator[bytes]:
+        wanted = set(self.wanted())
+        for topic in sorted(self._told - wanted):
+            yield self._line("unsubscribe", topic=topic)
+        for topic in sorted(wanted - self._told):
+            yield self._line("subscribe", topic=topic)
+        self._told = wanted
+
+    def _sums(self) -> Iterator[bytes]:
+        now = self.clock()
+        seconds, self._since = max(now - self._since, 0.001), now
+        sums, self._published = self._published, {}
+        for topic, (count, size) in sorted(sums.items()):
+            yield self._line("publish", topic=topic, count=count, bytes=size, seconds=round(seconds, 3))
+
+    def _line(self, event: str, **more: object) -> bytes:
+        return msgspec.json.encode({"time": round(self.clock(), 3), "node": self.node, "event": event, **more}) + b"\n"
+
+    def _write(self, lines: list[bytes]) -> None:
+        if not lines:
+            return
+        try:
+            if self._is_full():
+                self._turn()
+                lines = [
+                    self._line("join"),
+                    *(self._line("subscribe", topic=one) for one in sorted(self._told)),
+                    *lines,
+                ]
+            with self.path.open("ab") as file:
+                file.write(b"".join(lines))
+            self.counters["lines"] += len(lines)
+        except OSError as error:
+            if not self.counters["failed"]:
+                log.warning("%s: no telemetry: %s: %s", self.node, self.path, error.strerror)
+            self.counters["failed"] += 1
+
+    def _is_full(self) -> bool:
+        with suppress(FileNotFoundError):
+            return self.path.stat().st_size >= self.config.file_bytes
+        return False
+
+    def _turn(self) -> None:
+        for place in range(self.config.files_max - 1, 0, -1):
+            older = self.path if place == 1 else self._aside(place - 1)
+            if older.exists():
+                older.replace(self._aside(place))
+        self.path.unlink(missing_ok=True)  # where only one is kept
+
+    def _aside(self, place: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.{place}")
