@@ -123,6 +123,16 @@ def test_no_more_is_under_way_than_the_broker_takes_and_it_comes_again_in_order(
     assert one.to_broker[-1] == message(3)
 
 
+def test_a_broker_that_sends_more_than_it_was_told_is_not_read_for_a_while():
+    one = bridge(inflight_max=2)
+    for number in (1, 2, 3, 4):
+        assert not one.is_full
+        one.from_broker(message(number))
+    assert one.is_full
+    one.from_host(p.Ack(p.PUBACK, 1), 0)
+    assert not one.is_full
+
+
 def test_without_a_broker_qos_0_is_dropped_and_counted():
     one = bridge(is_up=False)
     one.from_host(p.Publish(topic="t", payload=b""), 0)

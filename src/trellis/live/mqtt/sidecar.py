@@ -34,6 +34,15 @@ class BrokerStream(Stream):
         self.framing = Framing(_PACKET_BYTES_MAX)
         self.heard_s = time.monotonic()
         self.fed = owner.fed
+        self.is_held = False
+
+    def hold(self, is_held: bool) -> None:
+        """Stop reading, or go on."""
+        self.is_held = is_held
+        if is_held:
+            self.pause_reading()
+        else:
+            self.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         self.heard_s = time.monotonic()
@@ -102,6 +111,8 @@ class Sidecar(StreamOwner):
                 inward, bridge.to_host = bridge.to_host, []
                 for packet in inward:
                     self._to_host(packet)
+            if self._stream is not None and bridge.is_full != self._stream.is_held:
+                self._stream.hold(bridge.is_full)
         finally:
             self._is_moving = False
 

@@ -145,6 +145,11 @@ class Bridge:
             if self.is_up:
                 self.to_broker.append(p.Ack(p.PUBACK, packet.id))
 
+    @property
+    def is_full(self) -> bool:
+        """Read no more for now: some brokers send more than the receive maximum that we told them."""
+        return len(self._taken) >= 2 * self.inflight_max
+
     # The mesh
 
     def from_host(self, packet: p.Packet, now_ms: int) -> None:

@@ -21,6 +21,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     broker_ca: str = ""
     """Who signs the broker's certificate, if that is not the system's business (mqtts)."""
 
+    broker_queue_bytes: int = 64 << 20
+    """Sidecar: what waits for the broker while it is away or slow. More is dropped and counted."""
+
     take: tuple[str, ...] = ("#",)
     """Sidecar: what is published at the broker on these filters goes into the mesh."""
 

@@ -156,7 +156,8 @@ class Host(Entrance):
                 if known.is_told:
                     self.send(link, p.Ack(p.PUBREC, known.id))
                 return
-            if len(session.incoming) >= self.config.inflight_max and link.version == p.V5:
+            is_full = len(session.incoming) >= self.config.inflight_max
+            if is_full and link.version == p.V5 and not session.is_bridge:  # a sidecar stops reading instead
                 self.drop(session, reasons.RECEIVE_MAX, "receive maximum")  # [MQTT-3.3.4-7]
                 return
             incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0)

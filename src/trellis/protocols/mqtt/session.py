@@ -17,6 +17,8 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.effects import Connection
 
+BRIDGE_QUEUE_MAX = 1_000_000  # messages that wait for a broker; their bytes are the limit
+
 
 class Subscription(msgspec.Struct, frozen=True):
     qos: int
@@ -89,13 +91,21 @@ class Session:
         """Messages under way to the client.  [MQTT-3.3.4-9]"""
         return min(self.config.inflight_max, self.link.receive_max) if self.link is not None else 0
 
+    @property
+    def messages_max(self) -> int:
+        return BRIDGE_QUEUE_MAX if self.is_bridge else self.config.queue_max
+
+    @property
+    def bytes_max(self) -> int:
+        return self.config.broker_queue_bytes if self.is_bridge else self.config.queue_bytes
+
     # To the client
 
     def put(self, one: Out, now_ms: int) -> list[p.Publish]:
         """What to send now."""
         if not one.qos:
             return [self._packet(one, None, now_ms)] if self.link is not None else []
-        if len(self.queue) >= self.config.queue_max or self.queue_bytes + one.size > self.config.queue_bytes:
+        if len(self.queue) >= self.messages_max or self.queue_bytes + one.size > self.bytes_max:
             self.dropped += 1
             return []
         self.queue.append(one)
@@ -169,4 +179,4 @@ class Session:
     def check(self) -> None:
         assert len(self.flying) <= self.config.inflight_max, "S1"
         assert self.queue_bytes == sum(one.size for one in self.queue), "S3"
-        assert len(self.queue) <= self.config.queue_max + self.config.inflight_max, "S3"
+        assert len(self.queue) <= self.messages_max + self.config.inflight_max, "S3"
