@@ -21,6 +21,7 @@ from trellis.cli import (
     plan,
     profile,
     simulate,
+    up,
     workload,
 )
 from trellis.errors import MissingExtra, TrellisError
@@ -43,6 +44,7 @@ app.command("profile", epilog=profile.EXAMPLE)(profile.profile)
 app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
 app.command("node", epilog=live.NODE_EXAMPLE)(live.node)
+app.command("up", epilog=up.EXAMPLE)(up.up)
 app.command("dashboard", epilog=dashboard.EXAMPLE)(dashboard.dashboard)
 app.command("pub", epilog=live.PUB_EXAMPLE)(live.pub)
 app.command("sub", epilog=live.SUB_EXAMPLE)(live.sub)

@@ -1,0 +1,204 @@
+"""`trellis up`: a live mesh of processes on this machine, under traffic, kills and a score."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trellis.cli.common import AsJson, examples, note, show, table
+from trellis.errors import InputError
+
+EXAMPLE = examples(
+    "trellis up --nodes 24 --duration 120",
+    "trellis up --nodes 24 --interests interests.parquet --churn churn.parquet --speed 60 --duration 120",
+    "trellis up --scenario tests/scenarios/neighbours.toml",
+    "trellis up --scenario tests/scenarios/neighbours.toml --simulated",
+)
+_FAULTS, _WORKLOAD = "What happens to it", "Who wants what"
+_PIPED_EVERY_S = 10.0
+
+
+def up(
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", help="Processes; 24 unless the interests say.", metavar="N")
+    ] = None,
+    interests: Annotated[
+        Path | None,
+        typer.Option(help="Table of node, topic; the first --nodes of it.", metavar="FILE", rich_help_panel=_WORKLOAD),
+    ] = None,
+    topics: Annotated[
+        int | None, typer.Option(help="Without --interests: how many.", metavar="N", rich_help_panel=_WORKLOAD)
+    ] = None,
+    subscriptions: Annotated[
+        int, typer.Option(help="Without --interests: of each node.", metavar="N", rich_help_panel=_WORKLOAD)
+    ] = 5,
+    rate: Annotated[float, typer.Option(help="Messages a second, in all.", min=0, rich_help_panel=_WORKLOAD)] = 20.0,
+    kill_every: Annotated[
+        float, typer.Option(help="Seconds from one kill -9 to the next; 0: none.", min=0, rich_help_panel=_FAULTS)
+    ] = 8.0,
+    hang: Annotated[
+        bool, typer.Option("--hang", help="Stop every second victim instead of killing it.", rich_help_panel=_FAULTS)
+    ] = False,
+    churn: Annotated[
+        Path | None,
+        typer.Option(help="Who comes, goes and crashes, instead.", metavar="TRACE", rich_help_panel=_FAULTS),
+    ] = None,
+    speed: Annotated[float, typer.Option(help="How much faster than the trace.", rich_help_panel=_FAULTS)] = 60.0,
+    scenario: Annotated[
+        Path | None, typer.Option(help="All of this in one file.", metavar="FILE", rich_help_panel=_FAULTS)
+    ] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Run the scenario in the simulator.", rich_help_panel=_FAULTS)
+    ] = False,
+    overlay: Annotated[str, typer.Option(help="What keeps the links.")] = "omen",
+    copies: Annotated[int, typer.Option(help="Nodes that hold a message before it is acknowledged.", min=1)] = 2,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any key of node.toml, for all nodes.", metavar="KEY=VALUE", show_default=False),
+    ] = None,
+    duration: Annotated[
+        float | None, typer.Option(help="Seconds under traffic; until Ctrl-C unless given.", metavar="S")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Interests, victims and publishers; processes keep their own time.")] = 1,
+    dashboard: Annotated[
+        str, typer.Option(help='Where the dashboard is served; "" for none.', metavar="HOST:PORT")
+    ] = "127.0.0.1:0",
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep configurations and logs of the nodes there.", metavar="DIR")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a mesh of real nodes on this machine: publish, kill, restart, and keep score.
+
+    Exits 1 if an acknowledged message is missing, one is delivered twice, a topic is split at the end, or nothing was
+    published. Ctrl-C ends the traffic and judges; a second one ends it at once. No process is left in any case.
+    """
+    from trellis.lab.fleet.fleet import FleetConfig, check_config
+    from trellis.lab.fleet.interests import draw_interests, expect_few, read_interests
+    from trellis.lab.fleet.scenario import read_scenario
+    from trellis.lab.fleet.up import UpConfig
+    from trellis.live.addresses import parse_address
+    from trellis.live.config import is_loopback
+
+    given = dict(_setting(one) for one in settings or ())
+    shared: dict[str, Any] = {"seed": seed, "rate": rate, "duration": duration, "dashboard": dashboard or None}
+    if dashboard and not is_loopback(parse_address(dashboard, "--dashboard")[0]):
+        raise InputError("--dashboard", f"{dashboard} is beyond loopback", "a mesh of this kind stays on its machine")
+    if duration is not None and not duration > 0:
+        raise InputError("--duration", f"{duration:g}", "give more than 0")
+    if simulated and scenario is None:
+        raise InputError("--simulated", "there is no scenario", "give --scenario FILE")
+    if scenario is not None:
+        chosen = read_scenario(scenario)
+        if simulated:
+            _simulate(chosen, seed, as_json)
+            return
+        wanted: Any = chosen.wanted()
+        fleet = FleetConfig(
+            overlay=chosen.overlay,
+            copies=chosen.copies,
+            settings=given,
+            has_relays=any(step.do == "partition" for step in chosen.steps),
+        )
+        config = UpConfig(**shared | {"rate": chosen.rate, "duration": chosen.duration, "steps": chosen.steps})
+    else:
+        fleet = FleetConfig(overlay=overlay, copies=copies, settings=given)
+        if churn is not None:
+            from trellis.lab.fleet.trace import read_trace
+
+            if interests is None:
+                raise InputError("--churn", "a trace names nodes", "give their --interests as well")
+            trace = read_trace(churn, interests, nodes, speed)
+            wanted, config = trace.interests, UpConfig(**shared, steps=trace.steps, absent=trace.absent)
+        else:
+            count = nodes if nodes is not None else 24
+            expect_few("--nodes", count)
+            if interests is not None:
+                wanted = read_interests(interests, nodes)
+            else:
+                wanted = draw_interests(count, topics or count, min(subscriptions, topics or count), seed)
+            config = UpConfig(**shared, kill_every=kill_every, hang=hang)
+    check_config(fleet, wanted)
+    _run(wanted, fleet, config, keep, as_json)
+
+
+def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool) -> None:
+    from trellis.lab.fleet.up import Interrupted, Up
+    from trellis.live.run import run_loop
+
+    report, made = Terminal(), keep is None
+    folder = Path(tempfile.mkdtemp(prefix="trellis-up-")) if keep is None else keep
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+
+        async def work() -> Any:
+            one = Up(wanted, fleet, config, folder, report)
+            return await one.run(), one
+
+        score, done = run_loop(work())
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    except OSError as error:
+        raise InputError(str(error.filename or folder), error.strerror or str(error), "look at the machine") from error
+    finally:
+        report.end()
+        if made:
+            shutil.rmtree(folder, ignore_errors=True)
+    for fault in (*done.missing[:5], *done.fleet.failures[:5]):
+        note(str(fault))
+    faults = list(score.faults())
+    verdict = f"not good: {'; '.join(faults)}" if faults else "good: nothing missing, nothing twice, every topic whole"
+    show(score.to_json(), as_json, [*table(score.rows()), verdict])
+    if faults:
+        raise typer.Exit(1)
+
+
+def _simulate(scenario: Any, seed: int, as_json: bool) -> None:
+    from trellis.lab.fleet.simulated import simulate_scenario
+
+    result = simulate_scenario(scenario, seed)
+    show(result.to_json(), as_json, result.lines())
+    if not result.holds:
+        raise typer.Exit(1)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InputError("--set", f'"{text}" has no value', "give KEY=VALUE")
+    return key, value
+
+
+class Terminal:
+    """On a terminal a line that changes in its place; else events, and now and then how it stands."""
+
+    def __init__(self) -> None:
+        self._in_place = sys.stderr.isatty()
+        self._shown = ""
+        self._told = time.monotonic()
+
+    def status(self, text: str) -> None:
+        if self._in_place:
+            width = shutil.get_terminal_size().columns - 1
+            self._shown = text[:width]
+            sys.stderr.write(f"\r\x1b[K{self._shown}")
+            sys.stderr.flush()
+        elif time.monotonic() >= self._told + _PIPED_EVERY_S:
+            self._told = time.monotonic()
+            note(text)
+
+    def event(self, text: str) -> None:
+        self.end()
+        note(text)
+
+    def end(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = ""

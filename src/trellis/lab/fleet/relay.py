@@ -1,0 +1,101 @@
+"""The network between nodes, where a scenario cuts it: a relay before every node's port for peers.
+
+A node advertises its relay's address. The relay reads the first frame that a dialler says, its hello, which names it,
+and passes everything on. While the network is cut between two nodes nothing passes: no byte, no end of a stream and no
+refusal, as in a network that drops packets. What was held back goes on when the cut is mended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from trellis.live.addresses import parse_address, show_address
+from trellis.live.frames import HELLO_BYTES_MAX, Hello, read_control
+from trellis.protocols.wire import WireError
+
+_CHUNK_BYTES = 64 << 10
+_HELLO_S = 5.0
+
+
+class Relays:
+    def __init__(self) -> None:
+        self._servers: dict[str, asyncio.Server] = {}
+        self._targets: dict[str, tuple[str, int]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sides: dict[str, int] = {}  # node -> its part of the network; all others are in part 0
+        self._changed = asyncio.Event()
+
+    async def open(self, name: str) -> str:
+        """The address before a node; the same for all its lives."""
+        if name not in self._servers:
+            self._servers[name] = await asyncio.start_server(
+                lambda reader, writer: self._accept(name, reader, writer), "127.0.0.1", 0
+            )
+        return self.address(name)
+
+    def address(self, name: str) -> str:
+        host, port = self._servers[name].sockets[0].getsockname()[:2]
+        return show_address(host, port)
+
+    def lead(self, name: str, address: str) -> None:
+        """A life of the node listens there."""
+        self._targets[name] = parse_address(address)
+
+    def cut(self, *groups: tuple[str, ...]) -> None:
+        """Nothing passes between the groups, nor between them and all others. Without groups: all is well again."""
+        self._sides = {name: part for part, names in enumerate(groups, start=1) for name in names}
+        self._changed.set()
+        self._changed.clear()
+
+    def is_cut(self, u: str, v: str) -> bool:
+        return self._sides.get(u, 0) != self._sides.get(v, 0)
+
+    async def close(self) -> None:
+        for server in self._servers.values():
+            server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._pass(name, reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _pass(self, name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, WireError):
+            try:
+                async with asyncio.timeout(_HELLO_S):
+                    first = await reader.readexactly(4)
+                    size = int.from_bytes(first, "big")
+                    body = await reader.readexactly(size) if 0 < size <= HELLO_BYTES_MAX else b""
+                hello = read_control(body)
+                if not isinstance(hello, Hello):
+                    return
+                dialler = hello.address.node
+                await self._open_between(dialler, name)
+                there, back = await asyncio.open_connection(*self._targets[name])
+                try:
+                    back.write(first + body)
+                    async with asyncio.TaskGroup() as both:
+                        both.create_task(self._pump(dialler, name, reader, back))
+                        both.create_task(self._pump(dialler, name, there, writer))
+                finally:
+                    back.transport.abort()
+            finally:
+                writer.transport.abort()
+
+    async def _pump(self, u: str, v: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One direction. When it ends, or breaks, so does the other end, unless the network is cut."""
+        with suppress(OSError):
+            while data := await reader.read(_CHUNK_BYTES):
+                await self._open_between(u, v)
+                writer.write(data)
+                await writer.drain()
+        await self._open_between(u, v)
+        writer.close()
+
+    async def _open_between(self, u: str, v: str) -> None:
+        while self.is_cut(u, v):
+            await self._changed.wait()

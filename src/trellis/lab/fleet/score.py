@@ -1,0 +1,103 @@
+"""The score of a run: numbers, and whether it may be called good."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+
+class Score(msgspec.Struct, kw_only=True):
+    nodes: int
+    topics: int
+    overlay: str
+    copies: int
+    seed: int
+    seconds: float  # under traffic
+    published: int
+    acknowledged: int
+    refused: int  # not acknowledged in time, or their publisher died
+    delivered: int
+    expected: int  # deliveries that were owed; others may have happened too
+    missing: int
+    forgone: int  # lost with all their copies at once: beyond the promise
+    duplicates: int
+    disordered: int
+    strays: int
+    kills: int
+    hangs: int
+    leaves: int
+    starts: int  # of nodes that had been away
+    skipped: int  # steps that could not be done
+    links: int
+    degree_max: int
+    degree_mean: float
+    one_sided_links: int
+    split_topics: int
+    mends_of_splits: int  # kills that split a topic
+    unmended: int
+    mend_ms_p50: int | None
+    mend_ms_p99: int | None
+    hang_mend_ms_p50: int | None
+    hang_mend_ms_p99: int | None
+    delivery_ms_p50: float | None
+    delivery_ms_p99: float | None
+    mends: list[dict[str, object]]
+    processes: int  # nodes that were up at a time, at most
+    node_failures: int
+    client_reconnects: int
+    cpu_s: float  # of all nodes together
+
+    def faults(self) -> Iterator[str]:
+        """Why the run is no good; none: it is."""
+        promises = self.overlay in ("omen", "spidercast")
+        if not self.published:
+            yield "nothing was published"
+        elif not self.acknowledged:
+            yield "nothing was acknowledged"
+        if self.missing:
+            yield f"{self.missing} acknowledged deliveries are missing"
+        if self.duplicates:
+            yield f"{self.duplicates} were delivered twice"
+        if self.disordered or self.strays:
+            yield f"{self.disordered} were out of order, {self.strays} not what was published"
+        if self.split_topics and promises:
+            yield f"{self.split_topics} topics are split at the end"
+        if self.one_sided_links and promises:
+            yield f"{self.one_sided_links} links stand at one end only"
+        if self.unmended and promises:
+            yield f"{self.unmended} kills or hangs were never mended"
+        if self.node_failures:
+            yield f"{self.node_failures} nodes ended by themselves"
+        if self.skipped:
+            yield f"{self.skipped} steps could not be done"
+
+    def to_json(self) -> dict[str, Any]:
+        faults = list(self.faults())
+        return {"ok": not faults, "faults": faults, **msgspec.to_builtins(self)}
+
+    def rows(self) -> Iterator[tuple[str, object]]:
+        """For people: what happened first."""
+        yield "nodes, topics", f"{self.nodes}, {self.topics} ({self.overlay}, {self.copies} copies)"
+        yield "under traffic", f"{self.seconds:.0f} s, {self.cpu_s:.0f} s of computing by all nodes"
+        yield "published", self.published
+        yield "acknowledged", self.acknowledged
+        yield "not acknowledged", self.refused
+        yield "deliveries owed", self.expected
+        yield "missing", self.missing
+        if self.forgone:
+            yield "lost with all their copies at once", self.forgone
+        yield "delivered, others too", self.delivered
+        yield "delivered twice", self.duplicates
+        yield "delay of delivery, p50 and p99", _pair(self.delivery_ms_p50, self.delivery_ms_p99)
+        yield "kills, hangs, departures, starts", f"{self.kills}, {self.hangs}, {self.leaves}, {self.starts}"
+        yield "kill to connected, p50 and p99", _pair(self.mend_ms_p50, self.mend_ms_p99)
+        if self.hangs:
+            yield "hang to connected, p50 and p99", _pair(self.hang_mend_ms_p50, self.hang_mend_ms_p99)
+        yield "links, degrees", f"{self.links}; {self.degree_mean:.2f} on average, {self.degree_max} at most"
+        yield "topics split at the end", self.split_topics
+
+
+def _pair(first: float | None, second: float | None) -> str:
+    return "-" if first is None or second is None else f"{first:,.0f} ms, {second:,.0f} ms"

@@ -1,0 +1,253 @@
+"""Carries out steps on a fleet, times the mends, and keeps count of what was done."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from random import Random
+
+from trellis.lab.fleet.fleet import Fleet, Member
+from trellis.lab.fleet.scenario import Step
+from trellis.lab.fleet.traffic import Traffic
+from trellis.lab.fleet.watch import ROUND_S, Mend, links_of, split_topics
+
+_MEND_S_MAX = 60.0  # nobody waits longer for a mend
+_LIVING_MIN = 2
+
+
+class Watch:
+    """Takes snapshots while a mend is open."""
+
+    def __init__(self, fleet: Fleet, say: Callable[[str], None]) -> None:
+        self.fleet, self.say = fleet, say
+        self.mends: list[Mend] = []
+        self._open: list[Mend] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, cause: str, names: Iterable[str], at: float) -> None:
+        mend = Mend(cause, tuple(names), at)
+        self.mends.append(mend)
+        self._open.append(mend)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._rounds())
+
+    async def mended(self) -> None:
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    def end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _rounds(self) -> None:
+        while self._open:
+            begun = time.monotonic()
+            split = await self.split()
+            now = time.monotonic()
+            for mend in self._open:
+                if mend.at <= begun:
+                    mend.split |= split
+                    mend.rounds += 1
+                    if not split:
+                        mend.seconds = now - mend.at
+                        self.say(str(mend))
+            self._open = [one for one in self._open if one.seconds is None and now < one.at + _MEND_S_MAX]
+            # Asking takes computing time that the mend needs as well: never more than half of it.
+            await asyncio.sleep(max(ROUND_S - (now - begun), now - begun))
+
+    async def split(self, members: Sequence[Member] | None = None) -> set[str]:
+        """The topics that are not whole now, among those who have joined."""
+        asked = self.fleet.joined if members is None else members
+        found = await self.fleet.snapshots(asked)
+        there = [one for one in asked if one.is_joined]  # some may have been killed meanwhile
+        return split_topics(
+            {one.name: found[one.name] for one in there if one.name in found}, self.fleet.subscribers(there)
+        )
+
+
+class Driver:
+    def __init__(
+        self, fleet: Fleet, traffic: Traffic, watch: Watch, random: Random, say: Callable[[str], None]
+    ) -> None:
+        self.fleet, self.traffic, self.watch, self.random, self.say = fleet, traffic, watch, random, say
+        self.counts: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._later: dict[asyncio.TimerHandle, Callable[[], object]] = {}
+        self._errors: list[BaseException] = []
+
+    async def run(self, steps: Sequence[Step]) -> None:
+        begun = time.monotonic()
+        for step in steps:
+            await asyncio.sleep(max(0.0, begun + step.at - time.monotonic()))
+            await self.do(step)
+
+    async def every(self, seconds: float, *, hang_s: float = 0.0) -> None:
+        """One victim after the other: killed and started again; or, with `hang_s`, every second one stopped so long.
+
+        The next one waits for the mend of the last, so that each has its own time.
+        """
+        due = time.monotonic()
+        for place in range(1 << 30):
+            due = max(due + seconds, time.monotonic())
+            await asyncio.sleep(due - time.monotonic())
+            await self.watch.mended()
+            if hang_s and place % 2:
+                await self.do(Step(at=0, do="hang", lasts=hang_s))
+            else:
+                await self.do(Step(at=0, do="crash", lasts=min(seconds / 2, 4.0)))
+
+    async def do(self, step: Step) -> None:
+        done = await self._apply(step)
+        if done:
+            self.say(f"{step.do} {' '.join(done)}")
+        else:
+            self.counts["skipped"] += 1
+            self.say(f"could not {step}")
+
+    async def settled(self) -> None:
+        """Until what has been begun is over: starts and departures."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        self.raise_errors()
+
+    def raise_errors(self) -> None:
+        """What has broken meanwhile: a node that did not come up."""
+        if self._errors:
+            raise self._errors[0]
+
+    def heal(self) -> None:
+        """What was to happen later happens now: nodes awake, nothing cut, those that were to come back are back."""
+        for timer, function in list(self._later.items()):
+            timer.cancel()
+            function()
+        self._later.clear()
+
+    def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for timer in self._later:
+            timer.cancel()
+
+    async def _apply(self, step: Step) -> tuple[str, ...]:
+        """Who was hit."""
+        match step.do:
+            case "crash":
+                return await self._crash(step)
+            case "restart":
+                return self._restart(step)
+            case "hang":
+                return self._hang(step)
+            case "leave":
+                hit = self._choose(step)
+                for name in hit:
+                    self.counts["leaves"] += 1
+                    self._begin(self.fleet.leave(name))
+                return hit
+            case "partition":
+                return self._partition(step)
+            case "subscribe":
+                for name in step.names:
+                    self.fleet.subscribe(name, step.topic)
+                return step.names
+            case "unsubscribe":
+                for name in step.names:
+                    await self.fleet.unsubscribe(name, step.topic)
+                return step.names
+            case "publish":
+                hit = self._choose(step)[:1]
+                for _ in range(step.count):
+                    self.traffic.publish(hit[0], step.topic)
+                return hit
+            case _:
+                raise AssertionError(step.do)
+
+    async def _crash(self, step: Step) -> tuple[str, ...]:
+        hit = self._choose(step) if step.who in ("any",) or step.names else await self._placed(step)
+        if not hit:
+            return ()
+        at = self.fleet.kill(hit)
+        self.counts["kills"] += len(hit)
+        self.watch.begin("kill", hit, at)
+        if step.lasts is not None:
+            self._after(step.lasts, lambda: self._start(hit))
+        return hit
+
+    def _restart(self, step: Step) -> tuple[str, ...]:
+        down = sorted(one.name for one in self.fleet.among("down"))
+        hit = tuple(name for name in step.names if name in down)
+        hit = hit or tuple(self.random.sample(down, min(step.count, len(down))))
+        self._start(hit)
+        return hit
+
+    def _hang(self, step: Step) -> tuple[str, ...]:
+        hit = self._choose(step)
+        for name in hit:
+            at = self.fleet.hang(name)
+            self.counts["hangs"] += 1
+            self.watch.begin("hang", (name,), at)
+            assert step.lasts is not None
+            self._after(step.lasts, partial(self._resume, name))
+        return hit
+
+    def _partition(self, step: Step) -> tuple[str, ...]:
+        relays = self.fleet.relays
+        assert relays is not None
+        assert step.lasts is not None
+        side = step.names or tuple(sorted(self.fleet.members))[: step.count]
+        relays.cut(side)
+        self._after(step.lasts, relays.cut)
+        return side
+
+    def _choose(self, step: Step) -> tuple[str, ...]:
+        """Named ones that are up, or any; some must stay."""
+        if step.names:
+            return tuple(name for name in step.names if self.fleet.members[name].state == "up")
+        joined = sorted(one.name for one in self.fleet.joined)
+        count = 1 if step.do == "publish" else step.count
+        return tuple(self.random.sample(joined, count)) if len(joined) - count >= _LIVING_MIN else ()
+
+    async def _placed(self, step: Step) -> tuple[str, ...]:
+        """By their place in the overlay: the one with most links; or one, and neighbours of it."""
+        links = links_of(await self.fleet.snapshots(self.fleet.joined))
+        degrees = Counter(end for link in links for end in link)
+        if not degrees or len(degrees) - step.count < _LIVING_MIN:
+            return ()
+        if step.who == "hub":
+            return (max(degrees, key=lambda name: (degrees[name], name)),)
+        fit = sorted(name for name, degree in degrees.items() if degree + 1 >= step.count)
+        if not fit:
+            return ()
+        first = self.random.choice(fit)
+        near = sorted(v if u == first else u for u, v in links if first in (u, v))
+        return (first, *self.random.sample(near, step.count - 1))
+
+    def _start(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.counts["starts"] += 1
+            self._begin(self.fleet.start_node(name))
+
+    def _resume(self, name: str) -> None:
+        """From now on it is to be connected again: the next victim waits for that."""
+        self.fleet.resume(name)
+        self.watch.begin("resume", (name,), time.monotonic())
+
+    def _after(self, seconds: float, function: Callable[[], object]) -> None:
+        def due() -> None:
+            self._later.pop(timer)
+            function()
+
+        timer = asyncio.get_running_loop().call_later(seconds, due)
+        self._later[timer] = function
+
+    def _begin(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._errors.append(error)

@@ -1,0 +1,54 @@
+"""A churn trace as steps for processes.  [model/churn.py]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from trellis.errors import InputError
+from trellis.lab.fleet.interests import expect_few
+from trellis.lab.fleet.scenario import Step
+
+
+class TraceSteps(msgspec.Struct, frozen=True):
+    interests: dict[str, tuple[str, ...]]
+    steps: tuple[Step, ...]
+    absent: tuple[str, ...]  # not there at the start
+
+
+def read_trace(churn: Path, interests: Path, nodes: int | None, speed: float) -> TraceSteps:
+    """`speed` times as fast as it was written down; what happens to nodes beyond the first `nodes` is left out."""
+    from trellis.model import read_churn
+    from trellis.model import read_interests as read
+    from trellis.simulate.churn import schedule_of
+    from trellis.simulate.run import topics_by_node
+
+    if not speed > 0:
+        raise InputError("--speed", f"{speed:g}", "give more than 0")
+    table = read(interests)
+    schedule = schedule_of(read_churn(churn, table), table)
+    wanted = topics_by_node(table)
+    for fault in schedule.faults:
+        wanted.setdefault(fault.nodes[0], fault.topics)
+    chosen = dict(list(wanted.items())[:nodes])
+    expect_few(str(interests), len(chosen))
+    topics = {name: set(some) for name, some in chosen.items()}
+    steps: list[Step] = []
+    for fault in schedule.faults:
+        name, at = fault.nodes[0], fault.time_ms / 1_000 / speed
+        if name not in chosen:
+            continue
+        if fault.kind == "join":
+            changes = [("unsubscribe", one) for one in topics[name].difference(fault.topics)]
+            changes += [("subscribe", one) for one in set(fault.topics).difference(topics[name])]
+        else:
+            changes = [(fault.kind, one) for one in fault.topics]
+        for do, topic in sorted(changes):
+            steps.append(Step(at=at, do=do, who=(name,), topic=topic))  # type: ignore[arg-type]
+            (topics[name].add if do == "subscribe" else topics[name].discard)(topic)
+        if fault.kind in ("join", "leave", "crash"):
+            steps.append(Step(at=at, do="restart" if fault.kind == "join" else fault.kind, who=(name,)))  # type: ignore[arg-type]
+    if not steps:
+        raise InputError(str(churn), "nothing happens to these nodes", "give more --nodes, or another trace")
+    return TraceSteps(chosen, tuple(steps), tuple(name for name in schedule.absent if name in chosen))

@@ -1,0 +1,88 @@
+"""Test messages: published through the clients of living nodes at a steady rate, each with a number of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+from typing import TYPE_CHECKING
+
+from trellis.live.client import Client, ClientError
+
+if TYPE_CHECKING:
+    from trellis.lab.fleet.fleet import Fleet, Member
+
+PAYLOAD_BYTES = 128
+_FOREIGN = 0.05  # of all: on topics that the publisher does not subscribe to
+_BEHIND_S = 0.5  # a publisher that is later than this leaves out what it has missed
+
+
+def pack(mark: str, number: int) -> bytes:
+    return f"trellis up {mark} {number} ".encode().ljust(PAYLOAD_BYTES, b".")
+
+
+def number_in(payload: bytes, mark: str) -> int | None:
+    """None: somebody else's message. Whoever likes may talk on the mesh as well."""
+    start = f"trellis up {mark} ".encode()
+    text = payload[len(start) :].partition(b" ")[0]
+    return int(text) if payload.startswith(start) and text.isdigit() else None
+
+
+class Traffic:
+    def __init__(self, fleet: Fleet, rate: float, random: Random, *, foreign: float = _FOREIGN) -> None:
+        self.fleet, self.rate, self.random, self.foreign = fleet, rate, random, foreign
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        if self.rate <= 0:
+            return
+        due = time.monotonic()
+        while True:
+            due = max(due + 1 / self.rate, time.monotonic() - _BEHIND_S)
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            self.publish()
+
+    def publish(self, node: str = "", topic: str = "") -> None:
+        """One message: at a node, or at any that has joined; on a topic, or on one that suits it."""
+        joined = [self.fleet.members[node]] if node else self.fleet.joined
+        joined = [one for one in joined if one.state == "up" and one.client is not None]
+        if topic and not node:
+            joined = [one for one in joined if topic in one.topics] or joined
+        if not joined:
+            return
+        member = self.random.choice(joined)
+        chosen = topic or self._topic(member)
+        if chosen and member.client is not None:
+            number = self.fleet.ledger.publish(member.name, chosen, time.monotonic())
+            task = asyncio.create_task(self._publish(member.client, chosen, number))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    async def settled(self, limit_s: float) -> None:
+        """Until every publication is acknowledged or refused."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=limit_s)
+
+    def end(self) -> None:
+        for task in self._under_way:
+            task.cancel()
+
+    def _topic(self, member: Member) -> str:
+        mine = sorted(member.topics)
+        everything = sorted({topic for one in self.fleet.joined for topic in one.topics})
+        others = [topic for topic in everything if topic not in member.topics]
+        if others and (not mine or self.random.random() < self.foreign):
+            return self.random.choice(others)
+        return self.random.choice(mine) if mine else ""
+
+    async def _publish(self, client: Client, topic: str, number: int) -> None:
+        try:
+            receipt = await client.publish(topic, pack(self.fleet.mark, number))
+        except ClientError:
+            self.fleet.ledger.refuse(number)
+        except asyncio.CancelledError:
+            self.fleet.ledger.refuse(number)
+            raise
+        else:
+            self.fleet.ledger.acknowledge(number, receipt.holders, time.monotonic())

@@ -1,0 +1,163 @@
+"""Parts of `trellis up`: snapshots that are judged, scenario files, interests, and what a score says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trellis.cli.main import run
+from trellis.errors import InputError
+from trellis.lab.fleet.interests import draw_interests
+from trellis.lab.fleet.scenario import Step, make_scenario, read_scenario
+from trellis.lab.fleet.simulated import FORMING_MS, schedule_of, simulate_scenario
+from trellis.lab.fleet.traffic import number_in, pack
+from trellis.lab.fleet.watch import Link, Snapshot, links_of, one_sided, percentile, split_topics
+from trellis.protocols.delivery.compare import Comparison
+
+SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios").glob("*.toml"))
+
+
+def mesh(*links: str, **topics: str) -> dict[str, Snapshot]:
+    """Links as "a-b", or "a>b" where only a has it; topics by node, a letter each."""
+    near: dict[str, list[Link]] = {name: [] for name in topics}
+    for one in links:
+        near[one[0]].append(Link(one[2]))
+        if one[1] == "-":
+            near[one[2]].append(Link(one[0]))
+    return {name: Snapshot(name, 1, tuple(some), tuple(near[name])) for name, some in topics.items()}
+
+
+def test_a_topic_is_split_where_its_nodes_reach_each_other_over_uninterested_ones_only():
+    found = mesh("a-b", "b-c", a="t", b="u", c="t")
+    assert split_topics(found, {"t": "ac", "u": "b"}) == {"t"}
+    assert split_topics(mesh("a-b", "b-c", a="t", b="t", c="t"), {"t": "ac"}) == set()
+
+
+def test_a_link_that_one_end_does_not_have_connects_nobody():
+    found = mesh("a>b", "b-c", a="t", b="t", c="t")
+    assert links_of(found) == {("b", "c")}
+    assert one_sided(found) == {("a", "b")}
+    assert split_topics(found, {"t": "abc"}) == {"t"}
+
+
+def test_a_subscriber_that_gives_no_snapshot_is_connected_to_nobody():
+    assert split_topics(mesh("a-b", a="t", b="t"), {"t": "abc"}) == {"t"}
+    assert split_topics(mesh(a="t"), {"t": "ab"}) == {"t"}
+
+
+def test_the_99th_percentile_of_few_values_is_the_largest():
+    assert percentile([3, 1, 2], 0.99) == 3
+    assert percentile(range(1, 101), 0.99) == 99
+    assert percentile(range(1, 101), 0.5) == 50
+    assert percentile([], 0.5) is None
+
+
+def test_every_topic_that_is_drawn_has_two_subscribers_and_every_node_its_number_of_topics():
+    for nodes, topics, subscriptions in ((24, 24, 5), (2, 1, 1), (6, 4, 2), (10, 15, 3)):
+        found = draw_interests(nodes, topics, subscriptions, seed=3)
+        assert [len(some) for some in found.values()] == [subscriptions] * nodes
+        wanted = [topic for some in found.values() for topic in some]
+        assert all(wanted.count(topic) >= 2 for topic in wanted)
+        assert len(set(wanted)) == topics
+    with pytest.raises(InputError, match="too many"):
+        draw_interests(6, 10, 2, seed=3)
+
+
+def test_a_message_of_somebody_else_has_no_number():
+    assert number_in(pack("ab12", 7), "ab12") == 7
+    assert number_in(pack("ab12", 7), "ab13") is None
+    assert number_in(b"hello", "ab12") is None
+
+
+GIVEN = {"nodes": 6, "topics": 4, "subscriptions": 2, "duration": 30}
+
+
+def test_a_scenario_is_the_same_for_processes_and_for_the_simulator():
+    steps = [
+        {"at": 9, "do": "heal"},
+        {"at": 2, "do": "partition", "who": ["n0", "n1"]},
+        {"at": 4, "do": "crash", "who": "neighbours", "count": 2, "lasts": 3},
+    ]
+    scenario = make_scenario({**GIVEN, "step": steps})
+    assert scenario.steps == (
+        Step(at=2, do="partition", who=("n0", "n1"), lasts=7),
+        Step(at=4, do="crash", who="neighbours", count=2, lasts=3),
+    )
+    found = [
+        (fault.time_ms - FORMING_MS, fault.kind, fault.nodes, fault.duration_ms)
+        for fault in schedule_of(scenario).faults
+    ]
+    assert found == [
+        (2_000, "partition", ("n0", "n1"), 7_000),
+        (4_000, "crash-adjacent", (), 0),
+        (7_000, "join", (), 0),
+        (7_000, "join", (), 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"nodes": 0}, "who wants what"),
+        ({"topics": 30}, "too many"),
+        ({"step": [{"at": 40, "do": "crash"}]}, "within 30 s"),
+        ({"step": [{"at": 4, "do": "crash", "who": ["n9"]}]}, 'no node "n9"'),
+        ({"step": [{"at": 4, "do": "crash", "count": 6}]}, "count is 6"),
+        ({"step": [{"at": 4, "do": "hang", "who": "hub"}]}, "cannot choose hub"),
+        ({"step": [{"at": 4, "do": "subscribe", "who": ["n1"]}]}, "needs who and topic"),
+        ({"step": [{"at": 4, "do": "explode"}]}, "explode"),
+        ({"sped": 4}, "sped"),
+    ],
+)
+def test_a_scenario_that_makes_no_sense_is_refused_by_name(change, what):
+    with pytest.raises(InputError, match=what):
+        make_scenario({**GIVEN, **change})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--nodes", "1"),
+        ("--nodes", "6", "--topics", "90"),
+        ("--churn", "nowhere.tsv"),
+        ("--simulated",),
+        ("--scenario", "nowhere.toml"),
+        ("--duration", "0"),
+        ("--set", "omen.period_ms"),
+        ("--nodes", "2", "--set", "omen.hurry=1"),
+        ("--nodes", "2", "--overlay", "star"),
+    ],
+)
+def test_bad_parameters_are_refused_in_one_line(arguments, capsys):
+    assert run(["up", *arguments]) == 2
+    told = capsys.readouterr()
+    assert not told.out
+    assert len(told.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("path", [path for path in SCENARIOS if path.stem == "one_by_one"], ids=lambda path: path.stem)
+def test_a_shipped_scenario_holds_in_the_simulator(path):
+    _holds(path, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_every_shipped_scenario_holds_in_the_simulator(path, seed):
+    _holds(path, seed)
+
+
+def _holds(path: Path, seed: int) -> None:
+    found = simulate_scenario(read_scenario(path), seed)
+    assert found.result.failure is None
+    assert not found.result.skipped
+    assert found.acknowledged > 100
+    assert found.holds
+
+
+def test_a_scenario_in_which_messages_are_lost_does_not_hold(monkeypatch):
+    """The mutant: comparisons at link-up give nothing, in a mesh that was cut."""
+    monkeypatch.setattr(Comparison, "_send_what_is_lacking", lambda self, *arguments: None)
+    path = next(path for path in SCENARIOS if path.stem == "partition")
+    assert not simulate_scenario(read_scenario(path), 1).holds
