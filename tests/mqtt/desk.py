@@ -77,7 +77,7 @@ class Talker:
 
 class Desk:
     def __init__(self, *, users: dict[str, bytes] | None = None, **fields: Any) -> None:
-        self.host = Host("n", 1, MqttConfig(**{"spread_ms": 1, **fields}))
+        self.host = Host("n", 1, MqttConfig(**{"listen": "127.0.0.1:0", "spread_ms": 1, **fields}))
         self.users = users
         self.talkers: dict[int, Talker] = {}
         self.wanted: set[str] = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqtt.desk import Desk
+from mqtt.desk import Desk, Talker
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 
@@ -385,6 +385,20 @@ def test_3_3_1_6_and_7_an_empty_payload_removes_it_and_is_not_kept():
     late.subscribe("t")
     assert late.payloads() == []
     assert not len(desk.host.retained)
+
+
+def test_retained_messages_beyond_the_limit_are_refused_and_those_of_a_broker_beside_us_are_not():
+    desk = Desk(retained_max=1)
+    talker = desk.welcome()
+    for number, topic in enumerate(("a", "b", "a"), 1):
+        talker.publish(topic, retain=True, qos=1, id=number)
+    assert [one.reason for one in talker.got] == [0, reasons.QUOTA, 0]
+    desk.talkers[99] = Talker(desk, 99, p.V5)
+    desk.talkers[99].said_version = p.V5
+    desk.host.attach(99, "$sidecar/n", 10)
+    desk.talkers[99].publish("c", retain=True, qos=1, id=4)
+    assert desk.talkers[99].got[-1] == p.Ack(p.PUBACK, 4)
+    assert len(desk.host.retained) == 1
 
 
 def test_3_3_1_9_to_11_retain_handling():

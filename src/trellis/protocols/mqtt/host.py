@@ -269,7 +269,8 @@ class Host(Entrance):
         message = Envelope(
             topic, payload, qos, retain, client, self.life, number, self.wall_ms, bool(buckets), previous, content
         )
-        if retain and not self.retained.put(self.node, message):
+        is_kept = retain and not client.startswith("$")  # what a broker beside us retains, it keeps itself
+        if is_kept and not self.retained.put(self.node, message):
             self.counters["retained refused"] += 1
             return reasons.QUOTA, "no room for more retained messages"
         self._last_numbers = [number]
@@ -345,7 +346,7 @@ class Host(Entrance):
         self._settle()
 
     def _retain(self, origin: NodeId, message: Envelope) -> None:
-        if message.retain and not self.retained.put(origin, message):
+        if message.retain and self.config.listen and not self.retained.put(origin, message):
             self.counters["retained refused"] += 1
 
     def _hand_over(self, origin: NodeId, message: Envelope) -> None:
