@@ -39,10 +39,6 @@ def test_the_promise_holds_with_a_window_shorter_than_the_run():
     assert not check_seeds(make, seeds=5, first_seed=300, config=SMALL).failures
 
 
-def test_the_promise_holds_over_spidercast_while_topics_are_connected():
-    assert not check_seeds(partial(Delivery, overlay="spidercast"), seeds=5, first_seed=200, config=SMALL).failures
-
-
 @pytest.mark.parametrize(("seed", "nodes"), [(26, 13), (129, 11)])
 def test_a_home_that_has_not_heard_of_all_is_no_proof(seed, nodes):
     """26: asked right after a partition made it home. 129: a dead node stood on a subscriber's way to it."""

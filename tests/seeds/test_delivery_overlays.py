@@ -3,8 +3,6 @@
 SpiderCast     delivery's promise, while a topic is connected
 Vitis, Magnet  never is anything delivered twice, out of order or to strangers; what is published after the repair
                reaches every subscriber
-
-Every message goes through its wire form.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from trellis.simulate.schedule import FaultPlan
 from trellis.simulate.seeds import CheckSummary, check_seeds
 from trellis.simulate.systems.delivery import Delivery
 
-SMALL = CheckConfig(instance=InstanceDraw(nodes=9, topics=5, subscriptions=2), encode=True)
+SMALL = CheckConfig(instance=InstanceDraw(nodes=9, topics=5, subscriptions=2))
 SPARSE = CheckConfig(instance=InstanceDraw(nodes=12, topics=8, subscriptions=2))  # clusters that only relays connect
 PLAN = FaultPlan(start_ms=8_000, span_ms=15_000, duration_ms_max=6_000)
 SHORT: dict[str, Any] = {"interest_ms": 4_000, "leave_ms_max": 5_000, "publish_timeout_ms": 9_000, "every_ms": 3_000}
@@ -57,6 +55,12 @@ def test_what_is_said_of_delivery_holds_over_thirty_seeds(overlay):
     if overlay != "spidercast":
         assert summary.counts["relays at the end"] > 0
         assert summary.counts["deliveries due of them"] > 1_000
+
+
+@pytest.mark.parametrize("overlay", NAMES)
+def test_messages_that_went_over_the_wire_change_nothing_of_that(overlay):
+    config = CheckConfig(instance=SMALL.instance, encode=True)
+    assert not checked(over(overlay), 3, first_seed=50, config=config).failures
 
 
 # So long that nobody remembers anybody on the other side: 30 rounds of gossip, which Magnet's nodes do every 2 s.
