@@ -48,7 +48,7 @@ def test_the_program_tells_its_version():
     "command",
     [
         *("", "demo", "workload", "churn", "profile", "check", "convert", "plan", "maintain", "simulate"),
-        *("pipeline social", "lab", "lab list", "lab run", "lab report", "lab traces"),
+        *("up", "pipeline social", "lab", "lab list", "lab run", "lab report", "lab traces"),
     ],
 )
 def test_every_command_has_help_with_an_example(capsys, command):

@@ -66,10 +66,11 @@ def test_three_neighbours_that_are_killed_at_once_take_nothing_with_them_that_ha
     assert score["copies"] == 4
 
 
-def started(*arguments: str) -> subprocess.Popen[str]:
-    """Up to the moment at which the mesh stands."""
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Up to the moment at which the mesh stands; `folder` is for what is temporary."""
     command = [PROGRAM, "up", "--json", *SETTINGS, "--nodes", "3", "--topics", "2", "--subscriptions", "2", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    environment = {**os.environ, "TMPDIR": str(folder)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None
     for line in process.stderr:
         if "are up and connected" in line:
@@ -102,21 +103,23 @@ def all_gone(pids: list[int]) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks ps by parent, as procps does")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_every_process_and_still_gives_the_score(how):
-    process = started("--kill-every", "0")
+def test_ctrl_c_ends_every_process_and_still_gives_the_score(how, tmp_path):
+    process = started(tmp_path, "--kill-every", "0")
     nodes = children(process)
     assert len(nodes) == 3
+    assert list(tmp_path.iterdir())
     time.sleep(1)
     process.send_signal(how)
     told, _ = process.communicate(timeout=LONG_S)
     assert process.returncode == 0
     assert json.loads(told)["published"] > 0
     assert all_gone(nodes)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there a stopped process ends with its parent")
-def test_no_process_outlives_an_up_that_is_killed_not_even_a_hung_one():
-    process = started("--hang", "--kill-every", "0")
+def test_no_process_outlives_an_up_that_is_killed_not_even_a_hung_one(tmp_path):
+    process = started(tmp_path, "--kill-every", "0")
     nodes = children(process)
     assert len(nodes) == 3
     os.kill(nodes[0], signal.SIGSTOP)
