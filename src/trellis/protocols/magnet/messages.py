@@ -9,6 +9,7 @@
 | `JoinAt`, `Climb`  | joiner to home(t), or to p_s      | phases 1 and 2 of Alg. 2; `NotInTree`: not here           |
 | `Descend`          | down the greedy route             | phase 3: makes forwarders and, in the end, a child        |
 | `Prune`, `Orphan`  | child to parent, parent to child  | the tree link is over                                     |
+| `Move`             | parent to child                   | it will be over: find another way                         |
 | `Ping`, `Pong`     | child to parent, and back         | heartbeats, with the root's count                         |
 | `Publication`      | down the tree                     | what was published                                        |
 """
@@ -128,6 +129,12 @@ class Orphan(msgspec.Struct, frozen=True, gc=False, tag="orphan"):
     topics: Topics
 
 
+class Move(msgspec.Struct, frozen=True, gc=False, tag="tree-move"):
+    """You are my child until you have another parent; look for one."""
+
+    topics: Topics
+
+
 class Ping(msgspec.Struct, frozen=True, gc=False, tag="tree-ping"):
     """You are my parent in these."""
 
@@ -160,8 +167,10 @@ MagnetControl = (
     | Descend
     | Prune
     | Orphan
+    | Move
     | Ping
     | Pong
 )
 CODEC: Codec[msgspec.Struct] = Codec(MagnetControl | Publication | OscarMessage | NewscastRequest | NewscastReply)
-CONTROL = (ToHome, Place, Placed, NoPlace, Climb, NotInTree, Descend, Prune, Orphan)  # caused by events, not by time
+# Caused by events, not by time.
+CONTROL = (ToHome, Place, Placed, NoPlace, Climb, NotInTree, Descend, Prune, Orphan, Move)

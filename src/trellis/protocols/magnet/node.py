@@ -22,6 +22,7 @@ from trellis.protocols.magnet.messages import (
     Entry,
     Inquire,
     JoinAt,
+    Move,
     NoPlace,
     NotInTree,
     Orphan,
@@ -84,7 +85,7 @@ class MagnetNode:
             claims=True,
             interest=lambda: self.topics,
             similarity=self.likeness.of if self.config.placement == "similar" else None,
-            in_use=lambda peer: peer in self.trees.forest.by_child,
+            in_use=lambda peer: peer in self.trees.forest.by_child or peer in self.trees.forest.by_parent,
         )
         self.membership = Membership(node, self.control, random, self.config)
         self.membership.subscribe(topics)
@@ -138,6 +139,7 @@ class MagnetNode:
             Publication: self._on_publication,
             Prune: lambda sender, prune: trees.on_prune(sender, prune.topics),
             Orphan: lambda sender, orphan: trees.on_orphan(sender, orphan.topics),
+            Move: lambda sender, move: trees.on_move(sender, move.topics),
             NotInTree: lambda _, message: trees.on_not_in_tree(message.topic),
             Place: self._on_place,
             Placed: self._on_placed,

@@ -21,6 +21,7 @@ class Tree:
         "children",
         "count",
         "is_root",
+        "moving",
         "parent",
         "place",
         "root",
@@ -33,6 +34,7 @@ class Tree:
         self.topic, self.place = topic, hashed(topic)
         self.subscribed = False
         self.is_root = False
+        self.moving = False  # the parent parts with us: it stays until we have another one
         self.parent: NodeId | None = None
         self.root: Peer | None = None  # as the parent told
         self.children: dict[NodeId, int] = {}  # child -> heartbeats since it last called us its parent

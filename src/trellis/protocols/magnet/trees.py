@@ -6,7 +6,8 @@ greedy-path  the join starts at home(t) and descends the greedy route; whoever i
 
 Nodes on the way that are not in the tree become forwarders; where the route of a graft meets a node of the tree, the
 join goes on from there and no link is added before it (A-MAG-12). A forwarder without children prunes itself
-(A-MAG-14). A tree link ends with the link of the ring under it: who loses its parent joins again, at once.
+(A-MAG-14). A tree link ends with the link of the ring under it: who loses its parent joins again, at once. Where a
+finger is let go of, the child finds another way first (`Move`), and the old one carries until then.
 
 Heartbeats go from child to parent and bring back the root's count, which grows with time: a node whose count stands
 still is cut off from the root, whatever its parent believes, and joins again. So a circle, or a piece of a tree that
@@ -21,7 +22,7 @@ from random import Random
 from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.magnet.config import MagnetConfig
 from trellis.protocols.magnet.membership import Membership
-from trellis.protocols.magnet.messages import Climb, Descend, JoinAt, NotInTree, Orphan, Ping, Pong, Prune
+from trellis.protocols.magnet.messages import Climb, Descend, JoinAt, Move, NotInTree, Orphan, Ping, Pong, Prune
 from trellis.protocols.magnet.tree import Forest, Tree
 from trellis.protocols.oscar.labels import between, inside
 from trellis.protocols.oscar.messages import Peer
@@ -48,6 +49,7 @@ class Trees:
         self.is_open = False  # False: our own joins wait; those of others may pass
         self.joining: dict[Topic, int] = {}  # topic -> retry rounds that it has waited
         self._retrying = False
+        self._parted: set[NodeId] = set()  # children that were told to move, since the last heartbeat
 
     # Joining
 
@@ -96,7 +98,7 @@ class Trees:
         effects: Effects = []
         for topic, waited in list(self.joining.items()):
             tree = self.forest.get(topic)
-            if tree is None or tree.is_attached or not tree.is_needed:
+            if tree is None or (tree.is_attached and not tree.moving) or not tree.is_needed:
                 del self.joining[topic]
             elif waited == 0 and tree.attempts < 2:
                 self.joining[topic] = 1  # asked less than a period ago, perhaps
@@ -177,7 +179,8 @@ class Trees:
             is_parent = tree is not None and tree.parent == sender
             return [] if is_parent else [Send(sender, Prune((message.topic,)))]
         tree = tree or self.forest.make(message.topic)
-        if tree.parent is None or tree.parent == sender or self._reparents(tree, root):
+        is_found = tree.moving and joiner.node == self.id
+        if tree.parent is None or tree.parent == sender or is_found or self._reparents(tree, root):
             effects = self._attach(tree, sender, root, message.count)
         else:  # in the tree already: no link is added before it
             effects = [Send(sender, Prune((message.topic,)))]
@@ -195,6 +198,7 @@ class Trees:
         if tree.root is not None and not _is_same(tree.root, root):
             effects += self._orphan(tree)  # what hangs below was ordered as seen from another root
         self.forest.set_parent(tree, parent)
+        tree.moving = False
         tree.root, tree.silence, tree.attempts, tree.count = root, 0, 0, count
         self.joining.pop(tree.topic, None)
         return effects
@@ -205,6 +209,7 @@ class Trees:
             effects.append(Send(tree.parent, Prune((tree.topic,))))
             self.forest.set_parent(tree, None)
         tree.is_root, tree.root, tree.silence, tree.attempts = True, None, 0, 0
+        tree.moving = False
         tree.count += 1
         self.joining.pop(tree.topic, None)
         return effects
@@ -234,11 +239,28 @@ class Trees:
         for parent in [node for node in self.forest.by_parent if not table.is_up(node)]:
             for topic in list(self.forest.by_parent.get(parent, ())):
                 effects += self._lose_parent(self.forest.trees[topic])
-        for child in [node for node in self.forest.by_child if not table.is_down(node)]:
+        for child in [node for node in self.forest.by_child if not table.carries(node)]:
             for topic in list(self.forest.by_child.get(child, ())):
                 tree = self.forest.trees[topic]
                 self.forest.drop_child(tree, child)
                 effects += self._prune(tree)
+        return [*effects, *self._part()]
+
+    def _part(self) -> Effects:
+        """Children over links that will be given up: told once in every heartbeat, until they are gone."""
+        by_child, told = self.forest.by_child, self._parted
+        parting = [node for node in self.skewed.table.parting if node in by_child and node not in told]
+        told.update(parting)
+        return [Send(node, Move(tuple(by_child[node]))) for node in parting]
+
+    def on_move(self, sender: NodeId, topics: tuple[Topic, ...]) -> Effects:
+        """The parent parts with us: join once more, and hang on it until that is done."""
+        effects: Effects = []
+        for topic in topics:
+            tree = self.forest.get(topic)
+            if tree is not None and tree.parent == sender and not tree.moving and self.is_open:
+                tree.moving, tree.attempts = True, 1  # at the home location: whoever is in our view may hang on us
+                effects += self.join(tree)
         return effects
 
     def uproot(self) -> Effects:
@@ -250,7 +272,7 @@ class Trees:
             if tree.parent is not None:
                 effects.append(Send(tree.parent, Prune((tree.topic,))))
                 self.forest.set_parent(tree, None)
-            tree.root = None
+            tree.root, tree.moving = None, False
             if not tree.subscribed and not tree.is_root:
                 self.forest.remove(tree)
         self.joining.clear()
@@ -262,6 +284,7 @@ class Trees:
 
     def _lose_parent(self, tree: Tree) -> Effects:
         self.forest.set_parent(tree, None)
+        tree.moving = False
         if not tree.is_needed:
             return self._prune(tree)
         return self.join(tree)
@@ -317,7 +340,8 @@ class Trees:
             if not tree.is_needed:
                 effects += self._prune(tree)
         effects += [Send(parent, Ping(tuple(topics))) for parent, topics in self.forest.by_parent.items()]
-        return effects
+        self._parted.clear()
+        return [*effects, *self._part()]
 
     def on_ping(self, sender: NodeId, topics: tuple[Topic, ...]) -> Effects:
         counts = []

@@ -30,6 +30,7 @@ InUse = Callable[[NodeId], bool]  # does a finger carry trees?
 Sample = tuple[Peer, float]  # a node where a walk ended, and how similar it is
 
 _OFF_IN_USE = 4  # partitions
+_PARTING_BEATS = 10  # that the trees of a finger have to find another way
 
 
 class Fingers:
@@ -60,6 +61,7 @@ class Fingers:
         self._interval_ms = config.estimate_ms
         self._silence: dict[NodeId, int] = {}  # of fingers and guests
         self._asked: dict[NodeId, Peer] = {}  # Connect sent, no answer yet
+        self._parting: dict[NodeId, int] = {}  # fingers that are let go of -> beats since then
 
     # Medians
 
@@ -68,6 +70,7 @@ class Fingers:
         self.medians, self.partitions = [], []
         self._silence.clear()
         self._asked.clear()
+        self._parting.clear()
         self._interval_ms = self.config.estimate_ms
         beat = SetTimer(f"{self.layer}/beat", 1 + self.random.randrange(self.config.beat_ms))
         return [beat, *self._timer(self._interval_ms)]
@@ -178,7 +181,7 @@ class Fingers:
             self.partitions[self.partition_of(sample[0].label)].append(sample)
         effects: Effects = []
         first = self.table.successor
-        taken = {self.table.node, *([first.node] if first is not None else [])}
+        taken = {self.table.node, *self.table.parting, *([first.node] if first is not None else [])}
         kept: dict[int, NodeId] = {}
         for slot in range(self.wanted):
             node = self._holder.get(slot)
@@ -187,7 +190,7 @@ class Fingers:
                 kept[slot] = node
                 taken.add(node)
         for node in [node for node in self.table.fingers if node not in taken]:
-            effects += self._drop_finger(node, tell=True)
+            effects += self._part(node)
         self._asked = {node: peer for node, peer in self._asked.items() if node in taken}
         for slot in range(self.wanted):
             drawn = self._draw(slot, taken) if slot not in kept else None
@@ -256,15 +259,15 @@ class Fingers:
     def on_connect_ok(self, sender: NodeId, peer: Peer) -> Effects:
         self.ring.heard(peer)
         if self._asked.pop(sender, None) is None or self.table.me is None or len(self.table.fingers) >= self.wanted:
-            return [] if sender in self.table.fingers else [Send(sender, Unlink(self.layer, finger=True))]
+            is_linked = sender in self.table.fingers or sender in self.table.parting
+            return [] if is_linked else [Send(sender, Unlink(self.layer, finger=True))]
         self.table.fingers[sender] = peer
         self._silence[sender] = 0
         self.table.touch()
         return []
 
     def on_beat(self, sender: NodeId, beat: Beat) -> Effects:
-        held = self.table.guests if beat.finger else self.table.fingers
-        known = held.get(sender)
+        known = self.table.known_above(sender) if beat.finger else self.table.known_below(sender)
         if known is not None:
             self._silence[sender] = 0
             if known is not beat.me:
@@ -280,6 +283,8 @@ class Fingers:
         if message.finger and sender in self.table.guests:
             del self.table.guests[sender]
             self.table.touch()
+        elif not message.finger and sender in self.table.parting:
+            self._drop_finger(sender, tell=False)
         elif not message.finger and sender in self.table.fingers:
             return [*self._drop_finger(sender, tell=False), *self.estimate()]
         return []
@@ -288,10 +293,10 @@ class Fingers:
         table, me = self.table, self.table.me
         if me is None:
             return []
-        effects: Effects = [SetTimer(f"{self.layer}/beat", self.config.beat_ms)]
+        effects: Effects = [SetTimer(f"{self.layer}/beat", self.config.beat_ms), *self._part_for_good()]
         lost = False
         silence: dict[NodeId, int] = {}  # of those who are linked now: whoever is not is forgotten
-        for node in [*table.fingers, *(node for node in table.guests if node not in table.fingers)]:
+        for node in {**table.fingers, **table.parting, **table.guests}:
             silent = self._silence.get(node, 0) + 1
             if silent > self.config.silence_max:
                 lost = lost or node in table.fingers
@@ -300,7 +305,7 @@ class Fingers:
                 silence[node] = silent
         self._silence = silence
         to_finger, to_guest = Beat(self.layer, me, True), Beat(self.layer, me, False)
-        effects += [Send(node, to_finger) for node in table.fingers]
+        effects += [Send(node, to_finger) for node in (*table.fingers, *table.parting)]
         effects += [Send(node, to_guest) for node in table.guests]
         self._asked.clear()  # an answer that is so late is answered with Unlink
         return [*effects, *(self.estimate() if lost else [])]
@@ -314,8 +319,37 @@ class Fingers:
     def check(self) -> None:
         assert len(self.table.fingers) <= self.wanted, f"F1: {len(self.table.fingers)} fingers of {self.wanted}"
 
+    def keep_below(self, peer: Peer) -> None:
+        """Somebody came between us and our successor, over whom trees lie."""
+        self.table.parting[peer.node] = peer
+        self._parting[peer.node] = 0
+
+    def keep_above(self, peer: Peer) -> None:
+        """The same, seen from the successor."""
+        self.table.guests[peer.node] = peer
+        self._silence[peer.node] = 0
+
+    def _part(self, node: NodeId) -> Effects:
+        """At once; or when its trees have found another way: what is published meanwhile would miss all below."""
+        if self.in_use is None or not self.in_use(node):
+            return self._drop_finger(node, tell=True)
+        self.table.parting[node] = self.table.fingers.pop(node)
+        self._parting[node] = 0
+        self.table.touch()
+        return []
+
+    def _part_for_good(self) -> Effects:
+        effects: Effects = []
+        for node in list(self.table.parting):
+            beats = self._parting[node] = self._parting.get(node, 0) + 1
+            if beats > _PARTING_BEATS or self.in_use is None or not self.in_use(node):
+                effects += self._drop_finger(node, tell=True)
+        return effects
+
     def _drop_finger(self, node: NodeId, tell: bool) -> Effects:
         self.table.fingers.pop(node, None)
+        self.table.parting.pop(node, None)
+        self._parting.pop(node, None)
         if node not in self.table.guests:
             self._silence.pop(node, None)
         self.table.touch()

@@ -21,7 +21,7 @@ import msgspec
 from trellis.protocols.effects import Effects, LinkDown, LinkUp, NodeId
 from trellis.protocols.oscar.config import OscarConfig
 from trellis.protocols.oscar.fingers import Fingers, Interest, InUse, Similarity
-from trellis.protocols.oscar.labels import Label, midpoint
+from trellis.protocols.oscar.labels import Label, between, midpoint
 from trellis.protocols.oscar.messages import (
     Beat,
     Connect,
@@ -69,6 +69,7 @@ class Oscar:
         self.linked: set[NodeId] = set()
         self._handlers = self._dispatch()
         self.relinked = False  # the links have changed since this was last reset
+        self._beside: tuple[Peer | None, Peer | None] = (None, None)  # predecessor and successor as of then
 
     @property
     def me(self) -> Peer | None:
@@ -166,10 +167,29 @@ class Oscar:
         if not self.table.changed:
             assert self.linked == {peer.node for peer in self.table.around}, f"O1: {self.id} is linked to others"
 
+    def _keep_used(self, in_use: InUse) -> None:
+        """Who was beside us, and is not any more since somebody came in between: the link stays for its trees."""
+        table, (before, after) = self.table, self._beside
+        last, first = self._beside = table.predecessor, table.successor
+        if table.me is None:
+            return
+        if after is not None and first is not None and after.node != first.node and in_use(after.node):
+            further = next((peer for peer in table.successors if peer.node == after.node), None)
+            if further is not None and not table.carries(after.node):
+                self.fingers.keep_below(further)
+                table.touch()
+        if before is not None and last is not None and before.node != last.node and in_use(before.node):
+            came_between = between(last.label, before.label, table.me.label)
+            if came_between and not table.is_up(before.node) and not self.ring.is_buried(before.node):
+                self.fingers.keep_above(before)
+                table.touch()
+
     def _linked(self, effects: Effects) -> Effects:
         """The links as they are now, and what has changed of them."""
         if self.table.me is not None and self.fingers.is_due:
             effects = [*effects, *self.fingers.estimate()]
+        if self.fingers.in_use is not None:
+            self._keep_used(self.fingers.in_use)
         self.table.changed = False
         now = {peer.node for peer in self.table.around}
         self.relinked = True

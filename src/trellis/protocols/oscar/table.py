@@ -3,6 +3,9 @@
     down  the first successor and the fingers: RT(p), where routes and trees go on, clockwise
     up    the predecessor and the guests (whose finger we are): where they come from
 
+A finger that is let go of while trees lie over it is *parting*, and so is a successor when somebody comes in between:
+it carries what it carries, and no new route.
+
 A link is known at both ends, so the two together are the node's links. Everything else that is known of the ring
 (further successors) is there to mend it and carries no route.
 
@@ -27,6 +30,7 @@ class Table:
         self.predecessor: Peer | None = None
         self.fingers: dict[NodeId, Peer] = {}
         self.guests: dict[NodeId, Peer] = {}
+        self.parting: dict[NodeId, Peer] = {}
         self.changed = False  # since somebody last took notice
         self._stale = True
         self._labels: list[Label] = []
@@ -64,11 +68,23 @@ class Table:
     def is_down(self, node: NodeId) -> bool:
         return node in self.fingers or bool(self.successors and self.successors[0].node == node)
 
+    def carries(self, node: NodeId) -> bool:
+        """May a tree lie over the link to this node?"""
+        return node in self.parting or self.is_down(node)
+
     def is_up(self, node: NodeId) -> bool:
         return node in self.guests or (self.predecessor is not None and self.predecessor.node == node)
 
+    def known_below(self, node: NodeId) -> Peer | None:
+        first = self.successor
+        return self.fingers.get(node) or self.parting.get(node) or (first if first and first.node == node else None)
+
+    def known_above(self, node: NodeId) -> Peer | None:
+        last = self.predecessor
+        return self.guests.get(node) or (last if last and last.node == node else None)
+
     def is_linked(self, node: NodeId) -> bool:
-        return self.is_down(node) or self.is_up(node)
+        return self.carries(node) or self.is_up(node)
 
     def next_hop(self, target: Label, without: NodeId | None = None) -> Peer | None:
         """The neighbour closest to `target` from below; None where nobody is closer than we are."""
@@ -93,7 +109,7 @@ class Table:
 
     def learn_place(self, peer: Peer) -> None:
         """Whoever is in the table is where its newest word says."""
-        for known in (self.fingers, self.guests):
+        for known in (self.fingers, self.guests, self.parting):
             old = known.get(peer.node)
             if old is not None and is_newer(peer, old):
                 known[peer.node] = peer
@@ -122,16 +138,16 @@ class Table:
 
     def drop(self, node: NodeId) -> None:
         """Gone from every place of the table."""
-        self.fingers.pop(node, None)
-        self.guests.pop(node, None)
+        for held in (self.fingers, self.guests, self.parting):
+            held.pop(node, None)
         self.successors = [peer for peer in self.successors if peer.node != node]
         if self.predecessor is not None and self.predecessor.node == node:
             self.predecessor = None
         self.touch()
 
     def clear(self) -> None:
-        self.fingers.clear()
-        self.guests.clear()
+        for held in (self.fingers, self.guests, self.parting):
+            held.clear()
         self.successors.clear()
         self.predecessor = None
         self.touch()
@@ -139,7 +155,13 @@ class Table:
     def check(self) -> None:
         names = [peer.node for peer in self.successors]
         assert len(set(names)) == len(names), f"T1: {self.node} repeats a successor: {names}"
-        held = [*names, *self.fingers, *self.guests, *([self.predecessor.node] if self.predecessor else [])]
+        held = [
+            *names,
+            *self.fingers,
+            *self.guests,
+            *self.parting,
+            *([self.predecessor.node] if self.predecessor else []),
+        ]
         assert self.node not in held, f"T1: {self.node} is its own neighbour"
         if self.me is not None:
             key = after(self.me.label)
@@ -160,7 +182,7 @@ class Table:
         up = {peer.node: peer for peer in self.guests.values()}
         if self.predecessor is not None:
             up[self.predecessor.node] = self.predecessor
-        self._around = list({**down, **up}.values())
+        self._around = list({**down, **self.parting, **up}.values())
         self._stale = False
 
 

@@ -243,7 +243,7 @@ def check_tree(world: World, topic: Topic, subscribers: list[NodeId]) -> None:
         if not tree.subscribed and not tree.children and not tree.is_root:
             raise Violation(f"{topic}: {name} forwards to nobody")
         for child in tree.children:
-            if not node_of(world, name).skewed.table.is_down(child) or name not in world.claims(child):
+            if not node_of(world, name).skewed.table.carries(child) or name not in world.claims(child):
                 raise Violation(f"{topic}: {name} has no link to its child {child}")
 
 
