@@ -35,6 +35,7 @@ def answer(parts: Parts, question: Ask) -> Answer:
         mask(me.leaving & me.interest),
         tuple(Neighbour(link.peer, link.incarnation, mask(link.interest)) for link in parts.links.up()),
         hints,
+        parts.is_joining,
     )
 
 

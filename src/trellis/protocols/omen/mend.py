@@ -358,8 +358,10 @@ class Mend:
             others = [
                 node for node in self.answers.told if node != self.node and self.answers.stays_on(node, 1 << place)
             ]
-            if others:
-                parts[1 << place] = [[self.node], others]
+            # One that joins itself is in no part of the topic yet: a link to it alone would leave both apart.
+            joined = [node for node in others if not self.answers.told[node].joining] or others
+            if joined:
+                parts[1 << place] = [[self.node], joined]
         return self._link(parts, self.node)
 
     def _link(self, parts: Mapping[int, list[list[NodeId]]], centre: NodeId | None) -> Effects:

@@ -186,6 +186,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
     leaving: Mask  # topics that it still relays but wants no more
     neighbours: Annotated[tuple[Neighbour, ...], Meta(max_length=LINKS_MAX)]
     hints: Annotated[tuple[Hint, ...], Meta(max_length=HINTS_MAX)] = ()
+    joining: bool = False  # its own join is not over: a link to it leads nowhere yet
 
 
 class OpenLink(msgspec.Struct, frozen=True, gc=False, tag="open-link"):
