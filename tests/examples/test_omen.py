@@ -189,7 +189,8 @@ def test_a_node_without_links_leaves_at_once():
 def before_a_crash(**options):
     """An engine with a mesh of twelve, a victim, and its coordinator."""
     interests = {f"n{number:02}": ("t", f"s{number % 4}") for number in range(12)}
-    engine = Engine(OMen(**options), interests, seed=1)
+    # In this draw the backup that dies holds no record of an end: a link would wait until that is noticed.
+    engine = Engine(OMen(**options), interests, seed=2)
     engine.run(40_000)
     order = sorted(engine.world.living, key=identifier)
     return engine, order[3], engine.world.node(order[4])

@@ -41,7 +41,7 @@ from trellis.simulate.network import LOST, Network, NetworkConfig
 from trellis.simulate.population import DOWN, PAUSED, UP, Actor, Event, Population
 from trellis.simulate.system import System, Violation, Watcher
 
-_GARBAGE_MIN = 200_000
+_GARBAGE_MIN = 2_000_000
 _STALE_MIN = 50_000  # stale timers that wait before it is worth sweeping them out
 
 

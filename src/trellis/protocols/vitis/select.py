@@ -158,10 +158,8 @@ class Filter:
         refused, own, (near, far), long, least = self._refused, self.own, self._ring, self._long, self._least
         utility = self.utility.of
         found = []
-        for one in candidates:
+        for one in [one for one in candidates if refused.get(one.node) is not one.interest]:  # few of very many
             node, interest = one.node, one.interest
-            if refused.get(node) is interest:
-                continue
             offset = identifier(node) - own
             if offset < 0:
                 offset += RING

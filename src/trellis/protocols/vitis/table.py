@@ -50,12 +50,11 @@ class RoutingTable(TMan):
         # As `table.merge(sampled.describe())`, without a descriptor for each sample: that an entry was told at another
         # age does not matter, its birth does.
         samples = [told for node, (born, told) in sampled.entries.items() if node not in entries]
-        others = [*descriptors, *self.candidates]
+        others = [*descriptors, *self.candidates] if self.candidates else descriptors
         if sieve is not None:
             samples = sieve.admitted(samples)
-            others = [one for one in others if one.node in entries] + sieve.admitted(
-                [one for one in others if one.node not in entries]
-            )
+            known = [one for one in others if one.node in entries]
+            others = [*known, *sieve.admitted([one for one in others if one.node not in entries])]
         table.merge(others)
         for told in samples:
             born = sampled.entries[told.node][0] + later
