@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trellis.protocols.effects import NodeId, Topic
@@ -81,6 +81,7 @@ class Directory:
         self.unconfirmed: dict[Topic, int] = {}  # known, and when to say `Hold`
         self.counters: Counter[str] = Counter()
         self.emits: list[tuple[Topic, bytes, str]] = []  # topic, payload, which: taken by the owner
+        self.kept: Callable[[], list[Topic]] = list  # overlay topics with retained messages of ours
         self._introduce_ms = int(config.introduce_s * 1_000)
         self._ask_ms = int(config.ask_s * 1_000)
         self._asked_ms = 0
@@ -277,9 +278,11 @@ class Directory:
             if pattern not in known:
                 new.setdefault(bucket_of(pattern), []).append(pattern)
         for bucket, patterns in new.items():
-            fitting = [one for one in self.active if any(covers(each, one, self.config.depth) for each in patterns)]
+            used = {**dict.fromkeys(self.active), **dict.fromkeys(self.kept())}
+            fitting = [one for one in used if any(covers(each, one, self.config.depth) for each in patterns)]
             for prefix in fitting:
-                self._begin(prefix, (bucket,))
+                if prefix in self.active:
+                    self._begin(prefix, (bucket,))
             self._introduce(bucket, fitting)
 
     def _on_hold(self, origin: NodeId, prefixes: tuple[Topic, ...]) -> None:

@@ -13,7 +13,7 @@ from trellis.protocols.mqtt.effects import Check, Close, Connection, DoorEffect,
 from trellis.protocols.mqtt.interests import Interests
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.primitives import PacketError
-from trellis.protocols.mqtt.retained import RetainedMessages
+from trellis.protocols.mqtt.recall import Recaller
 from trellis.protocols.mqtt.session import Incoming, Link, Session, Subscription
 from trellis.protocols.mqtt.topics import is_topic
 
@@ -28,7 +28,8 @@ class Entrance:
         self.out: list[DoorEffect] = []
         self.interests = Interests(config.depth)
         self.directory = Directory(node, life, config, self.interests)
-        self.retained = RetainedMessages(config.retained_max, config.retained_bytes)
+        self.recaller = Recaller(node, config, self.interests)
+        self.retained = self.recaller.retained
         self.tree: FilterTree[Session, Subscription] = FilterTree()
         self.sessions: dict[str, Session] = {}
         self.by_connection: dict[Connection, Session] = {}
@@ -39,7 +40,7 @@ class Entrance:
         self._last_numbers: list[int] = []
 
     def at(self, now_ms: int, wall_ms: int) -> None:
-        self.now_ms = self.directory.now_ms = now_ms
+        self.now_ms = self.directory.now_ms = self.recaller.now_ms = now_ms
         self.wall_ms = wall_ms
 
     def take(self) -> list[DoorEffect]:

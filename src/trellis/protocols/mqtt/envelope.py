@@ -12,10 +12,11 @@ from msgspec import Meta
 
 from trellis.protocols.mqtt.packets import PLAIN, Content
 from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX
-from trellis.protocols.wire import Codec, Count
+from trellis.protocols.wire import Codec, Count, Name
 
 MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
 PREFIXES_MAX = 1_000  # in one message
+KEPT_MAX = 1_000
 
 MqttText = Annotated[str, Meta(max_length=65_535)]
 Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX)]
@@ -71,7 +72,18 @@ class Hold(msgspec.Struct, frozen=True, array_like=True, tag="h"):
     prefixes: Prefixes
 
 
-Said = Envelope | Introduce | Copy | Ask | Who | Hold
+class Recall(msgspec.Struct, frozen=True, array_like=True, tag="r"):
+    """On an overlay topic: I am new here; which messages are retained?"""
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True, tag="k"):
+    """On an overlay topic: these are retained."""
+
+    origins: Annotated[tuple[Name, ...], Meta(max_length=KEPT_MAX)]  # where each was published
+    messages: Annotated[tuple[Envelope, ...], Meta(max_length=KEPT_MAX)]
+
+
+Said = Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Hold
 
 _CODEC: Codec[Said] = Codec(Said)
 

@@ -28,7 +28,7 @@ from trellis.protocols.mqtt.bridge import IDENTITY
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.effects import Close, Connection, Emit, Pause, ToClient, Unwant
 from trellis.protocols.mqtt.entrance import Entrance
-from trellis.protocols.mqtt.envelope import Copy, Envelope, unwrap, wrap
+from trellis.protocols.mqtt.envelope import Copy, Envelope, Kept, Recall, unwrap, wrap
 from trellis.protocols.mqtt.interests import QUESTIONS, ROOT, WITHIN, bucket_of
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Out, Session, Subscription
@@ -38,10 +38,14 @@ from trellis.protocols.mqtt.topics import (
     has_wildcard,
     is_filter,
     is_topic,
+    matches,
     overlay_topic,
     pattern_of,
 )
 from trellis.protocols.wire import WireError
+
+HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
+HOPES_MAX = 10_000
 
 
 @dataclass
@@ -56,12 +60,24 @@ class SubAckDue:
     retained: list[tuple[str, Subscription]]
 
 
+@dataclass
+class Hope:
+    """A new subscription that takes retained messages which other nodes still tell."""
+
+    session: Session
+    filter: str
+    subscription: Subscription
+    until_ms: int
+
+
 class Host(Entrance):
     def __init__(self, node: NodeId, life: int, config: MqttConfig) -> None:
         super().__init__(node, life, config)
         self._subacks: list[SubAckDue] = []
         self._waiting: dict[int, tuple[Session, Incoming]] = {}  # numbers of the mesh -> what waits for them
         self._questions: dict[int, None] = {}
+        self._hopes: list[Hope] = []
+        self.directory.kept = self.recaller.prefixes
         self._early: dict[Topic, None] = {}  # not confirmed, though a client was told that it is subscribed
 
     def start(self) -> None:
@@ -270,7 +286,7 @@ class Host(Entrance):
             topic, payload, qos, retain, client, self.life, number, self.wall_ms, bool(buckets), previous, content
         )
         is_kept = retain and not client.startswith("$")  # what a broker beside us retains, it keeps itself
-        if is_kept and not self.retained.put(self.node, message):
+        if is_kept and not self.recaller.put(self.node, Retained(self.node, message)):
             self.counters["retained refused"] += 1
             return reasons.QUOTA, "no room for more retained messages"
         self._last_numbers = [number]
@@ -288,6 +304,8 @@ class Host(Entrance):
     def confirmed(self, topic: Topic) -> None:
         self._early.pop(topic, None)
         self.directory.confirmed(topic)
+        if not topic.startswith("$") and self.config.listen:
+            self.recaller.joined(topic)
         self._settle()
 
     def acknowledged(self, number: int) -> None:
@@ -325,6 +343,9 @@ class Host(Entrance):
             self.counters["garbage"] += 1
             return
         is_ours = topic in (QUESTIONS, ROOT) or topic.startswith(WITHIN)
+        if not is_ours and isinstance(said, Recall | Kept):
+            self._on_retained(topic, origin, said)
+            return
         if not is_ours and said is not None and not isinstance(said, Envelope):
             self.counters["garbage"] += 1
             return
@@ -345,8 +366,20 @@ class Host(Entrance):
             self._hand_over(origin, message)
         self._settle()
 
+    def _on_retained(self, topic: Topic, origin: NodeId, said: Recall | Kept) -> None:
+        """Somebody asks what is retained, or tells."""
+        if isinstance(said, Recall):
+            self.recaller.on_recall(topic, origin)
+        elif self.config.listen:
+            for kept in self.recaller.on_kept(topic, said):
+                for hope in self._hopes:
+                    is_held = hope.session.subscriptions.get(hope.filter) == hope.subscription
+                    if is_held and matches(hope.filter, kept.message.topic):
+                        self._give_retained(hope.session, kept, hope.subscription)
+        self._settle()
+
     def _retain(self, origin: NodeId, message: Envelope) -> None:
-        if message.retain and self.config.listen and not self.retained.put(origin, message):
+        if message.retain and self.config.listen and not self.recaller.put(origin, Retained(origin, message)):
             self.counters["retained refused"] += 1
 
     def _hand_over(self, origin: NodeId, message: Envelope) -> None:
@@ -395,19 +428,23 @@ class Host(Entrance):
         """A few times a second."""
         for origin, message in self.directory.tick(self.now_ms):
             self._hand_over(origin, message)
+        self.recaller.tick()
+        self._hopes = [one for one in self._hopes if one.until_ms > self.now_ms]
         self.watch()
         self._settle()
 
     def _settle(self) -> None:
         """Interests and what the directory says go out; SUBACKs whose time has come as well."""
-        while self.interests.out or self.directory.emits:
+        while self.interests.out or self.directory.emits or self.recaller.emits:
             changes, self.interests.out = self.interests.out, []
             for change in changes:
                 if isinstance(change, Unwant):
                     self.directory.unwanted(change.topic)
+                    self.recaller.left(change.topic)
                     self._early.pop(change.topic, None)
                 self.out.append(change)
-            emits, self.directory.emits = self.directory.emits, []
+            emits = [*self.directory.emits, *self.recaller.emits]
+            self.directory.emits, self.recaller.emits = [], []
             for topic, payload, which in emits:
                 number = self.next_number()
                 if which in ("ask", "who"):
@@ -434,6 +471,8 @@ class Host(Entrance):
             if due.session.subscriptions.get(filter_) == one:
                 for kept in self.retained.matching(filter_):
                     self._give_retained(due.session, kept, one)
+                if len(self._hopes) < HOPES_MAX:
+                    self._hopes.append(Hope(due.session, filter_, one, self.now_ms + HOPE_MS))
         return True
 
     def _is_ready(self, pattern: str) -> bool:
@@ -446,7 +485,7 @@ class Host(Entrance):
             return
         until_ms = self._until(message)
         if until_ms is not None and until_ms <= self.now_ms:
-            self.retained.remove(message.topic)
+            self.recaller.remove(message.topic)
             return
         self._give(session, message, [one], until_ms, True)
 
@@ -472,7 +511,7 @@ class Host(Entrance):
     def check(self) -> None:
         self.interests.check()
         self.directory.check()
-        self.retained.check()
+        self.recaller.check()
         for session in self.sessions.values():
             session.check()
         assert self.tree.count == sum(len(one.subscriptions) for one in self.sessions.values())

@@ -5,6 +5,7 @@ Of two on one topic the later stays, by the clocks of the nodes that published t
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 
 import msgspec
@@ -13,13 +14,22 @@ from trellis.protocols.effects import NodeId
 from trellis.protocols.mqtt.envelope import Envelope
 from trellis.protocols.mqtt.topics import has_wildcard, matches
 
+Stamp = tuple[int, NodeId, int]
+_NEVER: Stamp = (-1, "", 0)
+
 
 class Retained(msgspec.Struct, frozen=True):
     origin: NodeId
     message: Envelope
 
     @property
-    def stamp(self) -> tuple[int, NodeId, int]:
+    def size(self) -> int:
+        content = self.message.content
+        extra = sum(len(name) + len(one) for name, one in content.user) + len(content.correlation or b"")
+        return 2 * _size(self.message) + 2 * extra + 256  # not less than it takes on its way
+
+    @property
+    def stamp(self) -> Stamp:
         return self.message.stamp_ms, self.origin, self.message.number
 
 
@@ -28,14 +38,24 @@ class RetainedMessages:
         self.messages_max, self.bytes_max = messages_max, bytes_max
         self.bytes = 0
         self._by_topic: dict[str, Retained] = {}
+        self._gone: OrderedDict[str, Stamp] = OrderedDict()  # removed: nothing older comes back
 
     def __len__(self) -> int:
         return len(self._by_topic)
 
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._by_topic
+
+    def __getitem__(self, topic: str) -> Retained:
+        return self._by_topic[topic]
+
+    def get(self, topic: str) -> Retained | None:
+        return self._by_topic.get(topic)
+
     def put(self, origin: NodeId, message: Envelope) -> bool:
         """An empty payload removes. False where there is no room.  [MQTT-3.3.1-5, -6, -7]"""
         new, old = Retained(origin, message), self._by_topic.get(message.topic)
-        if old is not None and new.stamp < old.stamp:
+        if (old is not None and new.stamp < old.stamp) or new.stamp < self._gone.get(message.topic, _NEVER):
             return True
         if message.payload:
             is_full = old is None and len(self) >= self.messages_max
@@ -43,7 +63,13 @@ class RetainedMessages:
             if is_full or size > self.bytes_max:
                 return False
         self.remove(message.topic)
-        if message.payload:
+        if not message.payload:
+            self._gone[message.topic] = new.stamp
+            self._gone.move_to_end(message.topic)
+            if len(self._gone) > self.messages_max:
+                self._gone.popitem(last=False)
+        else:
+            self._gone.pop(message.topic, None)
             self._by_topic[message.topic] = new
             self.bytes += _size(message)
         return True
