@@ -187,6 +187,13 @@ def test_data_at_hand_is_found_by_its_files(tmp_path, monkeypatch):
     assert (there.friends(4039), there.friends(4040), there.machines()) == ("ego-facebook", "friends", "machines")
 
 
+def test_results_made_of_raw_traces_are_judged_without_them(tmp_path, monkeypatch):
+    monkeypatch.delenv("TRELLIS_DATA", raising=False)
+    (tmp_path / "ego-facebook-40-1").mkdir()
+    there = AtHand.find(None, made=tmp_path)
+    assert (there.friends(40), there.machines()) == ("ego-facebook", "machines")
+
+
 def test_rank_correlation_is_spearmans():
     assert spearman([1, 2, 3], [10, 100, 1000]) == pytest.approx(1)
     assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)

@@ -36,7 +36,7 @@ def list_(output: Folder = FOLDER, scale: Scale = "smoke", data: Data = None, as
     from trellis.lab.catalogue import catalogue
     from trellis.lab.report import judged_all
 
-    found = judged_all(list(catalogue().values()), output, _scale(scale), _at_hand(data))
+    found = judged_all(list(catalogue().values()), output, _scale(scale), _at_hand(data, output))
     result = [
         {
             "id": one.experiment.id,
@@ -129,7 +129,13 @@ def report(
     folder = to or output / f"report-{_scale(scale)}"
     with progress("figures") as tell:
         made = write_report(
-            list(catalogue().values()), output, scale, _at_hand(data), folder, png=png, progress=lambda d, t: tell(d, t)
+            list(catalogue().values()),
+            output,
+            scale,
+            _at_hand(data, output),
+            folder,
+            png=png,
+            progress=lambda d, t: tell(d, t),
         )
     result = {"page": str(made.page), "scale": scale, "verdicts": made.words}
     show(result, as_json, [f"{made.page}: scale {scale}", *table(made.words.items())])
@@ -187,7 +193,8 @@ def _scale(scale: str) -> str:
     return scale
 
 
-def _at_hand(data: Path | None) -> Any:
+def _at_hand(data: Path | None, results: Path | None = None) -> Any:
+    """`results`: whoever only judges them needs no raw traces any more."""
     from trellis.lab.inputs import AtHand
 
-    return AtHand.find(data)
+    return AtHand.find(data, None if results is None else results / "inputs")

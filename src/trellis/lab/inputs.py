@@ -53,17 +53,20 @@ class AtHand:
     """Which raw traces there are."""
 
     folder: Path | None = None
+    made: Path | None = None  # what an earlier run made of raw traces: enough to judge its results
 
     @classmethod
-    def find(cls, named: Path | None) -> AtHand:
+    def find(cls, named: Path | None, made: Path | None = None) -> AtHand:
         """`named`, or what TRELLIS_DATA names; nothing where neither is given."""
         if named is not None and not named.is_dir():
             raise InputError(str(named), "is no folder", f"name the folder that holds {', '.join(sorted(RAW))}")
         told = os.environ.get("TRELLIS_DATA")
-        return cls(named or (Path(told) if told and Path(told).is_dir() else None))
+        return cls(named or (Path(told) if told and Path(told).is_dir() else None), made)
 
     def has(self, name: str) -> bool:
-        return self.folder is not None and (self.folder / RAW[name]).is_file()
+        if self.folder is not None:
+            return (self.folder / RAW[name]).is_file()
+        return self.made is not None and next(self.made.glob(f"{name}-*"), None) is not None
 
     def friends(self, nodes: int) -> str:
         return "ego-facebook" if nodes <= FACEBOOK_USERS and self.has("ego-facebook") else "friends"
