@@ -153,7 +153,8 @@ def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool)
     for fault in (*done.missing[:5], *done.fleet.failures[:5]):
         note(str(fault))
     faults = list(score.faults())
-    verdict = f"not good: {'; '.join(faults)}" if faults else "good: nothing missing, nothing twice, every topic whole"
+    whole = ", every topic whole" if fleet.is_topic_connected else ""
+    verdict = f"not good: {'; '.join(faults)}" if faults else f"good: nothing missing, nothing twice{whole}"
     show(score.to_json(), as_json, [*table(score.rows()), verdict])
     if faults:
         raise typer.Exit(1)

@@ -35,6 +35,9 @@ _LEAVE_S = 40.0
 State = Literal["down", "starting", "up", "hung", "leaving"]
 
 
+TOPIC_CONNECTED = ("omen", "spidercast")  # overlays that connect a topic through those who want it
+
+
 class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
     overlay: str = "omen"
     copies: int = 2
@@ -43,6 +46,10 @@ class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     has_relays: bool = False
     """Put a relay before every node, so that the network between them can be cut."""
+
+    @property
+    def is_topic_connected(self) -> bool:
+        return self.overlay in TOPIC_CONNECTED
 
 
 @dataclass(eq=False)

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from trellis.lab.fleet.fleet import TOPIC_CONNECTED
+
 
 class Score(msgspec.Struct, kw_only=True):
     nodes: int
@@ -51,7 +53,7 @@ class Score(msgspec.Struct, kw_only=True):
 
     def faults(self) -> Iterator[str]:
         """Why the run is no good; none: it is."""
-        promises = self.overlay in ("omen", "spidercast")
+        promises = self.overlay in TOPIC_CONNECTED
         if not self.published:
             yield "nothing was published"
         elif not self.acknowledged:

@@ -28,6 +28,8 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, cause: str, names: Iterable[str], at: float) -> None:
+        if not self.fleet.config.is_topic_connected:
+            return  # nobody says that topics are whole at any time
         mend = Mend(cause, tuple(names), at)
         self.mends.append(mend)
         self._open.append(mend)

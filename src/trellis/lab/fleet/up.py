@@ -169,17 +169,13 @@ class Up:
         up = self.fleet.among("up")
         if len(self.fleet.joined) < len(up) or self.fleet.among("starting", "hung", "leaving"):
             return False
-        if not self._is_promised:
+        if not self.fleet.config.is_topic_connected:
             return True
         found = await self.fleet.snapshots(up)
         return not split_topics(found, self.fleet.subscribers(up)) and not one_sided(found)
 
     async def _is_settled(self) -> bool:
         return not self.ledger.waiting and not self.ledger.missing() and await self._is_whole()
-
-    @property
-    def _is_promised(self) -> bool:
-        return self.fleet.config.overlay in ("omen", "spidercast")
 
     def _line(self) -> str:
         ledger, counts = self.ledger, self.driver.counts
