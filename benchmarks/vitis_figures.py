@@ -5,7 +5,7 @@
     python benchmarks/vitis_figures.py fig10 fig11 --social interests.parquet       any table of interests
     python benchmarks/vitis_figures.py fig12 --nodes 600 --topics 600
     python benchmarks/vitis_figures.py fig12 --social interests/ --churn churn/ --start 904600 --window 5400 --faster 40
-    python benchmarks/vitis_figures.py bound --sizes-bound 1000 4000 10000
+    python benchmarks/vitis_figures.py bound --sizes-bound 1000 4000 10000 --friends-bound 0 12
 
 The paper has 10,000 nodes and 5,000 topics, 50 of them a node; topics stand in buckets of 50. Runs start from nothing,
 go on for `--cycles` gossip cycles, and then publish one event on every topic from a random subscriber. Verdicts:
@@ -390,19 +390,26 @@ def absolute(lab: Lab) -> Iterator[str]:
 
 
 def bound(lab: Lab) -> Iterator[str]:
-    """vitis-claim-bound: mean lookup hops grow no faster than log^2 N (k fixed)."""
+    """vitis-claim-bound: mean lookup hops grow no faster than log^2 N (k fixed), with friends and without."""
+    for friends in lab.chosen.friends_bound:
+        yield from bound_with(lab, friends)
+
+
+def bound_with(lab: Lab, friends: int) -> Iterator[str]:
+    """The ring, one long link (k = 1), and so many friends: gossip from nothing."""
     measured = []
     for nodes in lab.chosen.sizes_bound:
         config = Correlated(nodes, nodes // 2, level="random", buckets=max(1, nodes // 100))
         interests = topics_by_node(generate(config, lab.seeds[0]))
-        engine = Engine(maker_of("vitis")(publications=0), interests, seed=lab.seeds[0])
+        made = maker_of("vitis")(publications=0, table_size=3 + friends)
+        engine = Engine(made, interests, seed=lab.seeds[0])
         engine.watchers.clear()
         engine.run(lab.cycles * 1000)
         topics = sorted({topic for wanted in interests.values() for topic in wanted})
         (found, astray), wrong = lookups(engine.world, topics), wrong_successors(engine.world)
         measured.append(found / log(nodes) ** 2)
         wrongs = f"{wrong} wrong successors, {astray} lookups astray"
-        yield f"{nodes:6} nodes: {found:.2f} hops, by log^2 N {measured[-1]:.4f}; {wrongs}"
+        yield f"{friends:2} friends, {nodes:6} nodes: {found:.2f} hops, by log^2 N {measured[-1]:.4f}; {wrongs}"
     yield f"vitis-claim-bound: {verdict(lab, falls(measured), None)}"
 
 
@@ -461,6 +468,7 @@ def main() -> None:
     parser.add_argument("--friends", type=int, nargs="+", default=[0, 6, 12])
     parser.add_argument("--sizes", type=int, nargs="+", default=[15, 25, 35], help="of tables, fig6 and fig10")
     parser.add_argument("--sizes-bound", type=int, nargs="+", default=[250, 500, 1000], help="of networks, bound")
+    parser.add_argument("--friends-bound", type=int, nargs="+", default=[12], help="bound")
     parser.add_argument("--social", type=Path, help="interests to take instead of the generator, fig10 to fig12")
     parser.add_argument("--results", type=Path, help="a folder to keep runs in")
     parser.add_argument("--seconds", type=int, default=0, help="begin no run after so many CPU seconds; 0: all of them")
