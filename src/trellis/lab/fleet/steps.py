@@ -104,7 +104,7 @@ class Driver:
     async def do(self, step: Step) -> None:
         done = await self._apply(step)
         if done:
-            self.say(f"{step.do} {' '.join(done)}")
+            self.say(" ".join([step.do, *done, *([step.topic] if step.topic else [])]))
         else:
             self.counts["skipped"] += 1
             self.say(f"could not {step}")
