@@ -23,7 +23,7 @@ from typing import Any
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
 FLAGS += "--disable-component-update --disable-sync --disable-extensions --disable-default-apps --mute-audio "
-FLAGS += "--disable-dev-shm-usage --remote-debugging-pipe"
+FLAGS += "--disable-dev-shm-usage --disable-breakpad --remote-debugging-pipe"
 LONG_S = 60.0  # a limit that only a failure reaches
 
 

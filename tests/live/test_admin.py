@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import deque
 from contextlib import AsyncExitStack
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -150,6 +152,16 @@ def test_metrics_count_what_was_done():
                 assert one.value("trellis_process_resident_bytes") > 10 << 20
                 assert one.value("trellis_process_cpu_seconds_total") > 0
             assert [one.value("trellis_sends_per_delivery") >= 1 for one in found[1:]] == [True, True]
+
+    run(work())
+
+
+def test_the_documentation_names_every_metric_and_no_other():
+    async def work() -> None:
+        async with mesh("a", **ADMIN) as (node,):
+            found = parse_metrics((await read(node, "/metrics"))[1])
+            page = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text("utf-8")
+            assert found.kinds.keys() == set(re.findall(r"trellis_[a-z_]+", page))
 
     run(work())
 

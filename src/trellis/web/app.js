@@ -9,6 +9,7 @@ import { Replay } from "./replay.js";
 
 const SERIES_MAX = 900;
 const MARKS_MAX = 300;
+const RETRY_MS = 3000;
 const focus = { topic: null, node: null, parts: null };
 let mesh = new Mesh();
 let isReplay = false;
@@ -114,6 +115,10 @@ function addMark(kind, data) {
 function live() {
   $("about").textContent = "live";
   charts = new Charts($("charts"), { describe });
+  listen();
+}
+
+function listen() {
   const source = new EventSource("events");
   source.addEventListener("mesh", (event) => {
     const whole = JSON.parse(event.data);
@@ -149,6 +154,7 @@ function live() {
   source.addEventListener("error", () => {
     isConnected = false;
     redraw();
+    if (source.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS); // refused: it does not try again by itself
   });
 }
 

@@ -92,7 +92,7 @@ export class Charts {
     }
     for (const mark of this.marks) {
       if (mark.at_ms < begin || mark.at_ms > end) continue;
-      const at = x(mark.at_ms);
+      const at = x(mark.at_ms) + (mark.kind === "crash" ? -1.5 : 1.5); // both can be seen
       parts.push(s("path", { class: `mark ${mark.kind}`, d: `M${at} ${HEIGHT - BOTTOM + 3}v8` }));
     }
     kind.lines.forEach(([key], index) => {

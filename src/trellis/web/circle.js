@@ -3,14 +3,14 @@
 import { LIVING } from "./mesh.js";
 import { plural, s, set } from "./dom.js";
 
-const RADIUS = 408;
-const LABEL = 438; // where names begin
 const LETTERS_PX = 11; // of names, on the screen
+const TO_NAMES = 30; // from the ring
+const LETTERS_MAX = 14; // of a name; the rest is in the tip
 const NAMES_MAX = 64; // above that only those that matter have their names shown
 const FRESH_MS = 4000;
 
 const at = (angle, radius) => [radius * Math.sin(angle), -radius * Math.cos(angle)];
-const short = (name) => (name.length > 14 ? `${name.slice(0, 13)}…` : name);
+const short = (name) => (name.length > LETTERS_MAX ? `${name.slice(0, LETTERS_MAX - 1)}…` : name);
 
 export class Circle {
   constructor(root, choose) {
@@ -22,7 +22,8 @@ export class Circle {
     this.current = null; // the name that Tab reaches
     this.hovered = null;
     this.drawn = { reset: -1, version: -1, focus: "" };
-    this.ring = s("g", { class: "ring" }, s("circle", { r: RADIUS, class: "ring-line" }), ...this.#ticks());
+    this.radius = 400;
+    this.ring = s("g", { class: "ring" });
     this.chords = s("g", { class: "chords" });
     this.ripples = s("g", { class: "ripples" });
     this.names = s("g", { class: "names" });
@@ -30,7 +31,10 @@ export class Circle {
     this.tip = s("g", { class: "tip", visibility: "hidden" }, s("rect", { rx: 7 }), s("text", {}), s("text", { class: "second" }));
     root.append(this.ring, this.chords, this.ripples, this.names, this.dots, this.tip);
     new ResizeObserver(() => {
-      if (this.mesh) this.#places(this.mesh);
+      if (this.mesh) {
+        this.#places(this.mesh);
+        this.#chords(this.mesh, true);
+      }
     }).observe(root);
     root.addEventListener("keydown", (event) => this.#key(event));
     root.addEventListener("click", (event) => {
@@ -45,7 +49,7 @@ export class Circle {
     const isNews = this.drawn.reset === mesh.reset;
     if (this.drawn.version !== mesh.version || !isNews) {
       this.#places(mesh);
-      this.#draw_links(mesh, isNews);
+      this.#chords(mesh, isNews);
       this.drawn = { reset: mesh.reset, version: mesh.version };
     }
     this.#mark(mesh, focus);
@@ -59,12 +63,22 @@ export class Circle {
     setTimeout(() => ring.remove(), 2400);
   }
 
+  /** As large as the names leave it. */
+  #fit(letters) {
+    const longest = Math.max(3, ...this.order.map((name) => Math.min(name.length, LETTERS_MAX)));
+    const names = this.order.length > NAMES_MAX ? 40 : 0.56 * letters * longest;
+    const radius = Math.round(Math.max(330, Math.min(430, 495 - TO_NAMES - names)));
+    if (radius === this.radius && this.ring.firstChild) return;
+    this.radius = radius;
+    this.ring.replaceChildren(s("circle", { r: radius, class: "ring-line" }), ...this.#ticks());
+  }
+
   #ticks() {
     const ticks = [];
     for (let step = 0; step < 64; step++) {
       const angle = (step / 64) * 2 * Math.PI;
-      const [x1, y1] = at(angle, RADIUS - (step % 16 ? 3 : 8));
-      const [x2, y2] = at(angle, RADIUS + (step % 16 ? 3 : 8));
+      const [x1, y1] = at(angle, this.radius - (step % 16 ? 3 : 8));
+      const [x2, y2] = at(angle, this.radius + (step % 16 ? 3 : 8));
       ticks.push(s("line", { class: "tick", x1, y1, x2, y2 }));
     }
     return ticks;
@@ -80,7 +94,10 @@ export class Circle {
     const scale = Math.min(this.root.clientWidth, this.root.clientHeight) / 1000 || 0.5;
     const letters = Math.max(14, Math.min(34, LETTERS_PX / scale));
     this.names.setAttribute("font-size", letters);
-    const spread = spreadOut(present.map((node) => node.place * 2 * Math.PI), (1.12 * letters) / LABEL);
+    this.#fit(letters);
+    const outside = this.radius + TO_NAMES;
+    const levels = levelsOf(present.map((node) => node.place * 2 * Math.PI * this.radius), 1.9 * size, 2 * Math.PI * this.radius);
+    const spread = spreadOut(present.map((node) => node.place * 2 * Math.PI), (1.12 * letters) / outside);
     for (const [name, one] of this.nodes) {
       if (!mesh.nodes.has(name)) {
         one.group.remove();
@@ -92,21 +109,21 @@ export class Circle {
     present.forEach((node, index) => {
       const one = this.nodes.get(node.name) ?? this.#make(node.name);
       one.angle = node.place * 2 * Math.PI;
-      [one.x, one.y] = at(one.angle, RADIUS);
+      [one.x, one.y] = at(one.angle, this.radius - levels[index] * 2.3 * size);
       one.group.setAttribute("transform", `translate(${one.x} ${one.y})`);
       const degree = (mesh.facts.peers.get(node.name) ?? []).length;
       set(one.dot, { r: size + Math.min(5, degree * 0.22) });
       set(one.cross, { d: `M${-size / 2} ${-size / 2} ${size / 2} ${size / 2}M${size / 2} ${-size / 2} ${-size / 2} ${size / 2}` });
       const turned = crowd > NAMES_MAX ? one.angle : spread[index];
-      const [lx, ly] = at(turned, LABEL);
+      const [lx, ly] = at(turned, outside);
       const isRight = Math.sin(turned) >= 0;
       const degrees = (turned * 180) / Math.PI - 90;
       set(one.label, {
         transform: `translate(${lx} ${ly}) rotate(${isRight ? degrees : degrees + 180})`,
         "text-anchor": isRight ? "start" : "end",
       });
-      const [sx, sy] = at(one.angle, RADIUS + size + 4);
-      const [ex, ey] = at(turned, LABEL - 5);
+      const [sx, sy] = at(one.angle, this.radius + size + 4);
+      const [ex, ey] = at(turned, outside - 5);
       set(one.leader, { d: `M${sx} ${sy}L${ex} ${ey}` });
       const state = node.state === "up" ? "" : `, ${node.state}`;
       set(one.group, { "aria-label": `${node.name}${state}, ${plural(degree, "link")}, ${plural(node.topics.size, "topic")}` });
@@ -139,7 +156,7 @@ export class Circle {
     return one;
   }
 
-  #draw_links(mesh, isNews) {
+  #chords(mesh, isNews) {
     for (const [key, path] of this.links) {
       if (!mesh.links.has(key)) {
         this.links.delete(key);
@@ -185,6 +202,9 @@ export class Circle {
       if (name === chosen) marks.push("chosen");
       if (name === near || peers.has(name)) marks.push("near");
       if (mending.has(name)) marks.push("mends");
+      const isUrgent = !LIVING.has(node.state) || mending.has(name);
+      if (isUrgent && !one.isUrgent) this.#lift(one.group);
+      one.isUrgent = isUrgent;
       one.group.setAttribute("class", marks.join(" "));
       const isShown = name === near || peers.has(name) || (topic && isIn) || mending.has(name) || !LIVING.has(node.state);
       one.label.setAttribute("class", `name${topic && !isIn ? " dim" : ""}${isShown ? " shown" : ""}`);
@@ -203,6 +223,13 @@ export class Circle {
       if (isNear) kept.push("near");
       path.setAttribute("class", ["link", ...kept].join(" "));
     }
+  }
+
+  /** On top of the others. */
+  #lift(group) {
+    const hasFocus = document.activeElement === group;
+    this.dots.append(group);
+    if (hasFocus) group.focus();
   }
 
   #hover(name) {
@@ -224,7 +251,7 @@ export class Circle {
     second.textContent = `${node.state} · ${plural(degree, "link")} · ${plural(node.topics.size, "topic")}`;
     this.tip.setAttribute("visibility", "visible");
     const width = Math.max(first.getComputedTextLength(), second.getComputedTextLength()) + 24;
-    const [x, y] = at(one.angle, RADIUS - 40);
+    const [x, y] = at(one.angle, this.radius - 40);
     const left = Math.max(-490, Math.min(490 - width, x - width / 2));
     const top = Math.max(-490, Math.min(430, y - 28));
     set(box, { x: left, y: top, width, height: 58 });
@@ -251,6 +278,17 @@ export class Circle {
     } else return;
     event.preventDefault();
   }
+}
+
+/** On which of three levels dots are drawn, so that none covers another: `places` in order, on a circle. */
+export function levelsOf(places, width, around) {
+  const last = [places.length ? places.at(-1) - around : 0, -Infinity, -Infinity]; // the place of the latest dot of a level
+  return places.map((place) => {
+    const free = last.findIndex((before) => place - before >= width);
+    const level = Math.max(0, free);
+    last[level] = place;
+    return level;
+  });
 }
 
 /** Angles in order, moved as little as need be so that none is nearer than `gap` to the next. */

@@ -32,7 +32,7 @@ export const plural = (count, one, many = `${one}s`) => `${count.toLocaleString(
 
 export function figure(value) {
   if (value >= 1000) return Math.round(value).toLocaleString("en");
-  return value % 1 && value < 100 ? value.toFixed(1) : String(Math.round(value));
+  return value % 1 && value < 10 ? value.toFixed(1) : String(Math.round(value));
 }
 
 export function duration(ms) {

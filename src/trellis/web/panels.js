@@ -157,10 +157,10 @@ export class Details {
 const MENDS = {
   crash: ["mends", "mended", "’s crash"],
   leave: ["mends", "mended", "’s leave"],
-  join: ["links", "linked", ", which joins"],
+  join: ["links", "linked", " (joins)"],
   relink: ["links again to", "linked again to", ""],
-  subscribe: ["links new topics", "linked new topics", null],
-  unsubscribe: ["gives topics up", "gave topics up", null],
+  subscribe: ["joins topics", "joined topics", null],
+  unsubscribe: ["leaves topics", "left topics", null],
 };
 
 export class Log {
