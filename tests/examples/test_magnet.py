@@ -306,3 +306,27 @@ def test_options_without_sense_are_refused_in_one_line(options):
     with pytest.raises(InputError) as error:
         maker_of("magnet")(**options)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("tree", ["graft", "greedy-path"])
+def test_newcomers_take_nobody_out_of_a_tree_whose_home_stays(tree):
+    """Each comes between two neighbours, over whose link trees lie: they move before it is given up."""
+    names = [f"n{number:02}" for number in range(40)]
+    interests = {name: (f"t{number % 4}", f"t{4 + number % 3}") for number, name in enumerate(names)}
+    late = names[::4]
+    engine = Engine(Magnet(links=6, tree=tree, join_gap_ms=50), interests, seed=3, absent=late)
+    world = engine.world
+    engine.run(30_000)
+    for name in late:
+        topics = sorted({topic for topics in interests.values() for topic in topics})
+        before = {topic: reach(world, topic, home_of(world, topic)) for topic in topics}
+        engine.join(name, interests[name])
+        stay = [topic for topic in topics if home_of(world, topic) == before[topic].home]
+        for _ in range(300):
+            engine.run(world.now_ms + 10)
+            for topic in stay:
+                now = reach(world, topic, before[topic].home).parents
+                gone = [one for one in before[topic].subscribers if one not in now]
+                assert not gone, f"{topic}: {gone} are cut off {world.now_ms} ms, after {name} has come"
+        engine.run(world.now_ms + 5_000)
+    assert all(not node.skewed.table.parting for node in map(world.node, world.living)), "a link is never given up"
