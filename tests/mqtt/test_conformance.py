@@ -561,6 +561,32 @@ def test_3_3_5_2_a_publication_that_the_mesh_does_not_take_is_told():
             assert not talker.got
 
 
+def test_what_the_mesh_does_not_take_of_a_sidecar_is_published_again_under_its_identity_and_counts_once():
+    desk = Desk()
+    reader = desk.welcome("reader")
+    reader.subscribe("t")
+    reader.got.clear()
+    sidecar = desk.talkers[99] = Talker(desk, 99, p.V5)
+    sidecar.said_version = p.V5
+    desk.host.attach(99, "$sidecar/n", 10)
+    desk.carry_out()
+    sidecar.got.clear()
+    desk.acknowledges = False
+    sidecar.publish("t", b"once", qos=1, id=4)
+    for _ in range(3):
+        numbers, desk.unanswered = desk.unanswered, []
+        for number in numbers:
+            desk.host.not_acknowledged(number, "too few copies")
+        desk.carry_out()
+        assert not sidecar.got
+        desk.pass_time(1_200)
+    desk.acknowledge()
+    assert sidecar.take(p.Ack) == p.Ack(p.PUBACK, 4)
+    assert reader.payloads() == [b"once"]
+    assert not desk.host._emitted
+    assert not desk.host._waiting
+
+
 # 3.8 SUBSCRIBE
 
 

@@ -31,7 +31,8 @@ ACTIVE_MAX = 65_536
 KNOWN_MAX = 65_536
 ASKERS_MAX = 4_096
 HELD_MAX = 10_000
-SEEN_MAX = 100_000
+SEEN_MAX = 200_000
+SIDECAR = "$sidecar/"  # its publications are repeated under their identity until the mesh has acknowledged them
 SEEN_MS = 150_000  # a copy comes no later after its twin: beyond two windows of delivery nobody accepts it
 
 _SOON_MS = 500  # holders of wildcards answer several newcomers at once
@@ -188,7 +189,7 @@ class Directory:
     def _take(self, prefix: Topic, origin: NodeId, message: Envelope) -> list[Envelope]:
         key = (prefix, origin, message.life)
         queue = self._held.get(key)
-        if message.is_copied:
+        if message.is_copied or message.client.startswith(SIDECAR):  # what may come twice
             identity = (origin, message.life, message.number)
             if self._has_come(identity):
                 for one in queue or ():

@@ -17,6 +17,7 @@ H2  a client gets a message once, however many of its filters match  [MQTT-3.3.4
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import msgspec
@@ -46,6 +47,7 @@ from trellis.protocols.wire import WireError
 
 HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
 HOPES_MAX = 10_000
+AGAIN_MS = 1_000  # what the mesh did not take of a sidecar is published again after so long
 
 
 @dataclass
@@ -76,6 +78,8 @@ class Host(Entrance):
         self._subacks: list[SubAckDue] = []
         self._waiting: dict[int, tuple[Session, Incoming]] = {}  # numbers of the mesh -> what waits for them
         self._questions: dict[int, None] = {}
+        self._emitted: dict[int, Emit] = {}  # of the sidecar, not acknowledged
+        self._again: deque[tuple[int, Emit]] = deque()  # to be published again, and when
         self._hopes: list[Hope] = []
         self.directory.kept = self.recaller.prefixes
         self._early: dict[Topic, None] = {}  # not confirmed, though a client was told that it is subscribed
@@ -189,6 +193,9 @@ class Host(Entrance):
         elif incoming is not None:
             for number in self._last_numbers:
                 self._waiting[number] = (session, incoming)
+            if session.is_bridge:
+                mine = [one for one in self.out if isinstance(one, Emit) and one.number in self._last_numbers]
+                self._emitted.update({one.number: one for one in mine})
 
     def _topic(self, session: Session, link: Link, packet: p.Publish) -> str | None:
         """Of a publication, its alias resolved.  [MQTT-3.3.2-2, -8 to -12]"""
@@ -313,6 +320,7 @@ class Host(Entrance):
             del self._questions[number]
             self.directory.acknowledged(number)
         found = self._waiting.pop(number, None)
+        self._emitted.pop(number, None)
         if found is not None:
             session, incoming = found
             incoming.waits -= 1
@@ -326,7 +334,12 @@ class Host(Entrance):
             del self._questions[number]
             self.directory.not_acknowledged(number)
         found = self._waiting.pop(number, None)
-        if found is not None and found[1].reason is None:
+        emitted = self._emitted.pop(number, None)
+        if found is not None and emitted is not None:  # the same message, known again where it has come already
+            again = Emit(emitted.topic, emitted.payload, self.next_number())
+            self._waiting[again.number] = found
+            self._again.append((self.now_ms + AGAIN_MS, again))
+        elif found is not None and found[1].reason is None:
             self._answer(*found, reasons.IMPLEMENTATION, reason)
         self._settle()
 
@@ -428,6 +441,11 @@ class Host(Entrance):
         """A few times a second."""
         for origin, message in self.directory.tick(self.now_ms):
             self._hand_over(origin, message)
+        while self._again and self._again[0][0] <= self.now_ms:
+            _, emit = self._again.popleft()
+            if emit.number in self._waiting:  # else its session is over
+                self._emitted[emit.number] = emit
+                self.out.append(emit)
         self.recaller.tick()
         self._hopes = [one for one in self._hopes if one.until_ms > self.now_ms]
         self.watch()
@@ -500,6 +518,7 @@ class Host(Entrance):
     def _forget(self, session: Session) -> None:
         for number in [one for one, found in self._waiting.items() if found[0] is session]:
             del self._waiting[number]
+            self._emitted.pop(number, None)
 
     def shut_down(self) -> None:
         """The node goes: clients are told, and come back elsewhere."""
