@@ -10,11 +10,12 @@ from trellis.cli.main import run
 
 def test_the_tour_goes_from_raw_traces_to_a_page_that_needs_no_other_file(opened, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name, value in (("USERS", 80), ("SAMPLE", 30), ("DAYS", 6)):
+    for name, value in (("USERS", 80), ("SAMPLE", 30), ("DAYS", 6), ("LIVE_S", 5)):
         monkeypatch.setattr(demo, name, value)
     assert run(["demo", "--folder", "tour"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("\n$ trellis ") == 9
+    said, noted = capsys.readouterr()
+    assert said.count("\n$ trellis ") == 10
+    assert "dashboard: http://127.0.0.1:" in noted
     page = Path("tour/report.html")
     assert page.resolve().as_uri() in said
     text = page.read_text()

@@ -15,7 +15,7 @@ from trellis.cli.common import examples, say
 from trellis.errors import InputError, TrellisError
 
 EXAMPLE = examples("trellis demo", "trellis demo --folder tour --seed 7")
-USERS, SAMPLE, DAYS = 300, 90, 4
+USERS, SAMPLE, DAYS, LIVE_S = 300, 90, 4, 10
 
 
 def demo(
@@ -25,7 +25,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Another seed, another tour.")] = 7,
     master: Annotated[str, typer.Option("--master", help="For the steps on Spark.", metavar="URL")] = "local[*]",
 ) -> None:
-    """Take the tour: raw traces on Spark, an overlay planned from them, churn, and three ways to live with it.
+    """Take the tour: raw traces on Spark, an overlay planned from them, churn, three ways to live with it, a live mesh.
 
     Every step is printed as the command that does it. The files stay for you to play with, and a page with pictures is
     made at the end.
@@ -51,7 +51,7 @@ def demo(
         done.append(Step(title, command, printed.getvalue().rstrip(), time.monotonic() - at, pictures))
     page = write_tour(folder, done)
     say(f"\nThe report, with pictures: {page.resolve().as_uri()}")
-    say(f"Done in {time.monotonic() - begun:.0f} s. Next: trellis lab list, and trellis --help")
+    say(f"Done in {time.monotonic() - begun:.0f} s. Next: trellis up --nodes 24, trellis lab list, and trellis --help")
 
 
 def _steps(folder: Path, seed: int, master: str) -> list[tuple[str, tuple[str, ...], list[str]]]:
@@ -86,4 +86,7 @@ def _steps(folder: Path, seed: int, master: str) -> list[tuple[str, tuple[str, .
         ("Churn without a plan: SpiderCast's nodes link themselves.", ("spidercast/figures/topics.png",),
          ["simulate", "spidercast", interests, *trace, "--kg", "3", "--kr", "1", *chance, "-o",
           str(folder / "spidercast")]),
+        ("OMen on real sockets: six processes under traffic; some are killed, and the others mend the mesh.", (),
+         ["up", "--nodes", "6", "--topics", "5", "--subscriptions", "3", "--duration", str(LIVE_S), "--kill-every", "4",
+          *chance]),
     ]  # fmt: skip

@@ -47,8 +47,8 @@ def write_tour(folder: Path, steps: Sequence[Step]) -> Path:
         "<header><p class=kicker>Trellis · the tour</p><h1>From a raw trace to an overlay that mends itself</h1>"
         "<p>Friendships of users, in the format of SNAP, became interests; machine events, in the format of Google's "
         "cluster trace, became churn. LowODA planned an overlay in which every topic is connected through nodes that "
-        "want it. Then nodes left and came back, and three ways to keep it whole were compared. Every step below is a "
-        "command that can be repeated alone.</p></header>"
+        "want it. Then nodes left and came back, and three ways to keep it whole were compared. In the end processes "
+        "did it on real sockets. Every step below is a command that can be repeated alone.</p></header>"
         f"<h2>Three ways to live with churn</h2>{_image(folder / 'comparison.png')}{_table(compared)}"
         f"<h2>The steps</h2>{body}</main></body></html>\n"
     )
