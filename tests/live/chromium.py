@@ -15,6 +15,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +25,9 @@ PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
 FLAGS += "--disable-component-update --disable-sync --disable-extensions --disable-default-apps --mute-audio "
 FLAGS += "--disable-dev-shm-usage --disable-breakpad --remote-debugging-pipe"
+# The browser reads at 3 and writes at 4.
+_PIPES = "import fcntl, os, sys; a, b = [fcntl.fcntl(int(one), fcntl.F_DUPFD, 10) for one in sys.argv[1:3]]; "
+_PIPES += "os.dup2(a, 3); os.dup2(b, 4); os.execv(sys.argv[3], sys.argv[3:])"
 LONG_S = 60.0  # a limit that only a failure reaches
 
 
@@ -35,16 +39,10 @@ class Chromium:
         self._read, to_write = os.pipe()
         self._number, self._buffer = 0, b""
         self.events: list[dict[str, Any]] = []
-
-        def pipes() -> None:  # the browser reads at 3 and writes at 4
-            high = [os.dup(to_read), os.dup(to_write)]
-            os.dup2(high[0], 3)
-            os.dup2(high[1], 4)
-
+        command = [sys.executable, "-c", _PIPES, str(to_read), str(to_write), PROGRAM, *FLAGS.split()]
         self.process = subprocess.Popen(
-            [PROGRAM, *FLAGS.split(), f"--user-data-dir={folder}"],
-            preexec_fn=pipes,
-            close_fds=False,
+            [*command, f"--user-data-dir={folder}"],
+            pass_fds=(to_read, to_write),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
