@@ -17,6 +17,7 @@ from mqtt.talk import QUICK, Raw, connect, doors, vanish_all
 from trellis.live.shell import LiveNode
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.framing import Framing
 
 
 async def attach(name: str, url: str, nodes: list[LiveNode], **fields: Any) -> LiveNode:
@@ -206,6 +207,55 @@ def test_a_sidecar_learns_from_mosquitto_s_log_what_its_clients_want(tmp_path):
     run(work())
 
 
+@needs_mosquitto
+def test_brokers_of_3_1_1_that_honour_the_bridge_bit_can_be_joined(tmp_path):
+    async def work() -> None:
+        async with (
+            brokers(tmp_path, "x", "y") as (x, y),
+            sidecars(x.url, y.url, broker_version="3.1.1"),
+        ):
+            readers = [await client_of(one, f"reader of {one.name}", "#") for one in (x, y)]
+            publishers = [await client_of(one, f"publisher of {one.name}") for one in (x, y)]
+            for number in range(20):
+                await publishers[number % 2].publish(f"t/{number}", b"%d" % number)
+            for reader in readers:
+                found = await reader.messages(20)
+                assert sorted(found, key=int) == [b"%d" % number for number in range(20)]
+                with pytest.raises(TimeoutError):  # a loop would bring more
+                    await asyncio.wait_for(reader.read(), 0.5)
+
+    run(work())
+
+
+def test_a_broker_of_3_1_1_that_echoes_is_refused_with_a_clear_message(caplog):
+    """Whatever it makes of the bridge bit, here it sends a bridge its own messages."""
+
+    async def echoing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        framing = Framing(1 << 16)
+        writer.write(b"\x20\x02\x00\x00")
+        while data := await reader.read(1_000):
+            framing.feed(data)
+            for first, body in framing.packets():
+                if first >> 4 == p.PUBLISH:
+                    writer.write(bytes((first, len(body))) + body)
+        writer.close()
+
+    async def work() -> None:
+        server = await asyncio.start_server(echoing, "127.0.0.1", 0)
+        url = f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        nodes: list[LiveNode] = []
+        try:
+            node = await attach("s", url, nodes, broker_version="3.1.1")
+            await until(lambda: "does not honour the bridge bit" in caplog.text)
+            assert not node.mqtt.sidecar.bridge.is_up
+        finally:
+            for node in nodes:
+                await node.stop(in_order=False)
+            server.close()
+
+    run(work())
+
+
 def test_a_broker_that_speaks_no_mqtt_5_is_refused_with_a_clear_message(caplog):
     async def old_broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
@@ -219,7 +269,7 @@ def test_a_broker_that_speaks_no_mqtt_5_is_refused_with_a_clear_message(caplog):
         nodes: list[LiveNode] = []
         try:
             node = await attach("s", f"mqtt://127.0.0.1:{port}", nodes)
-            await until(lambda: "speaks no MQTT 5" in caplog.text)
+            await until(lambda: "does not speak our version of MQTT" in caplog.text)
             assert not node.mqtt.sidecar.bridge.is_up
         finally:
             for node in nodes:

@@ -68,7 +68,7 @@ class Sidecar(StreamOwner):
         self._ended = asyncio.Event()
         self._welcomed: asyncio.Future[p.ConnAck] | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._is_moving = False
+        self._is_moving = self._is_attached = False
 
     def serve(self) -> None:
         self._keeper = self._loop.create_task(self._keep())
@@ -78,7 +78,7 @@ class Sidecar(StreamOwner):
             self._keeper.cancel()
         if self._stream is not None:
             if in_order:
-                self._stream.send(encode(p.V5, p.Disconnect()))
+                self._stream.send(encode(self.bridge.version, p.Disconnect()))
                 self._stream.close()
             else:
                 self._stream.cut("closed")
@@ -119,7 +119,7 @@ class Sidecar(StreamOwner):
     def _send(self, packet: p.Packet) -> None:
         if self._stream is None:
             return
-        data = encode(p.V5, packet)
+        data = encode(self.bridge.version, packet)
         limit = self.bridge.packet_bytes_max
         if limit is not None and len(data) > limit:
             self.bridge.counters["too large for the broker"] += 1
@@ -140,12 +140,14 @@ class Sidecar(StreamOwner):
                 pause_s = _BACKOFF_S
                 if not answer.session_present:
                     self._begun()  # the broker counts its messages anew
-                self.bridge.up(answer)
+                self._is_attached = True
+                self.bridge.up(answer, _now_ms())
                 self._move()
                 await self._watch()
             except (OSError, TimeoutError, PacketError) as error:
                 log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, str(error) or "no answer")
             finally:
+                self._is_attached = False
                 self.bridge.down()
                 if self._stream is not None:
                     self._stream.cut("closed")
@@ -161,7 +163,7 @@ class Sidecar(StreamOwner):
         async with asyncio.timeout(_HANDSHAKE_S):
             await self._loop.create_connection(lambda: stream, self.host_name, self.port, ssl=self.tls)
             self._stream = stream
-            stream.send(encode(p.V5, self.bridge.connect(self.user, self.password)))
+            stream.send(encode(self.bridge.version, self.bridge.connect(self.user, self.password)))
             answer = await self._welcomed
         if answer.reason:
             raise PacketError(_why(answer.reason), answer.reason)
@@ -178,7 +180,7 @@ class Sidecar(StreamOwner):
                 stream = self._stream
                 if stream is None or time.monotonic() - stream.heard_s > _SILENCE_S:
                     return
-                stream.send(encode(p.V5, p.PingReq()))
+                stream.send(encode(self.bridge.version, p.PingReq()))
 
     def fed(self, stream: BrokerStream) -> None:
         try:
@@ -192,10 +194,10 @@ class Sidecar(StreamOwner):
                     if not packet.reason:
                         # What follows in the same bytes is of the session: the bridge must know it first.
                         continue
-                elif not self.bridge.is_up:
+                elif not self._is_attached:
                     self._loop.call_soon(self._late, packet)
                 elif not self.bridge.from_broker(packet):
-                    raise PacketError("the broker ends the connection")
+                    raise PacketError(_ECHO if self.bridge.counters["echoes"] else "the broker ends the connection")
         except PacketError as error:
             log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, error)
             stream.cut("garbage")
@@ -203,16 +205,17 @@ class Sidecar(StreamOwner):
 
     def _late(self, packet: p.Packet) -> None:
         """Came with the CONNACK, before the task that waits for it has run."""
-        if self.bridge.is_up:
-            self.bridge.from_broker(packet)
+        if self._is_attached:
+            if not self.bridge.from_broker(packet) and self._stream is not None:
+                self._stream.cut("garbage")
             self._move()
         elif self._stream is not None and not self._stream.is_ended:
             self._loop.call_soon(self._late, packet)
 
     def _decode(self, first: int, body: bytes) -> p.Packet:
-        if first == 0x20 and len(body) == 2:  # a CONNACK of 3.1.1: it knows no MQTT 5
+        if self.bridge.version == p.V5 and first == 0x20 and len(body) == 2:  # a CONNACK of 3.1.1: it knows no MQTT 5
             return p.ConnAck(reason=reasons.VERSION if body[1] == 1 else body[1] or reasons.VERSION)
-        return decode(p.V5, first, body)
+        return decode(self.bridge.version, first, body)
 
     def opened(self, stream: Stream) -> None:
         pass
@@ -227,9 +230,12 @@ class Sidecar(StreamOwner):
             self._ended.set()
 
 
+_ECHO = "it sends us what we publish, so there would be loops: it does not honour the bridge bit of 3.1.1"
+
+
 def _why(reason: int) -> str:
-    if reason == reasons.VERSION:
-        return "it speaks no MQTT 5: a sidecar needs no-local and user properties, so as not to loop"
+    if reason in (reasons.VERSION, 1):
+        return 'it does not speak our version of MQTT: use one with MQTT 5, or try broker_version = "3.1.1"'
     return f"it refuses us: {reasons.NAMES.get(reason, hex(reason))}"
 
 

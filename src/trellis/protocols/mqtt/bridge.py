@@ -23,6 +23,8 @@ from trellis.protocols.mqtt.learn import LOG, TOPICS, SubscriptionLog
 
 IDENTITY = "trellis-id"  # the user property that a message out of the mesh bears
 WAITING_MAX = 10_000  # with QoS 0; the host bounds the others
+_BRIDGE = 0x80  # in the version of CONNECT: do not send me what is mine
+_PROBATION_MS = 2_000
 _AGAIN_MS = 1_000  # what the mesh did not take is offered again after so long
 _FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED)
 
@@ -30,12 +32,16 @@ _FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED)
 class Bridge:
     def __init__(self, client: str, config: MqttConfig) -> None:
         self.client, self.take, self.want, self.inflight_max = client, config.take, config.want, config.inflight_max
+        self.version = p.V5 if config.broker_version == "5" else p.V311
+        self.probe = f"trellis/probe/{client}"  # 3.1.1: must not come back
         self.log = SubscriptionLog(client) if config.learn else None
         self.to_broker: list[p.Packet] = []
         self.to_host: list[p.Packet] = []
         self.is_up = False
         self.packet_bytes_max: int | None = None
         self.counters: Counter[str] = Counter()
+        self._probation_ms: int | None = None  # 3.1.1: until then the probe may come back
+        self._early: list[p.Publish] = []  # came meanwhile
         self._window = 0
         self._waiting: deque[p.Publish] = deque()  # for the broker
         self._flying: OrderedDict[int, p.Publish] = OrderedDict()
@@ -47,7 +53,7 @@ class Bridge:
 
     def connect(self, user: str | None, password: bytes | None) -> p.Connect:
         return p.Connect(
-            version=p.V5,
+            version=p.V5 if self.version == p.V5 else p.V311 | _BRIDGE,
             client=self.client,
             clean_start=False,
             keep_alive_s=30,
@@ -57,9 +63,11 @@ class Bridge:
             receive_max=self.inflight_max,
         )
 
-    def up(self, answer: p.ConnAck) -> None:
+    def up(self, answer: p.ConnAck, now_ms: int = 0) -> None:
         """The broker has welcomed us."""
-        self.is_up = True
+        self.is_up = self.version == p.V5
+        self._probation_ms = None if self.is_up else now_ms + _PROBATION_MS
+        self._early = []
         self.packet_bytes_max = answer.packet_bytes_max
         self._window = min(answer.receive_max or 65_535, self.inflight_max)
         if not answer.session_present:  # its identifiers mean nothing any more
@@ -71,19 +79,27 @@ class Bridge:
         asked = tuple(p.Asked(one, 1, no_local=True, retain_as_published=True, retain_handling=2) for one in self.take)
         if self.log is not None:
             asked += tuple(p.Asked(one, 0) for one in TOPICS)
-        self.to_broker.append(p.Subscribe(1, asked))
+        if self.version == p.V5 or not answer.session_present:  # 3.1.1 sends what is retained at each SUBSCRIBE
+            self.to_broker.append(p.Subscribe(1, asked))
+        if not self.is_up:
+            self.to_broker += [p.Subscribe(2, (p.Asked(self.probe, 0),)), p.Publish(topic=self.probe, payload=b"?")]
         again = list(self._flying.values())
         self._flying.clear()
         self._waiting.extendleft(replace(one, dup=True) for one in reversed(again))  # [MQTT-4.4.0-1]
         self._pump()
 
     def down(self) -> None:
-        self.is_up = False
+        self.is_up, self._probation_ms = False, None
         self.to_broker.clear()
 
     def from_broker(self, packet: p.Packet) -> bool:
         """False: the connection is to be ended."""
         match packet:
+            case p.Publish() if packet.topic == self.probe:
+                self.counters["echoes"] += 1
+                return False  # it sends us what is ours: there would be loops
+            case p.Publish() if self._probation_ms is not None:
+                self._early.append(packet)
             case p.Publish():
                 self._take_in(packet)
             case p.Ack(kind, number, reason) if kind == p.PUBACK:
@@ -175,6 +191,12 @@ class Bridge:
         self._acknowledge(packet)
 
     def tick(self, now_ms: int) -> None:
+        if self._probation_ms is not None and now_ms >= self._probation_ms:
+            self._probation_ms, self.is_up = None, True
+            early, self._early = self._early, []
+            for packet in early:
+                self._take_in(packet)
+            self._pump()
         for number in [one for one, due_ms in self._again.items() if due_ms <= now_ms]:
             del self._again[number]
             self.to_host.append(replace(self._taken[number], dup=False, subscriptions=()))

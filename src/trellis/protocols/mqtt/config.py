@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from trellis.errors import InputError
@@ -20,6 +22,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     broker_ca: str = ""
     """Who signs the broker's certificate, if that is not the system's business (mqtts)."""
+
+    broker_version: Literal["5", "3.1.1"] = "5"
+    """3.1.1: as a bridge, for brokers without MQTT 5 that send a bridge nothing of its own (Mosquitto does)."""
 
     broker_queue_bytes: int = 64 << 20
     """Sidecar: what waits for the broker while it is away or slow. More is dropped and counted."""
