@@ -205,10 +205,10 @@ export class Circle {
       const isUrgent = !LIVING.has(node.state) || mending.has(name);
       if (isUrgent && !one.isUrgent) this.#lift(one.group);
       one.isUrgent = isUrgent;
-      one.group.setAttribute("class", marks.join(" "));
+      mark(one.group, marks.join(" "));
       const isShown = name === near || peers.has(name) || (topic && isIn) || mending.has(name) || !LIVING.has(node.state);
-      one.label.setAttribute("class", `name${topic && !isIn ? " dim" : ""}${isShown ? " shown" : ""}`);
-      one.leader.setAttribute("class", `leader${topic && !isIn ? " dim" : ""}`);
+      mark(one.label, `name${topic && !isIn ? " dim" : ""}${isShown ? " shown" : ""}`);
+      mark(one.leader, `leader${topic && !isIn ? " dim" : ""}`);
       if (name === chosen) one.group.setAttribute("aria-pressed", "true");
       else one.group.removeAttribute("aria-pressed");
     }
@@ -221,7 +221,7 @@ export class Circle {
       if (topic) kept.push(isIn ? "lit" : "dim");
       if (isIn && parts.sizes.length > 1 && parts.of.has(link.u)) kept.push(`part-${parts.of.get(link.u) % 6}`);
       if (isNear) kept.push("near");
-      path.setAttribute("class", ["link", ...kept].join(" "));
+      mark(path, ["link", ...kept].join(" "));
     }
   }
 
@@ -278,6 +278,11 @@ export class Circle {
     } else return;
     event.preventDefault();
   }
+}
+
+/** Whatever is set is painted again, even if it is the same. */
+function mark(element, classes) {
+  if (element.getAttribute("class") !== classes) element.setAttribute("class", classes);
 }
 
 /** On which of three levels dots are drawn, so that none covers another: `places` in order, on a circle. */
