@@ -37,7 +37,7 @@ def is_clean(score: dict[str, Any]) -> bool:
 
 
 def test_a_mesh_whose_nodes_are_killed_under_traffic_loses_nothing(tmp_path):
-    code, score, told = up(*SMALL, "--duration", "9", "--kill-every", "2.5", "--keep", str(tmp_path / "kept"))
+    code, score, told = up(*SMALL, "--duration", "7", "--kill-every", "2.5", "--keep", str(tmp_path / "kept"))
     assert code == 0, told
     assert is_clean(score), told
     assert score["kills"] >= 2
@@ -113,7 +113,7 @@ def all_gone(pids: list[int]) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_ctrl_c_ends_every_process_and_still_gives_the_score(how, tmp_path):
     process = started(tmp_path, "--kill-every", "0")
     nodes = children(process)
