@@ -13,6 +13,8 @@ from trellis.protocols.magnet import MagnetConfig, MagnetNode
 from trellis.protocols.magnet.messages import Publish, ToHome
 from trellis.protocols.mesh import CODECS, MagnetOverlay, MeshNode, SpiderCastOverlay, VitisOverlay
 from trellis.protocols.mesh.spidercast import SURE_ROUNDS
+from trellis.protocols.oscar import Peer
+from trellis.protocols.oscar.labels import hashed
 from trellis.protocols.spidercast import SpiderCastConfig, SpiderCastNode
 from trellis.protocols.vitis import VitisConfig, VitisNode
 from trellis.protocols.vitis.messages import Event, Profile, Relay
@@ -136,3 +138,35 @@ def test_who_leaves_alone_is_gone_when_its_home_has_said_that_nobody_else_is_the
     for _ in range(40):
         effects += mesh.on_timer("delivery/tick")
     assert Left() in effects
+
+
+def test_the_way_to_a_home_comes_nearer_from_above_and_never_goes_around_the_ring():
+    """Who stands right behind a place, and has just learnt that another is its home, sends it back, not on."""
+    _, node = magnet()
+    overlay, table, place = MagnetOverlay(node), node.control.table, hashed("t")
+    ring = sorted(
+        ["me", *(f"n{number}" for number in range(40))], key=lambda name: (hashed(name) < place, hashed(name))
+    )
+    peers = {name: Peer(name, hashed(name)) for name in ring}
+
+    def next_hop(name, *around, without=()):
+        table.clear()
+        table.node, table.me = name, peers[name]
+        at = ring.index(name)
+        table.predecessor = peers[ring[at - 1]]
+        table.set_successors([peers[ring[(at + step) % len(ring)]] for step in (1, 2)], 4)
+        table.fingers = {other: peers[other] for other in around}
+        table.touch()
+        (sent,) = overlay.toward_home("t", Publish("a", 1), without)
+        return sent.to
+
+    home = ring[0]
+    assert next_hop(ring[2], ring[30]) == ring[1]  # not to 30, the nearest from below
+    assert next_hop(ring[30], ring[20], ring[5]) == ring[5]
+    assert next_hop(ring[30], ring[20], ring[5], without=[ring[5]]) == ring[20]
+    assert next_hop(ring[40]) == home  # its successor
+    for start in ring[1:]:
+        hops = [start]
+        while hops[-1] != home:
+            hops.append(next_hop(hops[-1], ring[(ring.index(hops[-1]) + 8) % 41]))
+        assert [ring.index(one) for one in hops] == sorted(map(ring.index, hops), reverse=True)

@@ -21,7 +21,7 @@ import msgspec
 from trellis.protocols.effects import Effects, Left, NodeId, Send, Topic
 from trellis.protocols.magnet.node import MagnetNode
 from trellis.protocols.mesh.driven import REVISIT_ROUNDS
-from trellis.protocols.oscar.labels import after, between, hashed
+from trellis.protocols.oscar.labels import hashed
 
 
 class MagnetOverlay:
@@ -64,17 +64,23 @@ class MagnetOverlay:
         return before.node if before is not None else ""
 
     def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
+        """From above: each step ends nearer behind the place, so that nothing goes in circles while the ring mends.
+
+        With routes from below, who stands right behind the place and is not its home would send a message all around
+        the ring; and where messages are doubled on their way, those that circle become very many.
+        """
         place, table = hashed(topic), self.node.control.table
         if table.owns(place):
             return [Send(self.id, message)]
         if table.me is None:
             return []  # not on the ring yet: it is said again
-        start = table.me.label
-        below = [peer for peer in table.down if between(peer.label, start, place)]
-        hops = sorted(below, key=lambda peer: after(start)(peer.label), reverse=True)
-        hops += table.successors  # next below the place: the successor is its home
-        chosen = next((peer for peer in hops if peer.node not in without), hops[0] if hops else None)
-        return [Send(chosen.node, message)] if chosen is not None else []
+        peers = {peer.node: peer for peer in (*table.successors, *table.around)}
+        for shunned in (without, ()):
+            known = [peer for node, peer in peers.items() if node not in shunned]
+            nearest = min([table.me, *known], key=lambda peer: (peer.label < place, peer.label))
+            if nearest is not table.me:
+                return [Send(nearest.node, message)]
+        return []  # nobody is known between the place and us, nor before it: the ring is about to tell
 
     def meet(self, names: Sequence[NodeId]) -> Effects:
         return []  # the tree finds them
