@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = True
         loop = asyncio.get_running_loop()
         self._stall = loop.call_later(self.server.limits.stall_s, self.cut, "slow")
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         if self._stall is not None:
             self._stall.cancel()
             self._stall = None
-        if self._transport is not None and not self._is_closing:
+        if self._transport is not None and not self._is_closing and not self._transport.is_closing():
             self._transport.resume_reading()
             self._serve()
 
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def write_event(self, chunk: bytes) -> None:
-        if self._transport is None or self._is_closing:
+        if self._transport is None or self._is_closing or self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() + len(chunk) > STREAM_BYTES_MAX:
             self.cut("slow")
@@ -260,7 +260,8 @@ class Connection(asyncio.Protocol):
         self._close()
 
     def _write(self, data: bytes) -> None:
-        if self._transport is not None and data:
+        # uvloop raises where it was closed under us and we have not been told yet.
+        if self._transport is not None and data and not self._transport.is_closing():
             self._transport.write(data)
 
     def _close(self) -> None:
@@ -361,6 +362,8 @@ class HttpClient:
         """Status and body. Raises OSError (TimeoutError is one) or ValueError."""
         async with asyncio.timeout(timeout_s):
             try:
+                if self._streams is not None and self._streams[1].is_closing():
+                    self.close()
                 if self._streams is not None:
                     try:
                         return await self._get(*self._streams, path)
