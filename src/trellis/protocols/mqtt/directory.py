@@ -38,7 +38,8 @@ SEEN_MS = 150_000  # a copy comes no later after its twin: beyond two windows of
 _SOON_MS = 500  # holders of wildcards answer several newcomers at once
 _AGAIN_MS = 1_000  # a question that was not acknowledged is asked again after so long
 
-Identity = tuple[NodeId, int, int]
+Identity = tuple[NodeId, int, int]  # node, life, number
+Stream = tuple[Topic, NodeId, int]  # overlay topic, node, life
 
 
 @dataclass
@@ -48,7 +49,8 @@ class Active:
     last_ms: int
     until_ms: int  # copied until then
     buckets: dict[Topic, None]
-    copied: int = 0  # the last number, if that was copied
+    number: int = 0  # of the last message
+    was_copied: bool = False
 
 
 @dataclass
@@ -65,6 +67,7 @@ class Held:
 
     message: Envelope
     until_ms: int
+    is_copy: bool  # it came over the directory
     is_free: bool = False  # it waits no longer
 
 
@@ -92,7 +95,8 @@ class Directory:
         self._seen: dict[Identity, None] = {}
         self._seen_before: dict[Identity, None] = {}
         self._turned_ms = 0
-        self._held: dict[tuple[Topic, NodeId, int], list[Held]] = {}  # by number
+        self._held: dict[Stream, list[Held]] = {}  # by number
+        self._last: dict[Stream, int] = {}  # number that came last over the overlay topic itself
 
     def start(self) -> None:
         self.interests.want(QUESTIONS)
@@ -157,7 +161,7 @@ class Directory:
         match said:
             case Copy(prefix, message):
                 self._learn(prefix)
-                return self._take(prefix, origin, message) if self.interests.is_covered(prefix) else []
+                return self._take(prefix, origin, message, True) if self.interests.is_covered(prefix) else []
             case Introduce(prefixes):
                 for prefix in prefixes:
                     self._learn(prefix)
@@ -177,7 +181,8 @@ class Directory:
         known = self.interests.known
         if prefix in known:
             known[prefix] = self.now_ms
-        return self._take(prefix, origin, message)
+            self._last[prefix, origin, message.life] = message.number
+        return self._take(prefix, origin, message, False)
 
     def _learn(self, prefix: Topic) -> None:
         if len(self.interests.known) >= KNOWN_MAX and prefix not in self.interests.known:
@@ -186,7 +191,7 @@ class Directory:
         if self.interests.learn(prefix, self.now_ms) and prefix not in self._confirmed:
             self.unconfirmed[prefix] = self.now_ms + self._introduce_ms // 2
 
-    def _take(self, prefix: Topic, origin: NodeId, message: Envelope) -> list[Envelope]:
+    def _take(self, prefix: Topic, origin: NodeId, message: Envelope, is_copy: bool) -> list[Envelope]:
         key = (prefix, origin, message.life)
         queue = self._held.get(key)
         if message.is_copied or message.client.startswith(SIDECAR):  # what may come twice
@@ -198,28 +203,31 @@ class Directory:
                 return self._hand_over(key, queue) if queue is not None else []
             self._seen[identity] = None
         if queue is None:
-            if not self._waits(key, message, ()):
+            if not self._waits(key, message, (), is_copy):
                 return [message]
             queue = self._held[key] = []
-        insort(queue, Held(message, self.now_ms + self.config.hold_ms), key=_number)
+        insort(queue, Held(message, self.now_ms + self.config.hold_ms, is_copy), key=_number)
         queue[0].is_free = queue[0].is_free or len(queue) > HELD_MAX
         return self._hand_over(key, queue)
 
-    def _waits(self, key: tuple[Topic, NodeId, int], message: Envelope, held: Iterable[Held]) -> bool:
-        """For its predecessor, which was copied, and which a holder of a wildcard may still get the other way."""
-        previous = message.previous
-        if not previous or not self.interests.is_covered(key[0]):
+    def _waits(self, key: Stream, message: Envelope, held: Iterable[Held], is_copy: bool) -> bool:
+        """For its predecessor, which a holder of a wildcard may still get the other way."""
+        previous, prefix = message.previous, key[0]
+        if is_copy and message.before and prefix in self._confirmed:
+            return self._last.get(key, 0) < message.before
+        if not previous or not self.interests.is_covered(prefix):
             return False
         return not self._has_come((*key[1:], previous)) or any(one.message.number == previous for one in held)
 
-    def _hand_over(self, key: tuple[Topic, NodeId, int], queue: list[Held]) -> list[Envelope]:
+    def _hand_over(self, key: Stream, queue: list[Held]) -> list[Envelope]:
         """What waits for nothing, from the front."""
         out: list[Envelope] = []
         while queue:
             first = queue[0]
-            if not first.is_free and first.until_ms > self.now_ms and self._waits(key, first.message, queue):
+            waits = not first.is_free and self._waits(key, first.message, queue, first.is_copy)
+            if waits and first.until_ms > self.now_ms:
                 break
-            self.counters["out of order"] += self._waits(key, first.message, ()) and not first.is_free
+            self.counters["out of order"] += waits
             out.append(queue.pop(0).message)
         if not queue:
             del self._held[key]
@@ -237,8 +245,8 @@ class Directory:
 
     # As a publisher
 
-    def publishes(self, prefix: Topic, number: int, is_plain: bool = False) -> tuple[tuple[Topic, ...], int]:
-        """This node publishes a message: the directories that get a copy, and its predecessor where that was copied."""
+    def publishes(self, prefix: Topic, number: int, is_plain: bool = False) -> tuple[tuple[Topic, ...], int, int]:
+        """This node publishes a message: the directories that get a copy; its predecessor, copied or not."""
         found = self.active.get(prefix)
         if found is None:
             found = Active(self.now_ms, self.now_ms + self._introduce_ms, dict.fromkeys(self._wanting(prefix)))
@@ -251,10 +259,12 @@ class Directory:
         found.last_ms = self.now_ms
         self.active.move_to_end(prefix)
         if is_plain:
-            return (), 0
+            return (), 0, 0
         is_copied = bool(found.buckets) and self.now_ms < found.until_ms
-        previous, found.copied = found.copied, number if is_copied else 0
-        return (tuple(found.buckets) if is_copied else ()), previous
+        last, was_copied = found.number, found.was_copied
+        found.number, found.was_copied = number, is_copied
+        buckets = tuple(found.buckets) if is_copied else ()
+        return (buckets, last, 0) if was_copied else (buckets, 0, last)
 
     def _wanting(self, prefix: Topic) -> tuple[Topic, ...]:
         if self._informed_ms is None or self.now_ms < self._informed_ms:
@@ -309,6 +319,8 @@ class Directory:
         self.now_ms = now_ms
         if now_ms - self._turned_ms > SEEN_MS or len(self._seen) > SEEN_MAX:
             self._seen_before, self._seen, self._turned_ms = self._seen, {}, now_ms
+        if len(self._last) > SEEN_MAX:
+            self._last.clear()  # some copies wait in vain, for `hold_ms`
         if self.interests.patterns and self.wildcards and now_ms - self._asked_ms > self._ask_ms:
             self._ask()
         active_ms = int(self.config.active_s * 1_000)

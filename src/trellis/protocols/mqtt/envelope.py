@@ -36,6 +36,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, tag="m"):
     stamp_ms: Count  # its wall clock: for expiry, and for which retained message is later
     is_copied: bool = False  # it also travels over the directory
     previous: Count = 0  # its predecessor on the overlay topic, if that one was copied
+    before: Count = 0  # its predecessor there, if that one was not
     content: Content = PLAIN
 
 

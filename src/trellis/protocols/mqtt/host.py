@@ -288,10 +288,9 @@ class Host(Entrance):
         if not is_topic(topic) or len(prefix) > PREFIX_LETTERS_MAX:
             return reasons.TOPIC_INVALID, "this topic is not carried"
         number = self.next_number()
-        buckets, previous = self.directory.publishes(prefix, number)
-        message = Envelope(
-            topic, payload, qos, retain, client, self.life, number, self.wall_ms, bool(buckets), previous, content
-        )
+        buckets, previous, before = self.directory.publishes(prefix, number)
+        identity = (client, self.life, number, self.wall_ms)
+        message = Envelope(topic, payload, qos, retain, *identity, bool(buckets), previous, before, content)
         is_kept = retain and not client.startswith("$")  # what a broker beside us retains, it keeps itself
         if is_kept and not self.recaller.put(self.node, Retained(self.node, message)):
             self.counters["retained refused"] += 1
