@@ -114,6 +114,14 @@ def test_a_message_on_another_topic_or_with_a_number_of_nobody_is_a_stray():
     assert ledger.strays == 2
 
 
+def test_only_deliveries_that_are_owed_count_as_slow():
+    ledger = write_down([Happening("confirmed", "b", "t"), Happening("published", "a", "t", 1)])
+    ledger.deliver(ledger.life("b"), "t", 1, 1, 3)
+    ledger.confirmed(ledger.life("c"), "t")
+    ledger.deliver(ledger.life("c"), "t", 1, 1, 30)  # had been published before it was confirmed
+    assert list(ledger.delays) == [2]
+
+
 def acknowledged_at(now: float, holders: tuple[str, ...]) -> Ledger:
     ledger = write_down([Happening("confirmed", "c", "t")])
     ledger.publish("a", "t", now)

@@ -56,7 +56,7 @@ class Ledger:
     def __init__(self) -> None:
         self.published = self.acknowledged = self.refused = self.delivered = 0
         self.duplicates = self.strays = self.disordered = 0
-        self.delays: deque[float] = deque(maxlen=_DELAYS_MAX)  # seconds from publication to delivery
+        self.delays: deque[float] = deque(maxlen=_DELAYS_MAX)  # seconds from publication to a delivery that is owed
         self.publications: dict[int, Publication] = {}  # by number; complete ones are forgotten after a while
         self._lives: Counter[str] = Counter()
         self._born: dict[Life, None] = {}
@@ -126,7 +126,8 @@ class Ledger:
             return
         publication.got[subscriber] = None
         self.delivered += 1
-        self.delays.append(now - publication.at)
+        if subscriber in publication.owed:  # one that joins is given what is there, however old
+            self.delays.append(now - publication.at)
         stream = (subscriber, publication.origin, topic)
         self.disordered += sequence <= self._last.get(stream, 0)
         self._last[stream] = sequence
