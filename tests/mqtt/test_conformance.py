@@ -614,6 +614,23 @@ def test_a_subscribe_is_answered_after_a_while_even_if_the_mesh_is_silent():
     assert "not confirmed" in found.text
 
 
+def test_what_the_mesh_still_holds_from_before_a_subscription_is_not_given_to_the_client():
+    """A first subscriber is given the mesh's window. One broker gives no subscriber what was published before."""
+    desk = Desk(suback_s=50)
+    other = desk.welcome("other")
+    other.publish("t", b"before")
+    (before,) = [one.payload for one in desk.emitted if one.topic == "t"]
+    desk.confirms = False
+    talker = desk.welcome()
+    talker.send(p.Subscribe(9, (p.Asked("t", 1),)))
+    desk.host.delivered("t", "m", before)
+    desk.host.delivered("t", "m", b"plain and before")
+    desk.host.confirmed("t")
+    desk.host.delivered("t", "m", b"after")
+    desk.carry_out()
+    assert talker.payloads() == [b"after"]
+
+
 def test_3_8_4_3_and_4_a_repeated_filter_replaces_the_subscription():
     desk = Desk()
     talker = desk.welcome()
