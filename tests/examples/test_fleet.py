@@ -10,6 +10,7 @@ from trellis.cli.main import run
 from trellis.errors import InputError
 from trellis.lab.fleet.interests import draw_interests
 from trellis.lab.fleet.scenario import Step, make_scenario, read_scenario
+from trellis.lab.fleet.score import Score
 from trellis.lab.fleet.simulated import FORMING_MS, schedule_of, simulate_scenario
 from trellis.lab.fleet.traffic import number_in, pack
 from trellis.lab.fleet.watch import Link, Snapshot, links_of, one_sided, percentile, split_topics
@@ -161,3 +162,35 @@ def test_a_scenario_in_which_messages_are_lost_does_not_hold(monkeypatch):
     monkeypatch.setattr(Comparison, "_send_what_is_lacking", lambda self, *arguments: None)
     path = next(path for path in SCENARIOS if path.stem == "partition")
     assert not simulate_scenario(read_scenario(path), 1).holds
+
+
+def score(**fields: object) -> Score:
+    given: dict[str, object] = dict.fromkeys(Score.__struct_fields__, 0)
+    given |= {"overlay": "omen", "copies": 2, "published": 9, "acknowledged": 9, "kills_at_once": 1, "mends": []}
+    return Score(**{**given, **fields})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"missing": 1}, "missing"),
+        ({"duplicates": 1}, "twice"),
+        ({"split_topics": 1}, "split"),
+        ({"published": 0, "acknowledged": 0}, "nothing was published"),
+        ({"acknowledged": 0}, "nothing was acknowledged"),
+        ({"disordered": 1}, "out of order"),
+        ({"one_sided_links": 1}, "one end"),
+        ({"unmended": 1}, "never mended"),
+        ({"node_failures": 1}, "by themselves"),
+        ({"skipped": 1}, "could not be done"),
+        ({"forgone": 1}, "lost"),
+    ],
+)
+def test_a_score_names_what_is_wrong(fields, fault):
+    (found,) = score(**fields).faults()
+    assert fault in found
+
+
+def test_what_dies_with_all_its_copies_at_once_is_no_fault():
+    assert not list(score(forgone=3, kills_at_once=2).faults())
+    assert not list(score().faults())

@@ -39,10 +39,19 @@ def judge(history: list[Happening]) -> tuple[set[tuple[int, str, int]], set[tupl
             ]  # fmt: skip
             if not since or since[-1] == "unsubscribed":
                 continue
-            stays = lives(history, node, len(history)) == life and not any(
-                one.what == "unsubscribed" and one.node == node and one.topic == publication.topic
-                for one in history[place:]
+            end = next(  # its death or unsubscription releases what it has not got by then
+                (
+                    at
+                    for at, one in enumerate(history)
+                    if at > place and one.node == node
+                    and (one.what == "died" or (one.what, one.topic) == ("unsubscribed", publication.topic))
+                ),
+                None,
+            )  # fmt: skip
+            has_it = any(
+                one.what == "delivered" and one.node == node and one.number == publication.number
+                for one in history[place:end]
             )
-            if stays or (publication.number, node, life) in deliveries:
+            if end is None or has_it:
                 owed.add((publication.number, node, life))
     return owed, owed.difference(deliveries), len(deliveries) - len(set(deliveries))

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-SPREAD_S = 5.0  # an acknowledged message has reached every subscriber by then, or somebody is at fault
+SPREAD_S = 15.0  # an acknowledged message has reached every subscriber by then: a group of crashes may take as long
 _KEPT_S = 180.0  # complete publications are forgotten then: nobody may deliver them any more
 _DELAYS_MAX = 100_000
 

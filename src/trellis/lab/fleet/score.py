@@ -28,6 +28,7 @@ class Score(msgspec.Struct, kw_only=True):
     disordered: int
     strays: int
     kills: int
+    kills_at_once: int  # within a moment, at most
     hangs: int
     leaves: int
     starts: int  # of nodes that had been away
@@ -60,6 +61,8 @@ class Score(msgspec.Struct, kw_only=True):
             yield "nothing was acknowledged"
         if self.missing:
             yield f"{self.missing} acknowledged deliveries are missing"
+        if self.forgone and self.kills_at_once < self.copies:
+            yield f"{self.forgone} deliveries were lost, although never as many nodes died at once as there are copies"
         if self.duplicates:
             yield f"{self.duplicates} were delivered twice"
         if self.disordered or self.strays:

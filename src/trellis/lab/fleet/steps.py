@@ -16,6 +16,7 @@ from trellis.lab.fleet.watch import ROUND_S, Mend, links_of, split_topics
 
 _MEND_S_MAX = 60.0  # nobody waits longer for a mend
 _LIVING_MIN = 2
+_AT_ONCE_S = 2.0
 
 
 class Watch:
@@ -76,6 +77,7 @@ class Driver:
     ) -> None:
         self.fleet, self.traffic, self.watch, self.random, self.say = fleet, traffic, watch, random, say
         self.counts: Counter[str] = Counter()
+        self.kills: list[float] = []  # when, one for each node
         self._tasks: set[asyncio.Task[None]] = set()
         self._later: dict[asyncio.TimerHandle, Callable[[], object]] = {}
         self._errors: list[BaseException] = []
@@ -114,6 +116,11 @@ class Driver:
         while self._tasks:
             await asyncio.wait(self._tasks)
         self.raise_errors()
+
+    @property
+    def kills_at_once(self) -> int:
+        """The most that died within a moment."""
+        return max((sum(at <= one < at + _AT_ONCE_S for one in self.kills) for at in self.kills), default=0)
 
     def raise_errors(self) -> None:
         """What has broken meanwhile: a node that did not come up."""
@@ -172,6 +179,7 @@ class Driver:
             return ()
         at = self.fleet.kill(hit)
         self.counts["kills"] += len(hit)
+        self.kills += [at] * len(hit)
         self.watch.begin("kill", hit, at)
         if step.lasts is not None:
             self._after(step.lasts, lambda: self._start(hit))

@@ -227,6 +227,7 @@ class Up:
             disordered=ledger.disordered,
             strays=ledger.strays,
             kills=counts["kills"],
+            kills_at_once=self.driver.kills_at_once,
             hangs=counts["hangs"],
             leaves=counts["leaves"],
             starts=counts["starts"],
