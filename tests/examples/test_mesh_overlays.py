@@ -16,6 +16,7 @@ from trellis.protocols.mesh.spidercast import SURE_ROUNDS
 from trellis.protocols.oscar import Peer
 from trellis.protocols.oscar.labels import hashed
 from trellis.protocols.spidercast import SpiderCastConfig, SpiderCastNode
+from trellis.protocols.spidercast.messages import Connect, Stamp
 from trellis.protocols.vitis import VitisConfig, VitisNode
 from trellis.protocols.vitis.messages import Event, Profile, Relay
 from trellis.protocols.wire import WireError
@@ -104,6 +105,20 @@ def test_a_view_is_no_proof_before_gossip_had_time_to_go_round():
     mesh.subscribe("later")
     mesh.on_timer("mesh/batch")
     assert (overlay.subscribers("later"), overlay.subscribers("t")) == (1, 0)
+
+
+def test_a_view_is_no_proof_either_when_a_neighbour_has_just_been_lost():
+    """Found by seed 1179: a partition made its side believe that nobody else subscribes."""
+    node = SpiderCastNode("me", ("t",), Random(1), SpiderCastConfig(), contacts=["seed"], gossip=GossipViewConfig())
+    overlay = SpiderCastOverlay(node, 1)
+    mesh = MeshNode(overlay, ("t",), DeliveryConfig())
+    mesh.start()
+    mesh.on_message("other", Connect("greedy", 0, 3, ("t",), Stamp(1, 0)))
+    for _ in range(SURE_ROUNDS):
+        mesh.on_timer("newscast/exchange")
+    assert overlay.subscribers("t") == 0
+    mesh.on_peer_down("other")
+    assert overlay.subscribers("t") == 1
 
 
 def test_a_seed_is_spoken_to_again_now_and_then():

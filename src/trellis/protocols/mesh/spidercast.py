@@ -3,7 +3,7 @@
 Live nodes build their views by gossip (A-SPC-19), and a view knows nobody yet when a node, or a topic, is new. So the
 view is no proof that nobody else subscribes until `SURE_ROUNDS` of gossip after we have begun to take part in a topic:
 news are everywhere by then. Until then somebody unknown is reckoned with: a new subscriber waits for links, and a
-publication for copies.
+publication for copies. The same holds after a neighbour on the topic is lost: it may only be cut off from us.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from trellis.protocols.effects import Effects, Left, NodeId, Topic
 from trellis.protocols.mesh.driven import REVISIT_ROUNDS
 from trellis.protocols.spidercast.messages import Connect, ConnectOk, Heartbeat
 from trellis.protocols.spidercast.node import SpiderCastNode
+from trellis.protocols.topics import places
 
 SURE_ROUNDS = 10  # news go to all of n nodes in about log2(n) rounds; losses cost a few
 
@@ -28,7 +29,8 @@ class SpiderCastOverlay:
         self.node, self.id, self.table, self.life = node, node.id, node.me.table, life
         if node.membership is not None:
             node.membership.sampling.contacts.revisit_rounds = REVISIT_ROUNDS
-        self._since: dict[Topic, int] = {}  # the round of gossip in which we began to take part; 0 from the start
+        self._since: dict[Topic, int] = {}  # the round in which we began to take part, or lost a neighbour; 0 at first
+        self._linked: dict[NodeId, int] = {}
 
     @property
     def interest(self) -> int:
@@ -39,6 +41,12 @@ class SpiderCastOverlay:
         for task in self.node.tasks.values():
             for peer, record in task.neighbors.items():
                 found[peer] = found.get(peer, 0) | record.interest
+        lost = 0
+        for peer, interest in self._linked.items():
+            if peer not in found:
+                lost |= interest
+        self._since.update((self.table.names[place], self._round) for place in places(lost & self.interest))
+        self._linked = found
         return found
 
     def is_gone(self, node: NodeId) -> bool:
