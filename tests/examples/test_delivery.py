@@ -260,3 +260,22 @@ def test_the_other_overlays_deliver_as_well(overlay):
 def test_parameters_that_make_no_sense_are_refused(options):
     with pytest.raises(InputError):
         Delivery(**options)
+
+
+def test_a_link_that_is_never_idle_announces_what_is_lazy_on_it():
+    """One topic always has something waiting for the link; what another one only announces must get through."""
+    story = Story(all_want("ab", "busy", "quiet"), chain(*"ab"), flight_bytes=600, copies=1)
+    link = mesh_of(story.engine.world, "a").delivery.state.links["b"]
+    ways = mesh_of(story.engine.world, "a").delivery.state.topics["quiet"].ways
+    ways["b"].is_eager = False
+    payload = story.publish("a", "quiet")
+    was_idle = 0
+    for _ in range(300):
+        for _ in range(4):
+            story.publish("a", "busy")
+        story.engine.run(story.engine.world.now_ms + 20)
+        was_idle += not link.waiting
+        if story.delivered(payload) == {"a", "b"}:
+            break
+    assert not was_idle
+    assert story.delivered(payload) == {"a", "b"}

@@ -156,7 +156,8 @@ class Tree:
             for peer, way in topic.ways.items():
                 if way.announce:
                     is_busy = True
-                    if state.rounds % state.config.announce_rounds == 0 and not state.links[peer].waiting:
+                    # One batch waits at most. It stands behind messages: a link that is never idle announces, too.
+                    if state.rounds % state.config.announce_rounds == 0 and not state.links[peer].controls:
                         self._announce(topic, peer, way)
         return is_busy
 
