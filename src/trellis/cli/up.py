@@ -39,6 +39,10 @@ def up(
         int, typer.Option(help="Without --interests: of each node.", metavar="N", rich_help_panel=_WORKLOAD)
     ] = 5,
     rate: Annotated[float, typer.Option(help="Messages a second, in all.", min=0, rich_help_panel=_WORKLOAD)] = 20.0,
+    foreign: Annotated[
+        float,
+        typer.Option(help="Share of them by nodes that do not subscribe.", min=0, max=1, rich_help_panel=_WORKLOAD),
+    ] = 0.05,
     kill_every: Annotated[
         float, typer.Option(help="Seconds from one kill -9 to the next; 0: none.", min=0, rich_help_panel=_FAULTS)
     ] = 8.0,
@@ -87,7 +91,8 @@ def up(
     from trellis.live.config import is_loopback
 
     given = dict(_setting(one) for one in settings or ())
-    shared: dict[str, Any] = {"seed": seed, "rate": rate, "duration": duration, "dashboard": dashboard or None}
+    shared: dict[str, Any] = {"seed": seed, "rate": rate, "foreign": foreign, "duration": duration}
+    shared |= {"dashboard": dashboard or None}
     if dashboard and not is_loopback(parse_address(dashboard, "--dashboard")[0]):
         raise InputError("--dashboard", f"{dashboard} is beyond loopback", "a mesh of this kind stays on its machine")
     if duration is not None and not duration > 0:

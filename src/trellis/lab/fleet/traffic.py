@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from trellis.lab.fleet.fleet import Fleet, Member
 
 PAYLOAD_BYTES = 128
-_FOREIGN = 0.05  # of all: on topics that the publisher does not subscribe to
+FOREIGN = 0.05  # of all: on topics that the publisher does not subscribe to
 _BEHIND_S = 0.5  # a publisher that is later than this leaves out what it has missed
 
 
@@ -29,7 +29,7 @@ def number_in(payload: bytes, mark: str) -> int | None:
 
 
 class Traffic:
-    def __init__(self, fleet: Fleet, rate: float, random: Random, *, foreign: float = _FOREIGN) -> None:
+    def __init__(self, fleet: Fleet, rate: float, random: Random, *, foreign: float = FOREIGN) -> None:
         self.fleet, self.rate, self.random, self.foreign = fleet, rate, random, foreign
         self._under_way: set[asyncio.Task[None]] = set()
 

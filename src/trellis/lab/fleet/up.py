@@ -22,7 +22,7 @@ from trellis.lab.fleet.ledger import Ledger, Missing
 from trellis.lab.fleet.scenario import Step
 from trellis.lab.fleet.score import Score
 from trellis.lab.fleet.steps import Driver, Watch
-from trellis.lab.fleet.traffic import Traffic
+from trellis.lab.fleet.traffic import FOREIGN, Traffic
 from trellis.lab.fleet.watch import Snapshot, links_of, one_sided, percentile, split_topics
 from trellis.live.addresses import parse_address, show_address
 from trellis.live.dashboard import Dashboard
@@ -36,6 +36,7 @@ HANG_S = 12.0  # longer than a hang may take to be mended around
 class UpConfig(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 1
     rate: float = 20.0
+    foreign: float = FOREIGN
     kill_every: float = 8.0
     hang: bool = False
     duration: float | None = None
@@ -67,7 +68,7 @@ class Up:
         self.ledger = Ledger()
         self.fleet = Fleet(interests, fleet, folder, self.ledger, mark=secrets.token_hex(4))
         random = Random(ids.stream(config.seed, "fleet"))
-        self.traffic = Traffic(self.fleet, config.rate, random)
+        self.traffic = Traffic(self.fleet, config.rate, random, foreign=config.foreign)
         self.watch = Watch(self.fleet, report.event)
         self.driver = Driver(self.fleet, self.traffic, self.watch, random, report.event)
         self.missing: list[Missing] = []
