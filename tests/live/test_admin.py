@@ -20,6 +20,7 @@ from live.lives import client_address, config, mesh, peer_address, run, until
 from live.prometheus import parse_metrics
 from live.test_overlays import OVERLAYS
 from trellis.errors import InputError
+from trellis.live.admin import not_ready
 from trellis.live.http import get
 from trellis.live.mends import MendClock
 from trellis.live.metrics import Exposition
@@ -118,7 +119,7 @@ def test_a_node_among_its_own_seeds_waits_for_nobody():
 def test_a_crash_is_timed_by_who_mends_it_and_its_cause_is_named():
     async def work() -> None:
         async with mesh("a", "b", "c", topics=("t",), **ADMIN) as nodes:
-            await until(lambda: all(node.links for node in nodes))
+            await until(lambda: all(node.links and not not_ready(node) for node in nodes))
             await nodes[1].stop(in_order=False)
             rest = [nodes[0], nodes[2]]
             await until(lambda: any(one.cause == "crash" for node in rest for one in node.mends.latest))
@@ -126,7 +127,7 @@ def test_a_crash_is_timed_by_who_mends_it_and_its_cause_is_named():
             assert any(one["cause"] == "crash" and one["node"] == "b" and one["ms"] >= 0 for one in told)
             found = [parse_metrics((await read(node, "/metrics"))[1]) for node in rest]
             crashes = [one.value("trellis_mend_seconds_count", cause="crash") or 0 for one in found]
-            assert sum(crashes) == sum(one["cause"] == "crash" for one in told)
+            assert sum(crashes) >= sum(one["cause"] == "crash" for one in told) >= 1  # more may have ended meanwhile
 
     run(work())
 
