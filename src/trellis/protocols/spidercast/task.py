@@ -341,6 +341,8 @@ class NeighborTask:
         for node in list(self.neighbors):
             effects += self.links.down(node, self.task)
         self.neighbors.clear()
+        self.willing.clear()
+        self.asked_to_part = None
         return effects
 
     def check(self) -> None:
