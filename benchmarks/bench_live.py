@@ -9,38 +9,18 @@ holds two hops between nodes and clients as well. Wall time depends on what else
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import subprocess
 import sys
 import time
 from statistics import quantiles
 
 import trellis
+from node_process import cpu_s, peak_mb, start
 from trellis.live.client import Client
 from trellis.live.run import run_loop
 
 PAYLOAD_BYTES = 128
 WINDOW = 512  # publications under way
-
-
-def start(name: str, seeds: str = "") -> tuple[subprocess.Popen[str], dict[str, str]]:
-    command = [sys.executable, "-m", "trellis", "node", "--json", "--name", name, "--listen", "127.0.0.1:0"]
-    command += ["--client-listen", "127.0.0.1:0", *(["--seeds", seeds] if seeds else [])]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    return process, json.loads(process.stdout.readline())
-
-
-def cpu_s(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def peak_mb(pid: int) -> float:
-    with open(f"/proc/{pid}/status") as file:  # noqa: PTH123
-        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
 
 
 async def measure(nodes: list[tuple[subprocess.Popen[str], dict[str, str]]], count: int) -> None:

@@ -9,13 +9,12 @@ matching alone. Wall time depends on what else the machine does; CPU time does n
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import subprocess
 import sys
 import time
 from statistics import quantiles
 
+from node_process import cpu_s, peak_mb, start
 from trellis.live.run import run_loop
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.decode import decode
@@ -25,27 +24,8 @@ from trellis.protocols.mqtt.matcher import FilterTree
 
 PAYLOAD_BYTES = 256
 TOPICS = 200
+DOOR = ("--set", "mqtt.listen=127.0.0.1:0", "--set", "mqtt.suback_s=60")
 WINDOW = 200  # publications under way: below the door's receive maximum
-
-
-def start(name: str, seeds: str = "") -> tuple[subprocess.Popen[str], dict[str, str]]:
-    command = [sys.executable, "-m", "trellis", "node", "--json", "--name", name, "--listen", "127.0.0.1:0"]
-    command += ["--client-listen", "127.0.0.1:0", "--set", "mqtt.listen=127.0.0.1:0"]
-    command += ["--set", "mqtt.suback_s=60", *(["--seeds", seeds] if seeds else [])]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    return process, json.loads(process.stdout.readline())
-
-
-def cpu_s(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def peak_mb(pid: int) -> float:
-    with open(f"/proc/{pid}/status") as file:  # noqa: PTH123
-        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
 
 
 class Client:
@@ -150,7 +130,7 @@ def main() -> None:
     nodes: list[tuple[subprocess.Popen[str], dict[str, str]]] = []
     try:
         for name in "abc":
-            nodes.append(start(name, nodes[0][1]["listen"] if nodes else ""))
+            nodes.append(start(name, nodes[0][1]["listen"] if nodes else "", *DOOR))
         run_loop(measure(nodes, count))
     finally:
         for process, _ in nodes:
