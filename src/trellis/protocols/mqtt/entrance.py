@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 
 from trellis.protocols.effects import NodeId
@@ -21,7 +22,7 @@ CLIENT_LETTERS_MAX = 512
 _FOREVER_S = 0xFFFF_FFFF
 
 
-class Entrance:
+class Entrance(ABC):
     def __init__(self, node: NodeId, life: int, config: MqttConfig) -> None:
         self.node, self.life, self.config = node, life, config
         self.now_ms = self.wall_ms = 0
@@ -262,6 +263,7 @@ class Entrance:
 
     # What the host does
 
+    @abstractmethod
     def publish(
         self,
         client: str,
@@ -272,13 +274,16 @@ class Entrance:
         content: p.Content = p.PLAIN,
         incoming: Incoming | None = None,
     ) -> tuple[int, str] | None:
-        raise NotImplementedError
+        """Into the mesh. A refusal and its reason, or None."""
 
+    @abstractmethod
     def _settle(self) -> None:
-        raise NotImplementedError
+        """Answer what has become ready."""
 
+    @abstractmethod
     def _come_back(self, session: Session) -> None:
-        raise NotImplementedError
+        """The client of a kept session is here again."""
 
+    @abstractmethod
     def _forget(self, session: Session) -> None:
-        raise NotImplementedError
+        """The session is over."""
