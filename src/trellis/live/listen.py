@@ -44,39 +44,57 @@ class Listener:
         self._make, self._tls, self._counters = make, tls, counters
         self._handshake_s, self._handshakes_max = handshake_s, handshakes_max
         self._loop = asyncio.get_running_loop()
-        self._serving: asyncio.Task[None] | None = None
+        self._is_closed = False
         self._opening: set[asyncio.Task[None]] = set()
+        self._waiting: set[socket.socket] = (
+            set()
+        )  # accepted, and their task has not begun: nobody else would close them
 
     def serve(self) -> None:
-        self._serving = self._loop.create_task(self._serve())
+        self._loop.add_reader(self._socket.fileno(), self._accept)
 
     async def close(self) -> None:
-        tasks = [*self._opening, *([self._serving] if self._serving is not None else [])]
-        for task in tasks:
+        if not self._is_closed:
+            self._is_closed = True
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+        for task in self._opening:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._socket.close()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+        for accepted in self._waiting:
+            accepted.close()
 
-    async def _serve(self) -> None:
-        while True:
+    def _accept(self) -> None:
+        """A callback and no task that waits: a stream that comes while such a task is cancelled would stay open."""
+        for _ in range(_BACKLOG):
             try:
-                accepted, _ = await self._loop.sock_accept(self._socket)
+                accepted, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
             except OSError as error:
                 log.warning("cannot accept: %s", error)
-                await asyncio.sleep(_PAUSE_S)
-                continue
+                self._loop.remove_reader(self._socket.fileno())
+                self._loop.call_later(_PAUSE_S, self._resume)
+                return
+            accepted.setblocking(False)
             stream = self._make() if len(self._opening) < self._handshakes_max else None
             if stream is None:
                 self._counters["cut full"] += 1
                 accepted.close()
                 continue
+            self._waiting.add(accepted)
             task = self._loop.create_task(self._open(accepted, stream))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
 
+    def _resume(self) -> None:
+        if not self._is_closed:
+            self.serve()
+
     async def _open(self, accepted: socket.socket, stream: asyncio.Protocol) -> None:
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._waiting.discard(accepted)  # from here on the loop closes it, also when we are cancelled
         try:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(self._handshake_s):
                 await self._loop.connect_accepted_socket(lambda: stream, accepted, ssl=self._tls)
         except (OSError, TimeoutError, EOFError):
