@@ -94,6 +94,7 @@ class Transport:
         self._now = self._loop.time()  # looked at once in a while: good enough for idle streams
         self._greeting: dict[Stream, None] = {}  # streams without a hello
         self._random = Random()
+        self._cancelled: list[asyncio.Task[None]] = []  # dials that were under way when we closed
         self._listener: Listener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -135,6 +136,7 @@ class Transport:
         for dial in self.dials.values():
             if dial.task is not None:
                 dial.task.cancel()
+                self._cancelled.append(dial.task)
         self.dials.clear()
         for stream in [*self.peers.values(), *self._greeting]:
             if in_order and stream.tag.peer:
@@ -146,6 +148,7 @@ class Transport:
         """Returns when every stream has ended."""
         if self._listener is not None:
             await self._listener.close()
+        await asyncio.gather(*self._cancelled, return_exceptions=True)
         while self.peers or self._greeting:
             await asyncio.sleep(0.01)
 
