@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import trellis
 from trellis.cli.common import AsJson, InterestsFile, Plot, examples, number, progress, show, table
 
 if TYPE_CHECKING:
@@ -30,14 +31,12 @@ def check(
 
     Exits 0 when every topic is connected, 1 when one is split (it says which, and where), 2 when it cannot tell.
     """
-    from trellis.measure.check import check_overlay
     from trellis.measure.draw import draw_check
-    from trellis.model import read_interests, read_overlay
 
-    interests = read_interests(interests_file)
-    overlay = read_overlay(overlay_file, interests.nodes)
+    interests = trellis.read_interests(interests_file)
+    overlay = trellis.read_overlay(overlay_file, interests.nodes)
     with progress("topic diameters") as report:
-        result = check_overlay(interests, overlay, diameters=diameters, progress=report)
+        result = trellis.check(interests, overlay, diameters=diameters, progress=report)
     if plot is not None:
         draw_check(interests, overlay, result, plot)
     show(result.to_json(), as_json, _text(result))

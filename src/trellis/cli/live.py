@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import trellis
 from trellis.cli.common import AsJson, examples, note, say
 from trellis.errors import InputError
 
@@ -122,13 +123,12 @@ def pub(
     as_json: AsJson = False,
 ) -> None:
     """Publish, and wait until enough nodes hold it. Exits 2 where they do not in time."""
-    from trellis.live.client import connect
     from trellis.live.run import run_loop
 
     payloads = [message.encode()] if message is not None else sys.stdin.buffer
 
     async def work() -> None:
-        async with connect(at, tls=tls_context(ca, cert, key), timeout_s=timeout) as client:
+        async with trellis.connect(at, tls=tls_context(ca, cert, key), timeout_s=timeout) as client:
             for payload in payloads:
                 receipt = await client.publish(topic, payload if message is not None else payload.rstrip(b"\r\n"))
                 holders = ", ".join(receipt.holders)
@@ -151,11 +151,10 @@ def sub(
     as_json: AsJson = False,
 ) -> None:
     """Print what comes on some topics, one line each, until Ctrl-C."""
-    from trellis.live.client import connect
     from trellis.live.run import run_loop
 
     async def work() -> None:
-        async with connect(at, tls=tls_context(ca, cert, key), timeout_s=timeout) as client:
+        async with trellis.connect(at, tls=tls_context(ca, cert, key), timeout_s=timeout) as client:
             for topic in topics:
                 await client.subscribe(topic)
             note(f"subscribed to {', '.join(topics)}")

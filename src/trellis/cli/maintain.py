@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import trellis
 from trellis.cli.common import (
     AsJson,
     InterestsFile,
@@ -76,40 +77,36 @@ def maintain(
     Ctrl-C stops between two rounds: the history so far is written and marked partial. At the end the overlay is
     checked: exit 0 when every topic is connected, 1 when not.
     """
-    config = MaintainConfig(
-        algorithm=algorithm,
-        rho=rho,
-        coverage_factor=coverage_factor,
-        backups=backups,
-        components=components,
-        check_every=check_every,
-        seed=seed,
-    )
-    from trellis.model import expect_format, read_churn, read_interests, read_overlay, write_table
+    how: dict[str, Any] = {
+        "algorithm": algorithm,
+        "rho": rho,
+        "coverage_factor": coverage_factor,
+        "backups": backups,
+        "components": components,
+        "check_every": check_every,
+        "seed": seed,
+    }
+    MaintainConfig(**how)  # nonsense is refused before anything is read
+    from trellis.model import expect_format
     from trellis.plan.draw import draw_history
-    from trellis.plan.maintain import Maintenance
 
     for path in (output, overlay_out, interests_out):
         if path is not None:
             expect_format(path)
-    interests = read_interests(interests_file)
-    trace = read_churn(churn_file, interests)
-    overlay = None if overlay_file is None else read_overlay(overlay_file, interests.nodes)
-    _compile(config)
-    run = Maintenance(interests, trace, overlay, config)
+    interests = trellis.read_interests(interests_file)
+    trace = trellis.read_churn(churn_file, interests)
+    overlay = None if overlay_file is None else trellis.read_overlay(overlay_file, interests.nodes)
+    _compile(how)
     with _stop_on_interrupt() as stopped, progress(f"{algorithm} rounds") as report:
-        for done, _ in enumerate(run.rounds(), start=1):
-            report(done, run.history.rounds_expected)
-            if stopped():
-                break
-    write_table(_marked(run), output)
+        run = trellis.maintain(interests, trace, overlay, **how, progress=report, should_stop=stopped)
+    trellis.write_table(_marked(run), output)
     if overlay_out is not None:
-        write_table(run.overlay().to_table(), overlay_out)
+        trellis.write_table(run.overlay().to_table(), overlay_out)
     if interests_out is not None:
-        write_table(run.interests().to_table(), interests_out)
+        trellis.write_table(run.interests().to_table(), interests_out)
     if plot is not None:
         draw_history(run.history, plot)
-    result = _summary(run, config, output)
+    result = _summary(run, output)
     show(result, as_json, _text(result))
     if not run.history.complete:
         note(
@@ -119,12 +116,9 @@ def maintain(
     raise typer.Exit(0 if result["split_topics"] == 0 else 1)
 
 
-def _compile(config: MaintainConfig) -> None:
+def _compile(how: dict[str, Any]) -> None:
     """Once through everything on four nodes: compiles the kernels or loads them, and says so if that takes long."""
-    from trellis.model import ChurnTrace, Interests
-    from trellis.plan.maintain import Maintenance
-
-    few = Interests.from_pairs({"a": ["x", "y"], "b": ["x"], "c": ["x", "y"], "d": ["y"]})
+    few = trellis.Interests.from_pairs({"a": ["x", "y"], "b": ["x"], "c": ["x", "y"], "d": ["y"]})
     rows = [
         (1.0, "a", "leave", None),
         (2.0, "b", "subscribe", "y"),
@@ -132,8 +126,7 @@ def _compile(config: MaintainConfig) -> None:
         (4.0, "c", "crash", None),
     ]
     with says_compiling():
-        for _ in Maintenance(few, ChurnTrace.from_rows(rows), None, config).rounds():
-            pass
+        trellis.maintain(few, trellis.ChurnTrace.from_rows(rows), **how)
 
 
 @contextmanager
@@ -164,7 +157,7 @@ def _marked(run: Maintenance) -> pa.Table:
     return history.append_column("run", pa.array([mark] * history.num_rows, pa.string()))
 
 
-def _summary(run: Maintenance, config: MaintainConfig, output: Path) -> dict[str, Any]:
+def _summary(run: Maintenance, output: Path) -> dict[str, Any]:
     rounds = list(run.history)
 
     def of(events: tuple[str, ...]) -> dict[str, Any] | None:
@@ -180,7 +173,7 @@ def _summary(run: Maintenance, config: MaintainConfig, output: Path) -> dict[str
         }
 
     return {
-        "algorithm": config.algorithm,
+        "algorithm": run.config.algorithm,
         "complete": run.history.complete,
         "rounds": len(rounds),
         "nodes": run.current.nodes,

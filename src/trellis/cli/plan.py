@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import trellis
 from trellis.cli.common import (
     OUTPUT,
     AsJson,
@@ -76,7 +76,7 @@ def plan(
     gm takes the fewest links, minmax the lowest maximum degree (give or take one), lowoda comes close to both. The
     overlay is checked before it is written. With --what-if-..., --existing names the overlay and nothing is written.
     """
-    from trellis.model import expect_format, read_interests, read_overlay
+    from trellis.model import expect_format
 
     asks = what_if_leave is not None or what_if_worst is not None
     if leaving and what_if_leave is None:
@@ -86,8 +86,8 @@ def plan(
     if output is not None:
         expect_format(output)
     allowed = _bytes_allowed(memory)
-    interests = read_interests(interests_file)
-    base = None if existing is None else read_overlay(existing, interests.nodes)
+    interests = trellis.read_interests(interests_file)
+    base = None if existing is None else trellis.read_overlay(existing, interests.nodes)
     if asks:
         overlay = base if base is not None else _built(interests, None, algorithm, rho, seed, allowed).overlay
         _what_if(
@@ -106,20 +106,18 @@ def plan(
 
 
 def _built(
-    interests: Interests, base: Overlay | None, algorithm: str, rho: float, seed: int, allowed: int
+    interests: Interests, base: Overlay | None, algorithm: str, rho: float, seed: int, allowed: int | None
 ) -> Construction:
-    from trellis.plan.construction import construct, memory_needed
-
-    needed = memory_needed(interests)
-    if needed > allowed:
-        raise InputError(
-            "--memory",
-            f"the plan needs {_size(needed)} and {_size(allowed)} are allowed",
-            "allow more, or plan in parts: trellis pipeline plan",
-        )
     with progress("choosing links") as report:
-        return construct(
-            interests, algorithm, rho=rho, existing=base, seed=seed, progress=report, on_compile=say_compiling
+        return trellis.plan(
+            interests,
+            algorithm,
+            rho=rho,
+            existing=base,
+            seed=seed,
+            memory_bytes_max=allowed,
+            progress=report,
+            on_compile=say_compiling,
         )
 
 
@@ -127,14 +125,12 @@ def _deliver(
     interests: Interests, made: Construction, output: Path, export: Path | None, plot: Path | None, as_json: bool
 ) -> None:
     from trellis.measure.bounds import links_lower_bound
-    from trellis.measure.check import check_overlay
     from trellis.measure.draw import draw_check
-    from trellis.model import write_table
     from trellis.model.graphml import write_graphml
 
-    checked = check_overlay(interests, made.overlay, diameters=plot is not None)
+    checked = trellis.check(interests, made.overlay, diameters=plot is not None)
     assert checked.is_tco, f"{made.algorithm} left {len(checked.split)} topics split: a bug of ours, please report it"
-    write_table(made.overlay.to_table(), output)
+    trellis.write_table(made.overlay.to_table(), output)
     if export is not None:
         write_graphml(made.overlay, export)
     if plot is not None:
@@ -221,9 +217,9 @@ def _leave_text(answer: LeaveAnswer) -> Iterator[str]:
     )
 
 
-def _bytes_allowed(text: str | None) -> int:
+def _bytes_allowed(text: str | None) -> int | None:
     if text is None:
-        return int(0.6 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        return None
     units = {"": 1, "b": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
     figure = text.strip().rstrip("BbiIkKmMgG ")
     unit = text.strip()[len(figure) :].strip().lower()

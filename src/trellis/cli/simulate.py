@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 import typer
 from typer.core import TyperGroup
 
+import trellis
 from trellis.cli.common import AsJson, examples, number, progress, say, show, table
 from trellis.errors import InputError
 
@@ -209,22 +210,21 @@ def _simulate(
     seeds: int,
     jobs: int,
 ) -> None:
-    from trellis.model import read_churn, read_interests
     from trellis.simulate.network import Latency, NetworkConfig
     from trellis.simulate.schedule import read_schedule
     from trellis.simulate.systems import maker_of
 
-    make = partial(maker_of(protocol), **options)
     network = NetworkConfig(Latency.parse(latency), loss, duplicate, reorder)
     share = _share(view)
     schedule = None if schedule_file is None else read_schedule(schedule_file)
-    interests = None if interests_file is None else read_interests(interests_file)
+    interests = None if interests_file is None else trellis.read_interests(interests_file)
     overlay = None if overlay_file is None or interests is None else _overlay(overlay_file, interests, seed)
     if check:
         planned = overlay_file == "lowoda" and overlay is None
         fields: dict[str, Any] = {"view_share": share, "encode": encode, "planned": planned}
         if network != NetworkConfig():  # what was typed takes the place of the check's own latencies
             fields["network"] = network
+        make = partial(maker_of(protocol), **options)
         _check(make, protocol, interests, overlay, schedule, fields, seed, seeds, jobs, output, as_json)
         return
     if interests is None:
@@ -233,28 +233,26 @@ def _simulate(
         raise InputError("", "no output folder is named", "say where to write, for instance -o run")
 
     from trellis.simulate.record import Recorder
-    from trellis.simulate.run import RunConfig, make_folder, simulate, write_run
+    from trellis.simulate.run import make_folder, write_run
 
     make_folder(output, "parameters.json")  # refused now, not after the run
-    config = RunConfig(
-        seed=seed,
-        duration_ms=None if duration is None else round(1000 * duration),
-        view_share=share,
-        network=network,
-        encode=encode,
-        rounds_per_event=rounds_per_event,
-        warmup_rounds=warmup_rounds,
-        broken_stream_ms=None if broken_stream is None else round(1000 * broken_stream),
-    )
     recorder = Recorder() if record else None
     with progress(f"{protocol}, virtual seconds") as report:
-        run = simulate(
-            make(),
+        run = trellis.simulate(
+            protocol,
             interests,
-            config,
+            options=options,
             overlay=overlay,
-            churn=None if churn_file is None else read_churn(churn_file, interests),
+            churn=None if churn_file is None else trellis.read_churn(churn_file, interests),
             schedule=schedule,
+            duration_s=duration,
+            rounds_per_event=rounds_per_event,
+            warmup_rounds=warmup_rounds,
+            seed=seed,
+            view_share=share,
+            network=network,
+            encode=encode,
+            broken_stream_s=broken_stream,
             recorder=recorder,
             progress=_reporter(protocol, report),
         )
@@ -267,12 +265,8 @@ def _simulate(
 
 def _overlay(named: str, interests: Any, seed: int) -> Any:
     if named != "lowoda":
-        from trellis.model import read_overlay
-
-        return read_overlay(Path(named), interests.nodes)
-    from trellis.plan import construct
-
-    return construct(interests, "lowoda", seed=seed).overlay
+        return trellis.read_overlay(Path(named), interests.nodes)
+    return trellis.plan(interests, "lowoda", seed=seed).overlay
 
 
 def _share(view: str) -> float:

@@ -64,7 +64,11 @@ class CheckResult:
 def check_overlay(
     interests: Interests, overlay: Overlay, *, diameters: bool = True, progress: Progress | None = None
 ) -> CheckResult:
-    """Measures `overlay`. `progress` follows the search for diameters, which takes most of the time."""
+    """Judge an overlay: `.is_tco` says whether every topic is connected, `.split` which are not and where.
+
+    diameters  measure exact topic diameters as well, from every node
+    progress   follows the search for diameters, which takes most of the time
+    """
     found = connectivity(interests, overlay)
     return CheckResult(
         nodes=len(interests.nodes),

@@ -1,12 +1,15 @@
 """Overlays built and mended with knowledge of all interests.
 
 `construct` builds: GM, MinMaxODA, LowODA and the baselines ring, random and star. `maintain.Maintenance` mends.
+The package can be called: `trellis.plan(interests)` is `api.plan` (see `trellis.doors`).
 Names load when they are asked for: a help page reads the configurations here without waiting for kernels.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from trellis.doors import make_callable
 
 if TYPE_CHECKING:
     from trellis.plan.construction import ALGORITHMS, Construction, construct, memory_needed
@@ -20,3 +23,6 @@ def __getattr__(name: str) -> Any:
 
         return getattr(construction, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+make_callable(__name__)

@@ -1,0 +1,99 @@
+"""`trellis.plan` and `trellis.maintain`: what Python programs call, and what the commands of these names print."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from trellis.errors import InputError
+from trellis.model import ChurnTrace, Interests, Overlay
+from trellis.plan.construction import Construction, construct, memory_needed
+from trellis.plan.edges import Progress
+from trellis.plan.maintain import Maintenance
+from trellis.plan.maintain_config import MaintainConfig
+
+
+def plan(
+    interests: Interests,
+    algorithm: str = "lowoda",
+    *,
+    rho: float = 3.0,
+    existing: Overlay | None = None,
+    seed: int | str = 0,
+    memory_bytes_max: int | None = None,
+    progress: Progress | None = None,
+    on_compile: Callable[[], None] | None = None,
+) -> Construction:
+    """A topic-connected overlay with few links per node, as `.overlay` of what is returned.
+
+    algorithm         gm takes the fewest links, minmax the lowest maximum degree (give or take one), lowoda comes close
+                      to both; ring, random and star are baselines
+    rho               lowoda: 1 is nearly gm, inf is minmax
+    existing          links to keep and to add to
+    seed              breaks ties: the same seed gives the same overlay
+    memory_bytes_max  refuse a plan that needs more; 60 % of the machine's unless given
+    progress          told now and then how many components of topics are joined, of how many
+    on_compile        told once if kernels must be compiled, which takes some seconds
+    """
+    allowed = _machine_bytes() * 6 // 10 if memory_bytes_max is None else memory_bytes_max
+    needed = memory_needed(interests)
+    if needed > allowed:
+        raise InputError(
+            "--memory",
+            f"the plan needs {needed / 2**20:,.1f} MiB and {allowed / 2**20:,.1f} MiB are allowed",
+            "allow more, or plan in parts: trellis pipeline plan",
+        )
+    return construct(
+        interests, algorithm, rho=rho, existing=existing, seed=seed, progress=progress, on_compile=on_compile
+    )
+
+
+def maintain(
+    interests: Interests,
+    churn: ChurnTrace,
+    overlay: Overlay | None = None,
+    *,
+    algorithm: str = "shadows",
+    coverage_factor: int = 3,
+    rho: float = 3.0,
+    backups: str = "primal-dual",
+    components: str = "overlay",
+    check_every: int = 0,
+    seed: int | str = 0,
+    progress: Callable[[int, int], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> Maintenance:
+    """Keep an overlay topic-connected while the events of `churn` happen; `.history` has a row for each.
+
+    What is returned also has `.overlay()` and `.interests()` as they are at the end, and `.split_topics()`.
+
+    overlay          where it starts; lowoda's unless given
+    algorithm        shadows: new links near the lost node only; naive: anywhere; rebuild: a new plan after every event
+    coverage_factor  backups for each topic of a node (lambda): more give better links, from larger shadow sets
+    rho              lowoda's parameter
+    backups          how backups are chosen; `trellis maintain --help` lists the ways
+    components       where two nodes count as connected already
+    check_every      check every topic each so many rounds; 0: only at the end, by whoever asks
+    progress         told after every round: how many, of how many
+    should_stop      asked after every round: True ends the run there, and `.history.complete` is False
+    """
+    config = MaintainConfig(
+        algorithm=algorithm,
+        rho=rho,
+        coverage_factor=coverage_factor,
+        backups=backups,
+        components=components,
+        check_every=check_every,
+        seed=seed,
+    )
+    run = Maintenance(interests, churn, overlay, config)
+    for done, _ in enumerate(run.rounds(), start=1):
+        if progress is not None:
+            progress(done, run.history.rounds_expected)
+        if should_stop is not None and should_stop():
+            break
+    return run
+
+
+def _machine_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,85 @@
+"""`trellis.simulate`: what Python programs call, and what the command of this name prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trellis.errors import InputError
+from trellis.model import ChurnTrace, Interests, Overlay
+from trellis.simulate.network import NetworkConfig
+from trellis.simulate.record import Recorder
+from trellis.simulate.run import Progress, Run, RunConfig
+from trellis.simulate.run import simulate as run_system
+from trellis.simulate.schedule import Schedule
+from trellis.simulate.system import System
+from trellis.simulate.systems import maker_of
+
+
+def simulate(
+    protocol: str | System,
+    interests: Interests,
+    *,
+    options: Mapping[str, Any] | None = None,
+    overlay: Overlay | None = None,
+    churn: ChurnTrace | None = None,
+    schedule: Schedule | None = None,
+    duration_s: float | None = None,
+    rounds_per_event: int | None = None,
+    warmup_rounds: int = 0,
+    seed: int = 1,
+    view_share: float = 1.0,
+    network: NetworkConfig | None = None,
+    encode: bool = False,
+    broken_stream_s: float | None = None,
+    recorder: Recorder | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Run:
+    """Run a distributed protocol in virtual time; the same arguments give the same run, event for event.
+
+    What is returned has `.summary()`, and `trellis.simulate.run.write_run` leaves it in a folder.
+
+    protocol          omen, spidercast, similarity, random, vitis, rvr, opt, magnet, scribe or delivery; or a `System`
+                      of your own (`trellis.simulate.system`)
+    options           of the protocol, by name: {"kg": 3}; see `trellis simulate PROTOCOL --help`
+    overlay           the links to start from; none unless given
+    churn, schedule   who comes and goes; or faults of all kinds. One of them at most
+    duration_s        virtual seconds; until nothing changes any more unless given
+    rounds_per_event  gossip rounds from one event of `churn` to the next; its own times unless given
+    warmup_rounds     gossip rounds before the first event
+    view_share        how much of the others each node knows, from 0 to 1
+    network           latency, loss, duplicates and reordering
+    encode            send every message through its wire form
+    broken_stream_s   neighbours notice a crash after so long, by broken streams; unless given only by silence
+    recorder          records the run, to be replayed
+    progress          told after every virtual second
+    """
+    if isinstance(protocol, str):
+        try:
+            system = maker_of(protocol)(**(options or {}))
+        except TypeError as error:
+            raise InputError(protocol, str(error), f"see: trellis simulate {protocol} --help") from None
+    elif options:
+        raise InputError(protocol.name, "options are for protocols given by name", "give them to the system itself")
+    else:
+        system = protocol
+    config = RunConfig(
+        seed=seed,
+        duration_ms=None if duration_s is None else round(1000 * duration_s),
+        view_share=view_share,
+        network=network or NetworkConfig(),
+        encode=encode,
+        rounds_per_event=rounds_per_event,
+        warmup_rounds=warmup_rounds,
+        broken_stream_ms=None if broken_stream_s is None else round(1000 * broken_stream_s),
+    )
+    return run_system(
+        system,
+        interests,
+        config,
+        overlay=overlay,
+        churn=churn,
+        schedule=schedule,
+        recorder=recorder,
+        progress=progress,
+    )
