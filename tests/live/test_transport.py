@@ -30,7 +30,7 @@ from trellis.live.frames import (
     pack_message,
     read_control,
 )
-from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, Greet, Subscribe, pack_to_node
+from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, CLIENT_VERSION_OLDEST, Greet, Subscribe, pack_to_node
 from trellis.live.tls import make_context
 from trellis.live.transport import Transport
 
@@ -344,7 +344,7 @@ def test_a_seed_that_answers_badly_is_cut_off_and_counted_and_others_are_served(
         (b"GET / HTTP/1.1\r\n\r\n", "cut oversized"),
         (pack(b"garbage"), "cut garbage"),
         (pack_to_node(Subscribe("t")), "cut garbage"),
-        (pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION + 1, "x")), "cut version"),
+        (pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION_OLDEST - 1, "x")), "cut version"),
         (pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "x")) + oversized(1 << 30), "cut oversized"),
         (pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "x")) + pack(b"\xc1"), "cut garbage"),
         (b"", "cut handshake"),

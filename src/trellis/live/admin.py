@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from trellis import __version__
 from trellis.live.addresses import parse_address
 from trellis.live.config import is_loopback
 from trellis.live.http import Answer, Events, HttpServer, Request
@@ -124,7 +125,7 @@ def _overlay(page: Exposition, node: LiveNode) -> None:
     neighbours = mesh.overlay.neighbours()
     interest = mesh.overlay.interest
     alone = interest & ~_union(neighbours.values())
-    about = {"node": node.name, "cluster": node.config.cluster, "overlay": node.config.overlay}
+    about = {"node": node.name, "cluster": node.config.cluster, "overlay": node.config.overlay, "version": __version__}
     page.gauge("trellis_node_info", "Who this is: always 1.", [(about, 1)])
     page.gauge("trellis_incarnation", "The life of this name: grows with every start.", node.life)
     page.gauge("trellis_ready", "1 while the node has joined and is not leaving.", int(not not_ready(node)))
@@ -200,6 +201,9 @@ def _delivery(page: Exposition, node: LiveNode) -> None:
 def _streams(page: Exposition, node: LiveNode) -> None:
     peers, door = node.transport, node.door
     page.gauge("trellis_peer_streams", "Streams to other nodes.", len(peers.peers))
+    versions = Counter(stream.tag.version for stream in peers.peers.values())
+    told_versions = [({"version": str(one)}, n) for one, n in sorted(versions.items())]
+    page.gauge("trellis_peers_by_version", "Streams to other nodes, by the protocol spoken on them.", told_versions)
     page.gauge("trellis_clients", "Clients that are connected.", len(door.clients))
     queues: list[tuple[Labels, float]] = []
     queued_bytes: list[tuple[Labels, float]] = []

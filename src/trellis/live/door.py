@@ -20,6 +20,7 @@ from trellis.live.stream import Stream
 from trellis.live.talk import (
     CLIENT_PROTOCOL,
     CLIENT_VERSION,
+    CLIENT_VERSION_OLDEST,
     TALK_BYTES_MAX,
     TO_NODE,
     Greet,
@@ -182,9 +183,10 @@ class Door:
         guest: Guest = stream.tag
         if not isinstance(message, Greet):
             raise WireError("no greeting")
-        if message.protocol != CLIENT_PROTOCOL or message.version != CLIENT_VERSION:
+        if message.protocol != CLIENT_PROTOCOL or message.version < CLIENT_VERSION_OLDEST:
             self.counters["cut version"] += 1
-            stream.send(pack_to_client(TurnedAway(f"this node speaks {CLIENT_PROTOCOL} {CLIENT_VERSION}")))
+            said, mine = f"{message.protocol} {message.version}", f"{CLIENT_PROTOCOL} {CLIENT_VERSION}"
+            stream.send(pack_to_client(TurnedAway(f"{said} is too old for this node, which speaks {mine}; upgrade it")))
             stream.close()
             return
         old = self.clients.get(message.client)

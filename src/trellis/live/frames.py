@@ -20,6 +20,7 @@ from trellis.protocols.wire import FRAME_BYTES_MAX, Codec, Count, Name, WireErro
 
 PROTOCOL = "trellis-mesh"
 VERSION = 1
+VERSION_OLDEST = max(1, VERSION - 1)  # whom we still understand  [docs/upgrading.md]
 HELLO_BYTES_MAX = 8 << 10  # names of 512 letters, four bytes each, fit
 BODY_BYTES_MAX = FRAME_BYTES_MAX + 1  # with its kind
 ADDRESSES_MAX = 256  # in one frame
@@ -45,7 +46,11 @@ class Address(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Hello(msgspec.Struct, frozen=True, gc=False, tag="hello"):
-    """The first frame of either side. Its first two fields never change their meaning, whatever the version."""
+    """The first frame of either side. Its first two fields never change their meaning, whatever the version.
+
+    `version` is the newest that the sender speaks. Both go on in the lesser of the two. The newer one knows the older
+    one's language, or does not: so only the newer one refuses, and fields that it adds are skipped by the older one.
+    """
 
     protocol: Reason
     version: Count

@@ -23,7 +23,7 @@ from trellis.live.door import Door
 from trellis.live.frames import Address
 from trellis.live.mends import MendClock
 from trellis.live.meshes import make_mesh
-from trellis.live.talk import Welcome
+from trellis.live.talk import CLIENT_VERSION, Welcome
 from trellis.live.telemetry import Telemetry
 from trellis.live.tls import contexts
 from trellis.live.transport import Transport
@@ -102,7 +102,9 @@ class LiveNode:
             on_peer_down=self._on_peer_down,
             is_linked=self.links.__contains__,
         )
-        self.door = Door(self, Welcome(self.name, config.cluster, self.life), config.limits, self.mesh_topics())
+        self.door = Door(
+            self, Welcome(self.name, config.cluster, self.life, CLIENT_VERSION), config.limits, self.mesh_topics()
+        )
         try:
             self.transport.bind(config.listen)
             self.door.bind(config.client_listen, tls[0] if tls is not None else None)

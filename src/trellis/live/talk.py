@@ -19,6 +19,7 @@ from trellis.protocols.wire import FRAME_BYTES_MAX, Codec, Count, Name
 
 CLIENT_PROTOCOL = "trellis-client"
 CLIENT_VERSION = 1
+CLIENT_VERSION_OLDEST = max(1, CLIENT_VERSION - 1)
 CLIENT_NAME_MAX = 128
 
 ClientName = Annotated[str, Meta(min_length=1, max_length=CLIENT_NAME_MAX)]
@@ -48,6 +49,7 @@ class Welcome(msgspec.Struct, frozen=True, gc=False, tag="welcome"):
     node: Name
     cluster: Name
     life: Count
+    version: Count = 1  # the newest that the node speaks; both go on in the lesser of the two
 
 
 class TurnedAway(msgspec.Struct, frozen=True, gc=False, tag="turned-away"):

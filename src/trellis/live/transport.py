@@ -26,6 +26,7 @@ from trellis.live.frames import (
     MESSAGE,
     PROTOCOL,
     VERSION,
+    VERSION_OLDEST,
     Address,
     Addresses,
     Bye,
@@ -52,6 +53,7 @@ class Ends:
     dialled: str = ""  # the name or seed address that we dialled; empty: accepted
     peer: NodeId = ""  # empty until its hello was taken
     incarnation: int = 0
+    version: int = 0  # of the protocol: the newest that both ends speak
     told: int = 0  # the version of our address book that the peer has
     used: float = 0.0
     said_bye: bool = False
@@ -89,6 +91,7 @@ class Transport:
         self.dials: dict[str, Dial] = {}  # by name or seed address
         self.names: dict[str, NodeId] = {}  # seed address -> the name that answered there
         self.counters: Counter[str] = Counter()
+        self.speaks = (VERSION_OLDEST, VERSION)
         self.port = 0
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time()  # looked at once in a while: good enough for idle streams
@@ -241,6 +244,9 @@ class Transport:
             elif isinstance(message, Bye):
                 ends.said_bye = True
                 stream.close()
+            elif isinstance(message, Refused) and not ends.dialled:  # it has seen from our hello that we are too old
+                ends.said_bye = True
+                self._was_refused(stream, message)
             else:
                 raise WireError("a second hello")
 
@@ -265,7 +271,7 @@ class Transport:
     # The handshake
 
     def _hello(self) -> Hello:
-        return Hello(PROTOCOL, VERSION, self.cluster, self.overlay, self.me)
+        return Hello(PROTOCOL, self.speaks[1], self.cluster, self.overlay, self.me)
 
     def _greet(self, stream: Stream, body: bytes) -> None:
         message, ends = read_control(body), stream.tag
@@ -279,8 +285,11 @@ class Transport:
             self._refuse(stream, refusal)
 
     def _refusal(self, hello: Hello) -> Refused | None:
-        if hello.protocol != PROTOCOL or hello.version != VERSION:
-            return Refused("version", f"this node speaks {PROTOCOL} {VERSION}, not {hello.protocol} {hello.version}")
+        oldest, newest = self.speaks
+        if hello.protocol != PROTOCOL or hello.version < oldest:
+            mine = f"{PROTOCOL} {newest}" + (f" and {oldest}" if oldest < newest else "")
+            who = f"{hello.address.node} speaks {hello.protocol} {hello.version}"
+            return Refused("version", f"{who}, too old for {self.me.node}, which speaks {mine}; upgrade it")
         if hello.cluster != self.cluster:
             return Refused("cluster", f'this node is of cluster "{self.cluster}"')
         if hello.overlay != self.overlay:
@@ -291,7 +300,7 @@ class Transport:
 
     def _refuse(self, stream: Stream, refusal: Refused) -> None:
         ends: Ends = stream.tag
-        if not ends.dialled:
+        if not ends.dialled or refusal.kind == "version":
             stream.send(pack_control(refusal))
         elif refusal.kind == "self" and ":" in ends.dialled:
             self.names[ends.dialled] = self.me.node  # our own address is among the seeds
@@ -301,7 +310,7 @@ class Transport:
         stream.close()
 
     def _was_refused(self, stream: Stream, refusal: Refused) -> None:
-        dialled = stream.tag.dialled
+        dialled = stream.tag.dialled or stream.tag.peer
         self.counters[f"refused {refusal.kind}"] += 1
         if refusal.kind == "self" and ":" in dialled:
             self.names[dialled] = self.me.node
@@ -332,6 +341,7 @@ class Transport:
         if ends.timer is not None:
             ends.timer.cancel()
         ends.peer, ends.incarnation, ends.used = peer, incarnation, self._now
+        ends.version = min(hello.version, self.speaks[1])
         self.peers[peer] = stream
         stream.splitter.body_bytes_max = BODY_BYTES_MAX
         self._learn([hello.address])
