@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from mqtt.brokers import needs_mosquitto
+
 PROGRAM = str(Path(sys.executable).parent / "trellis")
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 QUICK = {"omen.period_ms": 200, "delivery.tick_ms": 200, "delivery.register_ms": 1_000, "delivery.registered_ms": 3_000}
@@ -51,6 +53,33 @@ def test_a_mesh_whose_nodes_are_killed_under_traffic_loses_nothing(tmp_path):
     assert 0 < score["mend_ms_p50"] <= score["mend_ms_p99"]
     assert len(list((tmp_path / "kept").glob("*.log"))) == 6
     assert "dashboard: http://127.0.0.1:" in told
+
+
+def test_a_mesh_whose_clients_speak_mqtt_loses_nothing_when_nodes_are_killed():
+    code, score, told = up(*SMALL, "--duration", "6", "--kill-every", "2.5", "--mqtt")
+    assert code == 0, told
+    assert is_clean(score), told
+    assert score["doors"] == "mqtt"
+    assert score["kills"] >= 1
+    assert score["acknowledged"] >= 0.85 * score["published"] > 60
+    assert score["delivered"] >= score["expected"] > 100
+    assert told.count("mqtt: n") == 6
+
+
+@pytest.mark.slow
+@needs_mosquitto
+def test_a_mesh_of_mosquitto_brokers_loses_nothing_when_their_sidecars_are_killed(tmp_path):
+    kept = tmp_path / "kept"
+    arguments = [*SMALL, "--duration", "20", "--kill-every", "3", "--rate", "60", "--mqtt", "--broker", "mosquitto"]
+    code, score, told = up(*arguments, "--keep", str(kept))
+    assert code == 0, told
+    assert score["ok"], told
+    assert not any(score[key] for key in ("missing", "strays", "split_topics", "node_failures"))
+    assert score["duplicates"] == score["excused"]
+    assert score["kills"] >= 4
+    assert score["starts"] == score["kills"]
+    assert score["acknowledged"] >= 0.95 * score["published"] > 900
+    assert len(list(kept.glob("*.mosquitto.conf"))) == 6
 
 
 def test_three_neighbours_that_are_killed_at_once_take_nothing_with_them_that_had_four_copies(tmp_path):
@@ -137,6 +166,18 @@ def test_no_process_outlives_an_up_that_is_killed_not_even_a_hung_one(tmp_path):
     process.kill()
     process.communicate(timeout=LONG_S)
     assert all_gone(nodes)
+
+
+@needs_mosquitto
+@pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_no_broker_outlives_an_up_that_ends_or_is_killed(how, tmp_path):
+    process = started(tmp_path, "--kill-every", "0", "--mqtt", "--broker", "mosquitto")
+    nodes_and_brokers = children(process)
+    assert len(nodes_and_brokers) == 6
+    process.send_signal(how)
+    process.communicate(timeout=LONG_S)
+    assert all_gone(nodes_and_brokers)
 
 
 @pytest.mark.slow

@@ -7,16 +7,21 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trellis.cli.common import AsJson, examples, note, show, table
 from trellis.errors import InputError
 
+if TYPE_CHECKING:
+    from trellis.lab.fleet.doors import Doors
+
 EXAMPLE = examples(
     "trellis up --nodes 24 --duration 120",
     "trellis up --nodes 24 --interests interests.parquet --churn churn.parquet --speed 60 --duration 120",
+    "trellis up --nodes 6 --mqtt",
+    "trellis up --nodes 6 --mqtt --broker mosquitto --duration 60",
     "trellis up --scenario tests/scenarios/neighbours.toml",
     "trellis up --scenario tests/scenarios/neighbours.toml --simulated",
 )
@@ -62,6 +67,13 @@ def up(
     ] = False,
     overlay: Annotated[str, typer.Option(help="What keeps the links.")] = "omen",
     copies: Annotated[int, typer.Option(help="Nodes that hold a message before it is acknowledged.", min=1)] = 2,
+    mqtt: Annotated[
+        bool, typer.Option("--mqtt", help="Every node has an MQTT door, and all clients speak MQTT.")
+    ] = False,
+    broker: Annotated[
+        str | None,
+        typer.Option(help="With --mqtt: a broker beside each node, which is its sidecar: mosquitto.", metavar="NAME"),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any key of node.toml, for all nodes.", metavar="KEY=VALUE", show_default=False),
@@ -93,6 +105,7 @@ def up(
     given = dict(_setting(one) for one in settings or ())
     shared: dict[str, Any] = {"seed": seed, "rate": rate, "foreign": foreign, "duration": duration}
     shared |= {"dashboard": dashboard or None}
+    doors = _doors(mqtt, broker, simulated)
     if dashboard and not is_loopback(parse_address(dashboard, "--dashboard")[0]):
         raise InputError("--dashboard", f"{dashboard} is beyond loopback", "a mesh of this kind stays on its machine")
     if duration is not None and not duration > 0:
@@ -108,12 +121,13 @@ def up(
         fleet = FleetConfig(
             overlay=chosen.overlay,
             copies=chosen.copies,
+            doors=doors,
             settings=given,
             has_relays=any(step.do == "partition" for step in chosen.steps),
         )
         config = UpConfig(**shared | {"rate": chosen.rate, "duration": chosen.duration, "steps": chosen.steps})
     else:
-        fleet = FleetConfig(overlay=overlay, copies=copies, settings=given)
+        fleet = FleetConfig(overlay=overlay, copies=copies, doors=doors, settings=given)
         if churn is not None:
             from trellis.lab.fleet.trace import read_trace
 
@@ -172,6 +186,18 @@ def _simulate(scenario: Any, seed: int, as_json: bool) -> None:
     show(result.to_json(), as_json, result.lines())
     if not result.holds:
         raise typer.Exit(1)
+
+
+def _doors(mqtt: bool, broker: str | None, simulated: bool) -> Doors:
+    if simulated and mqtt:
+        raise InputError("--mqtt", "the simulator has no doors", "leave out --simulated")
+    if broker is None:
+        return "mqtt" if mqtt else "trellis"
+    if not mqtt:
+        raise InputError("--broker", "without --mqtt there are no brokers", "give --mqtt as well")
+    if broker != "mosquitto":
+        raise InputError("--broker", f'"{broker}" is not known', "give mosquitto")
+    return "mosquitto"
 
 
 def _setting(text: str) -> tuple[str, str]:

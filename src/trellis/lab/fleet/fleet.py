@@ -2,6 +2,7 @@
 
 Every node gets its topics in its configuration, so that it joins with them, and one client that subscribes to the same:
 what the client is told goes to the ledger. A node that dies takes its client with it; its next life has another one.
+Where clients speak MQTT, their subscriptions are all that the node knows. A broker beside a node outlives it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +20,15 @@ from typing import Literal
 
 import msgspec
 
+from trellis.lab.fleet.doors import Doors, Talk, make_talk, mqtt_settings
 from trellis.lab.fleet.interests import InterestsByNode
 from trellis.lab.fleet.ledger import Ledger, Life
+from trellis.lab.fleet.mosquitto import Mosquitto, find_mosquitto
 from trellis.lab.fleet.processes import ANY, NodeFailed, NodeProcess
 from trellis.lab.fleet.relay import Relays
 from trellis.lab.fleet.traffic import number_in
 from trellis.lab.fleet.watch import AdminPort, Snapshot
-from trellis.live.client import Client, ClientError, connect
+from trellis.live.client import ClientError
 from trellis.live.config import read_config
 
 _SEEDS_MAX = 5
@@ -44,6 +47,9 @@ class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
     """Any key of node.toml."""
 
+    doors: Doors = "trellis"
+    """How clients talk to nodes. `mosquitto`: each node is the sidecar of a broker."""
+
     has_relays: bool = False
     """Put a relay before every node, so that the network between them can be cut."""
 
@@ -61,15 +67,24 @@ class Member:
     state: State = "down"
     life: Life = ("", 0)
     process: NodeProcess | None = None
-    client: Client | None = None
+    client: Talk | None = None
+    broker: Mosquitto | None = None
     admin: AdminPort | None = None
     confirmed: dict[str, None] = field(default_factory=dict)
     listen: str = ANY
+    mqtt_listen: str = ANY
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
     def is_joined(self) -> bool:
         return self.state == "up" and self.confirmed.keys() >= self.topics.keys()
+
+    @property
+    def mqtt_address(self) -> str:
+        """Where clients of MQTT connect; empty: nowhere."""
+        if self.broker is not None:
+            return self.broker.address
+        return self.process.about.get("mqtt_listen", "") if self.process is not None else ""
 
 
 class Fleet:
@@ -79,6 +94,8 @@ class Fleet:
         self.config, self.folder, self.ledger, self.mark = config, folder, ledger, mark
         self.members = {name: Member(name, dict.fromkeys(topics)) for name, topics in interests.items()}
         self.relays = Relays() if config.has_relays else None
+        self._mqtt = mqtt_settings(interests) if config.doors != "trellis" else {}
+        self._mosquitto = find_mosquitto() if config.doors == "mosquitto" else ""
         self.failures: list[str] = []  # nodes that ended by themselves
         self.reconnects = 0  # of clients whose node lived on
         self.most = 0  # processes at a time
@@ -131,15 +148,21 @@ class Fleet:
             return
         member.state = "starting"
         async with self._starting:
+            if self._mosquitto and member.broker is None:
+                member.broker = Mosquitto(self._mosquitto, self.folder, self._labels[name])
+                await member.broker.start()
             member.process = await self._started(member)
         member.life = self.ledger.born(name)
         member.listen = member.process.about["listen"]
+        member.mqtt_listen = member.process.about.get("mqtt_listen", ANY)
         if self.relays is not None:
             self.relays.lead(name, member.listen)
         member.state = "up"
         self.most = max(self.most, len(self.among("up", "hung", "leaving")))
         member.admin = AdminPort(member.process.about["admin_listen"])
-        member.client = connect(member.process.about["client_listen"])
+        about, broker = member.process.about, member.broker.address if member.broker is not None else ""
+        mine = f"{self._labels[name]}-{member.life[1]}"
+        member.client = make_talk(about["client_listen"], about.get("mqtt_listen", ""), broker, mine)
         await member.client.__aenter__()
         member.tasks = [
             asyncio.create_task(self._read(member.client, member.life)),
@@ -220,6 +243,7 @@ class Fleet:
         for process in processes:
             process.signal(signal.SIGKILL)
         await asyncio.gather(*(process.ended() for process in processes if process.is_running))
+        await asyncio.gather(*(one.broker.kill() for one in self.members.values() if one.broker is not None))
         if self.relays is not None:
             await self.relays.close()
 
@@ -230,18 +254,24 @@ class Fleet:
         member.process = process  # so that `end` finds it, whenever that is
         advertised = {} if self.relays is None else {"advertise": await self.relays.open(member.name)}
         config = {
-            **node_config(self.config, f"up-{self.mark}", member.topics),
+            **node_config(self.config, f"up-{self.mark}", member.topics, self._mqtt),
             "seeds": self._seeds(member.name),
             **advertised,
         }
         try:
-            await process.start({"listen": member.listen, **config})
+            await process.start({"listen": member.listen, **config, **self._door(member, member.mqtt_listen)})
         except NodeFailed:
             if member.listen == ANY:
                 raise
             await process.ended()
-            await process.start({"listen": ANY, **config})  # somebody else has taken its port
+            await process.start({"listen": ANY, **config, **self._door(member, ANY)})  # somebody has taken its port
         return process
+
+    def _door(self, member: Member, listen: str) -> dict[str, object]:
+        """Its MQTT door, if there are any."""
+        if member.broker is not None:
+            return {"mqtt.broker": f"mqtt://{member.broker.address}", "mqtt.learn": True}
+        return {"mqtt.listen": listen} if self.config.doors == "mqtt" else {}
 
     def _seeds(self, name: str) -> list[str]:
         known = [one for one in self.among("up") if one.name != name]
@@ -261,17 +291,17 @@ class Fleet:
         member.client = member.admin = None
         member.confirmed.clear()
 
-    async def _read(self, client: Client, life: Life) -> None:
+    async def _read(self, client: Talk, life: Life) -> None:
         reconnects = 0
         with suppress(ClientError):
             async for message in client:
                 number = number_in(message.payload, self.mark)
-                if number is not None:
-                    self.ledger.deliver(life, message.topic, number, message.sequence, time.monotonic())
+                if number is not None:  # which grows with each publication of a client, as a sequence does
+                    self.ledger.deliver(life, message.topic, number, message.sequence or number, time.monotonic())
                 self.reconnects += client.reconnects - reconnects
                 reconnects = client.reconnects
 
-    async def _confirm(self, member: Member, client: Client, topic: str) -> None:
+    async def _confirm(self, member: Member, client: Talk, topic: str) -> None:
         with suppress(ClientError):
             await client.subscribe(topic)
             if member.client is client and topic in member.topics:
@@ -288,19 +318,25 @@ class Fleet:
             self._forget(member)
 
 
-def node_config(config: FleetConfig, cluster: str, topics: Iterable[str]) -> dict[str, object]:
+def node_config(
+    config: FleetConfig, cluster: str, topics: Iterable[str], mqtt: Mapping[str, object]
+) -> dict[str, object]:
     return {
         "cluster": cluster,
         "overlay": config.overlay,
         "client_listen": ANY,
         "admin_listen": ANY,
-        "topics": list(topics),
+        "topics": list(topics) if config.doors == "trellis" else [],
         "delivery.copies": config.copies,
+        **mqtt,
         **config.settings,
     }
 
 
 def check_config(config: FleetConfig, interests: InterestsByNode) -> None:
     """What a node would refuse is refused before any is started."""
+    mqtt = mqtt_settings(interests) if config.doors != "trellis" else {}
+    if config.doors == "mosquitto":
+        find_mosquitto()
     for name, topics in interests.items():
-        read_config(None, {}, {"name": name, **node_config(config, "up", topics)})
+        read_config(None, {}, {"name": name, **node_config(config, "up", topics, mqtt)})

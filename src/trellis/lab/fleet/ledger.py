@@ -8,7 +8,10 @@ Its node's death, departure or unsubscription releases what it had not got by th
 
 A message whose named holders have all died within `SPREAD_S` of its acknowledgement is beyond the promise: copies are
 there to survive one crash less than there are of them. It is counted as *forgone*, not as missing. Holders that die
-later than that are no excuse: the message had the time to spread.
+later than that are no excuse: the message had the time to spread. An MQTT client is not told who holds a message: then
+it is forgone if its publisher's node and enough others died in that time.
+
+A broker gives its sidecar again what a dead one had not acknowledged: messages that came twice for that are *excused*.
 
 The ledger sees only what clients see. It knows no socket and no clock: times are given.
 """
@@ -53,7 +56,8 @@ class Missing:
 
 
 class Ledger:
-    def __init__(self) -> None:
+    def __init__(self, copies: int = 2) -> None:
+        self.copies = copies
         self.published = self.acknowledged = self.refused = self.delivered = 0
         self.duplicates = self.strays = self.disordered = 0
         self.delays: deque[float] = deque(maxlen=_DELAYS_MAX)  # seconds from publication to a delivery that is owed
@@ -63,6 +67,7 @@ class Ledger:
         self._deaths: dict[Life, float] = {}
         self._confirmed: dict[str, dict[Life, None]] = {}  # topic -> subscribers
         self._last: dict[tuple[Life, Life, str], int] = {}  # (subscriber, publisher, topic) -> sequence
+        self._twice: dict[int, int] = {}  # number -> deliveries too many
         self._settled = 0  # owed and delivered, of publications that are forgotten
 
     # What happens
@@ -123,6 +128,7 @@ class Ledger:
             return
         if subscriber in publication.got:
             self.duplicates += 1
+            self._twice[number] = self._twice.get(number, 0) + 1
             return
         publication.got[subscriber] = None
         self.delivered += 1
@@ -159,6 +165,15 @@ class Ledger:
     def forgone(self) -> list[Missing]:
         return [self._describe(*one) for one in self._lacking() if self._is_forgone(one[1])]
 
+    def excused(self, most: int) -> int:
+        """Deliveries too many of messages whose first node has died: of at most `most` messages of each life."""
+        found: dict[Life, list[int]] = {}
+        for number, count in self._twice.items():
+            publication = self.publications.get(number)
+            if publication is not None and publication.origin in self._deaths:
+                found.setdefault(publication.origin, []).append(count)
+        return sum(sum(sorted(counts)[-most:]) for counts in found.values())
+
     def _lacking(self) -> list[tuple[int, Publication, Life]]:
         return [
             (number, publication, subscriber)
@@ -171,6 +186,9 @@ class Ledger:
     def _is_forgone(self, publication: Publication) -> bool:
         assert publication.acknowledged is not None
         until = publication.acknowledged + SPREAD_S
+        if not publication.holders:
+            died = [one for one, at in self._deaths.items() if publication.at <= at <= until]
+            return publication.origin in died and len(died) >= self.copies
         return all(self._deaths.get(one, until + 1) <= until for one in publication.holders)
 
     @staticmethod

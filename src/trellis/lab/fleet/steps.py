@@ -182,14 +182,14 @@ class Driver:
         self.kills += [at] * len(hit)
         self.watch.begin("kill", hit, at)
         if step.lasts is not None:
-            self._after(step.lasts, lambda: self._start(hit))
+            self._after(step.lasts, lambda: self.bring_back(hit))
         return hit
 
     def _restart(self, step: Step) -> tuple[str, ...]:
         down = sorted(one.name for one in self.fleet.among("down"))
         hit = tuple(name for name in step.names if name in down)
         hit = hit or tuple(self.random.sample(down, min(step.count, len(down))))
-        self._start(hit)
+        self.bring_back(hit)
         return hit
 
     def _hang(self, step: Step) -> tuple[str, ...]:
@@ -234,7 +234,7 @@ class Driver:
         near = sorted(v if u == first else u for u, v in links if first in (u, v))
         return (first, *self.random.sample(near, step.count - 1))
 
-    def _start(self, names: Iterable[str]) -> None:
+    def bring_back(self, names: Iterable[str]) -> None:
         for name in names:
             self.counts["starts"] += 1
             self._begin(self.fleet.start_node(name))

@@ -7,9 +7,10 @@ import time
 from random import Random
 from typing import TYPE_CHECKING
 
-from trellis.live.client import Client, ClientError
+from trellis.live.client import ClientError
 
 if TYPE_CHECKING:
+    from trellis.lab.fleet.doors import Talk
     from trellis.lab.fleet.fleet import Fleet, Member
 
 PAYLOAD_BYTES = 128
@@ -76,7 +77,7 @@ class Traffic:
             return self.random.choice(others)
         return self.random.choice(mine) if mine else ""
 
-    async def _publish(self, client: Client, topic: str, number: int) -> None:
+    async def _publish(self, client: Talk, topic: str, number: int) -> None:
         try:
             receipt = await client.publish(topic, pack(self.fleet.mark, number))
         except ClientError:

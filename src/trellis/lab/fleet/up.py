@@ -16,6 +16,7 @@ import msgspec
 
 from trellis import ids
 from trellis.errors import TrellisError
+from trellis.lab.fleet.doors import SIDECAR_INFLIGHT_MAX
 from trellis.lab.fleet.fleet import Fleet, FleetConfig
 from trellis.lab.fleet.interests import InterestsByNode
 from trellis.lab.fleet.ledger import Ledger, Missing
@@ -65,7 +66,7 @@ class Up:
         self, interests: InterestsByNode, fleet: FleetConfig, config: UpConfig, folder: Path, report: Report
     ) -> None:
         self.interests, self.config, self.report = interests, config, report
-        self.ledger = Ledger()
+        self.ledger = Ledger(fleet.copies)
         self.fleet = Fleet(interests, fleet, folder, self.ledger, mark=secrets.token_hex(4))
         random = Random(ids.stream(config.seed, "fleet"))
         self.traffic = Traffic(self.fleet, config.rate, random, foreign=config.foreign)
@@ -124,6 +125,9 @@ class Up:
         if len(self.fleet.joined) < len(names):
             late = [one.name for one in self.fleet.members.values() if not one.is_joined and one.name in names]
             raise TrellisError(f"the mesh did not form within {_FORM_S_MAX:.0f} s: {', '.join(late[:5])} did not join")
+        for member in self.fleet.members.values():
+            if member.mqtt_address:
+                self.report.event(f"mqtt: {member.name} at {member.mqtt_address}")
         self.report.event(f"{len(names)} nodes are up and connected after {time.monotonic() - self._begun:.0f} s")
 
     async def _under_traffic(self) -> None:
@@ -152,6 +156,9 @@ class Up:
     async def _settle(self) -> dict[str, Snapshot]:
         """Everything healed and nothing new: all that is owed has to come now."""
         self.driver.heal()
+        await self.driver.settled()
+        if self.fleet.config.doors == "mosquitto":  # what a broker has acknowledged waits there for its sidecar
+            self.driver.bring_back(one.name for one in self.fleet.among("down") if one.broker is not None)
         await self.driver.settled()
         await self._until(self._is_settled, _SETTLE_S_MAX, "settling")
         self.missing = self.ledger.missing()
@@ -214,6 +221,7 @@ class Up:
             nodes=len(self.interests),
             topics=len({topic for topics in self.interests.values() for topic in topics}),
             overlay=fleet.config.overlay,
+            doors=fleet.config.doors,
             copies=fleet.config.copies,
             seed=self.config.seed,
             seconds=round(self.seconds, 1),
@@ -225,6 +233,7 @@ class Up:
             missing=len(self.missing),
             forgone=len(ledger.forgone()),
             duplicates=ledger.duplicates,
+            excused=ledger.excused(SIDECAR_INFLIGHT_MAX) if fleet.config.doors == "mosquitto" else 0,
             disordered=ledger.disordered,
             strays=ledger.strays,
             kills=counts["kills"],
