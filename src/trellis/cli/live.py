@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 NODE_EXAMPLE = examples(
     "trellis node --name a --listen 127.0.0.1:7001 --client-listen 127.0.0.1:7101",
-    "trellis node --config node.toml --set omen.period_ms=500",
+    "trellis node --name a --print-config > node.toml",
+    "trellis node --config node.toml --set omen.period_ms=500 --log-json",
 )
 PUB_EXAMPLE = examples("trellis pub news hello --at 127.0.0.1:7101")
 SUB_EXAMPLE = examples("trellis sub news weather --at 127.0.0.1:7101 --count 10")
@@ -62,6 +63,13 @@ def node(
         list[str] | None,
         typer.Option("--set", help="Any key of node.toml; may be repeated.", metavar="KEY=VALUE", show_default=False),
     ] = None,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print a whole node.toml, every key explained, and stop.")
+    ] = False,
+    log_level: Annotated[
+        str, typer.Option("--log-level", help="debug, info, warning or error; to standard error.", metavar="LEVEL")
+    ] = "info",
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")] = False,
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,  # ends when this process does
     as_json: AsJson = False,
 ) -> None:
@@ -69,9 +77,8 @@ def node(
 
     Every key of node.toml can also be given as TRELLIS_... in the environment: TRELLIS_OMEN_PERIOD_MS=500.
     """
-    import logging
-
     from trellis.live.config import read_config
+    from trellis.live.log import start_logging
     from trellis.live.run import run_loop, run_node
 
     if parent is not None:
@@ -96,7 +103,15 @@ def node(
         "insecure": insecure,
     }
     flags |= {key: value for key, value in named.items() if value is not None}
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if print_config:
+        from trellis.live.explain import config_lines
+
+        if config is None and "TRELLIS_NAME" not in os.environ:
+            flags.setdefault("name", "a")
+        for line in config_lines(read_config(config, os.environ, flags)):
+            say(line)
+        return
+    start_logging(log_level, log_json)
 
     def is_up(about: dict[str, object]) -> None:
         if as_json:

@@ -9,6 +9,7 @@ import typer
 
 from trellis import __version__
 from trellis.cli import (
+    certs,
     check,
     churn,
     convert,
@@ -48,6 +49,7 @@ app.command("up", epilog=up.EXAMPLE)(up.up)
 app.command("dashboard", epilog=dashboard.EXAMPLE)(dashboard.dashboard)
 app.command("pub", epilog=live.PUB_EXAMPLE)(live.pub)
 app.command("sub", epilog=live.SUB_EXAMPLE)(live.sub)
+app.add_typer(certs.app, name="certs")
 app.add_typer(simulate.app, name="simulate")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(lab.app, name="lab")

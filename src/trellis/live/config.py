@@ -33,9 +33,11 @@ from trellis.protocols.wire import NAME_LETTERS_MAX
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cert: str = ""
-    """This node's certificate (PEM), for peers and for clients."""
+    """This node's certificate (PEM), for peers and for clients. `trellis certs` makes it."""
 
     key: str = ""
+    """Its private key."""
+
     ca: str = ""
     """Who signs certificates of this cluster. A peer or client without one of these is cut off."""
 
@@ -48,6 +50,8 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
     """Streams to peers. Above the degree and the ring neighbours; idle ones are closed first."""
 
     clients_max: int = 1_024
+    """Clients that are connected at once."""
+
     handshakes_max: int = 128
     """Streams that have not said yet who they are."""
 
@@ -61,6 +65,7 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
     """Pause after a peer could not be reached; doubled each time, up to `backoff_s_max`."""
 
     backoff_s_max: float = 5.0
+    """The longest pause."""
 
     subscriptions_max: int = 10_000
     """Topics of one client."""

@@ -14,6 +14,7 @@ from trellis.live.addresses import parse_address, show_address
 from trellis.live.config import NodeConfig
 from trellis.live.shell import LiveNode
 
+log = logging.getLogger("trellis.live")
 Answer = TypeVar("Answer")
 
 
@@ -56,5 +57,6 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
     if node.mqtt is not None and config.mqtt.listen:
         about["mqtt_listen"] = show_address(parse_address(config.mqtt.listen)[0], node.mqtt.port)
     is_up(about)
+    log.info("%s: is up: peers %s, clients %s", node.name, about["listen"], about["client_listen"])
     await node.wait()
-    logging.getLogger("trellis.live").info("%s: has left", node.name)
+    log.info("%s: has left", node.name)

@@ -42,11 +42,13 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Rounds until a frame that nobody acknowledged is sent again; doubled each time, up to `resend_rounds_max`."""
 
     resend_rounds_max: int = 40
+    """The longest pause between two of them."""
 
     flight_bytes: int = 256 << 10
     """Bytes under way on one link. Above delay times rate."""
 
     flight_frames: int = 64
+    """Frames under way on one link."""
 
     queue_max: int = 2_048
     """Messages that wait for one link. What comes then is announced, not pushed: the peer pulls when it can."""
@@ -61,6 +63,7 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Announced messages of one topic that are not here yet. Beyond it the topic is compared again later."""
 
     payload_bytes_max: int = 256 << 10
+    """Larger publications are refused."""
 
     pending_max: int = 10_000
     """Publications that wait for copies. More are refused."""

@@ -45,10 +45,14 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """TLS of this door (PEM), with `key`."""
 
     key: str = ""
+    """Its private key."""
+
     ca: str = ""
     """Clients must show a certificate that this authority has signed."""
 
     clients_max: int = 1_024
+    """Clients that are connected at once."""
+
     sessions_max: int = 10_000
     """Clients remembered, connected or not."""
 
@@ -74,8 +78,10 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Topic aliases that a client may set."""
 
     retained_max: int = 10_000
-    retained_bytes: int = 64 << 20
     """Retained messages that this node keeps. More are refused."""
+
+    retained_bytes: int = 64 << 20
+    """Their bytes."""
 
     suback_s: float = 5.0
     """SUBACK waits for the mesh to confirm, and no longer than this."""

@@ -80,6 +80,7 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Suspected nodes and seeds are tried at a falling rate: after 2, 4, ... periods, at most so many."""
 
     suspects_max: int = 64
+    """Suspected nodes that are remembered; the oldest is forgotten."""
 
     net: bool = True
     """Roots of a topic's parts meet at its home location: the net below all repairs."""

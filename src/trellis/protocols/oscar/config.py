@@ -48,8 +48,11 @@ class OscarConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     network that a node sees changes less and less with its age; the loss of a finger brings one at once."""
 
     estimate_ms_max: int = 3_600_000
+    """The longest time between two of them."""
 
     label_bytes_max: int = LABEL_BYTES_MAX
+    """Longer labels are not given out."""
+
     grid_bytes: int = GRID_BYTES
     """Labels longer than this start a re-spacing. Raising both makes it rarer; labels are longer on the wire."""
 

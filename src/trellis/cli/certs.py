@@ -1,0 +1,180 @@
+"""`trellis certs ca`, `trellis certs node NAME`: an authority for a cluster, and certificates that it signs.
+
+Python's standard library reads certificates and makes none; the `openssl` program, which most machines have, does.
+Keys are made on elliptic curves (P-256) and are readable by their owner alone.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trellis.cli.common import AsJson, examples, show, table
+from trellis.errors import InputError
+
+EXAMPLE = examples("trellis certs ca", "trellis certs node a", "trellis certs node b --host b.example.org")
+app = typer.Typer(no_args_is_help=True, epilog=EXAMPLE)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_HOST = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*-]{0,252}")
+_CA = """\
+[req]
+prompt = no
+distinguished_name = name
+x509_extensions = authority
+[name]
+CN = {name}
+[authority]
+basicConstraints = critical, CA:TRUE, pathlen:0
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+"""
+_NODE = """\
+[req]
+prompt = no
+distinguished_name = name
+[name]
+CN = {name}
+[node]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth, clientAuth
+subjectAltName = {hosts}
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid
+"""
+
+Folder = Annotated[Path, typer.Option("--folder", "-d", help="Where the files are.", metavar="DIR")]
+
+
+@app.callback()
+def _certs() -> None:
+    """Certificates for mutual TLS: an authority once, then one certificate for each node and client."""
+
+
+@app.command("ca", epilog=examples("trellis certs ca --name 'plant 7'"))
+def authority(
+    folder: Folder = Path("certs"),
+    name: Annotated[str, typer.Option("--name", help="What it is called.")] = "trellis",
+    days: Annotated[int, typer.Option("--days", help="How long it is valid.", min=1)] = 3_650,
+    as_json: AsJson = False,
+) -> None:
+    """Make an authority: ca.pem, which everybody gets, and ca.key, which signs and should stay off the nodes."""
+    if not name.isprintable() or not 0 < len(name) <= 64 or set(name) & set('\\\\$"#'):
+        raise InputError(
+            "--name", f'"{name}" cannot be a name here', "give 1 to 64 letters, without quotes, $, # and \\"
+        )
+    certificate, key = folder / "ca.pem", folder / "ca.key"
+    for path in (certificate, key):
+        if path.exists():
+            remedy = "name another --folder; docs/runbook.md says how to change an authority"
+            raise InputError(str(path), "is there already, and certificates depend on it", remedy)
+    program = _openssl()
+    _make(folder)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        config = _written(Path(work) / "ca.cnf", _CA.format(name=name))
+        _run(
+            program, "req", "-x509", "-config", config, *_new_key(f"{work}/key"), "-days", str(days),
+            "-out", f"{work}/pem",
+        )  # fmt: skip
+        _keep(work, certificate, key)
+    _show({"certificate": certificate, "key": key}, "next: trellis certs node NAME", as_json)
+
+
+@app.command("node", epilog=EXAMPLE)
+def node(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the node, or of a client.", show_default=False)],
+    folder: Folder = Path("certs"),
+    hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host", help="A name or address by which MQTT clients reach it; may be repeated.", metavar="HOST"
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option("--days", help="How long it is valid.", min=1)] = 397,
+    as_json: AsJson = False,
+) -> None:
+    """Sign a certificate: NAME.pem and NAME.key. Again for the same name: a new key, and the old files are replaced."""
+    if not _NAME.fullmatch(name) or name == "ca":
+        raise InputError(f'"{name}"', "cannot be the name of a file", "use letters, digits, dots, - and _; not ca")
+    certificate, key, ca, ca_key = (folder / one for one in (f"{name}.pem", f"{name}.key", "ca.pem", "ca.key"))
+    for path in (ca, ca_key):
+        if not path.exists():
+            raise InputError(str(path), "is not there", f"make an authority first: trellis certs ca --folder {folder}")
+    alternatives = ", ".join(_alternative(one) for one in [name, "localhost", "127.0.0.1", "::1", *(hosts or ())])
+    program = _openssl()
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        config = _written(Path(work) / "node.cnf", _NODE.format(name=name, hosts=alternatives))
+        _run(program, "req", "-new", "-config", config, *_new_key(f"{work}/key"), "-out", f"{work}/csr")
+        _run(
+            program, "x509", "-req", "-in", f"{work}/csr", "-CA", str(ca), "-CAkey", str(ca_key),
+            "-set_serial", str(secrets.randbits(120) + 1), "-days", str(days), "-extfile", config,
+            "-extensions", "node", "-out", f"{work}/pem",
+        )  # fmt: skip
+        _keep(work, certificate, key)
+    files = {"certificate": certificate, "key": key, "authority": ca}
+    _show(files, f'node.toml: [tls] cert = "{certificate}", key = "{key}", ca = "{ca}"', as_json)
+
+
+def _openssl() -> str:
+    found = shutil.which("openssl")
+    if found is None:
+        raise InputError("openssl", "the program is not installed", "install it (apt install openssl), then try again")
+    return found
+
+
+def _new_key(path: str) -> list[str]:
+    return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path]
+
+
+def _alternative(host: str) -> str:
+    try:
+        return f"IP:{ipaddress.ip_address(host)}"
+    except ValueError:
+        if not _HOST.fullmatch(host.replace("_", "-")):
+            raise InputError(f"--host {host}", "is no name or address of a host", "write it without a port") from None
+        return f"DNS:{host}"
+
+
+def _run(program: str, *arguments: str) -> None:
+    """Files come into being readable by their owner alone."""
+    done = subprocess.run(
+        [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, umask=0o077,
+        env={**os.environ, "OPENSSL_CONF": os.devnull},
+    )  # fmt: skip
+    if done.returncode:
+        told = " ".join(done.stderr.split())
+        raise InputError("openssl", f"{arguments[0]} failed: {told}", "see whether openssl is version 1.1.1 or newer")
+
+
+def _keep(work: str, certificate: Path, key: Path) -> None:
+    """Everybody may read a certificate."""
+    Path(work, "pem").chmod(0o644)
+    Path(work, "key").replace(key)
+    Path(work, "pem").replace(certificate)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), error.strerror or "cannot be made", "name a folder that can be made") from None
+
+
+def _written(path: Path, text: str) -> str:
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+def _show(files: dict[str, Path], hint: str, as_json: bool) -> None:
+    told = {what: str(path) for what, path in files.items()}
+    show(told, as_json, [*table(list(told.items())), hint])

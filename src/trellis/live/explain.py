@@ -1,0 +1,79 @@
+"""`trellis node --print-config`: a whole node.toml, every key explained in the words of the class that it is read into.
+
+A field is explained by the text right below it, or by the comment behind it. Python keeps neither, so they are read
+from the source, which is installed with the program.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, get_type_hints
+
+from trellis.live.config import NodeConfig
+
+_WIDTH = 110
+_HEAD = """\
+# A node of Trellis. Every key is here; each can also be given as TRELLIS_... in the environment, tables with an
+# underscore (TRELLIS_OMEN_PERIOD_MS=500), or as --set KEY=VALUE (--set omen.period_ms=500).
+"""
+
+
+def config_lines(config: NodeConfig) -> Iterator[str]:
+    """As TOML that `trellis node --config` reads again."""
+    yield from _HEAD.splitlines()
+    yield from _table(config, "")
+
+
+def explanations(kind: type) -> dict[str, str]:
+    """What each field of a configuration means; a subclass may say it anew."""
+    found: dict[str, str] = {}
+    for one in reversed(kind.__mro__):
+        if one.__module__.startswith("trellis."):
+            found |= _told_in(one)
+    return found
+
+
+@cache
+def _told_in(kind: type) -> dict[str, str]:
+    lines = textwrap.dedent(inspect.getsource(kind)).splitlines()
+    (body,) = ast.parse("\n".join(lines)).body
+    assert isinstance(body, ast.ClassDef)
+    told: dict[str, str] = {}
+    for place, statement in enumerate(body.body):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        below = body.body[place + 1] if place + 1 < len(body.body) else None
+        behind = lines[(statement.end_lineno or 0) - 1][statement.end_col_offset or 0 :].partition("#")[2].strip()
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            told[statement.target.id] = " ".join(str(below.value.value).split())
+        elif behind:
+            told[statement.target.id] = behind[:1].upper() + behind[1:]
+    return told
+
+
+def _table(config: Any, name: str) -> Iterator[str]:
+    """Plain keys first: TOML wants them above the tables."""
+    told, tables = explanations(type(config)), []
+    if name:
+        yield from ("", f"[{name}]")
+    for field in get_type_hints(type(config)):
+        value = getattr(config, field)
+        if hasattr(value, "__struct_fields__"):
+            tables.append((value, f"{name}.{field}" if name else field))
+            continue
+        yield ""
+        yield from (f"# {line}" for line in textwrap.wrap(told.get(field, ""), _WIDTH))
+        yield f"{field} = {_toml(value)}" if value is not None else f"# {field} ="
+    for value, field in tables:
+        yield from _table(value, field)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)
