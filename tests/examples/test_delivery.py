@@ -271,7 +271,7 @@ def test_a_link_that_is_never_idle_announces_what_is_lazy_on_it():
     payload = story.publish("a", "quiet")
     was_idle = 0
     for _ in range(300):
-        for _ in range(4):
+        for _ in range(12):
             story.publish("a", "busy")
         story.engine.run(story.engine.world.now_ms + 20)
         was_idle += not link.waiting

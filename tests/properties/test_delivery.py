@@ -112,6 +112,26 @@ def test_what_is_put_into_a_link_comes_out_once_and_in_order_whatever_the_networ
         one.channel.check()
 
 
+@given(st.integers(4, 64), st.integers(2_000, 100_000), st.lists(st.integers(0, 400), min_size=100, max_size=200))
+def test_a_link_with_traffic_one_way_never_waits_for_a_round_to_be_acknowledged(frames, flight_bytes, sizes):
+    """Frames and acknowledgements arrive at once here, and no round comes: only what is urgent is acknowledged."""
+    config = DeliveryConfig(flight_frames=frames, flight_bytes=flight_bytes)
+    stream = Stream(StreamId("t", "a", 1), 0)
+    sender = Channel(config, 1, lambda entry, is_eager: m.Push("t", "a", 1, 1, 1, 0, 0, is_eager, entry.payload))
+    receiver = Channel(config, 2, sender._push)
+    for one, other in ((sender, receiver), (receiver, sender)):
+        for frame in one.flush():
+            other.receive(frame, lambda: 3)
+    for number, size in enumerate(sizes, start=1):
+        sender.put_message(Entry(stream, number, b"x" * size, 0), is_eager=True)
+        for frame in sender.flush():
+            receiver.receive(frame, lambda: 3)
+        assert not sender.waiting
+        if receiver.is_ack_urgent:
+            sender.receive(receiver.acknowledgement(), lambda: 3)
+            assert not receiver.is_ack_urgent
+
+
 @given(st.lists(st.tuples(st.integers(0, 3_000), st.integers(0, 5)), max_size=40), st.integers(256, 8_000))
 def test_the_store_is_within_its_bounds_and_drops_the_oldest_first(steps, window_bytes):
     store, stream, now, sizes = Store(10_000, window_bytes, 1_000), Stream(StreamId("t", "a", 1), 0), 0, 0

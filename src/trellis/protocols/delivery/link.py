@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from trellis.protocols.delivery.config import DeliveryConfig
 from trellis.protocols.delivery.messages import RANGES_MAX, STREAMS_MAX, Compare, Frame, Gone, Item, Push
-from trellis.protocols.delivery.streams import Entry
+from trellis.protocols.delivery.streams import ENTRY_BYTES, Entry
 
 _ITEM_BYTES = 64  # a guess at an item without payload
 _EARLY_MAX = 128  # frames that came before their predecessors
@@ -47,6 +47,7 @@ class Channel:
         self.config, self._push = config, push
         self.resends = 0
         self.is_ack_due = False
+        self.unacked = self.unacked_bytes = 0  # frames that came since the last acknowledgement, and what they carried
         self.peer_session = 0  # the session of the peer that we take part in
         self.begin(session)
         self._expect()
@@ -104,11 +105,17 @@ class Channel:
             frames.append(self._frame(flight))
         return frames
 
+    @property
+    def is_ack_urgent(self) -> bool:
+        """The peer may have little room left: where nothing goes the other way, it would stand still for a round."""
+        config = self.config
+        return 4 * self.unacked >= config.flight_frames or 4 * self.unacked_bytes >= config.flight_bytes
+
     def acknowledgement(self) -> Frame | None:
         """If one is due and no frame has carried it."""
         if not self.is_ack_due:
             return None
-        self.is_ack_due = False
+        self._acknowledges()
         return Frame(self.session, 0, self.peer_session, self.upto)
 
     def round(self) -> list[Frame]:
@@ -148,6 +155,8 @@ class Channel:
         if frame.number == 0:
             return [], has_begun
         self.is_ack_due = True
+        self.unacked += 1
+        self.unacked_bytes += sum(len(item.payload) + ENTRY_BYTES for item in frame.items if type(item) is Push)
         if frame.number <= self.upto or len(self._early) >= _EARLY_MAX:
             return [], has_begun
         if frame.number > self.upto + 1:
@@ -205,8 +214,12 @@ class Channel:
         self.sent += 1
         return Flight(self.sent, tuple(items), size)
 
-    def _frame(self, flight: Flight) -> Frame:
+    def _acknowledges(self) -> None:
         self.is_ack_due = False
+        self.unacked = self.unacked_bytes = 0
+
+    def _frame(self, flight: Flight) -> Frame:
+        self._acknowledges()
         return Frame(self.session, flight.number, self.peer_session, self.upto, flight.items)
 
 

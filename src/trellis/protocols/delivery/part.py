@@ -340,6 +340,8 @@ class Delivery:
             if channel is not None:
                 if channel.waiting or channel.must_greet:
                     out += [Send(peer, frame) for frame in channel.flush()]
+                if channel.is_ack_urgent and (acknowledgement := channel.acknowledgement()) is not None:
+                    out.append(Send(peer, acknowledgement))
                 is_busy = is_busy or channel.is_ack_due or bool(channel.flight)
         state.dirty.clear()
         if is_busy and not self._is_soon:
