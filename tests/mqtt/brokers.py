@@ -24,6 +24,8 @@ class Mosquitto:
     def __init__(self, folder: Path, name: str, lines: str = "") -> None:
         self.port, self.name = free_port(), name
         self.config = folder / f"{name}.conf"
+        (folder / name).mkdir(exist_ok=True)
+        lines = lines.replace("NAME", name)  # a folder of its own for what it saves
         self.config.write_text(f"listener {self.port} 127.0.0.1\nallow_anonymous true\n{lines}\n")
         self.log = folder / f"{name}.log"
         self.process: asyncio.subprocess.Process | None = None

@@ -77,6 +77,25 @@ def test_another_message_under_an_old_identifier_is_not_taken_for_a_repetition()
     assert [packet.payload for packet in one.to_host] == [b"x", b"new"]
 
 
+def test_a_broker_that_sends_more_than_our_receive_maximum_waits_for_the_mesh():
+    """Mosquitto 2.0.11 does. Only what is in the mesh and not acknowledged to the broker can come twice."""
+    one = bridge(inflight_max=2)
+    for number in (1, 2, 3, 4):
+        one.from_broker(message(number))
+    assert [packet.id for packet in one.to_host] == [1, 2]
+    assert one.is_full
+    one.from_host(p.Ack(p.PUBACK, 2), 0)
+    assert [packet.id for packet in one.to_host] == [1, 2, 3]
+    one.down()
+    up(one, True)
+    for number in (1, 3, 4):
+        one.from_broker(message(number, dup=True))
+    assert [packet.id for packet in one.to_host] == [1, 2, 3]
+    one.from_host(p.Ack(p.PUBACK, 1), 0)
+    assert [packet.id for packet in one.to_host] == [1, 2, 3, 4]
+    one.check()
+
+
 def test_identifiers_of_a_lost_session_mean_nothing():
     one = bridge()
     one.from_broker(message(7))

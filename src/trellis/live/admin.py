@@ -116,6 +116,7 @@ def exposition(node: LiveNode) -> str:
     _mends(page, node)
     _delivery(page, node)
     _streams(page, node)
+    _mqtt(page, node)
     _process(page, node)
     return page.text()
 
@@ -236,6 +237,17 @@ def _streams(page: Exposition, node: LiveNode) -> None:
 
 def _tag(kind: Any) -> str:
     return str(kind.__struct_config__.tag)
+
+
+_MQTT_NOW = ("clients", "sessions", "filters", "retained")
+
+
+def _mqtt(page: Exposition, node: LiveNode) -> None:
+    found = sorted(node.mqtt.metrics().items()) if node.mqtt is not None else []
+    now: list[tuple[Labels, float]] = [({"what": key}, value) for key, value in found if key in _MQTT_NOW]
+    happened: list[tuple[Labels, float]] = [({"what": key}, value) for key, value in found if key not in _MQTT_NOW]
+    page.gauge("trellis_mqtt", "What the MQTT door holds.", now)
+    page.counter("trellis_mqtt_total", "What has happened at the MQTT door, and at the broker beside it.", happened)
 
 
 def _process(page: Exposition, node: LiveNode) -> None:

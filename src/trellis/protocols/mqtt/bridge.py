@@ -6,6 +6,8 @@ broker is acknowledged when the mesh has acknowledged, and a delivery is done wh
 B1  what bears an identity came out of a mesh, and enters none again: there are no loops, however brokers are linked
 B2  a publication that the broker sends again, because an acknowledgement was lost, is published once
 B3  no more is under way to the broker than it takes
+B4  at most `inflight_max` messages of the broker are in the mesh and not acknowledged to it: if we die now, no more
+    than these come twice, whatever the broker makes of our receive maximum (Mosquitto 2.0.11 sends more)
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from trellis.protocols.mqtt.learn import LOG, TOPICS, SubscriptionLog
 
 IDENTITY = "trellis-id"  # the user property that a message out of the mesh bears
 WAITING_MAX = 10_000  # with QoS 0; the host bounds the others
+DONE_MAX = 10_000  # a broker that died may give us again what it had under way when it last saved: seconds ago
 _BRIDGE = 0x80  # in the version of CONNECT: do not send me what is mine
 _PROBATION_MS = 2_000
 _AGAIN_MS = 1_000  # what the mesh did not take is offered again after so long
@@ -46,6 +49,7 @@ class Bridge:
         self._waiting: deque[p.Publish] = deque()  # for the broker
         self._flying: OrderedDict[int, p.Publish] = OrderedDict()
         self._taken: dict[int, p.Publish] = {}  # of the broker, not acknowledged to it
+        self._backlog: deque[int] = deque()  # of these, not yet offered to the mesh
         self._done: OrderedDict[int, bytes] = OrderedDict()  # acknowledged to it lately, as far as we know
         self._again: dict[int, int] = {}  # refused by the mesh for now: offered when
 
@@ -73,6 +77,7 @@ class Bridge:
         if not answer.session_present:  # its identifiers mean nothing any more
             self.counters["sessions begun"] += 1
             self._taken.clear()
+            self._backlog.clear()
             self._done.clear()
             self._again.clear()
         # A filter that is there already is replaced by itself. Retained messages are not ours to publish again.
@@ -131,10 +136,22 @@ class Bridge:
                 self._acknowledge(packet)
                 return
             self.counters["sent again"] += 1
-        if number is not None:
-            self._taken[number] = packet
         self.counters["taken"] += 1
-        self.to_host.append(replace(packet, dup=False, subscriptions=()))
+        if number is None:
+            self._offer(packet)
+        else:
+            self._taken[number] = packet
+            self._backlog.append(number)
+            self._offer_more()
+
+    def _offer(self, packet: p.Publish) -> None:
+        if packet.dup or packet.subscriptions:
+            packet = replace(packet, dup=False, subscriptions=())
+        self.to_host.append(packet)
+
+    def _offer_more(self) -> None:
+        while self._backlog and len(self._taken) - len(self._backlog) < self.inflight_max:  # B4
+            self._offer(self._taken[self._backlog.popleft()])
 
     def _learn(self, packet: p.Publish) -> None:
         """The broker's clients want more, or less."""
@@ -156,14 +173,14 @@ class Bridge:
         if packet.id is not None:
             self._done[packet.id] = _digest(packet)
             self._done.move_to_end(packet.id)
-            while len(self._done) > 2 * self.inflight_max:
+            while len(self._done) > DONE_MAX:
                 self._done.popitem(last=False)
             if self.is_up:
                 self.to_broker.append(p.Ack(p.PUBACK, packet.id))
 
     @property
     def is_full(self) -> bool:
-        """Read no more for now: some brokers send more than the receive maximum that we told them."""
+        """Read no more for now."""
         return len(self._taken) >= 2 * self.inflight_max
 
     # The mesh
@@ -189,6 +206,7 @@ class Bridge:
         self.counters["not carried"] += reason >= reasons.UNSPECIFIED
         del self._taken[number]
         self._acknowledge(packet)
+        self._offer_more()
 
     def tick(self, now_ms: int) -> None:
         if self._probation_ms is not None and now_ms >= self._probation_ms:
@@ -199,7 +217,7 @@ class Bridge:
             self._pump()
         for number in [one for one, due_ms in self._again.items() if due_ms <= now_ms]:
             del self._again[number]
-            self.to_host.append(replace(self._taken[number], dup=False, subscriptions=()))
+            self._offer(self._taken[number])
 
     def _pump(self) -> None:
         while self._waiting and self.is_up:
@@ -215,6 +233,8 @@ class Bridge:
     def check(self) -> None:
         assert len(self._flying) <= self.inflight_max, "B3"
         assert self._again.keys() <= self._taken.keys()
+        assert set(self._backlog) <= self._taken.keys()
+        assert len(self._taken) - len(self._backlog) <= self.inflight_max, "B4"
 
 
 def _digest(packet: p.Publish) -> bytes:
