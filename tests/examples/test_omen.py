@@ -287,3 +287,21 @@ def test_only_what_has_changed_is_told():
         hints.told(other, [m.Hint("t", ())])
         assert hints.news(1, known) == (m.Hint("t", (other,)),)
         assert hints.news(0, known) == ()
+
+
+def test_a_connect_that_comes_late_does_not_take_topics_from_a_neighbour_for_good():
+    """Streams that replace each other can overtake: the topics of long ago come last, and nobody repeats the new."""
+    engine = Engine(OMen(), {name: ("t", "u") if name in "cd" else ("t",) for name in "abcdef"}, seed=1)
+    engine.run(20_000)
+    of = {name: engine.world.node(name) for name in "ab"}
+    engine._perform(engine.world.actors["a"], of["a"].links.open("b"))
+    engine.run(30_000)
+    late = of["a"].links._connect()
+    for name in "ab":
+        engine.subscribe(name, "u")
+    engine.run(40_000)
+    bit = of["b"].me.table.bit("u")
+    assert of["b"].links.links["a"].interest & bit
+    engine._perform(engine.world.actors["b"], of["b"].on_message("a", late))
+    engine.run(60_000)
+    assert of["b"].links.links["a"].interest & bit

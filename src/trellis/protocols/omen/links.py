@@ -43,6 +43,7 @@ class Link:
     state: str
     incarnation: int = 0  # of the peer
     interest: int = 0  # of the peer
+    interest_version: int = 0  # the peer's, when it said so
     degree: int = 0
     successors: tuple[NodeId, ...] = ()
     needs: int = 0  # the version of our record that its holders must have
@@ -120,12 +121,13 @@ class Links:
             self.suspicion.watch(sender)
         if life_of(message.incarnation) < life_of(link.incarnation):
             return effects
-        self._take(link, message.incarnation, self.me.table.bits(message.topics), message.degree)
+        self._take(link, message)
         link.acknowledged = link.heard = 0  # it begins anew: tell each other everything again
         if link.state == ASKED or not link.needs:
             link.state = OPENING
             self._renew(link)
-        return [*effects, Send(sender, ConnectOk(self.me.incarnation, self.me.topics, self.me.degree))]
+        me = self.me
+        return [*effects, Send(sender, ConnectOk(me.incarnation, me.topics, me.degree, me.topics_version))]
 
     def on_connect_ok(self, sender: NodeId, message: ConnectOk) -> Effects:
         link = self.links.get(sender)
@@ -134,7 +136,7 @@ class Links:
         if life_of(message.incarnation) < life_of(link.incarnation):
             return []
         if link.state == ASKED:
-            self._take(link, message.incarnation, self.me.table.bits(message.topics), message.degree)
+            self._take(link, message)
             link.state = OPENING
             self._renew(link)
         return []
@@ -195,7 +197,7 @@ class Links:
             effects += self.on_ready(sender, beat.incarnation)
         if beat.version > link.heard:
             if beat.topics is not None:
-                self._interest(link, self.me.table.bits(beat.topics))
+                self._interest(link, self.me.table.bits(beat.topics), beat.version)
             if link.state == UP:
                 self.hints.told(sender, beat.hints)
                 link.heard = beat.version
@@ -246,14 +248,17 @@ class Links:
         assert self.me.degree == len(self.up()), f"K1: {self.me.id} counts {self.me.degree} links"
 
     def _connect(self) -> Connect:
-        return Connect(self.me.incarnation, self.me.topics, self.me.degree)
+        return Connect(self.me.incarnation, self.me.topics, self.me.degree, self.me.topics_version)
 
-    def _take(self, link: Link, incarnation: int, interest: int, degree: int) -> None:
-        link.incarnation, link.degree = incarnation, degree
-        self._interest(link, interest)
+    def _take(self, link: Link, message: Connect | ConnectOk) -> None:
+        link.incarnation, link.degree = message.incarnation, message.degree
+        self._interest(link, self.me.table.bits(message.topics), message.version)
         self.suspicion.heard(link.peer)
 
-    def _interest(self, link: Link, interest: int) -> None:
+    def _interest(self, link: Link, interest: int, version: int) -> None:
+        if version < link.interest_version:
+            return  # overtaken: nobody would say the newer again
+        link.interest_version = version
         if interest != link.interest:
             if link.interest & ~interest:
                 self.hints.forget(link.peer, but=interest)

@@ -58,12 +58,14 @@ class Connect(msgspec.Struct, frozen=True, gc=False, tag="connect"):
     incarnation: Count
     topics: Topics
     degree: Count
+    version: Count = 0  # when the topics changed last: an earlier word may come later
 
 
 class ConnectOk(msgspec.Struct, frozen=True, gc=False, tag="connect-ok"):
     incarnation: Count
     topics: Topics
     degree: Count
+    version: Count = 0
 
 
 class LinkReady(msgspec.Struct, frozen=True, gc=False, tag="link-ready"):
