@@ -77,7 +77,7 @@ class Seen(msgspec.Struct):
     claims: frozenset[NodeId] = frozenset()
     clients: int = 0
     counters: dict[str, int] = {}
-    mended: int = 0  # the last repair of this life that was told
+    mended: frozenset[int] = frozenset()  # repairs that were over when it was last asked: they may end in any order
     mending: dict[int, dict[str, Any]] = {}  # repairs that go on: by number, as they were told
 
 
@@ -103,7 +103,8 @@ class MeshView:
             if before is not None and before.state in LIVING:
                 self.down(told.node, "down", at_ms)  # it has come back between two looks
             fresh = before is None or before.incarnation != told.incarnation
-            mended = max((one.number for one in told.mends), default=0) if fresh else before.mended if before else 0
+            past = frozenset(one.number for one in told.mends)
+            mended = before.mended if before is not None and not fresh else past
             self.put(told.node, told.topics, at_ms, state=state, incarnation=told.incarnation)
             self.nodes[told.node].mended = mended
             self.nodes[told.node].counters = dict(told.counters)  # what was before we looked is no news
@@ -123,9 +124,9 @@ class MeshView:
             if number not in seen.mending:
                 self._tell("mend", data)
         for one in told.mends:
-            if one.number > seen.mended:
+            if one.number not in seen.mended:
                 self._tell("mend", _mend(seen.name, one, "ended", one.at_ms + (one.ms or 0)))
-        seen.mended = max([seen.mended, *[one.number for one in told.mends]])
+        seen.mended = frozenset(one.number for one in told.mends)
         seen.mending = running
 
     def settle(self, at_ms: int) -> None:
