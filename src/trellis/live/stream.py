@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -149,6 +150,11 @@ class Stream(asyncio.Protocol):
     def resume_reading(self) -> None:
         if self._transport is not None and not self.is_ended:
             self._transport.resume_reading()
+
+    def certificate(self) -> Mapping[str, Any]:
+        """The peer's, as `SSLSocket.getpeercert` tells it; nothing without TLS."""
+        found = self._transport.get_extra_info("peercert") if self._transport is not None else None
+        return found or {}
 
     # What the loop says
 

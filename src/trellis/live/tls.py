@@ -1,9 +1,12 @@
 """Mutual TLS: both ends show a certificate that the cluster's authority has signed. Host names are not compared: a node
-is known by its name in the hello, and whoever has a certificate of the cluster belongs to it."""
+is known by its name in the hello, which its certificate must carry (as a common name, or among its alternative names).
+Clients have no names: whoever has a certificate of the cluster may be one."""
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
+from typing import Any
 
 from trellis.errors import InputError
 from trellis.live.config import TlsConfig
@@ -14,6 +17,12 @@ def contexts(config: TlsConfig) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
     if not config:
         return None
     return make_context(config, server=True), make_context(config, server=False)
+
+
+def names_of(certificate: Mapping[str, Any]) -> list[str]:
+    """The names that a certificate carries, given as `SSLSocket.getpeercert` tells it."""
+    common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return [*common, *(value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")]
 
 
 def make_context(config: TlsConfig, *, server: bool) -> ssl.SSLContext:

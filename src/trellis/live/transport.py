@@ -38,6 +38,7 @@ from trellis.live.frames import (
 )
 from trellis.live.listen import Listener
 from trellis.live.stream import Outbox, Stream
+from trellis.live.tls import names_of
 from trellis.protocols.effects import NodeId
 from trellis.protocols.wire import WireError
 
@@ -280,7 +281,7 @@ class Transport:
             return
         if not isinstance(message, Hello):
             raise WireError("no hello")
-        refusal = self._refusal(message) or self._adopt(stream, message)
+        refusal = self._refusal(message) or self._misnamed(stream, message) or self._adopt(stream, message)
         if refusal is not None:
             self._refuse(stream, refusal)
 
@@ -297,6 +298,14 @@ class Transport:
         if hello.address.node == self.me.node:
             return Refused("self", "this is you, or somebody of your name")
         return None
+
+    def _misnamed(self, stream: Stream, hello: Hello) -> Refused | None:
+        """With TLS nobody may take a name that its certificate does not carry: its messages would be believed."""
+        names = names_of(stream.certificate()) if self.tls is not None else [hello.address.node]
+        if hello.address.node in names:
+            return None
+        carried = ", ".join(sorted(names)[:5]) or "nobody"
+        return Refused("certificate", f"{hello.address.node} shows a certificate of {carried}")
 
     def _refuse(self, stream: Stream, refusal: Refused) -> None:
         ends: Ends = stream.tag
