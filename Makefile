@@ -47,7 +47,9 @@ lint: $(INSTALLED)  ## ruff, mypy and the import rules
 bench: $(INSTALLED)  ## every benchmark; figures go to standard output
 	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
-docs: $(INSTALLED)  ## the figures of the documentation, made by their commands
+docs: $(INSTALLED)  ## what is made of the documentation: the Python interface, licences, and the figures
+	@$(BIN)/python docs/make_api.py
+	@$(BIN)/python docs/make_licences.py
 	@$(BIN)/python docs/make_figures.py
 
 lock: $(INSTALLED)  ## pin every dependency anew (needs uv on the PATH)

@@ -150,7 +150,7 @@ def pub(
                 if as_json:
                     say(json.dumps({"topic": topic, "sequence": receipt.sequence, "holders": receipt.holders}))
                 else:
-                    note(f"acknowledged: {receipt.copies} copies ({holders})")
+                    note(f"acknowledged: {receipt.copies} {'copy' if receipt.copies == 1 else 'copies'} ({holders})")
 
     run_loop(work())
 

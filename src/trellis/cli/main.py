@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from trellis.cli import (
     certs,
     check,
     churn,
+    completion,
     convert,
     dashboard,
     demo,
@@ -49,6 +51,7 @@ app.command("up", epilog=up.EXAMPLE)(up.up)
 app.command("dashboard", epilog=dashboard.EXAMPLE)(dashboard.dashboard)
 app.command("pub", epilog=live.PUB_EXAMPLE)(live.pub)
 app.command("sub", epilog=live.SUB_EXAMPLE)(live.sub)
+app.command("completion", epilog=completion.EXAMPLE)(completion.completion)
 app.add_typer(certs.app, name="certs")
 app.add_typer(simulate.app, name="simulate")
 app.add_typer(pipeline.app, name="pipeline")
@@ -89,6 +92,8 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Runs one command. 0: done; 1: the answer is no; 2: bad input, one line on standard error; 130: interrupted."""
+    if completion.VARIABLE in os.environ:
+        completion.prepare()
     try:
         answer = typer.main.get_command(app).main(arguments, prog_name="trellis", standalone_mode=False)
         return answer if isinstance(answer, int) else 0
@@ -100,6 +105,8 @@ def run(arguments: list[str]) -> int:
         extra = _EXTRAS.get((error.name or "").split(".")[0])
         if extra is None:
             raise
+        if arguments[0] in ("demo", "lab", "pipeline"):  # they need Spark in the end: say it at once
+            extra = "pipeline"
         return _refuse(str(MissingExtra(str(error.name), extra)))
     except (KeyboardInterrupt, typer.Abort):
         typer.echo("trellis: interrupted", err=True)

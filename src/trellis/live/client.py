@@ -76,6 +76,8 @@ def connect(
 
 
 class Client:
+    """A connection to one node, from `connect`: a context for `async with`, and its messages for `async for`."""
+
     def __init__(self, address: str, name: str, tls: ssl.SSLContext | None, timeout_s: float) -> None:
         self.address, self.name, self.timeout_s = address, name, timeout_s
         self.node: Welcome | None = None  # the one that it is connected to

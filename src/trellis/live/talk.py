@@ -73,6 +73,8 @@ class NotTaken(msgspec.Struct, frozen=True, gc=False, tag="not-taken"):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, tag="message"):
+    """A publication, as a subscriber gets it: by whom, and the number that its publisher gave it on this topic."""
+
     topic: Name
     origin: Name
     sequence: Count

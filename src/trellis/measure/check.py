@@ -20,6 +20,8 @@ SPLIT_MAX = 1000  # split topics that are described; all are counted
 
 @dataclass(frozen=True, eq=False)
 class CheckResult:
+    """What was found."""
+
     nodes: int
     topics: int  # with subscribers
     subscriptions: int
