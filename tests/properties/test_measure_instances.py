@@ -13,7 +13,7 @@ from reference import measures as reference
 from strategies import interests
 from trellis.measure.bounds import links_lower_bound, most_shared
 from trellis.measure.distributions import Distribution, popularity, subscription_sizes
-from trellis.measure.fairness import gini, in_degrees
+from trellis.measure.fairness import gini
 from trellis.measure.similarity import BINS, similarity
 
 numbers = st.lists(st.integers(0, 60), min_size=1, max_size=60)
@@ -75,13 +75,6 @@ def test_popularity_and_sizes_count_the_same_subscriptions(over):
     assert subscription_sizes(over).sum == popularity(over).sum == sum(map(len, interest.values()))
     wanted_by = [sum(topic in topics for topics in interest.values()) for topic in over.topics]
     assert popularity(over).counts.tolist() == np.unique(wanted_by, return_counts=True)[1].tolist()
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 9)))
-def test_in_degrees_count_nodes_that_nobody_names(targets):
-    found = in_degrees(targets, 10)
-    assert np.repeat(found.values, found.counts).tolist() == sorted(targets.count(node) for node in range(10))
 
 
 @settings(max_examples=150, deadline=None)

@@ -58,10 +58,6 @@ class Distribution:
         return self.variance**0.5
 
     @property
-    def skewness(self) -> float:
-        return self._moment(3) / self.variance**1.5 if self.variance > 0 else 0.0
-
-    @property
     def ccdf(self) -> npt.NDArray[np.float64]:
         """For each value the share of the numbers that are at least as large."""
         return np.cumsum(self.counts[::-1])[::-1] / max(self.total, 1)

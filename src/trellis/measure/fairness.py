@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from trellis.measure.distributions import Distribution
-
 
 def gini(loads: npt.ArrayLike) -> float:
     """Half the mean difference between two loads, over the mean load: 0 all equal, towards 1 one bears all.
@@ -20,8 +18,3 @@ def gini(loads: npt.ArrayLike) -> float:
     assert ordered[0] >= 0, "a load is negative"
     ranks = np.arange(1, len(ordered) + 1)
     return float(np.sum((2 * ranks - len(ordered) - 1) * ordered)) / (len(ordered) * total)
-
-
-def in_degrees(targets: npt.ArrayLike, nodes: int) -> Distribution:
-    """How often each of `nodes` nodes is a target, for instance a backup of others: nodes never named count 0."""
-    return Distribution.of(np.bincount(np.asarray(targets, np.int64).ravel(), minlength=nodes))

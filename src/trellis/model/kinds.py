@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from trellis.errors import InputError
 
 
@@ -31,9 +29,6 @@ class Kind:
     @property
     def columns(self) -> tuple[str, ...]:
         return self.order or (*self.names, *self.numbers, *self.optional)
-
-    def type_of(self, column: str) -> pa.DataType:
-        return pa.float64() if column in self.numbers else pa.string()
 
 
 INTERESTS = Kind("interests", ("node", "topic"))
