@@ -279,3 +279,19 @@ def test_a_link_that_is_never_idle_announces_what_is_lazy_on_it():
             break
     assert not was_idle
     assert story.delivered(payload) == {"a", "b"}
+
+
+def test_a_topic_that_always_announces_does_not_keep_others_from_it():
+    """Both are lazy on the only link; "busy" is looked at first, and has news in every round."""
+    story = Story(all_want("ab", "busy", "quiet"), chain(*"ab"), copies=1, announce_rounds=4)
+    topics = mesh_of(story.engine.world, "a").delivery.state.topics
+    assert next(iter(topics)) == "busy"
+    payload = None
+    for number in range(50):
+        for topic in topics.values():
+            topic.ways["b"].is_eager = False  # a pull makes it eager again
+        story.publish("a", "busy")
+        if number == 10:
+            payload = story.publish("a", "quiet")
+        story.engine.run(story.engine.world.now_ms + 40)
+    assert story.delivered(payload) == {"a", "b"}

@@ -149,6 +149,10 @@ class Tree:
     def round(self) -> bool:
         """Announce, and pull what is due. Says whether there is more to come."""
         state, is_busy = self.state, False
+        # One batch waits at most. It stands behind messages: a link that is never idle announces, too. Asked before the
+        # first topic, so that one that always has something to announce does not keep the others from it.
+        is_time = state.rounds % state.config.announce_rounds == 0
+        free = {peer for peer, channel in state.links.items() if not channel.controls} if is_time else set()
         for topic in state.topics.values():
             if topic.missing:
                 self._pull(topic)
@@ -156,8 +160,7 @@ class Tree:
             for peer, way in topic.ways.items():
                 if way.announce:
                     is_busy = True
-                    # One batch waits at most. It stands behind messages: a link that is never idle announces, too.
-                    if state.rounds % state.config.announce_rounds == 0 and not state.links[peer].controls:
+                    if peer in free:
                         self._announce(topic, peer, way)
         return is_busy
 
