@@ -3,64 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from live.lives import config, peer_address, run, until
-from mqtt.brokers import Mosquitto, brokers, free_port, needs_mosquitto
-from mqtt.talk import QUICK, Raw, connect, doors, vanish_all
+from mqtt.attached import attach, client_of, sidecars
+from mqtt.brokers import brokers, free_port, needs_mosquitto
+from mqtt.sites import lone_door
+from mqtt.talk import QUICK, Raw, connect, doors
 from trellis.live.shell import LiveNode
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.framing import Framing
-
-
-async def attach(name: str, url: str, nodes: list[LiveNode], **fields: Any) -> LiveNode:
-    given = MqttConfig(broker=url, **{**QUICK, "want": ("#",), **fields})
-    node = LiveNode(config(name, tuple(peer_address(one) for one in nodes[:1]), mqtt=given))
-    await node.start()
-    nodes.append(node)
-    return node
-
-
-@asynccontextmanager
-async def sidecars(*urls: str, **fields: Any) -> AsyncIterator[list[LiveNode]]:
-    nodes: list[LiveNode] = []
-    try:
-        for index, url in enumerate(urls):
-            await attach(f"s{index}", url, nodes, **fields)
-        await until(lambda: all(is_ready(one) for one in nodes))
-        yield nodes
-        for node in nodes:
-            assert not node.counters["bugs"]
-            node.mesh.check()
-            node.mqtt.host.check()
-            node.mqtt.sidecar.bridge.check()
-    finally:
-        await vanish_all()
-        for node in nodes:
-            await node.stop(in_order=False)
-
-
-def is_ready(node: LiveNode) -> bool:
-    host = node.mqtt.host
-    return node.mqtt.sidecar.bridge.is_up and all(host.directory.is_ready(one) for one in host.interests.patterns)
-
-
-async def client_of(broker: Mosquitto | int, name: str, *filters: str, **fields: Any) -> Raw:
-    port = broker if isinstance(broker, int) else broker.port
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    raw = Raw(reader, writer, p.V5)
-    raw.send(p.Connect(version=p.V5, client=name, **{"clean_start": True, **fields}))
-    assert (await raw.until(p.ConnAck)).reason == 0
-    if filters:
-        await raw.subscribe(*filters)
-    return raw
 
 
 async def triangle(folder: Path, count: int) -> None:
@@ -125,6 +84,46 @@ def test_a_sidecar_beside_our_own_door_works_like_one_beside_mosquitto():
             await until(lambda: inner.mqtt.sidecar.bridge.counters["kept out"] == 1)
 
     run(work())
+
+
+def test_a_sidecar_beside_our_own_door_in_a_process_of_its_own(tmp_path):
+    """Two brokers that are doors of ours, each a process; a mesh of two sidecars makes one of them."""
+
+    async def work() -> None:
+        sites = [lone_door(name, tmp_path) for name in ("x", "y")]
+        try:
+            for one in sites:
+                await one.start_node([])
+            x, y = (one.port for one in sites)
+            async with sidecars(f"mqtt://127.0.0.1:{x}", f"mqtt://127.0.0.1:{y}") as nodes:
+                readers = [await client_of(port, f"reader at {port}", "t/#") for port in (x, y)]
+                publishers = [await client_of(port, f"publisher at {port}") for port in (x, y)]
+                for number in range(100):
+                    assert await publishers[number % 2].publish(f"t/{number % 7}/z", b"%d" % number) == 0
+                for reader in readers:
+                    found = await reader.messages(100)
+                    assert sorted(found, key=int) == [b"%d" % number for number in range(100)]
+                await asyncio.sleep(0.5)  # a loop would bring more
+                for reader in readers:
+                    with pytest.raises(TimeoutError):
+                        await asyncio.wait_for(reader.read(), 0.05)
+                assert all(one.mqtt.sidecar.bridge.counters["taken"] == 50 for one in nodes)
+                await sites[1].kill_node()  # a broker that loses everything
+                await until(lambda: not nodes[1].mqtt.sidecar.bridge.is_up)
+                await publishers[0].publish("t/1/z", b"while it is away")
+                address = f"127.0.0.1:{y}"
+                sites[1].mqtt["mqtt.listen"] = address
+                await sites[1].start_node([])
+                reader = await client_of(y, "new reader", "t/#")
+                await until(lambda: nodes[1].mqtt.sidecar.bridge.is_up)
+                await publishers[0].publish("t/1/z", b"it is back")
+                while (await reader.message()).payload != b"it is back":
+                    pass
+        finally:
+            for one in sites:
+                await one.kill_node()
+
+    run(work(), 120)
 
 
 @needs_mosquitto
@@ -248,6 +247,58 @@ def test_a_broker_of_3_1_1_that_echoes_is_refused_with_a_clear_message(caplog):
             node = await attach("s", url, nodes, broker_version="3.1.1")
             await until(lambda: "does not honour the bridge bit" in caplog.text)
             assert not node.mqtt.sidecar.bridge.is_up
+        finally:
+            for node in nodes:
+                await node.stop(in_order=False)
+            server.close()
+
+    run(work())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("amqtt") is None, reason="amqtt is not installed (pip install amqtt)")
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+def test_amqtt_which_knows_neither_mqtt_5_nor_bridges_is_refused_with_a_clear_message(version, caplog):
+    async def work() -> None:
+        port = free_port()
+        broker = await asyncio.create_subprocess_exec(sys.executable, "-c", _AMQTT, str(port))
+        nodes: list[LiveNode] = []
+        try:
+            node = await attach("s", f"mqtt://127.0.0.1:{port}", nodes, broker_version=version)
+            await until(lambda: "does not speak our version of MQTT" in caplog.text)
+            assert not node.mqtt.sidecar.bridge.is_up
+        finally:
+            for node in nodes:
+                await node.stop(in_order=False)
+            broker.kill()
+            await broker.wait()
+
+    run(work())
+
+
+_AMQTT = """
+import asyncio, sys
+from amqtt.broker import Broker
+
+async def serve():
+    await Broker({"listeners": {"default": {"type": "tcp", "bind": f"127.0.0.1:{sys.argv[1]}"}}}).start()
+    await asyncio.Event().wait()
+
+asyncio.run(serve())
+"""
+
+
+def test_a_broker_that_closes_the_connection_at_connect_is_refused_with_a_clear_message(caplog):
+    async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.close()
+
+    async def work() -> None:
+        server = await asyncio.start_server(closing, "127.0.0.1", 0)
+        nodes: list[LiveNode] = []
+        try:
+            await attach("s", f"mqtt://127.0.0.1:{server.sockets[0].getsockname()[1]}", nodes)
+            await until(lambda: "perhaps it does not speak our version of MQTT" in caplog.text)
         finally:
             for node in nodes:
                 await node.stop(in_order=False)

@@ -225,11 +225,15 @@ class Sidecar(StreamOwner):
 
     def ended(self, stream: Stream) -> None:
         if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_exception(PacketError("the broker closed the connection"))
+            self._welcomed.set_exception(PacketError(_CLOSED))
         if stream is self._stream or self._stream is None:
             self._ended.set()
 
 
+_CLOSED = (
+    "it closed the connection before CONNACK; perhaps it does not speak our version of MQTT: use one with MQTT 5, "
+    'or try broker_version = "3.1.1"'
+)
 _ECHO = "it sends us what we publish, so there would be loops: it does not honour the bridge bit of 3.1.1"
 
 
