@@ -20,6 +20,7 @@ from trellis.simulate.schedule import Fault, Schedule
 
 # Kinds that are counted by what the network did, not by how often its weather turned.
 NETWORK_KINDS = ("loss", "asymmetric-loss", "duplicate", "reorder", "partition")
+RETURN_MS = 100  # how often one that is to come back looks whether it has gone
 
 
 class Injector:
@@ -34,6 +35,8 @@ class Injector:
         self._happened: list[Fault] = []
         self._down: dict[NodeId, tuple[Topic, ...]] = {}  # crashed, to be restarted with these topics
         self._paused: dict[NodeId, None] = {}
+        self._leaving: dict[NodeId, object] = {}  # who leaves in order -> its actor, which may linger
+        self._returning: dict[NodeId, int] = {}  # to join as soon as it has gone -> place in the schedule
         self._apply: dict[str, Callable[[Fault, Random], Fault | None]] = {
             "restart": self._restart,
             "pause": self._pause,
@@ -82,6 +85,10 @@ class Injector:
     def _happen(self, place: int, fault: Fault) -> None:
         if self._formed_before is None:
             self._formed_before = self.engine.links_formed
+        if fault.nodes and self._must_go_first(place, fault):
+            now_ms = self.engine.world.now_ms + RETURN_MS
+            self.engine.at(now_ms, self._happen, place, msgspec.structs.replace(fault, time_ms=now_ms))
+            return
         random = Random(ids.stream(self.engine.world.seed, "fault", place))
         done = self._crash(fault, random) if fault.kind.startswith("crash") else self._apply[fault.kind](fault, random)
         if done is None:
@@ -127,8 +134,28 @@ class Injector:
 
     def _leave(self, fault: Fault, random: Random) -> Fault | None:
         name = self._one(fault, random)
-        gone = name is not None and self._may_go(name) and self.engine.leave(name)
-        return msgspec.structs.replace(fault, nodes=(name,)) if gone else None
+        if name is None or not self._may_go(name):
+            return None
+        actor = self.engine.world.actors[name]
+        if not self.engine.leave(name):
+            return None
+        self._leaving[name] = actor
+        return msgspec.structs.replace(fault, nodes=(name,))
+
+    def _must_go_first(self, place: int, fault: Fault) -> bool:
+        """A node that leaves in order and lingers cannot join: it comes back when it has gone.
+
+        What a trace says of that node next waits, too.
+        """
+        name = fault.nodes[0]
+        if self._returning.get(name, place) != place:
+            return True
+        lingers = self._leaving.get(name) is not None and self.engine.world.actors.get(name) is self._leaving[name]
+        if fault.kind != "join" or not lingers:
+            self._returning.pop(name, None)
+            return False
+        self._returning[name] = place
+        return True
 
     def _join(self, fault: Fault, random: Random) -> Fault | None:
         absent = [name for name in self.engine.interests if not self._is_expected(name)]
