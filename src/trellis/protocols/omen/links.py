@@ -53,6 +53,7 @@ class Link:
     heard: int = 0  # the peer's version that we have
     tries: int = 0
     askers: list[tuple[NodeId, int]] = field(default_factory=list)  # who wants to know that it is up: node, mend
+    giving_up: int = 0  # 0, or the number of the agreement to close it (`prune.py`): nothing may count on it
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -84,9 +85,14 @@ class Links:
         """Topics of ours that a neighbour has."""
         bits = 0
         for link in self.links.values():
-            if link.state == UP:
+            if link.state == UP and not link.giving_up:
                 bits |= link.interest
         return bits & self.me.interest
+
+    def give_up(self, link: Link, number: int) -> None:
+        """0: it is kept after all. Always safe: nothing has counted on its going."""
+        link.giving_up = number
+        self.hints.avoid(link.peer, bool(number))
 
     # Opening
 
@@ -123,6 +129,7 @@ class Links:
             return effects
         self._take(link, message)
         link.acknowledged = link.heard = 0  # it begins anew: tell each other everything again
+        self.give_up(link, 0)  # and what was agreed about an earlier link is void
         if link.state == ASKED or not link.needs:
             link.state = OPENING
             self._renew(link)
@@ -288,6 +295,7 @@ class Links:
         if was_up:
             self.me.degree -= 1
             self.hints.forget(link.peer)
+            self.hints.avoid(link.peer, False)
             effects.append(LinkDown(link.peer))
         if link.state != ASKED:
             self.is_changed = True

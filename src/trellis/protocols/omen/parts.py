@@ -72,6 +72,9 @@ class Parts:
         known = self.suspects.incarnations.get(node)
         return known is not None and known >= incarnation
 
+    def believes_dead(self, node: NodeId) -> bool:
+        return node in self.suspects.incarnations
+
     def incarnation_of(self, node: NodeId) -> int:
         """As far as anything here knows."""
         found = [0]
