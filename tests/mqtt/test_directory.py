@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from mqtt.delayed import Mesh
 from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.directory import Directory
 from trellis.protocols.mqtt.envelope import unwrap
 from trellis.protocols.mqtt.host import Host
+from trellis.protocols.mqtt.interests import QUESTIONS, Interests
 
 FILTERS = {"a": "#", "b": "x/+/t", "c": "x/#", "d": "x/2/t"}
 
@@ -142,3 +144,26 @@ def test_a_damaged_envelope_is_counted_and_dropped(payload):
     mesh.hosts["a"].delivered("x/1", "b", payload)
     assert mesh.hosts["a"].counters["garbage"] == 1
     assert unwrap(b"plain") is None
+
+
+def test_a_wildcard_is_ready_though_the_mesh_answers_later_than_the_question_is_repeated():
+    """Before, each repetition made the answer to the last one worthless."""
+    config = MqttConfig(listen="127.0.0.1:0", ask_s=2, spread_ms=500)
+    interests = Interests(config.depth)
+    directory = Directory("a", 1, config, interests)
+    directory.start()
+    directory.confirmed(QUESTIONS)
+    interests.add("t/#")
+    directory.confirmed("$mqtt/in/t")
+    asked, directory.emits = [one for one in directory.emits if one[2] == "ask"], []
+    assert len(asked) == 1
+    directory.asked(1, "ask")
+    for number in (2, 3):
+        directory.tick(directory.now_ms + 2_001)
+        assert [which for _, _, which in directory.emits] == ["ask"]
+        directory.emits = []
+        directory.asked(number, "ask")
+    directory.acknowledged(1)
+    assert not directory.is_ready("t/#")
+    directory.tick(directory.now_ms + 500)
+    assert directory.is_ready("t/#")

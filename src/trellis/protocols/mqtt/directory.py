@@ -57,7 +57,7 @@ class Active:
 class Wildcard:
     """A pattern of ours on its way to the others."""
 
-    number: int = 0  # of the question that carries it
+    number: int = 0  # of the first question that carried it; later ones do as well
     ready_ms: int | None = None  # when it has reached them
 
 
@@ -91,6 +91,7 @@ class Directory:
         self._asked_ms = 0
         self._informed_ms: int | None = None  # from then on we have heard of every wildcard
         self._who = 0  # the number of our question
+        self._asks: dict[int, None] = {}  # numbers of questions that are not answered yet
         self._confirmed: dict[Topic, None] = {}
         self._seen: dict[Identity, None] = {}
         self._seen_before: dict[Identity, None] = {}
@@ -141,19 +142,22 @@ class Directory:
         if which == "who":
             self._who = number
             return
+        self._asks[number] = None
         for wildcard in self.wildcards.values():
-            if wildcard.ready_ms is None:
-                wildcard.number = number
+            wildcard.number = wildcard.number or number
 
     def acknowledged(self, number: int) -> None:
         if number == self._who and self._informed_ms is not None:
             self._informed_ms = min(self._informed_ms, self.now_ms + _SOON_MS + 2 * self.config.spread_ms)
-        for wildcard in self.wildcards.values():
-            if wildcard.number == number and wildcard.ready_ms is None:
+        if self._asks.pop(number, self) is self:
+            return
+        for wildcard in self.wildcards.values():  # a mesh may take longer to answer than we take to ask again
+            if 0 < wildcard.number <= number and wildcard.ready_ms is None:
                 wildcard.ready_ms = self.now_ms + self.config.spread_ms
 
     def not_acknowledged(self, number: int) -> None:
-        if any(one.number == number and one.ready_ms is None for one in self.wildcards.values()):
+        is_ours = self._asks.pop(number, self) is None
+        if is_ours and any(one.ready_ms is None for one in self.wildcards.values()):
             self._asked_ms = self.now_ms - self._ask_ms + _AGAIN_MS
 
     def on_said(self, topic: Topic, origin: NodeId, said: Said) -> list[Envelope]:
