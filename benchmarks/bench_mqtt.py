@@ -1,19 +1,28 @@
 """MQTT doors on loopback: three nodes in processes of their own, clients of MQTT here.
 
     .venv/bin/python benchmarks/bench_mqtt.py [messages]
+    .venv/bin/python benchmarks/bench_mqtt.py --brokers 12 --topics 200 --rate 2000 --seconds 180 --payload 256
+    .venv/bin/python benchmarks/bench_mqtt.py --brokers 12 ... --doors embedded
+    .venv/bin/python benchmarks/bench_mqtt.py --overhead --rate 500 --seconds 30
 
-A publisher at `a`, a reader at each node; QoS 1, 256 bytes, 200 topics, each acknowledged by the mesh. Then codecs and
-matching alone. Wall time depends on what else the machine does; CPU time does not.
+The first: codecs and matching alone; then a publisher at `a`, a reader at each node; QoS 1, 256 bytes, 200 topics, each
+acknowledged by the mesh. The second: a steady load over Mosquitto brokers with a sidecar each, or over nodes with
+embedded doors (`mqtt_load.py`). The last: what a sidecar costs a broker's own clients. Wall time depends on what else
+the machine does; CPU time does not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
+import tempfile
 import time
+import tomllib
+from argparse import ArgumentParser
+from pathlib import Path
 from statistics import quantiles
 
+from mqtt_load import Load, run_load, run_overhead
 from node_process import cpu_s, peak_mb, start
 from trellis.live.run import run_loop
 from trellis.protocols.mqtt import packets as p
@@ -125,7 +134,35 @@ def alone() -> None:
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 5_000
+    parser = ArgumentParser(description="MQTT doors on loopback.")
+    parser.add_argument("messages", nargs="?", type=int, default=5_000)
+    parser.add_argument("--brokers", type=int, default=0, help="sites of a steady load")
+    parser.add_argument("--topics", type=int, default=TOPICS)
+    parser.add_argument("--readers", type=int, default=3, help="sites that read a topic")
+    parser.add_argument("--rate", type=int, default=2_000, help="publications a second, in all")
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--payload", type=int, default=PAYLOAD_BYTES)
+    parser.add_argument("--doors", choices=["mosquitto", "embedded"], default="mosquitto")
+    parser.add_argument("--overhead", action="store_true", help="what a sidecar costs a broker's own clients")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of node.toml")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if given.overhead:
+            run_loop(run_overhead(Path(folder), given.rate, given.seconds, given.payload))
+        elif given.brokers:
+            settings = {
+                key: tomllib.loads(f"v = {value}")["v"] for key, _, value in (s.partition("=") for s in given.set)
+            }
+            load = Load(
+                given.brokers, given.topics, given.rate, given.seconds, given.payload,
+                min(given.readers, given.brokers), given.doors, settings=settings,
+            )  # fmt: skip
+            run_loop(run_load(load, Path(folder)))
+        else:
+            three_nodes(given.messages)
+
+
+def three_nodes(count: int) -> None:
     alone()
     nodes: list[tuple[subprocess.Popen[str], dict[str, str]]] = []
     try:
