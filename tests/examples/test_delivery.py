@@ -175,6 +175,22 @@ def test_a_publisher_that_does_not_subscribe_finds_the_topic_and_is_forgotten_ag
     assert mesh_of(story.engine.world, "p").overlay.interest == story.engine.world.topics.bits(("other",))
 
 
+def test_publishers_that_know_only_each_other_are_no_copies():
+    """They were, until the topic's home found them, 18 s later: what they had acknowledged died with them."""
+    story = Story({**all_want("abc"), **all_want("fg", "u")}, (*chain(*"abc"), ("f", "g")))
+    Injector(story.engine, Schedule((Fault(READY_MS, "partition", ("f", "g"), duration_ms=3_000),)))
+    story.run(1_000)
+    payloads = [story.publish("f"), story.publish("g")]
+    story.run(1_000)
+    assert [story.copies(one) for one in payloads] == [0, 0]
+    story.run(15_000)
+    story.engine.crash("f")
+    story.engine.crash("g")
+    story.end()
+    assert [story.copies(one) for one in payloads] == [2, 2]
+    assert [story.delivered(one) for one in payloads] == [set("abc")] * 2
+
+
 def test_who_unsubscribes_passes_on_what_it_holds_and_gets_nothing_more():
     story = Story(all_want("abc", "t", "u"), chain(*"abc"), copies=1)
     before = story.publish("b")

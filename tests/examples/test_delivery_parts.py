@@ -15,7 +15,7 @@ EVERYBODY = TopicTable()
 class Links:
     """An overlay without a protocol: the links are what the test says."""
 
-    has_homes = False
+    has_homes = relays = False
     table = EVERYBODY
 
     def __init__(self, name, topics, life, known):
@@ -428,6 +428,56 @@ def test_who_leaves_vouches_for_nothing():
     net.run(1_000)
     (outcome,) = net.nodes["a"].outcomes
     assert outcome.holders == ("a", "c")
+
+
+def with_publishers(links, *names, more=(), **config):
+    """These take part because they publish; the overlay can tell who subscribes."""
+    net = mesh(links, settle=False, more=more, **config)
+    for part in net.nodes.values():
+        part.delivery.state.only_subscribers_count = True
+    for name in names:
+        net.nodes[name].delivery.unwant("t")
+    net.run(4_000)
+    return net
+
+
+def test_who_only_publishes_is_a_copy_of_its_own_messages_alone():
+    net = with_publishers([("p", "q"), ("q", "s")], "p", "q")
+    net.publish("p", b"x")
+    net.run(1_000)
+    (outcome,) = net.nodes["p"].outcomes
+    assert outcome.holders == ("p", "s")
+
+
+def test_who_only_publishes_takes_nothing_over_from_who_leaves():
+    net = with_publishers([("p", "q")], "p", "q", more=[Part("s")], copies=1)
+    net.publish("p", b"x")
+    net.run(1_000)
+    net.carry_out("p", net.nodes["p"].delivery.leave_topic("t"))
+    net.run(3_000)
+    assert not net.nodes["p"].delivery.is_drained("t")  # q has it, and may go as well
+    net.link("p", "s")
+    net.run(3_000)
+    assert net.nodes["p"].delivery.is_drained("t")
+
+
+def test_what_a_publisher_has_left_to_others_is_waited_for_when_it_comes_back():
+    """p has given x to s and gone; u hears of p for the first time when it is back, and of x only later."""
+    net = with_publishers([("p", "s"), ("u", "v")], "p", copies=1)
+    net.publish("p", b"x")
+    net.run(1_000)
+    net.cut("p", "s")
+    part = net.nodes["p"]
+    for interest in (0, part.overlay.interest):
+        part.overlay.interest = interest
+        net.carry_out("p", part.keep(part.delivery.overlay_changed()))
+    net.link("p", "u")
+    net.publish("p", b"y")
+    net.run(3_000)
+    assert (net.got("s"), net.got("u")) == ([b"x"], [])
+    net.link("s", "v")
+    net.run(3_000)
+    assert net.got("s") == net.got("u") == net.got("v") == [b"x", b"y"]
 
 
 def test_what_cannot_be_sent_is_refused_at_once():

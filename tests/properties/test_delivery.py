@@ -169,7 +169,7 @@ ITEMS = st.one_of(
 class Links:
     """An overlay without a protocol."""
 
-    id, life, has_homes = "me", 1, True
+    id, life, has_homes, relays = "me", 1, True, False
 
     def __init__(self):
         self.table = TopicTable()

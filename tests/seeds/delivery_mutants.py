@@ -58,4 +58,11 @@ class LazyWithoutPull(_Mutant):
         delivery.tree._pull = lambda topic: None
 
 
-MUTANTS = (NoComparison, OneCopy, ForgetsEarly, LazyWithoutPull)
+class AnybodyCounts(_Mutant):
+    """Publishers that do not subscribe are copies of each other's messages."""
+
+    def break_it(self, delivery: Any) -> None:
+        delivery.state.only_subscribers_count = False
+
+
+MUTANTS = (NoComparison, OneCopy, ForgetsEarly, LazyWithoutPull, AnybodyCounts)

@@ -9,6 +9,7 @@ whoever is asked answers to the asker from then on. It also asks its topic's hom
 than copies, and all of them holding it, it is acknowledged with what there is.
 
 C1  a holder is named by itself, when it holds the message and does not leave.
+C2  beside the publisher, only subscribers are named (where the overlay proves who subscribes).
 """
 
 from __future__ import annotations
@@ -80,6 +81,14 @@ class Copies:
             if len(pending.holders) >= others:
                 self._acknowledge(pending)
 
+    def is_stuck(self, topic: Topic) -> bool:
+        """A publication on this topic waits, and no subscriber at all has said that it holds it."""
+        oldest = self.state.now_ms - self.state.config.ask_ms
+        return any(
+            key[0] == topic and not pending.holders and pending.since_ms <= oldest
+            for key, pending in self.pending.items()
+        )
+
     def link_down(self, peer: NodeId) -> None:
         """It may be dead: it counts again when it says so again."""
         for pending in self.pending.values():
@@ -93,7 +102,7 @@ class Copies:
 
     def stored(self, topic: TopicState, entry: Entry) -> None:
         """A message has come, and its publisher wants to hear of holders."""
-        if entry.needs and not topic.is_leaving and entry.asker is not None:
+        if entry.needs and entry.asker is not None and self.state.vouches(topic, entry.stream):
             self.state.put(entry.asker, Held(*entry.stream.id, entry.sequence, (self.state.id,)))
 
     def on_held(self, peer: NodeId, item: Held) -> None:
@@ -114,7 +123,7 @@ class Copies:
         if entry.names is None:
             entry.names = {}
         new = tuple(name for name in item.names if name not in entry.names and name != state.id)
-        room = max(0, entry.needs - (not topic.is_leaving) - len(entry.names))
+        room = max(0, entry.needs - state.vouches(topic, stream) - len(entry.names))
         if new[:room]:
             entry.names.update((name, None) for name in new[:room])
             state.put(entry.asker, Held(*stream.id, item.sequence, new[:room]))
@@ -129,7 +138,7 @@ class Copies:
             return
         entry.asker, entry.needs, entry.names = peer, item.needs, {}
         self.stored(topic, entry)
-        needs = item.needs - (not topic.is_leaving)
+        needs = item.needs - state.vouches(topic, entry.stream)
         if needs and item.hops:
             for other, _ in state.ways(topic):
                 if other != peer:

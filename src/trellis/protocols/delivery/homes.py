@@ -26,7 +26,7 @@ class Homes:
         self.questions = 0
         self._home_of: dict[Topic, NodeId] = {}
         self._unanswered: dict[Topic, NodeId] = {}  # where the last question about a topic was sent first
-        self._silent: dict[NodeId, int] = {}  # from where no answer came, and when: other ways are tried for a while
+        self._silent: dict[NodeId, tuple[int, int]] = {}  # from where no answer came: until when shunned, for how long
         self._range = ""
         self._range_ms = 0  # since when we are home of what we are home of
 
@@ -49,11 +49,11 @@ class Homes:
 
     def unregister(self, topic: Topic) -> None:
         self._home_of.pop(topic, None)
-        self.state.out += self.state.overlay.toward_home(topic, Unregister(self.state.id, (topic,)), self._silent)
+        self.state.out += self.state.overlay.toward_home(topic, Unregister(self.state.id, (topic,)), self._shunned())
 
     def on_registered(self, sender: NodeId, message: Registered) -> None:
         for topic in message.topics:
-            self._unanswered.pop(topic, None)
+            self.answered(topic)
             found = self.state.topics.get(topic)
             if found is not None and found.is_wanted:
                 found.is_registered = True
@@ -64,7 +64,7 @@ class Homes:
         self._step(topic, AskHome(self.state.id, topic, self.questions))
 
     def answered(self, topic: Topic) -> None:
-        self._unanswered.pop(topic, None)
+        self._silent.pop(self._unanswered.pop(topic, ""), None)
 
     # Homes
 
@@ -72,7 +72,7 @@ class Homes:
         state = self.state
         self._is_sure()
         oldest = state.now_ms - state.config.registered_ms
-        self._silent = {node: since for node, since in self._silent.items() if since >= oldest}
+        self._silent = {node: shunned for node, shunned in self._silent.items() if shunned[0] >= oldest}
         for topic, nodes in list(self.registry.items()):
             for node in [node for node, heard in nodes.items() if heard < oldest]:
                 del nodes[node]
@@ -91,7 +91,7 @@ class Homes:
                     mine.append(topic)
             elif message.hops < HOPS_MAX:
                 state.out += state.overlay.toward_home(
-                    topic, Register(message.node, (topic,), message.hops + 1), self._silent
+                    topic, Register(message.node, (topic,), message.hops + 1), self._shunned()
                 )
         if mine:
             state.out.append(Send(message.node, Registered(tuple(mine))))
@@ -103,7 +103,7 @@ class Homes:
                 self.registry.get(topic, {}).pop(message.node, None)
             elif message.hops < HOPS_MAX:
                 state.out += state.overlay.toward_home(
-                    topic, Unregister(message.node, (topic,), message.hops + 1), self._silent
+                    topic, Unregister(message.node, (topic,), message.hops + 1), self._shunned()
                 )
 
     def on_ask(self, message: AskHome) -> None:
@@ -111,7 +111,7 @@ class Homes:
         if not state.overlay.is_home(message.topic):
             if message.hops < HOPS_MAX:
                 state.out += state.overlay.toward_home(
-                    message.topic, replace(message, hops=message.hops + 1), self._silent
+                    message.topic, replace(message, hops=message.hops + 1), self._shunned()
                 )
             return
         # Who is believed dead still counts, until its registration has run out: it may be wrong, and this is a proof.
@@ -121,14 +121,23 @@ class Homes:
         state.out.append(Send(message.node, tells))
 
     def _step(self, topic: Topic, message: Register | AskHome) -> None:
-        """The first step of a question. If the last one had no answer, somebody on its way is dead: go another way."""
+        """The first step of a question. If the last one had no answer, somebody on its way is dead: go another way.
+
+        That may have been somebody further on, and the first step may be home itself by now. So it is tried again
+        soon, and then ever later: a subscriber must not be unheard of for `registered_ms` while its home lives.
+        """
         state = self.state
         silent = self._unanswered.pop(topic, None)
         if silent is not None and silent != state.id:
-            self._silent[silent] = state.now_ms
-        effects = state.overlay.toward_home(topic, message, self._silent)
+            longest = state.config.registered_ms
+            pause_ms = min(2 * self._silent.get(silent, (0, longest // 8))[1], longest)
+            self._silent[silent] = (state.now_ms + pause_ms, pause_ms)
+        effects = state.overlay.toward_home(topic, message, self._shunned())
         self._unanswered.update((topic, effect.to) for effect in effects if isinstance(effect, Send))
         state.out += effects
+
+    def _shunned(self) -> list[NodeId]:
+        return [node for node, (until_ms, _) in self._silent.items() if until_ms > self.state.now_ms]
 
     def _is_sure(self) -> bool:
         """Looked at with every question: a range may have grown a moment ago."""

@@ -57,7 +57,7 @@ class LeavingInOrder:
             return
         way.is_leaving = True
         self.comparison.tell(topic, peer, way)
-        self.state.put(peer, Stay(item.topic, topic.takes_part and not topic.is_leaving))
+        self.state.put(peer, Stay(item.topic, topic.takes_part and self.state.vouches(topic)))
 
     def on_stay(self, peer: NodeId, item: Stay) -> None:
         """Its comparison came just before: what it lacks is put into the link, or announced if there was no room."""
@@ -75,28 +75,31 @@ class LeavingInOrder:
     def tick(self) -> list[Topic]:
         """Say it again where nobody has answered. The topics whose homes should be asked."""
         alone = []
-        for name in self.departures:
-            topic = self.state.topics[name]
+        for name, departure in self.departures.items():
             if not self.is_drained(name):
-                self._say(topic)
-                if not self.state.ways(topic):
+                self._say(self.state.topics[name])
+                departure.marks = {peer: mark for peer, mark in departure.marks.items() if self._is_up(peer, mark)}
+                if not departure.marks:
                     alone.append(name)
         return alone
 
     def on_alone(self, topic: Topic) -> None:
+        """Nobody else subscribes: whoever takes part all the same only publishes, and is owed nothing."""
         departure = self.departures.get(topic)
-        if departure is not None and not self.state.topics[topic].ways:
+        if departure is not None and (self.state.only_subscribers_count or not self.state.topics[topic].ways):
             departure.is_alone = True
+
+    def is_stuck(self, topic: Topic) -> bool:
+        """We leave, and nobody who stays and subscribes has answered."""
+        return topic in self.departures and not self.departures[topic].marks and not self.is_drained(topic)
 
     def is_drained(self, topic: Topic) -> bool:
         state, departure = self.state, self.departures.get(topic)
         if departure is None or departure.is_alone or not any(s.entries for s in state.topics[topic].streams.values()):
             return True
-        for peer, (session, mark) in departure.marks.items():
-            channel = state.links.get(peer)
-            if channel is not None and channel.session == session and channel.taken >= mark:
-                return True
-        return False
+        return any(
+            self._is_up(peer, mark) and state.links[peer].taken >= mark[1] for peer, mark in departure.marks.items()
+        )
 
     def is_late(self, topic: Topic) -> bool:
         """Nobody took over what is held, and it is not waited for any longer: counted."""
@@ -105,6 +108,11 @@ class LeavingInOrder:
         self.state.counters.left_undrained += is_late and not departure.was_late
         departure.was_late = is_late
         return is_late
+
+    def _is_up(self, peer: NodeId, mark: tuple[int, int]) -> bool:
+        """Does the session still stand in which it answered?"""
+        channel = self.state.links.get(peer)
+        return channel is not None and channel.session == mark[0]
 
     def _say(self, topic: TopicState) -> None:
         for peer, _ in self.state.ways(topic):

@@ -96,6 +96,8 @@ class Neighbours:
             self.state.put(peer, m.Part(topic.topic))
             self.comparison.part(topic, peer)
         for stream in topic.streams.values():
+            if stream.entries and self.state.is_ours(stream):  # who has taken them over keeps them for the window
+                stream.left = self.state.floor(stream), self.state.now_ms + self.config.window_ms
             for entry in list(stream.entries.values()):
                 self.state.store.drop(entry)
             stream.waiting.clear()

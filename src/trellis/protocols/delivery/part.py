@@ -267,8 +267,15 @@ class Delivery:
                 self.leaving.on_alone(message.topic)
                 if found.is_wanted and found.takes_part and not found.is_settled and not found.ways:
                     self.order.settle(found, {})
-        if others and found.takes_part and not found.ways:
+        if others and found.takes_part and self._is_apart(found, others):
             self.state.out += self.overlay.meet(others)
+
+    def _is_apart(self, topic: TopicState, subscribers: tuple[NodeId, ...]) -> bool:
+        """Nobody to talk to on the topic, or, as far as can be seen from here, only such as do not subscribe either."""
+        if not topic.ways:
+            return True
+        is_stuck = self.copies.is_stuck(topic.topic) or self.leaving.is_stuck(topic.topic)
+        return is_stuck and self.state.only_subscribers_count and not any(peer in topic.ways for peer in subscribers)
 
     # Time
 

@@ -15,6 +15,7 @@ class Overlay(Protocol):
     id: NodeId
     table: TopicTable
     has_homes: bool  # is there a ring with home locations of topics?
+    relays: bool  # may it make this node take part in topics that nobody here asked for?
 
     @property
     def life(self) -> int:

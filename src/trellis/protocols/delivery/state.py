@@ -45,6 +45,7 @@ class Counters(msgspec.Struct):
 class State:
     def __init__(self, overlay: Overlay, config: DeliveryConfig) -> None:
         self.overlay, self.config, self.id = overlay, config, overlay.id
+        self.only_subscribers_count = overlay.has_homes and not overlay.relays
         self.now_ms = 0  # by ticks
         self.rounds = 0
         self.topics: dict[Topic, TopicState] = {}
@@ -85,14 +86,33 @@ class State:
         stream = entry.stream
         age = max(0, self.now_ms - entry.born_ms)
         needs = entry.needs
-        if needs and not self.topics[stream.id.topic].is_leaving:
+        if needs and self.vouches(self.topics[stream.id.topic], stream):
             needs -= 1  # we hold it ourselves
         return Push(*stream.id, entry.sequence, self.floor(stream), age, needs, is_eager, entry.payload)
 
+    def vouches(self, topic: TopicState, stream: Stream | None = None) -> bool:
+        """Does a message that we hold count as a copy?  [docs/delivery.md, Copies]
+
+        Subscribers are whom the overlay keeps together. Who only publishes on a topic counts for its own messages
+        (of `stream`), not for those of others: several such nodes may be an island apart from all subscribers.
+        """
+        if topic.is_leaving:
+            return False
+        return topic.is_wanted or not self.only_subscribers_count or (stream is not None and self.is_ours(stream))
+
+    def is_ours(self, stream: Stream) -> bool:
+        return stream.id.origin == self.id and stream.id.life == self.overlay.life
+
     def floor(self, stream: Stream) -> int:
-        """The oldest sequence that its origin keeps: known for sure where that is us."""
-        if stream.id.origin == self.id and stream.id.life == self.overlay.life:
+        """The oldest sequence that its origin keeps, or has left to others within the window; surely if that is us."""
+        if self.is_ours(stream):
             stream.floor = next(iter(stream.entries), stream.seen.last + 1)  # entries are in the order of sequences
+            if stream.left is not None:
+                first, until_ms = stream.left
+                if self.now_ms <= until_ms:
+                    stream.floor = min(stream.floor, first)
+                else:
+                    stream.left = None
         return stream.floor
 
     def deliver(self, entry: Entry) -> None:

@@ -23,7 +23,7 @@ class Entry:
 
 
 class Stream:
-    __slots__ = ("entries", "floor", "handed", "id", "refused", "seen", "since_ms", "touched_ms", "waiting")
+    __slots__ = ("entries", "floor", "handed", "id", "left", "refused", "seen", "since_ms", "touched_ms", "waiting")
 
     def __init__(self, stream_id: StreamId, now_ms: int) -> None:
         self.id = stream_id
@@ -32,6 +32,7 @@ class Stream:
         self.handed: int | None = None  # all up to here was handed over, or never will be; None: no baseline yet
         self.waiting: dict[int, Entry] = {}  # came, and not handed over yet
         self.floor = 1  # the oldest sequence that its origin keeps, as far as was heard
+        self.left: tuple[int, int] | None = None  # of our own: the oldest that others keep for us, and until when
         self.refused: dict[NodeId, None] = {}  # neighbours that cannot give what is missing next
         self.since_ms = self.touched_ms = now_ms  # known since, and heard of last
 

@@ -43,8 +43,6 @@ from trellis.simulate.system import System, Watcher, World
 from trellis.simulate.systems import maker_of
 from trellis.simulate.systems.delivery_ledger import Ledger, Publication
 
-_FOREIGN = 0.15  # of all publications: on topics that the publisher does not subscribe to
-_FIRST_MS = 10_000  # the overlay has had time to form
 _LATE_MS = 5_000  # the last publications, where only they are judged, happen within this time
 # By overlay: options of its system, and how a node of it is driven, given its life.
 _OVERLAYS: dict[str, tuple[dict[str, Any], Callable[[Any, int], DrivenOverlay]]] = {
@@ -65,6 +63,8 @@ class Delivery(System):
         copies: Annotated[int, "nodes that hold a publication before it is acknowledged"] = 2,
         window: Annotated[float, "seconds for which messages are kept", "--window"] = 180.0,
         every_ms: Annotated[int, "mean time between two publications of a node; 0: none"] = 4_000,
+        first_ms: Annotated[int, "time before a node's first publication: the overlay forms"] = 10_000,
+        foreign: Annotated[float, "share of publications on any topic, so mostly on topics of others"] = 0.15,
         repair_ms: Annotated[int, "vitis, magnet: time to repair before everything must arrive"] = 60_000,
         below: Mapping[str, Any] | None = None,
         plan: FaultPlan | None = None,
@@ -86,6 +86,7 @@ class Delivery(System):
         options, self.drive = _OVERLAYS[overlay]
         self.below: System = maker_of(overlay)(**{**options, **(below or {})})
         self.overlay, self.every_ms, self.codec = overlay, every_ms, CODECS[overlay]
+        self.first_ms, self.foreign = first_ms, foreign
         self.period_ms = self.below.period_ms
         self.overlay_is_tco_promised = self.below.overlay_is_tco_promised
         self.fault_plan = plan or self.below.fault_plan
@@ -119,6 +120,8 @@ class Delivery(System):
             "overlay": self.overlay,
             **msgspec.structs.asdict(self.config),
             "every_ms": self.every_ms,
+            "first_ms": self.first_ms,
+            "foreign": self.foreign,
             "late_ms": self.late_ms,
             "below": self.below.parameters(),
         }
@@ -163,7 +166,7 @@ class Client:
     def start(self) -> Effects:
         effects = self._told(self.mesh.start())
         if self.system.every_ms:
-            effects.append(SetTimer("client/publish", _FIRST_MS + self._pause_ms()))
+            effects.append(SetTimer("client/publish", self.system.first_ms + self._pause_ms()))
         if self.system.late_ms is not None:
             due_ms = max(0, self.system.late_ms - self.world.now_ms)
             effects.append(SetTimer("client/late", due_ms + self.random.randrange(_LATE_MS)))
@@ -175,13 +178,13 @@ class Client:
     def on_timer(self, tag: str) -> Effects:
         mine, everything = self.world.topics_of(self.id), self.world.topics.names
         if tag == "client/late":
-            foreign = [self.random.choice(everything)] if self.random.random() < _FOREIGN else []
+            foreign = [self.random.choice(everything)] if self.random.random() < self.system.foreign else []
             return [effect for topic in dict.fromkeys((*mine, *foreign)) for effect in self._publish(topic)]
         if tag != "client/publish":
             return self._told(self.mesh.on_timer(tag))
         if self.world.now_ms > self.until_ms:
             return []
-        is_foreign = self.random.random() < _FOREIGN
+        is_foreign = self.random.random() < self.system.foreign
         return [
             *self._publish(self.random.choice(everything if is_foreign else mine)),
             SetTimer(tag, self._pause_ms()),

@@ -26,15 +26,11 @@ class Publication(msgspec.Struct):
     time_ms: int
     qualified: dict[NodeId, int]  # confirmed subscribers when it was published, with their incarnations
     copies: int = 0  # as acknowledged
+    acknowledged_ms: int = 0
     delivered: dict[NodeId, int] = {}  # to whom, in which incarnation
     crashes: int = 0  # among the nodes that held it
     departures: int = 0
-    was_extinct: bool = False  # after a crash nobody held it
-
-    @property
-    def is_inside(self) -> bool:
-        """May it be demanded? Not if too many that held it are gone and the last of them crashed."""
-        return not (self.was_extinct and self.crashes + self.departures >= self.copies)
+    extinct_ms: int | None = None  # when, after a crash, nobody held it
 
     def __str__(self) -> str:
         return f"{self.topic} {self.sequence} of {self.origin} (life {self.life}, at {self.time_ms} ms)"
@@ -79,9 +75,12 @@ class Ledger(Watcher):
         publication = self._by_identity[node, outcome.life, outcome.topic, outcome.sequence]
         if publication.copies:
             raise Violation(f"{publication} was acknowledged twice")
-        publication.copies = outcome.copies
+        publication.copies, publication.acknowledged_ms = outcome.copies, self.world.now_ms
         if len(set(outcome.holders)) != outcome.copies or node not in outcome.holders:
             raise Violation(f"{publication} was acknowledged with {outcome.copies} copies at {outcome.holders}")
+        strangers = [name for name in outcome.holders if name != node and self._is_stranger(name, publication)]
+        if self.proves_copies and strangers:
+            raise Violation(f"{publication} was acknowledged with a copy at {strangers[0]}, which does not subscribe")
         there = {node, *self._entitled(publication)}
         if self.proves_copies and outcome.copies < self.copies <= len(there):
             raise Violation(f"{publication} was acknowledged with {outcome.copies} copies; {len(there)} nodes want it")
@@ -124,7 +123,7 @@ class Ledger(Watcher):
             publication.crashes += how == "crash"
             publication.departures += how == "leave"
             if how == "crash" and not any(client.holds(publication) for client in living):
-                publication.was_extinct = True
+                publication.extinct_ms = self.world.now_ms
 
     def look(self) -> None:
         """Which topics are whole now? Asked every second."""
@@ -148,7 +147,7 @@ class Ledger(Watcher):
             self._judge_late(self.late_ms)
             return
         for publication in self.publications.values():
-            if publication.copies and publication.is_inside and self._was_whole_in_time(publication):
+            if publication.copies and self._is_inside(publication) and self._was_whole_in_time(publication):
                 missing = [name for name in self._entitled(publication) if not self._has(name, publication)]
                 if missing:
                     fate = f"{publication.crashes} crashes and {publication.departures} departures of holders"
@@ -181,13 +180,22 @@ class Ledger(Watcher):
             "relays at the end": sum(len(client.relayed()) for client in self.clients.values()),
         }
 
+    def _is_inside(self, publication: Publication) -> bool:
+        """May it be demanded? Not if too many that held it were gone, the last by a crash, before it could spread."""
+        if publication.extinct_ms is None or publication.crashes + publication.departures < publication.copies:
+            return True
+        return self._was_whole(publication.topic, publication.acknowledged_ms, publication.extinct_ms)
+
     def _was_whole_in_time(self, publication: Publication) -> bool:
         """Within the window, and long enough to spread. A window that has overflowed promises nothing."""
         if self._overflows or any(client.mesh.delivery.state.store.overflows for client in self.clients.values()):
             return False
-        first, last = publication.time_ms, publication.time_ms + self.window_ms
-        times = self._whole.get(publication.topic, ())
-        return any(min(last, end) - max(first, start) >= _SPREAD_MS for start, end in times)
+        return self._was_whole(publication.topic, publication.time_ms, publication.time_ms + self.window_ms)
+
+    def _was_whole(self, topic: Topic, first_ms: int, last_ms: int) -> bool:
+        """For long enough to spread."""
+        times = self._whole.get(topic, ())
+        return any(min(last_ms, end) - max(first_ms, start) >= _SPREAD_MS for start, end in times)
 
     def _split_topics(self) -> set[Topic]:
         near: dict[NodeId, set[NodeId]] = {name: set() for name in self.world.living}
@@ -217,6 +225,11 @@ class Ledger(Watcher):
             and self._unsubscribed.get((name, publication.topic), -1) < publication.time_ms
             and publication.topic in self.world.topics_of(name)
         ]
+
+    def _is_stranger(self, name: NodeId, publication: Publication) -> bool:
+        """It lives, and has not subscribed at any time since the publication."""
+        is_subscribed = publication.topic in self.world.topics_of(name) if name in self.clients else True
+        return not is_subscribed and self._unsubscribed.get((name, publication.topic), -1) < publication.time_ms
 
     def _has(self, name: NodeId, publication: Publication) -> bool:
         """Handed over, or held back behind a gap: what is missing there is judged on its own."""
