@@ -213,7 +213,10 @@ class Coordinator:
         return mend
 
     def cause_of(self, mend: Mend) -> str:
-        """Why something is mended, in an operator's words: crash, leave, join, subscribe, unsubscribe or relink."""
+        """Why something is mended, in an operator's words.
+
+        crash, leave, join, subscribe, unsubscribe, relink, or prune: the proof that a link can be given up.
+        """
         if mend.kind == "leave":
             return "leave" if mend.node in self._leaving else "crash"
         return "subscribe" if mend.kind == "join" and mend.node == self.parts.me.id else mend.kind
@@ -223,7 +226,7 @@ class Coordinator:
         parts = self.parts
         self.ended.append((mend.number, self.cause_of(mend), mend.node))
         del self.mends[mend.number]
-        self.repairs += 1
+        self.repairs += mend.kind != "prune"
         self.closures += len(mend.departed) > 1
         event = parts.events.get(mend.kind, mend.node, mend.incarnation)
         if event is None:

@@ -435,6 +435,10 @@ class Mend:
             return self.again()
         return self._finish()
 
+    def abandon(self) -> None:
+        """Nobody wants to know any more."""
+        self.gave_up, self.state = True, "done"
+
     def _finish(self) -> Effects:
         self.state = "done"
         return [CancelTimer(f"mend/{self.number}")]

@@ -157,7 +157,7 @@ class Prune:
         if attempt is None:
             return []
         link, self.attempt = self._link_of(attempt), None
-        self.coordinator.mends.pop(attempt.mend, None)
+        self._abandon(attempt)
         _, pause = self._rests.get(attempt.peer, (0, REST // 2))
         pause = min(2 * pause, REST_MAX)
         self._rests[attempt.peer] = (self.parts.ticks + pause, pause)
@@ -170,8 +170,13 @@ class Prune:
         """The link is gone, or is another one: closed as agreed, or lost."""
         self.closed += attempt.state == "closing" and attempt.peer not in self.parts.links
         self.attempt = None
-        self.coordinator.mends.pop(attempt.mend, None)
+        self._abandon(attempt)
         return []
+
+    def _abandon(self, attempt: _Attempt) -> None:
+        mend = self.coordinator.mends.get(attempt.mend)
+        if mend is not None:
+            mend.abandon()
 
     # What others ask
 
