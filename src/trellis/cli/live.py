@@ -118,7 +118,8 @@ def node(
             say(json.dumps(about))
         else:
             where = f"peers {about['listen']}, clients {about['client_listen']}"
-            where += f", admin {about['admin_listen']}" if "admin_listen" in about else ""
+            others = {"admin_listen": "admin", "mqtt_listen": "MQTT", "mqtt_broker": "beside the broker at"}
+            where += "".join(f", {word} {about[key]}" for key, word in others.items() if key in about)
             say(f"node {about['name']} of {about['cluster']}: {where}")
         sys.stdout.flush()
 
@@ -175,7 +176,8 @@ def sub(
             note(f"subscribed to {', '.join(topics)}")
             left = count
             async for message in client:
-                _show(message, as_json)
+                if not _show(message, as_json):
+                    continue
                 left = left - 1 if left is not None else None
                 if left == 0:
                     return
@@ -183,14 +185,23 @@ def sub(
     run_loop(work())
 
 
-def _show(message: Message, as_json: bool) -> None:
-    text = message.payload.decode("utf-8", "backslashreplace")
+def _show(message: Message, as_json: bool) -> bool:
+    """What came from a client of MQTT as that client has sent it. False: it is no message for people."""
+    from trellis.protocols.mqtt.envelope import unpack
+
+    found = unpack(message.topic, message.payload)
+    if found is None:
+        return False
+    topic, payload = found
+    text = payload.decode("utf-8", "backslashreplace")
     if as_json:
         about: dict[str, Any] = {"topic": message.topic, "origin": message.origin, "sequence": message.sequence}
+        about |= {"mqtt_topic": topic} if payload is not message.payload else {}
         say(json.dumps({**about, "payload": text}, ensure_ascii=False))
     else:
-        say(f"{message.topic}\t{text}")
+        say(f"{topic}\t{text}")
     sys.stdout.flush()
+    return True
 
 
 def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

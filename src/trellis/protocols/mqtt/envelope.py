@@ -10,9 +10,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from trellis.protocols.effects import Topic
 from trellis.protocols.mqtt.packets import PLAIN, Content
 from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX
-from trellis.protocols.wire import Codec, Count, Name
+from trellis.protocols.wire import Codec, Count, Name, WireError
 
 MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
 PREFIXES_MAX = 1_000  # in one message
@@ -96,3 +97,14 @@ def wrap(one: Said) -> bytes:
 def unwrap(payload: bytes) -> Said | None:
     """None: no envelope. Raises WireError where it begins like one and is none."""
     return _CODEC.decode(payload[len(MAGIC) :]) if payload.startswith(MAGIC) else None
+
+
+def unpack(topic: Topic, payload: bytes) -> tuple[str, bytes] | None:
+    """For whoever is no door: topic and payload as the client published them. None: doors talk to each other."""
+    try:
+        said = unwrap(payload)
+    except WireError:
+        return topic, payload  # it only begins like an envelope
+    if said is None:
+        return topic, payload
+    return (said.topic, said.payload) if isinstance(said, Envelope) else None
