@@ -139,6 +139,7 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=0, help="sites of a steady load")
     parser.add_argument("--topics", type=int, default=TOPICS)
     parser.add_argument("--readers", type=int, default=3, help="sites that read a topic")
+    parser.add_argument("--publishers", type=int, default=2, help="sites at which a topic is published")
     parser.add_argument("--rate", type=int, default=2_000, help="publications a second, in all")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--payload", type=int, default=PAYLOAD_BYTES)
@@ -155,7 +156,7 @@ def main() -> None:
             }
             load = Load(
                 given.brokers, given.topics, given.rate, given.seconds, given.payload,
-                min(given.readers, given.brokers), given.doors, settings=settings,
+                min(given.readers, given.brokers), min(given.publishers, given.brokers), given.doors, settings=settings,
             )  # fmt: skip
             run_loop(run_load(load, Path(folder)))
         else:

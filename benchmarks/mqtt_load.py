@@ -1,7 +1,7 @@
 """A steady load of MQTT over many sites, and what became of each message: for `bench_mqtt.py --brokers`.
 
 A site is a Mosquitto with a node as its sidecar, or a node with an embedded door. Each topic has readers at a few
-sites; each publication goes to any site, on any topic, with QoS 1. Its payload carries its number.
+sites, and publishers at a few, which need not be the same; QoS 1. The payload carries a message's number.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.framing import Framing
 
 _READY_S = 240.0
+_SETTLE_S = 30.0  # a mesh that has just started is sure of itself by then
+_ROUNDS_MAX = 400
 _LATE_S = 30.0  # what has not come so long after the end is missing
 _PAUSE_S = 0.005
 
@@ -39,6 +41,7 @@ class Load:
     seconds: float
     payload: int
     readers: int  # sites of each topic
+    publishers: int  # sites at which each topic is published
     doors: str  # mosquitto or embedded
     seed: int = 1
     settings: dict[str, object] = field(default_factory=dict)
@@ -128,9 +131,9 @@ class Site:
 class Book:
     """What was published, acknowledged and delivered."""
 
-    def __init__(self, load: Load, wanting: list[list[int]]) -> None:
-        self.wanting = wanting  # topic -> sites
-        self.most = int(load.rate * load.seconds * 1.1) + 10 * load.topics
+    def __init__(self, load: Load, wanting: list[list[int]], giving: list[list[int]]) -> None:
+        self.wanting, self.giving = wanting, giving  # topic -> sites
+        self.most = int(load.rate * load.seconds) + 1 + _ROUNDS_MAX * load.topics * load.publishers
         self.at = array("d", bytes(8 * self.most))
         self.topic, self.site = array("h", bytes(2 * self.most)), array("h", bytes(2 * self.most))
         self.acknowledged = bytearray(self.most)
@@ -229,7 +232,8 @@ async def run_load(load: Load, folder: Path) -> None:
     random = Random(load.seed)
     wanting = [sorted(random.sample(range(load.brokers), load.readers)) for _ in range(load.topics)]
     sites = [Site(place, folder, load.doors == "mosquitto") for place in range(load.brokers)]
-    book = Book(load, wanting)
+    giving = [random.sample(range(load.brokers), load.publishers) for _ in range(load.topics)]
+    book = Book(load, wanting, giving)
     clients = Clients(load, sites, book)
     try:
         for place, site in enumerate(sites):
@@ -245,20 +249,26 @@ async def run_load(load: Load, folder: Path) -> None:
 
 
 async def _warm_up(load: Load, clients: Clients) -> None:
-    """Rounds of one message for each topic, until one round has come to everybody."""
-    book, until = clients.book, time.monotonic() + _READY_S
-    while True:
+    """Rounds of one message of each publisher of each topic, until one round has come to everybody."""
+    book, begun = clients.book, time.monotonic()
+    until = begun + _READY_S
+    is_whole = False
+    for _ in range(_ROUNDS_MAX):
         assert time.monotonic() < until, "the mesh did not form"
         book.begin = book.published
-        if book.begin + load.topics > book.most // 2:
-            await asyncio.sleep(5.0)
-            continue
-        for topic in range(load.topics):
-            clients.publish(topic, topic % load.brokers)
-        await asyncio.sleep(3.0)
-        owed = load.topics * load.readers
-        came = sum(book.got[book.begin * load.readers : book.published * load.readers])
-        if came == owed and all(not one for one in clients.flying):
+        for topic, places in enumerate(book.giving):
+            for place in places:
+                clients.publish(topic, place)
+            if topic % 20 == 19:
+                await asyncio.sleep(0.05)
+        owed = load.topics * load.readers * load.publishers
+        for _ in range(30):  # a new round when this one has come, or after three seconds
+            await asyncio.sleep(0.1)
+            came = sum(book.got[book.begin * load.readers : book.published * load.readers])
+            is_whole = came == owed and all(not one for one in clients.flying)
+            if is_whole:
+                break
+        if is_whole and time.monotonic() > begun + _SETTLE_S:
             break
     book.begin, book.duplicates = book.published, 0
     book.far.clear()
@@ -278,7 +288,8 @@ async def _steady(load: Load, clients: Clients, random: Random) -> None:
         due = min(total, int((time.monotonic() - begun) * load.rate) + 1)
         late = max(late, (due - sent) / load.rate)
         for _ in range(due - sent):
-            clients.publish(random.randrange(load.topics), random.randrange(load.brokers))
+            topic = random.randrange(load.topics)
+            clients.publish(topic, random.choice(book.giving[topic]))
         sent = due
         await asyncio.sleep(_PAUSE_S)
     took = time.monotonic() - begun
@@ -299,10 +310,11 @@ def _report(
     published = book.published - book.begin
     acknowledged = sum(book.acknowledged[book.begin : book.published])
     delivered = sum(book.got[book.begin * load.readers : book.published * load.readers])
-    print(f"{load.brokers} sites ({load.doors}), {load.topics} topics with {load.readers} readers each, ", end="")
     print(
-        f"{load.payload} bytes, {published / took:,.0f} publications/s for {took:.0f} s (at most {late:.2f} s behind)"
+        f"{load.brokers} sites ({load.doors}), {load.topics} topics, each with readers at {load.readers} sites ", end=""
     )
+    print(f"and publishers at {load.publishers}, {load.payload} bytes")
+    print(f"{published / took:,.0f} publications/s for {took:.0f} s (at most {late:.2f} s behind)")
     print(f"published {published}  acknowledged {acknowledged}  delivered {delivered}  ", end="")
     print(f"missing {book.missing()}  duplicates {book.duplicates}")
     for about, some in (("to other sites", book.far), ("to the same site", book.near), ("PUBACK", book.acks)):
