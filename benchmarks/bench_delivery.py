@@ -32,7 +32,7 @@ PAYLOAD = Random(1).randbytes(128)
 class Star:
     """An overlay for the bench: links that stand, all on one topic."""
 
-    has_homes = False
+    has_homes = relays = False
     life = 1
 
     def __init__(self, name: NodeId, peers: tuple[NodeId, ...]) -> None:
