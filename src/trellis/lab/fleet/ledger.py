@@ -34,6 +34,7 @@ class Publication:
     origin: Life
     at: float
     owed: dict[Life, None]  # who was confirmed when it was published
+    lacking: dict[Life, None]  # those of them that have not got it
     acknowledged: float | None = None
     holders: tuple[Life, ...] = ()
     got: dict[Life, None] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class Ledger:
         self.duplicates = self.strays = self.disordered = 0
         self.delays: deque[float] = deque(maxlen=_DELAYS_MAX)  # seconds from publication to a delivery that is owed
         self.publications: dict[int, Publication] = {}  # by number; complete ones are forgotten after a while
+        self._incomplete: dict[int, Publication] = {}  # few, so that they can be looked at often
         self._lives: Counter[str] = Counter()
         self._born: dict[Life, None] = {}
         self._deaths: dict[Life, float] = {}
@@ -100,9 +102,9 @@ class Ledger:
     def publish(self, node: str, topic: str, now: float) -> int:
         """The number of a new publication: its payload carries it."""
         self.published += 1
-        self.publications[self.published] = Publication(
-            topic, self.life(node), now, dict(self._confirmed.get(topic, {}))
-        )
+        owed = self._confirmed.get(topic, {})
+        publication = Publication(topic, self.life(node), now, dict(owed), dict(owed))
+        self.publications[self.published] = self._incomplete[self.published] = publication
         return self.published
 
     def acknowledge(self, number: int, holders: tuple[str, ...], now: float) -> None:
@@ -131,6 +133,9 @@ class Ledger:
             self._twice[number] = self._twice.get(number, 0) + 1
             return
         publication.got[subscriber] = None
+        publication.lacking.pop(subscriber, None)
+        if not publication.lacking:
+            self._incomplete.pop(number, None)
         self.delivered += 1
         if subscriber in publication.owed:  # one that joins is given what is there, however old
             self.delays.append(now - publication.at)
@@ -143,9 +148,10 @@ class Ledger:
         for number, publication in list(self.publications.items()):
             if publication.at > now - _KEPT_S:
                 break
-            if publication.owed.keys() <= publication.got.keys() or publication.acknowledged is None:
+            if not publication.lacking or publication.acknowledged is None:
                 self._settled += self._owed(publication)
                 del self.publications[number]
+                self._incomplete.pop(number, None)
 
     # The judgement
 
@@ -177,10 +183,9 @@ class Ledger:
     def _lacking(self) -> list[tuple[int, Publication, Life]]:
         return [
             (number, publication, subscriber)
-            for number, publication in self.publications.items()
+            for number, publication in self._incomplete.items()
             if publication.acknowledged is not None
-            for subscriber in publication.owed
-            if subscriber not in publication.got
+            for subscriber in publication.lacking
         ]
 
     def _is_forgone(self, publication: Publication) -> bool:
@@ -201,6 +206,7 @@ class Ledger:
         for publication in self.publications.values():
             if publication.topic == topic and subscriber not in publication.got:
                 publication.owed.pop(subscriber, None)
+                publication.lacking.pop(subscriber, None)
 
     def _describe(self, number: int, publication: Publication, subscriber: Life) -> Missing:
         holders = tuple(node for node, _ in publication.holders)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 PAYLOAD_BYTES = 128
 FOREIGN = 0.05  # of all: on topics that the publisher does not subscribe to
 _BEHIND_S = 0.5  # a publisher that is later than this leaves out what it has missed
+_LOOKS = 8  # at members drawn at random, before all are looked at
 
 
 def pack(mark: str, number: int) -> bytes:
@@ -46,15 +47,11 @@ class Traffic:
 
     def publish(self, node: str = "", topic: str = "") -> None:
         """One message: at a node, or at any that has joined; on a topic, or on one that suits it."""
-        joined = [self.fleet.members[node]] if node else self.fleet.joined
-        joined = [one for one in joined if one.state == "up" and one.client is not None]
-        if topic and not node:
-            joined = [one for one in joined if topic in one.topics] or joined
-        if not joined:
+        member = self.fleet.members[node] if node else self._publisher(topic)
+        if member is None or member.state != "up" or member.client is None:
             return
-        member = self.random.choice(joined)
         chosen = topic or self._topic(member)
-        if chosen and member.client is not None:
+        if chosen:
             number = self.fleet.ledger.publish(member.name, chosen, time.monotonic())
             task = asyncio.create_task(self._publish(member.client, chosen, number))
             self._under_way.add(task)
@@ -69,13 +66,22 @@ class Traffic:
         for task in self._under_way:
             task.cancel()
 
+    def _publisher(self, topic: str) -> Member | None:
+        """One that has joined, and wants the topic if anybody does. Nearly always the first that is looked at."""
+        members = list(self.fleet.members.values())
+        for one in (self.random.choice(members) for _ in range(_LOOKS if members else 0)):
+            if one.is_joined and one.client is not None and (not topic or topic in one.topics):
+                return one
+        able = [one for one in self.fleet.joined if one.client is not None]
+        able = [one for one in able if topic in one.topics] or able
+        return self.random.choice(able) if able else None
+
     def _topic(self, member: Member) -> str:
-        mine = sorted(member.topics)
-        everything = sorted({topic for one in self.fleet.joined for topic in one.topics})
-        others = [topic for topic in everything if topic not in member.topics]
-        if others and (not mine or self.random.random() < self.foreign):
-            return self.random.choice(others)
-        return self.random.choice(mine) if mine else ""
+        if not member.topics or self.random.random() < self.foreign:
+            others = sorted({topic for one in self.fleet.joined for topic in one.topics if topic not in member.topics})
+            if others:
+                return self.random.choice(others)
+        return self.random.choice(sorted(member.topics)) if member.topics else ""
 
     async def _publish(self, client: Talk, topic: str, number: int) -> None:
         try:
