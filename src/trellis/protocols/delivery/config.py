@@ -29,8 +29,9 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     soon_ms: int = 50
     """One round: acknowledgements wait at most so long for something to travel with."""
 
-    announce_rounds: int = 2
-    """Rounds between two batches of announcements over a lazy link."""
+    announce_rounds: int = 6
+    """Rounds between two batches of announcements over a lazy link. Fewer find a loss sooner, and cost frames: at 500
+    publications a second in a mesh of 50 nodes with 2 they were every second frame."""
 
     pull_rounds: int = 4
     """Rounds that an announced message may take over the tree before it is pulled."""
