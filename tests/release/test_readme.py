@@ -46,7 +46,7 @@ def test_every_command_that_a_page_shows_can_be_typed(page, capsys):
         for line in block.splitlines()
     ]
     shown = [re.split(r"\s{3,}|[>|&]", line)[0] for line in lines if line.startswith("trellis ")]
-    shown += re.findall(r"`(trellis [a-z][^`]*)`", text)
+    shown += re.findall(r"`(trellis [a-z-][^`]*)`", text)
     assert shown
     for line in shown:
         words = shlex.split(line.replace("\\", " "), comments=True)[1:]
