@@ -343,6 +343,20 @@ def test_a_promise_is_void_after_a_new_subscription_or_when_it_was_called_off():
         refused = b.on_message("a", m.SpareNow(1, a.me.incarnation))
         assert said(refused, m.SpareNo)
         assert LinkDown("a") not in refused
+        # The same question, repeated and late: its proof knows nothing of the new topic.
+        assert said(b.on_message("a", m.Spare(1, a.me.incarnation)), m.SpareNo)
+        assert said(b.on_message("a", m.Spare(2, a.me.incarnation)), m.SpareOk)
+
+
+@pytest.mark.parametrize(("still_given_up", "is_opened_again"), [(1, False), (0, True)])
+def test_a_link_that_is_closed_after_we_called_it_off_is_opened_again(still_given_up, is_opened_again):
+    """A subscription may have counted on it meanwhile."""
+    a, b = two_linked()
+    link = a.links.links["b"]
+    link.told_to_close, link.giving_up = True, still_given_up
+    closed = a.on_message("b", m.Disconnect(b.me.incarnation))
+    assert LinkDown("b") in closed
+    assert bool(said(closed, m.Connect)) == is_opened_again
 
 
 def test_nobody_gives_up_a_link_of_another_number_or_one_that_is_not_there():

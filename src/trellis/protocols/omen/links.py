@@ -54,6 +54,8 @@ class Link:
     tries: int = 0
     askers: list[tuple[NodeId, int]] = field(default_factory=list)  # who wants to know that it is up: node, mend
     giving_up: int = 0  # 0, or the number of the agreement to close it (`prune.py`): nothing may count on it
+    told_to_close: bool = False  # we have asked the peer to close it, and must not count on it unless it says no
+    kept: int = 0  # the last agreement that was given up instead: a late question must not renew it
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -227,7 +229,8 @@ class Links:
         link = self.links.get(sender)
         if link is None or life_of(message.incarnation) < life_of(link.incarnation):
             return []
-        return self._drop(link, "closed")
+        # We told it to close, and changed our mind too late: something may count on the link again.
+        return self._drop(link, "stranger" if link.told_to_close and not link.giving_up else "closed")
 
     def on_peer_down(self, peer: NodeId) -> Effects:
         link = self.links.get(peer)

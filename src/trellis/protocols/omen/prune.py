@@ -11,8 +11,9 @@ OMen never closes a link between two nodes that stay, so what repairs and joins 
     SpareNow ->               the other end closes the link, if its promise has held all the time
     <- Disconnect (or SpareNo)
 
-Whatever goes wrong calls it off, which is always safe. Losing a link in this way is an event like a death, with proofs
-made of answers after it; so two links of one cycle cannot both count on each other.
+Whatever goes wrong calls it off, which is safe: if the other end has closed it already, the link is opened again, as
+any that was lost. Losing a link in this way is an event like a death, with proofs made of answers after it; so two
+links of one cycle cannot both count on each other.
 
 P1  we ask about one link at a time, and have promised one other node at most.
 """
@@ -145,8 +146,10 @@ class Prune:
         attempt = self.attempt
         if attempt is None or attempt.state != "proving" or attempt.mend != mend.number:
             return []
-        if mend.gave_up or self._link_of(attempt) is None:
+        link = self._link_of(attempt)
+        if mend.gave_up or link is None:
             return self.call_off()
+        link.told_to_close = True
         self.handed_over += bool(mend.opened)
         attempt.state, attempt.since = "closing", self.parts.ticks
         return self._say(attempt.peer, SpareNow(attempt.number, self.parts.me.incarnation))
@@ -185,6 +188,8 @@ class Prune:
         link = self._link_to(sender, message.incarnation)
         if link is None or not parts.config.prune or parts.is_joining or me.leaving or self._is_bound(sender):
             return self._say(sender, SpareNo(message.number, me.incarnation))
+        if message.number <= link.kept:
+            return self._say(sender, SpareNo(message.number, me.incarnation))
         parts.links.give_up(link, message.number)
         self.promise = (sender, message.number, parts.ticks)
         needs = me.table.topics(parts.hints.needed().get(sender, 0))
@@ -192,9 +197,8 @@ class Prune:
 
     def on_now(self, sender: NodeId, message: SpareNow) -> Effects:
         link, promise = self._link_to(sender, message.incarnation), self.promise
-        if link is None or promise is None or promise[:2] != (sender, message.number):
-            return self._say(sender, SpareNo(message.number, self.parts.me.incarnation))
-        if link.giving_up != message.number:
+        promised = promise is not None and promise[:2] == (sender, message.number)
+        if link is None or not promised or link.giving_up != message.number:
             return self._say(sender, SpareNo(message.number, self.parts.me.incarnation))
         self.promise = None
         return self.parts.links.close(sender)
@@ -230,6 +234,7 @@ class Prune:
     def _break_promise(self) -> None:
         link = self._link_of_promise()
         if link is not None:
+            link.kept = link.giving_up
             self.parts.links.give_up(link, 0)
         self.promise = None
 
