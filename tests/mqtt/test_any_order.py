@@ -90,8 +90,8 @@ def test_clients_that_come_go_and_talk_nonsense_break_nothing(seed):
     assert not host.sessions
     assert not host.tree.count
     assert not host.by_connection
-    assert not host.wills
-    assert not host._waiting
+    assert not host.entrance.wills
+    assert not host.publications.waiting
     assert not host.interests.patterns
     kept = {"$mqtt/ask", *host.recaller.prefixes()}
     assert set(host.interests.wanted) == kept, "a topic is wanted for nobody"

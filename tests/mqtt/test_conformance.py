@@ -583,8 +583,8 @@ def test_what_the_mesh_does_not_take_of_a_sidecar_is_published_again_under_its_i
     desk.acknowledge()
     assert sidecar.take(p.Ack) == p.Ack(p.PUBACK, 4)
     assert reader.payloads() == [b"once"]
-    assert not desk.host._emitted
-    assert not desk.host._waiting
+    assert not desk.host.publications.emitted
+    assert not desk.host.publications.waiting
 
 
 # 3.8 SUBSCRIBE

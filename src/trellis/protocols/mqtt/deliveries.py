@@ -1,0 +1,151 @@
+"""From the mesh to the clients: messages, and what is retained.  [docs/mqtt.md, Retained messages]
+
+G1  a client gets a message once, however many of its filters match  [MQTT-3.3.4-2]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.mqtt.bridge import IDENTITY
+from trellis.protocols.mqtt.envelope import Envelope, Kept, Recall, unwrap
+from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.interests import QUESTIONS, ROOT, WITHIN
+from trellis.protocols.mqtt.retained import Retained
+from trellis.protocols.mqtt.session import Out, Session, Subscription
+from trellis.protocols.mqtt.topics import matches
+from trellis.protocols.wire import WireError
+
+HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
+HOPES_MAX = 10_000
+
+
+@dataclass
+class Hope:
+    """A new subscription that takes retained messages which other nodes still tell."""
+
+    session: Session
+    filter: str
+    subscription: Subscription
+    until_ms: int
+
+
+class Deliveries:
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.early: dict[Topic, None] = {}  # not confirmed, though a client was told that it is subscribed
+        self._hopes: list[Hope] = []
+
+    def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
+        try:
+            said = unwrap(payload)
+        except WireError:
+            self.house.counters["garbage"] += 1
+            return
+        is_ours = topic in (QUESTIONS, ROOT) or topic.startswith(WITHIN)
+        if not is_ours and isinstance(said, Recall | Kept):
+            self._on_retained(topic, origin, said)
+            return
+        if not is_ours and said is not None and not isinstance(said, Envelope):
+            self.house.counters["garbage"] += 1
+            return
+        # The mesh gives a first subscriber what it still holds. A client gets what is published from its SUBACK on; and
+        # holders of wildcards get copies until they are confirmed.
+        if topic != QUESTIONS and not self.house.directory.is_confirmed(topic) and topic not in self.early:
+            self.house.counters["before the subscription"] += 1
+            if isinstance(said, Envelope):
+                self._retain(origin, said)
+            return
+        if is_ours:
+            ready = self.house.directory.on_said(topic, origin, said) if said is not None else []
+        elif isinstance(said, Envelope):
+            ready = self.house.directory.on_message(topic, origin, said)
+        else:
+            ready = [Envelope(topic, payload, 1, False, "", 0, 0, self.house.wall_ms)]
+        for message in ready:
+            self._hand_over(origin, message)
+
+    def _on_retained(self, topic: Topic, origin: NodeId, said: Recall | Kept) -> None:
+        """Somebody asks what is retained, or tells."""
+        if isinstance(said, Recall):
+            self.house.recaller.on_recall(topic, origin)
+        elif self.house.config.listen:
+            for kept in self.house.recaller.on_kept(topic, said):
+                for hope in self._hopes:
+                    is_held = hope.session.subscriptions.get(hope.filter) == hope.subscription
+                    if is_held and matches(hope.filter, kept.message.topic):
+                        self._give_retained(hope.session, kept, hope.subscription)
+
+    def _retain(self, origin: NodeId, message: Envelope) -> None:
+        if (
+            message.retain
+            and self.house.config.listen
+            and not self.house.recaller.put(origin, Retained(origin, message))
+        ):
+            self.house.counters["retained refused"] += 1
+
+    def _hand_over(self, origin: NodeId, message: Envelope) -> None:
+        """To every client that wants it."""
+        self._retain(origin, message)
+        until_ms = self.house.until_ms(message)
+        if until_ms is not None and until_ms <= self.house.now_ms:
+            self.house.counters["expired"] += 1
+            return
+        found: dict[Session, list[Subscription]] = {}
+        for session, one in self.house.tree.matching(message.topic):
+            if not (one.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
+                found.setdefault(session, []).append(one)
+        for session, several in found.items():
+            if session.is_bridge:
+                self._give(session, _identified(message, origin), several, until_ms, message.retain)
+                continue
+            self._give(
+                session, message, several, until_ms, message.retain and any(one.retain_as_published for one in several)
+            )
+
+    def _give(
+        self, session: Session, message: Envelope, several: list[Subscription], until_ms: int | None, retain: bool
+    ) -> None:
+        qos = min(message.qos, max(one.qos for one in several))  # [MQTT-3.8.4-8]
+        numbers = tuple(sorted({one.number for one in several if one.number is not None}))
+        out = Out(message.topic, message.payload, qos, retain, numbers, message.content, until_ms)
+        self.house.counters["delivered"] += 1
+        dropped = session.dropped
+        packets = session.put(out, self.house.now_ms)
+        self.house.counters["dropped"] += session.dropped - dropped
+        if session.link is not None:
+            for one in packets:
+                self.house.send(session.link, one)
+
+    def subscribed(self, session: Session, filter_: str, one: Subscription) -> None:
+        """What is retained, here and, as they tell it, at other nodes."""
+        for kept in self.house.retained.matching(filter_):
+            self._give_retained(session, kept, one)
+        if len(self._hopes) < HOPES_MAX:
+            self._hopes.append(Hope(session, filter_, one, self.house.now_ms + HOPE_MS))
+
+    def _give_retained(self, session: Session, kept: Retained, one: Subscription) -> None:
+        """[MQTT-3.3.1-8, 3.3.1-9]"""
+        message = kept.message
+        if one.no_local and message.client == session.client:
+            return
+        until_ms = self.house.until_ms(message)
+        if until_ms is not None and until_ms <= self.house.now_ms:
+            self.house.recaller.remove(message.topic)
+            return
+        self._give(session, message, [one], until_ms, True)
+
+    def tick(self) -> None:
+        for origin, message in self.house.directory.tick(self.house.now_ms):
+            self._hand_over(origin, message)
+        self._hopes = [one for one in self._hopes if one.until_ms > self.house.now_ms]
+
+
+def _identified(message: Envelope, origin: NodeId) -> Envelope:
+    """For a broker beside us: known again wherever it turns up."""
+    identity = (IDENTITY, f"{origin}/{message.life}/{message.number}")
+    content = msgspec.structs.replace(message.content, user=(*message.content.user, identity))
+    return msgspec.structs.replace(message, content=content)

@@ -1,0 +1,62 @@
+"""What all parts of a door share: the time, sessions, filters, the directory, and what is to be done."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from trellis.protocols.effects import NodeId
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.directory import Directory
+from trellis.protocols.mqtt.effects import Connection, DoorEffect, ToClient
+from trellis.protocols.mqtt.envelope import Envelope
+from trellis.protocols.mqtt.interests import Interests
+from trellis.protocols.mqtt.matcher import FilterTree
+from trellis.protocols.mqtt.recall import Recaller
+from trellis.protocols.mqtt.session import Link, Session, Subscription
+
+
+class House:
+    def __init__(self, node: NodeId, life: int, config: MqttConfig) -> None:
+        self.node, self.life, self.config = node, life, config
+        self.now_ms = self.wall_ms = 0
+        self.out: list[DoorEffect] = []
+        self.interests = Interests(config.depth)
+        self.directory = Directory(node, life, config, self.interests)
+        self.recaller = Recaller(node, config, self.interests)
+        self.directory.kept = self.recaller.prefixes
+        self.retained = self.recaller.retained
+        self.tree: FilterTree[Session, Subscription] = FilterTree()
+        self.sessions: dict[str, Session] = {}
+        self.by_connection: dict[Connection, Session] = {}
+        self.counters: Counter[str] = Counter()
+        self._number = 0
+
+    def at(self, now_ms: int, wall_ms: int) -> None:
+        self.now_ms = self.directory.now_ms = self.recaller.now_ms = now_ms
+        self.wall_ms = wall_ms
+
+    def take(self) -> list[DoorEffect]:
+        out, self.out = self.out, []
+        return out
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def send(self, link: Link, packet: p.Packet) -> None:
+        self.out.append(ToClient(link.id, packet))
+
+    def leave_filter(self, session: Session, filter_: str) -> bool:
+        if session.subscriptions.pop(filter_, None) is None:
+            return False
+        self.tree.remove(filter_, session)
+        self.interests.remove(filter_)
+        return True
+
+    def until_ms(self, message: Envelope) -> int | None:
+        """When it expires, by our clock."""
+        expiry_s = message.content.expiry_s
+        if expiry_s is None:
+            return None
+        return self.now_ms + expiry_s * 1_000 - max(0, self.wall_ms - message.stamp_ms)

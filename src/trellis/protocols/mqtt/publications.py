@@ -1,0 +1,186 @@
+"""Publications of clients, and what they are answered.  [MQTT 5, 3.3, 3.4 to 3.7, 4.3]
+
+P1  a client is told PUBACK or PUBREC only after the mesh has acknowledged its publication
+P2  what a sidecar gives us is published again, under its identity, until the mesh has acknowledged it
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.effects import Connection, Emit, Pause
+from trellis.protocols.mqtt.envelope import Copy, Envelope, wrap
+from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.retained import Retained
+from trellis.protocols.mqtt.session import Incoming, Link, Session
+from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, has_wildcard, is_topic, overlay_topic
+
+AGAIN_MS = 1_000  # what the mesh did not take of a sidecar is published again after so long
+
+
+class Publications:
+    def __init__(self, house: House, drop: Callable[[Session, int, str], None]) -> None:
+        self.house, self.drop = house, drop
+        self.waiting: dict[int, tuple[Session, Incoming]] = {}  # numbers of the mesh -> what waits for them
+        self.emitted: dict[int, Emit] = {}  # of the sidecar, not acknowledged
+        self._again: deque[tuple[int, Emit]] = deque()  # to be published again, and when
+        self._last_numbers: list[int] = []
+
+    def received(self, session: Session, link: Link, packet: p.Publish) -> None:
+        topic = self._topic(session, link, packet)
+        if topic is None:
+            return
+        incoming = None
+        if packet.qos:
+            assert packet.id is not None
+            known = session.incoming.get(packet.id)
+            if known is not None:  # sent again before it was acknowledged: the same publication
+                if known.is_told:
+                    self.house.send(link, p.Ack(p.PUBREC, known.id))
+                return
+            is_full = len(session.incoming) >= self.house.config.inflight_max
+            if is_full and link.version == p.V5 and not session.is_bridge:  # a sidecar stops reading instead
+                self.drop(session, reasons.RECEIVE_MAX, "receive maximum")  # [MQTT-3.3.4-7]
+                return
+            incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0)
+            if len(session.incoming) >= self.house.config.inflight_max and not link.is_paused and link.version != p.V5:
+                link.is_paused = True
+                self.house.out.append(Pause(link.id, False))
+        refusal = self.publish(
+            session.client, topic, packet.payload, packet.qos, packet.retain, packet.content, incoming
+        )
+        if refusal is not None:
+            self.house.counters["publications refused"] += 1
+            self._answer(session, incoming, *refusal)
+        elif incoming is not None:
+            for number in self._last_numbers:
+                self.waiting[number] = (session, incoming)
+            if session.is_bridge:
+                mine = [one for one in self.house.out if isinstance(one, Emit) and one.number in self._last_numbers]
+                self.emitted.update({one.number: one for one in mine})
+
+    def _topic(self, session: Session, link: Link, packet: p.Publish) -> str | None:
+        """Of a publication, its alias resolved.  [MQTT-3.3.2-2, -8 to -12]"""
+        topic, alias = packet.topic, packet.alias
+        if packet.subscriptions:
+            self.drop(session, reasons.PROTOCOL_ERROR, "a subscription identifier of a client")  # [MQTT-3.3.4-6]
+            return None
+        if alias is not None:
+            if alias > self.house.config.alias_max:
+                self.drop(session, reasons.ALIAS_INVALID, "topic alias")
+                return None
+            topic = topic or link.aliases.get(alias, "")
+        if not topic:
+            self.drop(session, reasons.PROTOCOL_ERROR, "no topic")
+            return None
+        if has_wildcard(topic):
+            self.drop(session, reasons.TOPIC_INVALID, "a topic with wildcards")
+            return None
+        if alias is not None:
+            link.aliases[alias] = topic
+        return topic
+
+    def publish(
+        self,
+        client: str,
+        topic: str,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        content: p.Content = p.PLAIN,
+        incoming: Incoming | None = None,
+    ) -> tuple[int, str] | None:
+        """Into the mesh. A refusal and its reason, or None; then `_last_numbers` are the answers to wait for."""
+        prefix = overlay_topic(topic, self.house.config.depth)
+        if not is_topic(topic) or len(prefix) > PREFIX_LETTERS_MAX:
+            return reasons.TOPIC_INVALID, "this topic is not carried"
+        number = self.house.next_number()
+        buckets, previous, before = self.house.directory.publishes(prefix, number)
+        identity = (client, self.house.life, number, self.house.wall_ms)
+        message = Envelope(topic, payload, qos, retain, *identity, bool(buckets), previous, before, content)
+        is_kept = retain and not client.startswith("$")  # what a broker beside us retains, it keeps itself
+        if is_kept and not self.house.recaller.put(self.house.node, Retained(self.house.node, message)):
+            self.house.counters["retained refused"] += 1
+            return reasons.QUOTA, "no room for more retained messages"
+        self._last_numbers = [number]
+        if incoming is not None:
+            incoming.waits = 1 + len(buckets)
+        self.house.out.append(Emit(prefix, wrap(message), number))
+        for bucket in buckets:
+            copy = self.house.next_number()
+            self._last_numbers.append(copy)
+            self.house.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
+        return None
+
+    def acknowledged(self, number: int) -> None:
+        found = self.waiting.pop(number, None)
+        self.emitted.pop(number, None)
+        if found is not None:
+            session, incoming = found
+            incoming.waits -= 1
+            if not incoming.waits and incoming.reason is None:
+                self._answer(session, incoming, reasons.SUCCESS, None)
+
+    def not_acknowledged(self, number: int, reason: str) -> None:
+        found = self.waiting.pop(number, None)
+        emitted = self.emitted.pop(number, None)
+        if found is not None and emitted is not None:  # the same message, known again where it has come already
+            again = Emit(emitted.topic, emitted.payload, self.house.next_number())
+            self.waiting[again.number] = found
+            self._again.append((self.house.now_ms + AGAIN_MS, again))
+        elif found is not None and found[1].reason is None:
+            self._answer(*found, reasons.IMPLEMENTATION, reason)
+
+    def _answer(self, session: Session, incoming: Incoming | None, reason: int, text: str | None) -> None:
+        """A publication is taken, or refused. 3.1.1 has no word for that but the end.  [MQTT 3.1.1: 3.3.5-2]"""
+        link = session.link
+        if reason >= reasons.UNSPECIFIED and (link is None or link.version != p.V5):
+            if incoming is not None:
+                session.incoming.pop(incoming.id, None)
+            if link is not None:
+                self.drop(session, reason, "publication refused")
+            return
+        if incoming is not None:
+            incoming.reason, incoming.text = reason, text
+            self.tell(session)
+
+    def tell(self, session: Session) -> None:
+        link = session.link
+        if link is None:
+            return
+        for one in session.answers():
+            self.house.send(link, one)
+        if link.is_paused and len(session.incoming) < self.house.config.inflight_max:
+            link.is_paused, link.heard_ms = False, self.house.now_ms
+            self.house.out.append(Pause(link.id, True))
+
+    def released(self, session: Session, link: Link, number: int) -> None:
+        """PUBREL."""
+        known = session.incoming.get(number)
+        is_ours = known is not None and known.is_told
+        if is_ours:
+            del session.incoming[number]
+        self.house.send(link, p.Ack(p.PUBCOMP, number, reasons.SUCCESS if is_ours else reasons.ID_NOT_FOUND))
+        self.tell(session)
+
+    def begin_anew(self, connection: Connection) -> None:
+        """The sidecar's broker has lost our session: its identifiers begin anew."""
+        session = self.house.by_connection.get(connection)
+        if session is not None:
+            session.incoming.clear()
+            self.forget(session)
+
+    def forget(self, session: Session) -> None:
+        for number in [one for one, found in self.waiting.items() if found[0] is session]:
+            del self.waiting[number]
+            self.emitted.pop(number, None)
+
+    def tick(self) -> None:
+        while self._again and self._again[0][0] <= self.house.now_ms:
+            _, emit = self._again.popleft()
+            if emit.number in self.waiting:  # else its session is over
+                self.emitted[emit.number] = emit
+                self.house.out.append(emit)

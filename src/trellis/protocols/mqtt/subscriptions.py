@@ -1,0 +1,112 @@
+"""Subscriptions of clients, and the SUBACKs that wait for the mesh.  [MQTT 5, 3.8 to 3.11; docs/mqtt.md, The moment]"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.deliveries import Deliveries
+from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.interests import bucket_of
+from trellis.protocols.mqtt.session import Link, Session, Subscription
+from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, SHARED, has_wildcard, is_filter, pattern_of
+
+
+@dataclass
+class SubAckDue:
+    """A SUBACK that waits for the mesh."""
+
+    session: Session
+    link: Link
+    packet: p.SubAck
+    patterns: list[str]
+    until_ms: int
+    retained: list[tuple[str, Subscription]]
+
+
+class Subscriptions:
+    def __init__(self, house: House, deliveries: Deliveries) -> None:
+        self.house, self.deliveries = house, deliveries
+        self._subacks: list[SubAckDue] = []
+
+    def subscribe(self, session: Session, link: Link, packet: p.Subscribe) -> None:
+        codes: list[int] = []
+        due = SubAckDue(
+            session, link, p.SubAck(packet.id, ()), [], self.house.now_ms + int(self.house.config.suback_s * 1_000), []
+        )
+        text: str | None = None
+        for asked in packet.asked:
+            code, why = self._refusal(session, asked)
+            if code is not None:
+                self.house.counters["filters refused"] += 1
+                codes.append(code if link.version == p.V5 else reasons.UNSPECIFIED)
+                text = text or why
+                continue
+            granted = min(asked.qos, 1)  # QoS 2 is carried as 1, and said so  [MQTT-3.8.4-7]
+            codes.append(granted)
+            is_new = asked.filter not in session.subscriptions
+            one = Subscription(granted, asked.no_local, asked.retain_as_published, packet.subscription)
+            session.subscriptions[asked.filter] = one
+            self.house.tree.put(asked.filter, session, one)
+            if is_new:
+                self.house.interests.add(asked.filter)
+            due.patterns.append(pattern_of(asked.filter, self.house.config.depth))
+            if asked.retain_handling == 0 or (asked.retain_handling == 1 and is_new):
+                due.retained.append((asked.filter, one))
+        due.packet = p.SubAck(packet.id, tuple(codes), text if link.wants_reasons else None)
+        self.house.directory.changed()
+        self._subacks.append(due)
+
+    def _refusal(self, session: Session, asked: p.Asked) -> tuple[int | None, str]:
+        filter_ = asked.filter
+        if filter_.startswith(SHARED):
+            return reasons.SHARED_UNSUPPORTED, "shared subscriptions are not carried across the mesh"
+        if not is_filter(filter_):
+            return reasons.FILTER_INVALID, "not a topic filter"
+        if filter_.startswith("$"):
+            return reasons.FILTER_INVALID, "topics that begin with $ are not carried"
+        if len(pattern_of(filter_, self.house.config.depth)) > PREFIX_LETTERS_MAX:
+            return reasons.FILTER_INVALID, f"its first levels have more than {PREFIX_LETTERS_MAX} letters"
+        is_full = len(session.subscriptions) >= self.house.config.subscriptions_max and not session.is_bridge
+        if is_full and filter_ not in session.subscriptions:
+            return reasons.QUOTA, f"a client has at most {self.house.config.subscriptions_max} filters"
+        return None, ""
+
+    def unsubscribe(self, session: Session, link: Link, packet: p.Unsubscribe) -> None:
+        codes = [
+            reasons.SUCCESS if self.house.leave_filter(session, one) else reasons.NO_SUBSCRIPTION
+            for one in packet.filters
+        ]
+        self.house.directory.changed()
+        self.house.send(link, p.UnsubAck(packet.id, tuple(codes)))
+
+    def tell(self) -> None:
+        """SUBACKs whose time has come."""
+        if self._subacks:
+            self._subacks = [due for due in self._subacks if not self._is_told(due)]
+
+    def _is_told(self, due: SubAckDue) -> bool:
+        if due.session.link is not due.link:
+            return True
+        is_ready = all(self._is_ready(one) for one in due.patterns)
+        if not is_ready and self.house.now_ms < due.until_ms:
+            return False
+        packet = due.packet
+        if not is_ready:
+            self.house.counters["subacks early"] += 1
+            self.deliveries.early.update({bucket_of(one) if has_wildcard(one) else one: None for one in due.patterns})
+            if due.link.wants_reasons and packet.text is None:
+                packet = p.SubAck(packet.id, packet.reasons, "granted; the mesh has not confirmed it yet")
+        self.house.send(due.link, packet)
+        for filter_, one in due.retained:
+            if due.session.subscriptions.get(filter_) == one:
+                self.deliveries.subscribed(due.session, filter_, one)
+        return True
+
+    def _is_ready(self, pattern: str) -> bool:
+        return (
+            self.house.directory.is_ready(pattern)
+            if has_wildcard(pattern)
+            else self.house.directory.is_confirmed(pattern)
+        )
