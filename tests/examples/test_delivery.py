@@ -191,6 +191,17 @@ def test_publishers_that_know_only_each_other_are_no_copies():
     assert [story.delivered(one) for one in payloads] == [set("abc")] * 2
 
 
+def test_what_nobody_subscribes_to_is_acknowledged_at_once_when_that_is_known():
+    """f and g have linked to each other on it: the home is asked with the publication, not after a second."""
+    story = Story({**all_want("abc"), **all_want("fg", "u"), "z": ("rare",)}, (*chain(*"abc"), ("f", "g")), absent="z")
+    story.publish("f", "rare")
+    story.publish("g", "rare")
+    story.run(5_000)
+    payload = story.publish("f", "rare")
+    story.engine.run(story.engine.world.now_ms + 200)
+    assert story.copies(payload) == 1
+
+
 def test_who_unsubscribes_passes_on_what_it_holds_and_gets_nothing_more():
     story = Story(all_want("abc", "t", "u"), chain(*"abc"), copies=1)
     before = story.publish("b")

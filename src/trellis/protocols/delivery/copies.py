@@ -71,6 +71,7 @@ class Copies:
             return
         for pending in [one for one in self.pending.values() if one.entry.stream.id.topic == topic]:
             if pending.question <= question and all(name in pending.holders for name in names if name != self.state.id):
+                self.state.topics[topic].needs_proof = True
                 self._acknowledge(pending)
 
     def on_count(self, topic: Topic, others: int) -> None:
@@ -150,6 +151,7 @@ class Copies:
 
     def _look_at(self, pending: Pending) -> None:
         if 1 + len(pending.holders) >= self.state.config.copies:
+            self.state.topics[pending.entry.stream.id.topic].needs_proof = False
             self._acknowledge(pending)
 
     def _acknowledge(self, pending: Pending) -> None:

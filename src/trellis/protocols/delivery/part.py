@@ -156,8 +156,8 @@ class Delivery:
         first_question = self.homes.questions + 1  # homes that answer this one were asked after the publication
         state.counters.published += 1
         state.out.append(Published(topic, self.overlay.life, sequence, client_id))
-        if self.overlay.has_homes and not found.ways and not self.is_publishing(topic):
-            self.homes.ask(topic)  # nobody to send it to: who subscribes?
+        if self.overlay.has_homes and (found.needs_proof or not found.ways) and not self.is_publishing(topic):
+            self.homes.ask(topic)  # nobody to send it to, or only such as do not subscribe: who does?
         self.tree.take(found, entry, None)
         self.copies.wait_for(Pending(entry, client_id, state.now_ms, first_question, asked_ms=state.now_ms))
         return self._finish()

@@ -78,6 +78,7 @@ class TopicState:
         self.streams: dict[tuple[NodeId, int], Stream] = {}
         self.ways: dict[NodeId, Way] = {}
         self.missing: dict[tuple[Stream, int], Missing] = {}
+        self.needs_proof = False  # the last publication had too few subscribers: its home had to say so
         self.must_compare = False  # more was announced than could be noted
 
     @property
