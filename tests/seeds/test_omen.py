@@ -13,7 +13,7 @@ from trellis.live.config import LiveOMenConfig
 from trellis.simulate.check import CheckConfig, check_seed
 from trellis.simulate.draw import InstanceDraw
 from trellis.simulate.network import Latency, NetworkConfig
-from trellis.simulate.schedule import Schedule
+from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.seeds import check_seeds
 from trellis.simulate.systems.omen import OMen
 
@@ -92,6 +92,14 @@ def test_a_link_that_is_closed_without_a_proof_is_found():
     config = planned(*REPAIRED)
     assert "no TCO" in (check_seed(partial(GivesUpUnproven, net=False, prune=1.0), 1, config).failure or "nothing")
     assert check_seed(partial(OMen, net=False, prune=1.0), 1, config).failure is None
+
+
+def test_a_node_that_was_mended_away_in_a_pause_and_dies_later_is_mended_again():
+    """The links of the first repair were given up, since the node was back."""
+    paused = Fault(40_713, "pause", nodes=("n8",), duration_ms=6_814)
+    schedule = Schedule((paused, Fault(52_831, "crash", nodes=("n8",))))
+    found = check_seed(partial(OMen, net=False, prune=1.0), 4_004, planned(*REPAIRED), schedule=schedule)
+    assert found.failure is None
 
 
 def a_cycle_on_a_slow_network(make, seed):

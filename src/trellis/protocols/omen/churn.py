@@ -34,6 +34,8 @@ from trellis.protocols.omen.messages import (
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier
 
+MENDED_PERIODS = 2  # a report of a departure that comes later is of another loss
+
 
 class Coordinator:
     def __init__(self, parts: Parts, low_edges: LowEdges, oracle: Oracle | None) -> None:
@@ -102,7 +104,7 @@ class Coordinator:
         parts, incarnation = self.parts, message.record.incarnation
         parts.held.on_record(sender, message.record, parts.ticks)
         event = parts.events.get("leave", sender, incarnation)
-        if event is not None:
+        if event is not None and not self._is_outdated(event):
             return [Send(sender, ReportOk(sender, incarnation, "done"))] if event.state == DONE else []
         self._leaving.add(sender)
         ours = parts.ring.is_coordinator(sender)
@@ -310,13 +312,22 @@ class Coordinator:
 
     def _survivor(self, event: Event, reporter: NodeId) -> Effects:
         """A neighbour of the departed: the repair is not done before it is counted in."""
-        if event.state == DONE and reporter not in event.counted:
+        if event.state == DONE and (reporter not in event.counted or self._is_outdated(event)):
             event.move(STANDBY, self.parts.ticks)
         event.reporters[reporter] = None
         if event.state == MENDING and event.mend is not None and event.mend in self.mends:
             return self.mends[event.mend].reopen(reporter)
         state = "done" if event.state == DONE else "open"
         return [Send(reporter, ReportOk(event.node, event.incarnation, state))]  # type: ignore[arg-type]
+
+    def _is_outdated(self, event: Event) -> bool:
+        """It was mended, in vain: the node came back from a pause, in the same life. Now it goes.
+
+        The links of that repair are still there, unless links are given up: then it must be mended again. Reports of
+        the first loss have ended by then.
+        """
+        late = self.parts.ticks - event.since > MENDED_PERIODS
+        return bool(self.parts.config.prune) and event.state == DONE and late
 
     def _find_record(self, question: FindRecord) -> Effects:
         return self.parts.route(identifier(question.node), question, without=question.node)
