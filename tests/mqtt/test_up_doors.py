@@ -90,6 +90,25 @@ def test_what_comes_twice_is_excused_only_if_its_node_died_and_only_so_many():
     assert ledger.excused(2) == 2
 
 
+@pytest.mark.parametrize("may_repeat", [False, True])
+def test_what_a_broker_sends_again_after_a_death_may_be_late_for_those_who_joined_meanwhile(may_repeat):
+    ledger = Ledger(may_repeat=may_repeat)
+    for node in "ac":
+        ledger.born(node)
+    for number in (1, 2, 3):
+        assert ledger.publish("a", "t", number) == number
+    ledger.deliver(ledger.life("c"), "t", 2, 2, 4)
+    ledger.died("a", 5)
+    ledger.deliver(ledger.life("c"), "t", 1, 1, 6)
+    assert ledger.disordered == (0 if may_repeat else 1)
+    assert ledger.born("a") == ("a", 1)
+    for number, at in ((4, 7), (5, 8)):
+        assert ledger.publish("a", "t", at) == number
+    for number in (5, 4):  # nothing has died since
+        ledger.deliver(ledger.life("c"), "t", number, number, 9)
+    assert ledger.disordered == (1 if may_repeat else 2)
+
+
 def test_our_client_publishes_subscribes_and_comes_back_to_its_session():
     async def work() -> None:
         async with doors("a", "b") as (a, b):

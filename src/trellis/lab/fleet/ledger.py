@@ -11,7 +11,8 @@ there to survive one crash less than there are of them. It is counted as *forgon
 later than that are no excuse: the message had the time to spread. An MQTT client is not told who holds a message: then
 it is forgone if its publisher's node and enough others died in that time.
 
-A broker gives its sidecar again what a dead one had not acknowledged: messages that came twice for that are *excused*.
+A broker gives its sidecar again what a dead one had not acknowledged: messages that came twice for that are *excused*
+(`may_repeat`), and for whoever joined meanwhile they come after later ones.
 
 The ledger sees only what clients see. It knows no socket and no clock: times are given.
 """
@@ -57,8 +58,8 @@ class Missing:
 
 
 class Ledger:
-    def __init__(self, copies: int = 2) -> None:
-        self.copies = copies
+    def __init__(self, copies: int = 2, *, may_repeat: bool = False) -> None:
+        self.copies, self.may_repeat = copies, may_repeat
         self.published = self.acknowledged = self.refused = self.delivered = 0
         self.duplicates = self.strays = self.disordered = 0
         self.delays: deque[float] = deque(maxlen=_DELAYS_MAX)  # seconds from publication to a delivery that is owed
@@ -140,6 +141,8 @@ class Ledger:
         if subscriber in publication.owed:  # one that joins is given what is there, however old
             self.delays.append(now - publication.at)
         stream = (subscriber, publication.origin, topic)
+        if self.may_repeat and publication.origin in self._deaths:
+            return
         self.disordered += sequence <= self._last.get(stream, 0)
         self._last[stream] = sequence
 

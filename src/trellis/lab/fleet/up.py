@@ -66,7 +66,7 @@ class Up:
         self, interests: InterestsByNode, fleet: FleetConfig, config: UpConfig, folder: Path, report: Report
     ) -> None:
         self.interests, self.config, self.report = interests, config, report
-        self.ledger = Ledger(fleet.copies)
+        self.ledger = Ledger(fleet.copies, may_repeat=fleet.doors == "mosquitto")
         self.fleet = Fleet(interests, fleet, folder, self.ledger, mark=secrets.token_hex(4))
         random = Random(ids.stream(config.seed, "fleet"))
         self.traffic = Traffic(self.fleet, config.rate, random, foreign=config.foreign)
