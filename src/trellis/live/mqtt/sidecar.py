@@ -145,7 +145,8 @@ class Sidecar(StreamOwner):
                 self._move()
                 await self._watch()
             except (OSError, TimeoutError, PacketError) as error:
-                log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, str(error) or "no answer")
+                why = str(error) or (_SILENT if self._stream is not None else "no answer")
+                log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, why)
             finally:
                 self._is_attached = False
                 self.bridge.down()
@@ -230,16 +231,15 @@ class Sidecar(StreamOwner):
             self._ended.set()
 
 
-_CLOSED = (
-    "it closed the connection before CONNACK; perhaps it does not speak our version of MQTT: use one with MQTT 5, "
-    'or try broker_version = "3.1.1"'
-)
+_VERSION = 'it does not speak our version of MQTT: use one with MQTT 5, or try broker_version = "3.1.1"'
+_CLOSED = f"it closed the connection before CONNACK; perhaps {_VERSION}"
+_SILENT = f"it took the connection and did not answer; perhaps {_VERSION}"
 _ECHO = "it sends us what we publish, so there would be loops: it does not honour the bridge bit of 3.1.1"
 
 
 def _why(reason: int) -> str:
     if reason in (reasons.VERSION, 1):
-        return 'it does not speak our version of MQTT: use one with MQTT 5, or try broker_version = "3.1.1"'
+        return _VERSION
     return f"it refuses us: {reasons.NAMES.get(reason, hex(reason))}"
 
 
