@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 SPREAD_S = 15.0  # an acknowledged message has reached every subscriber by then: a group of crashes may take as long
 _KEPT_S = 180.0  # complete publications are forgotten then: nobody may deliver them any more
@@ -61,6 +62,7 @@ class Ledger:
     def __init__(self, copies: int = 2, *, may_repeat: bool = False) -> None:
         self.copies, self.may_repeat = copies, may_repeat
         self.published = self.acknowledged = self.refused = self.delivered = 0
+        self.expected = 0  # deliveries that are owed, happened or not: counted as they come, since it is asked often
         self.duplicates = self.strays = self.disordered = 0
         self.delays: deque[float] = deque(maxlen=_DELAYS_MAX)  # seconds from publication to a delivery that is owed
         self.publications: dict[int, Publication] = {}  # by number; complete ones are forgotten after a while
@@ -71,7 +73,6 @@ class Ledger:
         self._confirmed: dict[str, dict[Life, None]] = {}  # topic -> subscribers
         self._last: dict[tuple[Life, Life, str], int] = {}  # (subscriber, publisher, topic) -> sequence
         self._twice: dict[int, int] = {}  # number -> deliveries too many
-        self._settled = 0  # owed and delivered, of publications that are forgotten
 
     # What happens
 
@@ -112,6 +113,7 @@ class Ledger:
         """`holders` as the receipt names them. One that is down has died after it answered."""
         publication = self.publications[number]
         self.acknowledged += 1
+        self.expected += len(publication.owed)
         publication.acknowledged = now
         lives = [self.life(node) for node in holders]
         publication.holders = tuple(one if one in self._born else (one[0], one[1] - 1) for one in lives)
@@ -148,20 +150,13 @@ class Ledger:
 
     def forget(self, now: float) -> None:
         """Keeps memory small in long runs."""
-        for number, publication in list(self.publications.items()):
-            if publication.at > now - _KEPT_S:
-                break
+        for number in list(takewhile(lambda one: self.publications[one].at <= now - _KEPT_S, self.publications)):
+            publication = self.publications[number]
             if not publication.lacking or publication.acknowledged is None:
-                self._settled += self._owed(publication)
                 del self.publications[number]
                 self._incomplete.pop(number, None)
 
     # The judgement
-
-    @property
-    def expected(self) -> int:
-        """Deliveries that are owed: those that have happened, and those that have not."""
-        return self._settled + sum(self._owed(one) for one in self.publications.values())
 
     @property
     def waiting(self) -> int:
@@ -199,16 +194,13 @@ class Ledger:
             return publication.origin in died and len(died) >= self.copies
         return all(self._deaths.get(one, until + 1) <= until for one in publication.holders)
 
-    @staticmethod
-    def _owed(publication: Publication) -> int:
-        return len(publication.owed) if publication.acknowledged is not None else 0
-
     def _release(self, subscriber: Life, topic: str) -> None:
         if self._confirmed.get(topic, {}).pop(subscriber, self) is self:
             return
         for publication in self.publications.values():
             if publication.topic == topic and subscriber not in publication.got:
-                publication.owed.pop(subscriber, None)
+                was_owed = publication.owed.pop(subscriber, self) is not self
+                self.expected -= was_owed and publication.acknowledged is not None
                 publication.lacking.pop(subscriber, None)
 
     def _describe(self, number: int, publication: Publication, subscriber: Life) -> Missing:
