@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import ssl
 import time
 from collections.abc import Callable
@@ -60,7 +61,7 @@ class Sidecar(StreamOwner):
         begun: Callable[[], None],
     ) -> None:
         self.node, self.config, self.limits = node, config, limits
-        self.bridge = Bridge(f"trellis-{node}", config)
+        self.bridge = Bridge(f"trellis-{node}", config, secrets.token_hex(8))
         self.host_name, self.port, self.user, self.password, self.tls = parse_broker(config.broker, config)
         self._to_host, self._begun = to_host, begun
         self._loop = asyncio.get_running_loop()
@@ -96,6 +97,8 @@ class Sidecar(StreamOwner):
     def tick(self) -> None:
         self.bridge.tick(_now_ms())
         self._move()
+        if self.bridge.leaves and self._is_attached and self._stream is not None and not self._stream.is_ended:
+            self._leave(self._stream, self._why_left())
 
     def _move(self) -> None:
         """Carry packets both ways until there are none."""
@@ -154,6 +157,8 @@ class Sidecar(StreamOwner):
                     self._stream.cut("closed")
                     self._stream = None
             self.bridge.counters["connections ended"] += 1
+            if self.bridge.leaves:
+                pause_s = _BACKOFF_S_MAX
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
 
@@ -198,17 +203,23 @@ class Sidecar(StreamOwner):
                 elif not self._is_attached:
                     self._loop.call_soon(self._late, packet)
                 elif not self.bridge.from_broker(packet):
-                    raise PacketError(_ECHO if self.bridge.counters["echoes"] else "the broker ends the connection")
+                    raise PacketError(self._why_left())
         except PacketError as error:
-            log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, error)
-            stream.cut("garbage")
+            self._leave(stream, str(error))
         self._move()
+
+    def _leave(self, stream: BrokerStream, why: str) -> None:
+        log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, why)
+        stream.cut("garbage")
+
+    def _why_left(self) -> str:
+        return _LEFT.get(self.bridge.leaves, "the broker ends the connection").format(probe=self.bridge.probe)
 
     def _late(self, packet: p.Packet) -> None:
         """Came with the CONNACK, before the task that waits for it has run."""
         if self._is_attached:
             if not self.bridge.from_broker(packet) and self._stream is not None:
-                self._stream.cut("garbage")
+                self._leave(self._stream, self._why_left())
             self._move()
         elif self._stream is not None and not self._stream.is_ended:
             self._loop.call_soon(self._late, packet)
@@ -231,10 +242,19 @@ class Sidecar(StreamOwner):
             self._ended.set()
 
 
-_VERSION = 'it does not speak our version of MQTT: use one with MQTT 5, or try broker_version = "3.1.1"'
+_VERSION = (
+    'it does not speak our version of MQTT: use one with MQTT 5, or try broker_version = "3.1.1", and where that is '
+    'refused as well, broker_echo = "match" with it'
+)
 _CLOSED = f"it closed the connection before CONNACK; perhaps {_VERSION}"
 _SILENT = f"it took the connection and did not answer; perhaps {_VERSION}"
-_ECHO = "it sends us what we publish, so there would be loops: it does not honour the bridge bit of 3.1.1"
+_LEFT = {
+    "echo": "it sends us what we publish, so there would be loops: it does not honour the bridge bit of 3.1.1; "
+    'broker_echo = "match" tells echoes apart',
+    "other": "another sidecar's messages come here past the mesh, so there would be loops: keep one sidecar beside a "
+    "broker, and no bridge between two brokers of the mesh",
+    "unheard": "it does not send {probe} back to us: let us subscribe and publish there",
+}
 
 
 def _why(reason: int) -> str:

@@ -8,19 +8,21 @@ B2  a publication that the broker sends again, because an acknowledgement was lo
 B3  no more is under way to the broker than it takes
 B4  at most `inflight_max` messages of the broker are in the mesh and not acknowledged to it: if we die now, no more
     than these come twice, whatever the broker makes of our receive maximum (Mosquitto 2.0.11 sends more)
+B5  the probe of another sidecar means that its messages come here past the mesh, and ours would go to it: a loop where
+    3.1.1 knows no identities. Such a broker is left
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable
-from hashlib import blake2b
 
 from msgspec.structs import replace
 
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES, Echoes, digest
 from trellis.protocols.mqtt.learn import LOG, TOPICS, SubscriptionLog
 
 IDENTITY = "trellis-id"  # the user property that a message out of the mesh bears
@@ -33,16 +35,24 @@ _FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED)
 
 
 class Bridge:
-    def __init__(self, client: str, config: MqttConfig) -> None:
+    def __init__(self, client: str, config: MqttConfig, mark: str = "") -> None:
+        """`mark`: of this life, unlike that of any other."""
         self.client, self.take, self.want, self.inflight_max = client, config.take, config.want, config.inflight_max
         self.version = p.V5 if config.broker_version == "5" else p.V311
-        self.probe = f"trellis/probe/{client}"  # 3.1.1: must not come back
+        self.probe = PROBES + "".join("-" if one in "/+#" else one for one in client)
         self.log = SubscriptionLog(client) if config.learn else None
         self.to_broker: list[p.Packet] = []
         self.to_host: list[p.Packet] = []
         self.is_up = False
         self.packet_bytes_max: int | None = None
         self.counters: Counter[str] = Counter()
+        self.leaves = ""  # why the connection is to be ended: "echo", "other", "unheard"
+        logs = TOPICS if config.learn else ()
+        self.echoes = (
+            Echoes(self.probe, self.take, logs, self.inflight_max, mark, self.counters)
+            if config.broker_echo == "match"
+            else None
+        )
         self._probation_ms: int | None = None  # 3.1.1: until then the probe may come back
         self._early: list[p.Publish] = []  # came meanwhile
         self._window = 0
@@ -57,7 +67,7 @@ class Bridge:
 
     def connect(self, user: str | None, password: bytes | None) -> p.Connect:
         return p.Connect(
-            version=p.V5 if self.version == p.V5 else p.V311 | _BRIDGE,
+            version=p.V311 | _BRIDGE if self.version == p.V311 and self.echoes is None else self.version,
             client=self.client,
             clean_start=False,
             keep_alive_s=30,
@@ -69,7 +79,8 @@ class Bridge:
 
     def up(self, answer: p.ConnAck, now_ms: int = 0) -> None:
         """The broker has welcomed us."""
-        self.is_up = self.version == p.V5
+        self.leaves = ""
+        self.is_up = self.version == p.V5 or self.echoes is not None
         self._probation_ms = None if self.is_up else now_ms + _PROBATION_MS
         self._early = []
         self.packet_bytes_max = answer.packet_bytes_max
@@ -80,45 +91,66 @@ class Bridge:
             self._backlog.clear()
             self._done.clear()
             self._again.clear()
-        # A filter that is there already is replaced by itself. Retained messages are not ours to publish again.
-        asked = tuple(p.Asked(one, 1, no_local=True, retain_as_published=True, retain_handling=2) for one in self.take)
-        if self.log is not None:
-            asked += tuple(p.Asked(one, 0) for one in TOPICS)
-        if self.version == p.V5 or not answer.session_present:  # 3.1.1 sends what is retained at each SUBSCRIBE
-            self.to_broker.append(p.Subscribe(1, asked))
-        if not self.is_up:
-            self.to_broker += [p.Subscribe(2, (p.Asked(self.probe, 0),)), p.Publish(topic=self.probe, payload=b"?")]
+        if self.echoes is not None:
+            self.to_broker += self.echoes.up(answer.session_present, now_ms)
+        else:
+            self._subscribe(answer.session_present)
         again = list(self._flying.values())
         self._flying.clear()
         self._waiting.extendleft(replace(one, dup=True) for one in reversed(again))  # [MQTT-4.4.0-1]
         self._pump()
 
+    def _subscribe(self, session_present: bool) -> None:
+        # A filter that is there already is replaced by itself. Retained messages are not ours to publish again.
+        asked = tuple(p.Asked(one, 1, no_local=True, retain_as_published=True, retain_handling=2) for one in self.take)
+        if self.log is not None:
+            asked += tuple(p.Asked(one, 0) for one in TOPICS)
+        if self.version == p.V5 or not session_present:  # 3.1.1 sends what is retained at each SUBSCRIBE
+            self.to_broker.append(p.Subscribe(1, asked))
+        if not self.is_up:
+            self.to_broker += [p.Subscribe(2, (p.Asked(self.probe, 0),)), p.Publish(topic=self.probe, payload=b"?")]
+
     def down(self) -> None:
         self.is_up, self._probation_ms = False, None
         self.to_broker.clear()
+        if self.echoes is not None:
+            self.echoes.down()
 
     def from_broker(self, packet: p.Packet) -> bool:
         """False: the connection is to be ended."""
         match packet:
-            case p.Publish() if packet.topic == self.probe:
-                self.counters["echoes"] += 1
-                return False  # it sends us what is ours: there would be loops
+            case p.Publish() if packet.topic.startswith(PROBES):
+                self._probed(packet)
             case p.Publish() if self._probation_ms is not None:
                 self._early.append(packet)
             case p.Publish():
                 self._take_in(packet)
             case p.Ack(kind, number, reason) if kind == p.PUBACK:
+                if number == PROBE_ID and self.echoes is not None:
+                    self.echoes.is_probe_unacknowledged = False
                 if self._flying.pop(number, None) is not None:
                     self.counters["refused by the broker"] += reason >= reasons.UNSPECIFIED
                     self.to_host.append(p.Ack(p.PUBACK, number))
                 self._pump()
             case p.SubAck():
                 self.counters["filters refused"] += sum(one >= reasons.UNSPECIFIED for one in packet.reasons)
+                if self.echoes is not None:
+                    self.to_broker += self.echoes.subscribed()
             case p.PingResp():
                 pass
             case _:
                 return False
-        return True
+        return not self.leaves
+
+    def _probed(self, packet: p.Publish) -> None:
+        self._acknowledge(packet)
+        if packet.topic != self.probe:  # B5
+            self.counters["probes of others"] += 1
+            self.leaves = "other"
+        elif self.echoes is None:
+            self.leaves = "echo"  # it sends us what is ours: there would be loops
+        elif self.echoes.returned(packet.payload):
+            self._pump()
 
     def _take_in(self, packet: p.Publish) -> None:
         if packet.topic.startswith(LOG):
@@ -132,10 +164,17 @@ class Bridge:
         if number is not None and packet.dup:
             if number in self._taken:
                 return  # the mesh is at it
-            if self._done.get(number) == _digest(packet):  # B2
+            if self._done.get(number) == digest(packet.topic, packet.payload):  # B2
                 self._acknowledge(packet)
                 return
-            self.counters["sent again"] += 1
+        if self.echoes is not None:
+            if self.echoes.keeps_out(packet):
+                self._acknowledge(packet)
+                self._pump()  # there is room for another
+                return
+            if packet.retain:
+                packet = replace(packet, retain=False)  # 3.1.1 does not say whether it was published so
+        self.counters["sent again"] += packet.dup
         self.counters["taken"] += 1
         if number is None:
             self._offer(packet)
@@ -171,7 +210,7 @@ class Bridge:
 
     def _acknowledge(self, packet: p.Publish) -> None:
         if packet.id is not None:
-            self._done[packet.id] = _digest(packet)
+            self._done[packet.id] = digest(packet.topic, packet.payload)
             self._done.move_to_end(packet.id)
             while len(self._done) > DONE_MAX:
                 self._done.popitem(last=False)
@@ -187,6 +226,9 @@ class Bridge:
 
     def from_host(self, packet: p.Packet, now_ms: int) -> None:
         match packet:
+            case p.Publish() if packet.topic.startswith(PROBES):
+                if packet.id is not None:
+                    self.to_host.append(p.Ack(p.PUBACK, packet.id))
             case p.Publish():
                 if packet.qos or (self.is_up and len(self._waiting) < WAITING_MAX):
                     self._waiting.append(packet)
@@ -215,6 +257,9 @@ class Bridge:
             for packet in early:
                 self._take_in(packet)
             self._pump()
+        if self.echoes is not None and PROBE_ID not in self._flying:
+            self.to_broker += self.echoes.tick(now_ms, bool(self._taken))
+            self.leaves = "unheard" if self.echoes.is_unheard else self.leaves
         for number in [one for one, due_ms in self._again.items() if due_ms <= now_ms]:
             del self._again[number]
             self._offer(self._taken[number])
@@ -222,6 +267,8 @@ class Bridge:
     def _pump(self) -> None:
         while self._waiting and self.is_up:
             packet = self._waiting[0]
+            if self.echoes is not None and not self._may_give(packet, self.echoes):
+                return
             if packet.id is not None:
                 if len(self._flying) >= self._window:
                     return
@@ -229,14 +276,16 @@ class Bridge:
             self._waiting.popleft()
             self.counters["given"] += 1
             self.to_broker.append(packet)
+            if self.echoes is not None:
+                self.echoes.published(packet.topic, packet.payload)
+
+    def _may_give(self, packet: p.Publish, echoes: Echoes) -> bool:
+        return echoes.has_room(packet.topic) and not (packet.id == PROBE_ID and echoes.is_probe_unacknowledged)
 
     def check(self) -> None:
         assert len(self._flying) <= self.inflight_max, "B3"
         assert self._again.keys() <= self._taken.keys()
         assert set(self._backlog) <= self._taken.keys()
         assert len(self._taken) - len(self._backlog) <= self.inflight_max, "B4"
-
-
-def _digest(packet: p.Publish) -> bytes:
-    topic = packet.topic.encode()
-    return blake2b(len(topic).to_bytes(4, "big") + topic + packet.payload, digest_size=16).digest()
+        if self.echoes is not None:
+            self.echoes.check()

@@ -26,6 +26,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     broker_version: Literal["5", "3.1.1"] = "5"
     """3.1.1: as a bridge, for brokers without MQTT 5 that send a bridge nothing of its own (Mosquitto does)."""
 
+    broker_echo: Literal["refuse", "match"] = "refuse"
+    """match: a broker of 3.1.1 that knows no bridges may send us what is ours; it is known by topic and payload."""
+
     broker_queue_bytes: int = 64 << 20
     """Sidecar: what waits for the broker while it is away or slow. More is dropped and counted."""
 
@@ -112,6 +115,8 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                     raise InputError(field, f'"{one}" is no topic filter that is carried', "give filters as in a/+/b")
         if self.broker and not self.take and not self.want and not self.learn:
             raise InputError("broker", "it would neither take nor give anything", "give take, want or both")
+        if self.broker_echo == "match" and self.broker_version == "5":
+            raise InputError("broker_echo", "a broker of MQTT 5 sends no echoes", 'give broker_version = "3.1.1" too')
         if self.depth > 32:
             raise InputError("depth", f"it is {self.depth}", "give 1 to 32")
         if bool(self.cert) != bool(self.key) or (self.ca and not self.cert):
