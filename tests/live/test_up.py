@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -53,6 +55,27 @@ def test_a_mesh_whose_nodes_are_killed_under_traffic_loses_nothing(tmp_path):
     assert 0 < score["mend_ms_p50"] <= score["mend_ms_p99"]
     assert len(list((tmp_path / "kept").glob("*.log"))) == 6
     assert "dashboard: http://127.0.0.1:" in told
+
+
+@pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep, which finds it, is not installed")
+def test_a_node_that_somebody_else_kills_is_found_by_its_name_and_mended_around(tmp_path):
+    (tmp_path / "i.csv").write_text("node,topic\n" + "".join(f"{one},x\n{one},y\n" for one in ("oslo", "rome", "bonn")))
+    command = [PROGRAM, "up", "--json", *SETTINGS, "--interests", str(tmp_path / "i.csv"), "--kill-every", "0"]
+    command += ["--duration", "5", "--keep", str(tmp_path / "kept")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert any("are up and connected" in line for line in process.stderr)
+        (found,) = subprocess.run(
+            ["pgrep", "-f", f"{tmp_path}.*rome.toml"], capture_output=True, text=True
+        ).stdout.split()
+        os.kill(int(found), signal.SIGKILL)
+        told, noted = process.communicate(timeout=LONG_S)
+    score = json.loads(told)
+    assert process.returncode == 0, noted
+    assert is_clean(score)
+    assert (score["kills"], score["starts"]) == (1, 0)
+    assert "somebody else has killed rome" in noted
+    assert re.search(r"kill of rome: .* split, whole after \d+ ms", noted)
 
 
 def test_a_mesh_whose_clients_speak_mqtt_loses_nothing_when_nodes_are_killed():

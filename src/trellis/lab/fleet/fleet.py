@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -34,6 +35,8 @@ from trellis.live.config import read_config
 _SEEDS_MAX = 5
 _STARTING_MAX = max(2, os.cpu_count() or 1)  # processes that start at the same time
 _LEAVE_S = 40.0
+_START_S = 30.0  # and a second for each node, until it is in vain to wait for a neighbour that was planned
+_PLAIN = re.compile(r"[^A-Za-z0-9_.-]")
 
 State = Literal["down", "starting", "up", "hung", "leaving"]
 
@@ -46,6 +49,9 @@ class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
     copies: int = 2
     settings: dict[str, str] = {}
     """Any key of node.toml."""
+
+    planned: dict[str, tuple[str, ...]] = {}
+    """By node, its neighbours of the overlay that the mesh starts with. Whoever starts again joins."""
 
     doors: Doors = "trellis"
     """How clients talk to nodes. `mosquitto`: each node is the sidecar of a broker."""
@@ -97,11 +103,13 @@ class Fleet:
         self._mqtt = mqtt_settings(interests) if config.doors != "trellis" else {}
         self._mosquitto = find_mosquitto() if config.doors == "mosquitto" else ""
         self.failures: list[str] = []  # nodes that ended by themselves
+        self.on_kill: Callable[[str, float], None] = lambda name, at: None  # kill -9 by somebody else
         self.reconnects = 0  # of clients whose node lived on
         self.most = 0  # processes at a time
         self._random = Random(mark)
         self._starting = asyncio.Semaphore(_STARTING_MAX)
-        self._labels = {name: f"{place:03}" for place, name in enumerate(self.members)}
+        # Of files: whoever wants to kill a node by hand looks for its name; that may hold anything.
+        self._labels = {name: f"{place:03}-{_PLAIN.sub('_', name)[:40]}" for place, name in enumerate(self.members)}
 
     # Who
 
@@ -161,7 +169,7 @@ class Fleet:
         self.most = max(self.most, len(self.among("up", "hung", "leaving")))
         member.admin = AdminPort(member.process.about["admin_listen"])
         about, broker = member.process.about, member.broker.address if member.broker is not None else ""
-        mine = f"{self._labels[name]}-{member.life[1]}"
+        mine = f"{self._labels[name].partition('-')[0]}-{member.life[1]}"
         member.client = make_talk(about["client_listen"], about.get("mqtt_listen", ""), broker, mine)
         await member.client.__aenter__()
         member.tasks = [
@@ -254,6 +262,7 @@ class Fleet:
         member.process = process  # so that `end` finds it, whenever that is
         advertised = {} if self.relays is None else {"advertise": await self.relays.open(member.name)}
         config = {
+            **self._plan(member.name),
             **node_config(self.config, f"up-{self.mark}", member.topics, self._mqtt),
             "seeds": self._seeds(member.name),
             **advertised,
@@ -266,6 +275,13 @@ class Fleet:
             await process.ended()
             await process.start({"listen": ANY, **config, **self._door(member, ANY)})  # somebody has taken its port
         return process
+
+    def _plan(self, name: str) -> dict[str, object]:
+        """For its first life. All are waited for: processes start a few at a time, and machines are busy."""
+        chosen = self.config.planned.get(name)
+        if not chosen or self.ledger.life(name)[1]:
+            return {}
+        return {"planned.neighbours": list(chosen), "planned.wait_s": _START_S + len(self.members)}
 
     def _door(self, member: Member, listen: str) -> dict[str, object]:
         """Its MQTT door, if there are any."""
@@ -309,12 +325,15 @@ class Fleet:
                 self.ledger.confirmed(member.life, topic)
 
     async def _watch(self, member: Member, process: NodeProcess) -> None:
-        """Nodes that we have not killed should not end."""
-        code = await process.ended()
+        """Nodes that nobody has killed should not end."""
+        code, now = await process.ended(), time.monotonic()
         if member.process is process and member.state in ("up", "hung"):
-            self.failures.append(f"{member.name} has ended by itself (exit {code}): {process.last_words()}")
-            self.ledger.died(member.name, time.monotonic())
+            self.ledger.died(member.name, now)
             member.state = "down"
+            if code == -signal.SIGKILL:
+                self.on_kill(member.name, now)
+            else:
+                self.failures.append(f"{member.name} has ended by itself (exit {code}): {process.last_words()}")
             self._forget(member)
 
 

@@ -27,7 +27,7 @@ class NodeProcess:
     """One life of a node."""
 
     def __init__(self, name: str, folder: Path, label: str) -> None:
-        """Its files are named by `label`: names of nodes may hold anything."""
+        """Its files are named by `label`."""
         self.name = name
         self.log = folder / f"{label}.log"
         self.config = folder / f"{label}.toml"

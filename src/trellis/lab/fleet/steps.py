@@ -81,6 +81,7 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._later: dict[asyncio.TimerHandle, Callable[[], object]] = {}
         self._errors: list[BaseException] = []
+        fleet.on_kill = self._killed_by_another
 
     async def run(self, steps: Sequence[Step]) -> None:
         begun = time.monotonic()
@@ -177,13 +178,20 @@ class Driver:
         hit = self._choose(step) if step.who in ("any",) or step.names else await self._placed(step)
         if not hit:
             return ()
-        at = self.fleet.kill(hit)
-        self.counts["kills"] += len(hit)
-        self.kills += [at] * len(hit)
-        self.watch.begin("kill", hit, at)
+        self._killed(hit, self.fleet.kill(hit))
         if step.lasts is not None:
             self._after(step.lasts, lambda: self.bring_back(hit))
         return hit
+
+    def _killed(self, hit: tuple[str, ...], at: float) -> None:
+        self.counts["kills"] += len(hit)
+        self.kills += [at] * len(hit)
+        self.watch.begin("kill", hit, at)
+
+    def _killed_by_another(self, name: str, at: float) -> None:
+        """At a terminal, or by a machine that is short of memory. Nobody starts it again."""
+        self.say(f"somebody else has killed {name}")
+        self._killed((name,), at)
 
     def _restart(self, step: Step) -> tuple[str, ...]:
         down = sorted(one.name for one in self.fleet.among("down"))
