@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from trellis.cli.main import run
+from trellis.live.config import read_config
 
 
 @pytest.fixture
@@ -59,6 +60,24 @@ def test_plan_exports_graphml_and_draws(files, capsys):
     assert run("plan i.tsv -o o.tsv --export o.graphml --plot o.png".split()) == 0
     assert Path("o.graphml").read_text().count("<edge ") == len(Path("o.tsv").read_text().splitlines()) - 1
     assert Path("o.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_configs_give_every_node_the_lines_of_its_links(files, capsys):
+    assert run("plan i.tsv -o o.tsv --configs planned".split()) == 0
+    links = {tuple(line.split("\t")) for line in Path("o.tsv").read_text().splitlines()[1:]}
+    found = set()
+    for path in Path("planned").iterdir():
+        node = read_config(path, {}, {"name": path.stem})
+        found |= {(node.name, peer) for peer in node.planned.neighbours}
+    assert found == links | {(v, u) for u, v in links}
+    assert len(list(Path("planned").iterdir())) == 60
+
+
+def test_a_node_whose_name_is_a_path_gets_a_file_all_the_same(files, capsys):
+    Path("odd.tsv").write_text("node\ttopic\n../a b\tt\nc\tt\n")
+    assert run("plan odd.tsv -o o.tsv --configs planned".split()) == 0
+    assert sorted(path.name for path in Path("planned").iterdir()) == ["..%2Fa b.toml", "c.toml"]
+    assert Path("planned/c.toml").read_text() == '[planned]\nneighbours = ["../a b"]\n'
 
 
 def test_what_if_tells_the_worst_losses_and_how_they_would_be_mended(files, capsys):
@@ -121,6 +140,8 @@ def test_an_interrupted_maintain_leaves_a_valid_history_marked_partial(files, ca
         ("plan i.tsv --existing other.tsv -o x.tsv", 'other.tsv:2: u "z1" is no node of the interests'),
         ("plan i.tsv --what-if-leave nobody", 'there is no node "nobody"'),
         ("plan i.tsv --what-if-worst 0", "0"),
+        ("plan i.tsv --what-if-worst 1 --configs planned", "nothing is written"),
+        ("plan i.tsv -o o.tsv --configs i.tsv", "i.tsv"),
         ("maintain i.tsv --churn c.tsv --lambda -1 -o x.tsv", "lambda"),
         ("maintain i.tsv --churn c.tsv --rho 0 -o x.tsv", "rho"),
         ("maintain i.tsv --churn c.tsv --algorithm magic -o x.tsv", "magic"),

@@ -8,12 +8,15 @@ import pytest
 
 from trellis.cli.main import run
 from trellis.errors import InputError
-from trellis.lab.fleet.interests import draw_interests
+from trellis.lab.fleet.interests import draw_interests, subscribers_of
+from trellis.lab.fleet.planned import low_links, neighbours, read_links
 from trellis.lab.fleet.scenario import Step, make_scenario, read_scenario
 from trellis.lab.fleet.score import Score
 from trellis.lab.fleet.simulated import FORMING_MS, schedule_of, simulate_scenario
 from trellis.lab.fleet.traffic import number_in, pack
 from trellis.lab.fleet.watch import Link, Snapshot, links_of, one_sided, percentile, split_topics
+from trellis.model import Interests
+from trellis.plan import construct
 from trellis.protocols.delivery.compare import Comparison
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios").glob("*.toml"))
@@ -63,6 +66,27 @@ def test_every_topic_that_is_drawn_has_two_subscribers_and_every_node_its_number
         assert len(set(wanted)) == topics
     with pytest.raises(InputError, match="too many"):
         draw_interests(6, 10, 2, seed=3)
+
+
+def test_the_links_that_a_mesh_starts_with_are_lowodas():
+    wanted = draw_interests(30, 40, 6, seed=3)
+    links = low_links(wanted, seed=3)
+    peers = neighbours(links)
+    found = {name: Snapshot(name, 1, wanted[name], tuple(Link(one) for one in peers[name])) for name in wanted}
+    assert not split_topics(found, subscribers_of(wanted))
+    assert len(links) == len(construct(Interests.from_pairs(wanted), "lowoda", seed=3).overlay)
+
+
+def test_nobody_waits_for_a_node_that_comes_later():
+    assert neighbours([("a", "b"), ("b", "c"), ("a", "c")], absent=["c"]) == {"a": ("b",), "b": ("a",)}
+
+
+def test_a_plan_of_another_mesh_is_refused(tmp_path):
+    path = tmp_path / "o.tsv"
+    path.write_text("u\tv\na\tb\n")
+    assert read_links(path, {"a": ("t",), "b": ("t",)}) == [("a", "b")]
+    with pytest.raises(InputError, match='there is no node "b"'):
+        read_links(path, {"a": ("t",)})
 
 
 def test_a_message_of_somebody_else_has_no_number():
@@ -128,6 +152,9 @@ def test_a_scenario_that_makes_no_sense_is_refused_by_name(change, what):
         ("--set", "omen.period_ms"),
         ("--nodes", "2", "--set", "omen.hurry=1"),
         ("--nodes", "2", "--overlay", "star"),
+        ("--nodes", "2", "--plan", "nowhere.tsv"),
+        ("--nodes", "2", "--topics", "1", "--overlay", "vitis", "--plan", "lowoda"),
+        ("--nodes", "2", "--topics", "1", "--mqtt", "--plan", "lowoda"),
     ],
 )
 def test_bad_parameters_are_refused_in_one_line(arguments, capsys):

@@ -35,9 +35,11 @@ def test_every_overlay_has_a_table_and_tables_have_tables(tmp_path):
 
 def test_lists_come_with_commas_and_truth_as_text():
     environment = {"TRELLIS_SEEDS": "127.0.0.1:1, 127.0.0.1:2", "TRELLIS_INSECURE": "true"}
+    environment |= {"TRELLIS_PLANNED_NEIGHBOURS": "b, c"}
     config = read_config(None, environment, {"name": "a", "topics": "x,y"})
     assert config.seeds == ("127.0.0.1:1", "127.0.0.1:2")
     assert config.topics == ("x", "y")
+    assert config.planned.neighbours == ("b", "c")
     assert config.insecure is True
 
 
@@ -52,6 +54,9 @@ def test_lists_come_with_commas_and_truth_as_text():
         ('name = "a"\noverlay = "ring"', {}, r"node.toml: overlay: Invalid enum value 'ring'; see docs/live.md .*"),
         ('name = "a"\n[vitis]\nsw_neighbors = 1', {}, r"node.toml: vitis: sw_neighbors is 1; give 2 .*"),
         ('name = "a"\n[magnet.control]\nlinks = 1', {}, r"node.toml: magnet: links is 1; give 4 or more"),
+        ('name = "a"\n[planned]\nwait_s = 0', {}, r"node.toml: planned: wait_s is 0; give more than 0"),
+        ('name = "a"\n[planned]\nneighbours = [""]', {}, r"node.toml: planned.neighbours: a name is empty .*"),
+        ('name = "a"\noverlay = "vitis"', {"planned.neighbours": "b"}, r".*planned.neighbours: vitis chooses .*"),
         ('name = "a:1"', {}, r'node.toml: name: "a:1" could be an address; leave out .*'),
         ("name = a", {}, r"node.toml: not TOML: .*; mend the line"),
         ("", {}, r'node.toml: name is missing; add name = "...", or say --name'),

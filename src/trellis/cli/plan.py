@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = examples(
     "trellis plan interests.parquet --algorithm lowoda --rho 3 -o overlay.parquet",
+    "trellis plan interests.parquet -o overlay.parquet --configs planned/",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-leave n17 n18",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-worst 5",
 )
@@ -64,6 +67,14 @@ def plan(
     export: Annotated[
         Path | None, typer.Option(help="Write the overlay as .graphml too.", metavar="FILE", show_default=False)
     ] = None,
+    configs: Annotated[
+        Path | None,
+        typer.Option(
+            help="For live nodes: NODE.toml for each, its planned links, to be appended to its node.toml.",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
     memory: Annotated[
         str | None, typer.Option(help="Refuse above this, as 4GiB; 60% of the machine's unless given.", metavar="SIZE")
     ] = None,
@@ -81,10 +92,14 @@ def plan(
     asks = what_if_leave is not None or what_if_worst is not None
     if leaving and what_if_leave is None:
         raise InputError(leaving[0], "nothing is asked of this node", "put --what-if-leave before it")
+    if configs is not None and asks:
+        raise InputError("--configs", "with --what-if-... nothing is written", "leave one of them out")
     if output is None and not asks:
         raise InputError("", "no output file is named", "say where to write, for instance -o overlay.parquet")
     if output is not None:
         expect_format(output)
+    if configs is not None:
+        _make(configs)
     allowed = _bytes_allowed(memory)
     interests = trellis.read_interests(interests_file)
     base = None if existing is None else trellis.read_overlay(existing, interests.nodes)
@@ -103,6 +118,8 @@ def plan(
     assert output is not None
     made = _built(interests, base, algorithm, rho, seed, allowed)
     _deliver(interests, made, output, export, plot, as_json)
+    if configs is not None:
+        _write_configs(made.overlay, configs)
 
 
 def _built(
@@ -161,6 +178,28 @@ def _deliver(
         ("memory", f"{_size(_peak_bytes())} at the peak"),
     ]
     show(result, as_json, [f"{output}: a topic-connected overlay by {made.algorithm}", *table(rows)])
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), error.strerror or str(error), "name a folder") from error
+
+
+def _write_configs(overlay: Overlay, folder: Path) -> None:
+    """[planned] of node.toml, a file for each node. Names of files are those of nodes, escaped as in an address."""
+    names = list(overlay.nodes)
+    neighbours: dict[str, list[str]] = {name: [] for name in names}
+    for u, v in zip(overlay.u.tolist(), overlay.v.tolist(), strict=True):
+        neighbours[names[u]].append(names[v])
+        neighbours[names[v]].append(names[u])
+    for name, peers in neighbours.items():
+        path, listed = folder / f"{quote(name, safe=' ')}.toml", json.dumps(sorted(peers), ensure_ascii=False)
+        try:
+            path.write_text(f"[planned]\nneighbours = {listed}\n", "utf-8")
+        except OSError as error:
+            raise InputError(str(path), error.strerror or str(error), "look at the folder") from error
 
 
 def _what_if(

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from trellis.cli.common import AsJson, examples, note, show, table
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLE = examples(
     "trellis up --nodes 24 --duration 120",
     "trellis up --nodes 24 --interests interests.parquet --churn churn.parquet --speed 60 --duration 120",
+    "trellis up --interests interests.parquet --plan overlay.parquet --duration 120",
     "trellis up --nodes 6 --mqtt",
     "trellis up --nodes 6 --mqtt --broker mosquitto --duration 60",
     "trellis up --scenario tests/scenarios/neighbours.toml",
@@ -66,6 +68,15 @@ def up(
         bool, typer.Option("--simulated", help="Run the scenario in the simulator.", rich_help_panel=_FAULTS)
     ] = False,
     overlay: Annotated[str, typer.Option(help="What keeps the links.")] = "omen",
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            help="Links to start with: lowoda, none (all nodes join), or an overlay's file. Where OMen knows the "
+            "interests: lowoda.",
+            metavar="NAME|FILE",
+            show_default=False,
+        ),
+    ] = None,
     copies: Annotated[int, typer.Option(help="Nodes that hold a message before it is acknowledged.", min=1)] = 2,
     mqtt: Annotated[
         bool, typer.Option("--mqtt", help="Every node has an MQTT door, and all clients speak MQTT.")
@@ -144,7 +155,22 @@ def up(
                 wanted = draw_interests(count, topics or count, min(subscriptions, topics or count), seed)
             config = UpConfig(**shared, kill_every=kill_every, hang=hang)
     check_config(fleet, wanted)
-    _run(wanted, fleet, config, keep, as_json)
+    planned = _planned(plan, wanted, fleet, config)
+    _run(wanted, msgspec.structs.replace(fleet, planned=planned), config, keep, as_json)
+
+
+def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str, tuple[str, ...]]:
+    from trellis.lab.fleet.planned import low_links, neighbours, read_links
+
+    is_able = fleet.overlay == "omen" and fleet.doors == "trellis"
+    if plan == "none" or (plan is None and not is_able):
+        return {}
+    if not is_able:
+        who = fleet.overlay if fleet.overlay != "omen" else "a node whose clients speak MQTT"
+        raise InputError("--plan", f"{who} starts without a plan", "leave it out")
+    present = {name: topics for name, topics in wanted.items() if name not in config.absent}
+    links = low_links(present, config.seed) if plan in (None, "lowoda") else read_links(Path(plan), wanted)
+    return neighbours(links, config.absent)
 
 
 def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool) -> None:

@@ -79,6 +79,22 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
                 raise InputError("", f"{field} is {getattr(self, field)}", "give more than 0")
 
 
+class PlannedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    neighbours: tuple[str, ...] = ()
+    """Names of nodes that it links to at the start, by an overlay that was planned (`trellis plan --configs`); they are
+    found through the seeds. A node of a mesh that stands already joins as without them, so does one that restarts."""
+
+    wait_s: float = 30.0
+    """How long they are waited for. Start all nodes of the plan within this time; then whatever is not covered is
+    joined as usual."""
+
+    def __post_init__(self) -> None:
+        if not self.wait_s > 0:
+            raise InputError("", f"wait_s is {self.wait_s:g}", "give more than 0")
+        if any(not 0 < len(one) <= NAME_LETTERS_MAX for one in self.neighbours):
+            raise InputError("neighbours", "a name is empty or too long", f"give 1 to {NAME_LETTERS_MAX} letters")
+
+
 class LiveOMenConfig(OMenConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What live nodes do otherwise than those of the papers' experiments: a topic that is split waits for nobody."""
 
@@ -120,6 +136,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
     limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)
     telemetry: TelemetryConfig = msgspec.field(default_factory=TelemetryConfig)
+    planned: PlannedConfig = msgspec.field(default_factory=PlannedConfig)
     omen: LiveOMenConfig = msgspec.field(default_factory=LiveOMenConfig)
     spidercast: SpiderCastConfig = msgspec.field(default_factory=SpiderCastConfig)
     gossip: GossipViewConfig = msgspec.field(default_factory=GossipViewConfig)
@@ -152,6 +169,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             if not self.tls and not self.insecure and not is_loopback(host):
                 remedy = "configure [tls], or say --insecure (insecure = true)"
                 raise InputError(field, f"{host} is beyond loopback and there is no TLS", remedy)
+        if self.planned.neighbours and self.overlay != "omen":
+            raise InputError("planned.neighbours", f"{self.overlay} chooses its links by itself", "leave them out")
         if self.mqtt:
             self._admit_mqtt()
 
@@ -208,7 +227,7 @@ def _put(given: dict[str, Any], key: str, value: object, where: str) -> None:
     if key not in known_keys():
         raise InputError(where, f'there is no key "{key}"', f"choose from {', '.join(known_keys())}")
     *tables, field = key.split(".")
-    if key in ("seeds", "topics", "mqtt.take", "mqtt.want") and isinstance(value, str):
+    if key in ("seeds", "topics", "planned.neighbours", "mqtt.take", "mqtt.want") and isinstance(value, str):
         value = [one.strip() for one in value.split(",") if one.strip()]
     for table in tables:
         given = given.setdefault(table, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 from trellis.live.config import NodeConfig
@@ -13,6 +14,7 @@ from trellis.protocols.mesh import (
     SpiderCastOverlay,
     VitisOverlay,
 )
+from trellis.protocols.omen.planned import Plan
 
 
 def make_mesh(config: NodeConfig, life: int) -> MeshNode:
@@ -27,8 +29,10 @@ def _make_overlay(config: NodeConfig, topics: tuple[str, ...], life: int) -> Dri
         case "omen":
             from trellis.protocols.omen import OMenNode
 
-            seed = config.cluster
-            omen = OMenNode(name, topics, random, config.omen, contacts=contacts, incarnation=life, seed=seed)
+            seed, plan = config.cluster, _plan(config, life)
+            omen = OMenNode(
+                name, topics, random, config.omen, contacts=contacts, plan=plan, incarnation=life, seed=seed
+            )
             return OMenOverlay(omen)
         case "spidercast":
             from trellis.protocols.spidercast import SpiderCastNode
@@ -46,3 +50,10 @@ def _make_overlay(config: NodeConfig, topics: tuple[str, ...], life: int) -> Dri
             from trellis.protocols.magnet import MagnetNode
 
             return MagnetOverlay(MagnetNode(name, topics, random, config.magnet, contacts=contacts, incarnation=life))
+
+
+def _plan(config: NodeConfig, life: int) -> Plan:
+    """Lives count tenths of a second (`shell.life_now`)."""
+    wait_s, neighbours = config.planned.wait_s, config.planned.neighbours
+    periods = math.ceil(1_000 * wait_s / config.omen.period_ms)
+    return Plan(neighbours=neighbours, periods=periods, oldest=life - round(10 * wait_s))

@@ -36,6 +36,7 @@ class Score(msgspec.Struct, kw_only=True):
     starts: int  # of nodes that had been away
     skipped: int  # steps that could not be done
     links: int
+    planned_links: int  # that it started with
     degree_max: int
     degree_mean: float
     one_sided_links: int
@@ -109,7 +110,8 @@ class Score(msgspec.Struct, kw_only=True):
         yield "kill to connected, p50 and p99", _pair(self.mend_ms_p50, self.mend_ms_p99)
         if self.hangs:
             yield "hang to connected, p50 and p99", _pair(self.hang_mend_ms_p50, self.hang_mend_ms_p99)
-        yield "links, degrees", f"{self.links}; {self.degree_mean:.2f} on average, {self.degree_max} at most"
+        planned = f" ({self.planned_links} planned)" if self.planned_links else ""
+        yield "links, degrees", f"{self.links}{planned}; {self.degree_mean:.2f} on average, {self.degree_max} at most"
         yield "topics split at the end", self.split_topics
 
 

@@ -243,6 +243,7 @@ class Up:
             starts=counts["starts"],
             skipped=counts["skipped"] if self.config.steps is not None else 0,
             links=len(links),
+            planned_links=sum(len(peers) for peers in fleet.config.planned.values()) // 2,
             degree_max=max(degrees, default=0),
             degree_mean=round(sum(degrees) / max(len(degrees), 1), 2),
             one_sided_links=len(one_sided(found)),

@@ -47,7 +47,7 @@ class OMenOverlay:
         return self.node.toward(identifier(topic), message, without)
 
     def meet(self, names: Sequence[NodeId]) -> Effects:
-        return self.node.link_to_one_of(names)
+        return [] if self.node.planned.is_patient else self.node.link_to_one_of(names)
 
     def subscribe(self, topics: Sequence[Topic]) -> Effects:
         return self.node.subscribe_all(topics)

@@ -56,6 +56,7 @@ class Link:
     giving_up: int = 0  # 0, or the number of the agreement to close it (`prune.py`): nothing may count on it
     told_to_close: bool = False  # we have asked the peer to close it, and must not count on it unless it says no
     kept: int = 0  # the last agreement that was given up instead: a late question must not renew it
+    is_hoped_for: bool = False  # planned (`planned.py`): while it is only asked for, nobody may be there
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -82,6 +83,10 @@ class Links:
 
     def up(self) -> list[Link]:
         return [link for link in self.links.values() if link.state == UP]
+
+    def seen(self) -> list[NodeId]:
+        """Peers that are there, as far as we know."""
+        return [peer for peer, link in self.links.items() if link.state != ASKED or not link.is_hoped_for]
 
     def covered(self) -> int:
         """Topics of ours that a neighbour has."""
@@ -113,6 +118,12 @@ class Links:
                 return [*effects, Send(asker[0], LinkOpened(asker[1], peer))]
             if asker not in link.askers:
                 link.askers.append(asker)
+        return effects
+
+    def hope_for(self, peer: NodeId) -> Effects:
+        effects = self.open(peer)
+        if peer in self.links:
+            self.links[peer].is_hoped_for = True
         return effects
 
     def on_connect(self, sender: NodeId, message: Connect) -> Effects:

@@ -4,6 +4,7 @@
     survivor      links that we have lost (`survivor.py`)
     roots         the net below all (`roots.py`, `net.py`)
     prune         links that nothing needs are given up (`prune.py`)
+    planned       links of a plan are opened at the start (`planned.py`)
     here          inputs, one tick per period, interests, leaving, answers to questions
 
 A node reaches nothing but its inputs. What a part finds out is handled after every input (`_settle`), and what a node
@@ -30,6 +31,7 @@ from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.mend import Departed, LowEdges, Mend, Oracle
 from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.planned import Plan, Planned
 from trellis.protocols.omen.prune import Prune
 from trellis.protocols.omen.roots import Roots
 from trellis.protocols.omen.shadow import low_edges
@@ -52,6 +54,7 @@ class OMenNode:
         *,
         contacts: Iterable[NodeId] = (),
         neighbours: Iterable[NodeId] = (),
+        plan: Plan | None = None,
         table: TopicTable | None = None,
         incarnation: int = 1,
         seed: int | str = "trellis",
@@ -59,10 +62,10 @@ class OMenNode:
         oracle: Oracle | None = None,
         everybody: Callable[[], list[Descriptor]] | None = None,
     ) -> None:
-        """`neighbours`: links of an overlay that was planned before; without any, the node joins.
+        """`neighbours`: links of an overlay that is there; without any, the node joins.
 
-        `seed` breaks ties, the same for all nodes of a mesh. `oracle` and `everybody` are what global knowledge is, in
-        the simulator.
+        `plan`: links that it shall open instead, with nodes that are about to start. `seed` breaks ties, the same for
+        all nodes of a mesh. `oracle` and `everybody` are what global knowledge is, in the simulator.
         """
         self.id, self.config = node, config
         parts = Parts(node, topics, random, config, contacts, table, incarnation, seed, everybody)
@@ -71,6 +74,7 @@ class OMenNode:
         self.survivor = Survivor(parts, self.coordinator)
         self.roots = Roots(parts, self.coordinator)
         self.prune = Prune(parts, self.coordinator)
+        self.planned = Planned(parts, plan or Plan())
         self.first_neighbours = [peer for peer in neighbours if peer != node]
         parts.is_joining = not self.first_neighbours
         self.leaving_since: int | None = None
@@ -182,7 +186,7 @@ class OMenNode:
         """
         parts = self.parts
         shunned = {*without, *parts.suspects.incarnations}
-        known = [self.id, *parts.ring.tman.peers, *parts.sampling.peers, *parts.links.links]
+        known = [self.id, *parts.ring.tman.peers, *parts.sampling.peers, *parts.links.seen()]
         nearest = min((one for one in known if one not in shunned), key=lambda one: clockwise(place, identifier(one)))
         if nearest == self.id and self.ring.responsible(place) != self.id:
             return parts.route(place, message)
@@ -245,13 +249,15 @@ class OMenNode:
         tick = parts.hints.tick = parts.ticks
         successors, predecessors = ring.successors, ring.predecessors
         effects = self.links.tick(tuple(successors))
+        effects += self.planned.tick()
         self._watch({*successors, *predecessors}, [*predecessors, *successors])
         effects += parts.own.push(successors)
         effects += self.coordinator.tick()
         effects += self.survivor.tick()
         tried = parts.suspects.due(tick)
         effects += [Send(node, m.Probe(parts.suspects.incarnations.get(node, 0))) for node in tried]
-        if parts.is_joining and tick > 2 and ring.successor != self.id and self.leaving_since is None:
+        joins = parts.is_joining and not self.planned.awaited
+        if joins and tick > 2 and ring.successor != self.id and self.leaving_since is None:
             effects.append(Send(ring.successor, m.Join(self.me.incarnation, self.me.topics)))
         effects += self.roots.tick()
         effects += self.prune.tick()

@@ -90,7 +90,7 @@ class Parts:
     def route(self, place: int, message: msgspec.Struct, without: NodeId | None = None) -> Effects:
         """One step nearer to the first living node at or after a place; to ourselves where that is us."""
         dead = self.suspects.incarnations
-        known = (*self.ring.tman.peers, *self.sampling.peers, *self.links.links)
+        known = (*self.ring.tman.peers, *self.sampling.peers, *self.links.seen())
         nodes = [node for node in known if node != without and node not in dead]
         nearest = min([self.me.id, *nodes], key=lambda node: clockwise(place, identifier(node)))
         return [Send(nearest, message)]
