@@ -10,7 +10,7 @@ from trellis.protocols.mqtt.bridge import Bridge
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.echoes import PROBES
 
-STEPS_MAX = 20_000  # a mesh that is quiet by then has no loops
+STEPS_MAX = 3_000  # a mesh that is quiet by then has no loops
 
 
 class Site:

@@ -97,7 +97,7 @@ class Sidecar(StreamOwner):
     def tick(self) -> None:
         self.bridge.tick(_now_ms())
         self._move()
-        if self.bridge.leaves and self._is_attached and self._stream is not None and not self._stream.is_ended:
+        if self.bridge.leaves and self._is_attached and self._stream is not None:
             self._leave(self._stream, self._why_left())
 
     def _move(self) -> None:
@@ -205,12 +205,18 @@ class Sidecar(StreamOwner):
                 elif not self.bridge.from_broker(packet):
                     raise PacketError(self._why_left())
         except PacketError as error:
+            self._move()
             self._leave(stream, str(error))
         self._move()
 
     def _leave(self, stream: BrokerStream, why: str) -> None:
+        if stream.is_ended or stream.is_closing:
+            return
         log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, why)
-        stream.cut("garbage")
+        if self.bridge.leaves:
+            stream.close()  # the probe of another, acknowledged: else it would come again
+        else:
+            stream.cut("garbage")
 
     def _why_left(self) -> str:
         return _LEFT.get(self.bridge.leaves, "the broker ends the connection").format(probe=self.bridge.probe)
@@ -218,9 +224,10 @@ class Sidecar(StreamOwner):
     def _late(self, packet: p.Packet) -> None:
         """Came with the CONNACK, before the task that waits for it has run."""
         if self._is_attached:
-            if not self.bridge.from_broker(packet) and self._stream is not None:
-                self._leave(self._stream, self._why_left())
+            is_left = not self.bridge.from_broker(packet)
             self._move()
+            if is_left and self._stream is not None:
+                self._leave(self._stream, self._why_left())
         elif self._stream is not None and not self._stream.is_ended:
             self._loop.call_soon(self._late, packet)
 

@@ -145,8 +145,9 @@ class Bridge:
     def _probed(self, packet: p.Publish) -> None:
         self._acknowledge(packet)
         if packet.topic != self.probe:  # B5
-            self.counters["probes of others"] += 1
-            self.leaves = "other"
+            if self.echoes is None or self.echoes.is_settled:  # else it may be an old one, that waited for us
+                self.counters["probes of others"] += 1
+                self.leaves = "other"
         elif self.echoes is None:
             self.leaves = "echo"  # it sends us what is ours: there would be loops
         elif self.echoes.returned(packet.payload):
