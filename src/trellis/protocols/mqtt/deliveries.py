@@ -14,6 +14,7 @@ from trellis.protocols.mqtt.bridge import IDENTITY
 from trellis.protocols.mqtt.envelope import Envelope, Kept, Recall, unwrap
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.interests import QUESTIONS, ROOT, WITHIN
+from trellis.protocols.mqtt.packets import Content
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription
 from trellis.protocols.mqtt.topics import matches
@@ -100,18 +101,24 @@ class Deliveries:
                 found.setdefault(session, []).append(one)
         for session, several in found.items():
             if session.is_bridge:
-                self._give(session, _identified(message, origin), several, until_ms, message.retain)
+                self._give(session, message, _identified(message, origin), several, until_ms, message.retain)
                 continue
-            self._give(
-                session, message, several, until_ms, message.retain and any(one.retain_as_published for one in several)
-            )
+            retain = message.retain and any(one.retain_as_published for one in several)
+            self._give(session, message, message.content, several, until_ms, retain)
 
     def _give(
-        self, session: Session, message: Envelope, several: list[Subscription], until_ms: int | None, retain: bool
+        self,
+        session: Session,
+        message: Envelope,
+        content: Content,
+        several: list[Subscription],
+        until_ms: int | None,
+        retain: bool,
     ) -> None:
-        qos = min(message.qos, max(one.qos for one in several))  # [MQTT-3.8.4-8]
-        numbers = tuple(sorted({one.number for one in several if one.number is not None}))
-        out = Out(message.topic, message.payload, qos, retain, numbers, message.content, until_ms)
+        qos = min(message.qos, max([one.qos for one in several]))  # [MQTT-3.8.4-8]
+        numbers = {one.number for one in several if one.number is not None}
+        listed = tuple(sorted(numbers)) if numbers else ()
+        out = Out(message.topic, message.payload, qos, retain, listed, content, until_ms)
         self.house.counters["delivered"] += 1
         dropped = session.dropped
         packets = session.put(out, self.house.now_ms)
@@ -136,7 +143,7 @@ class Deliveries:
         if until_ms is not None and until_ms <= self.house.now_ms:
             self.house.recaller.remove(message.topic)
             return
-        self._give(session, message, [one], until_ms, True)
+        self._give(session, message, message.content, [one], until_ms, True)
 
     def tick(self) -> None:
         for origin, message in self.house.directory.tick(self.house.now_ms):
@@ -144,8 +151,7 @@ class Deliveries:
         self._hopes = [one for one in self._hopes if one.until_ms > self.house.now_ms]
 
 
-def _identified(message: Envelope, origin: NodeId) -> Envelope:
+def _identified(message: Envelope, origin: NodeId) -> Content:
     """For a broker beside us: known again wherever it turns up."""
     identity = (IDENTITY, f"{origin}/{message.life}/{message.number}")
-    content = msgspec.structs.replace(message.content, user=(*message.content.user, identity))
-    return msgspec.structs.replace(message, content=content)
+    return msgspec.structs.replace(message.content, user=(*message.content.user, identity))

@@ -161,9 +161,10 @@ class Session:
     def answers(self) -> list[p.Ack]:
         """What the client can be told by now, in the order of its publications."""
         out: list[p.Ack] = []
+        done: list[int] = []
         if self.link is None:
             return out
-        for one in list(self.incoming.values()):
+        for one in self.incoming.values():
             if one.is_told:
                 continue
             if one.reason is None:
@@ -173,7 +174,9 @@ class Session:
             if one.qos == 2 and one.reason < reasons.UNSPECIFIED:
                 one.is_told = True
             else:
-                del self.incoming[one.id]
+                done.append(one.id)
+        for number in done:
+            del self.incoming[number]
         return out
 
     def check(self) -> None:
