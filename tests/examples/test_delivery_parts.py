@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 from conversation import Conversation
 from trellis.protocols.delivery import Acknowledged, Delivery, DeliveryConfig, Lost, NotAcknowledged, Overflowed
 from trellis.protocols.delivery import messages as m
+from trellis.protocols.effects import Send, SetTimer
 from trellis.protocols.topics import TopicTable
 
 EVERYBODY = TopicTable()
@@ -263,6 +264,61 @@ def test_holders_behind_a_dead_node_are_found_by_asking():
     net.run(3_000)
     (outcome,) = net.nodes["a"].outcomes
     assert sorted(outcome.holders) == ["a", "c", "d"]
+
+
+def test_a_publication_that_is_a_moment_old_at_a_tick_asks_nobody():
+    """Time stands still between ticks: at 2,000 a second, three in a hundred asked all their neighbours for nothing."""
+    net = mesh([("a", "b"), ("a", "c")])
+    net.run(995 - net.now_ms % 1_000)
+    net.publish("a", b"x")  # its copies answer 20 ms later; the tick comes after 5
+    net.run(3_000)
+    assert net.nodes["a"].outcomes
+    asked = [one for _, _, _, one in net.said if isinstance(one, m.Frame) and any(type(i) is m.Ask for i in one.items)]
+    assert not asked
+
+
+def test_what_comes_in_one_turn_of_a_gathering_driver_goes_in_one_frame_of_each_link():
+    """b takes ten frames of a at the same instant: ten holders' answers to a, ten messages for c, one frame each."""
+    net = mesh(pairwise("abc"), copies=3)
+    for part in net.nodes.values():
+        part.delivery.gathers = True
+    net.said.clear()
+    part = net.nodes["a"]
+    for payload in messages(10):  # ten frames: a's driver does not gather
+        part.delivery.gathers = False
+        net.publish("a", payload)
+        part.delivery.gathers = True
+    net.run(2_000)
+    assert net.got("c") == messages(10)
+    assert len(part.outcomes) == 10
+    carried = {("b", "c"): m.Push, ("b", "a"): m.Held, ("c", "b"): m.Held}
+    for (sender, to), kind in carried.items():
+        frames = [one for _, who, whom, one in net.said if (who, whom) == (sender, to) and isinstance(one, m.Frame)]
+        counts = [sum(type(item) is kind for item in frame.items) for frame in frames]
+        assert next(count for count in counts if count) == 10, (sender, to, counts)
+
+
+def test_a_driver_that_gathers_is_told_to_go_once_in_a_turn():
+    net = mesh([("a", "b")])
+    part = net.nodes["a"]
+    part.delivery.gathers = True
+    effects = [one for payload in messages(3) for one in part.delivery.publish("t", payload)]
+    assert [one for one in effects if isinstance(one, SetTimer)] == [SetTimer("delivery/go", 0)]
+    assert not [one for one in effects if isinstance(one, Send)]
+    (frame,) = [one.message for one in part.delivery.on_timer("delivery/go") if isinstance(one, Send)]
+    assert [item.payload for item in frame.items] == messages(3)
+
+
+def test_numbers_of_clients_are_forgotten_a_window_after_their_publications():
+    net = mesh([("a", "b")], window_ms=5_000, tombstone_ms=20_000)
+    for number in range(8):
+        net.publish("a", b"x%d" % number, client=("client", number))
+        net.run(1_000)
+    known = [number for _, number in net.nodes["a"].delivery.copies.clients]
+    assert known == list(range(known[0], 8))
+    assert 2 <= known[0] <= 4
+    net.run(8_000)
+    assert not net.nodes["a"].delivery.copies.clients
 
 
 def test_a_client_that_repeats_its_number_publishes_once():

@@ -40,6 +40,20 @@ def test_the_promise_holds_over_forty_seeds_of_all_faults(first):
     assert not check_seeds(Delivery, seeds=10, first_seed=first, config=SMALL).failures
 
 
+class Gathering(Delivery):
+    """As live nodes run it: frames are made at the end of a turn."""
+
+    def make_mesh(self, overlay, topics):
+        mesh = super().make_mesh(overlay, topics)
+        mesh.delivery.gathers = True
+        return mesh
+
+
+@pytest.mark.parametrize("first", [401, 411])
+def test_the_promise_holds_where_the_driver_gathers_frames(first):
+    assert not check_seeds(Gathering, seeds=10, first_seed=first, config=SMALL).failures
+
+
 def test_three_nodes_may_crash_at_once_with_four_copies():
     config = msgspec.structs.replace(SMALL, encode=True)
     assert not check_seeds(partial(Delivery, copies=4), seeds=5, first_seed=100, config=config).failures
@@ -100,3 +114,10 @@ def test_the_promise_holds_over_two_thousand_seeds(first):
     """In chunks, each of which can be run by itself: ...two_thousand_seeds[101]."""
     config = CheckConfig(instance=InstanceDraw(nodes=14))
     assert_all_hold(check_seeds(Delivery, seeds=100, first_seed=first, config=config, jobs=2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(3_001, 3_501, 100))
+def test_the_promise_holds_over_five_hundred_seeds_where_the_driver_gathers_frames(first):
+    config = CheckConfig(instance=InstanceDraw(nodes=14))
+    assert_all_hold(check_seeds(Gathering, seeds=100, first_seed=first, config=config))

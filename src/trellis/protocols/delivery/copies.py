@@ -60,8 +60,10 @@ class Copies:
             elif state.now_ms - pending.asked_ms >= config.ask_ms:
                 pending.asked_ms = state.now_ms
                 topics[topic] = None
+                # Between two ticks time stands still here: at the first one it may be only a moment old.
+                ways = state.ways(state.topics[topic]) if state.now_ms - pending.since_ms > config.ask_ms else ()
                 wanted = config.copies - 1
-                for peer, _ in state.ways(state.topics[topic]):
+                for peer, _ in ways:
                     state.put(peer, Ask(*entry.stream.id, entry.sequence, wanted, config.copies))
         return list(topics)
 
@@ -94,6 +96,16 @@ class Copies:
         """It may be dead: it counts again when it says so again."""
         for pending in self.pending.values():
             pending.holders.pop(peer, None)
+
+    def forget_clients(self) -> None:
+        """A window after their publications: they stand in that order."""
+        oldest, old = self.state.now_ms - self.state.config.window_ms, []
+        for client, (then, _) in self.clients.items():
+            if then >= oldest:
+                break
+            old.append(client)
+        for client in old:
+            del self.clients[client]
 
     def gives_up(self, reason: str) -> None:
         for pending in list(self.pending.values()):

@@ -156,7 +156,9 @@ class Channel:
             return [], has_begun
         self.is_ack_due = True
         self.unacked += 1
-        self.unacked_bytes += sum(len(item.payload) + ENTRY_BYTES for item in frame.items if type(item) is Push)
+        for item in frame.items:
+            if type(item) is Push:
+                self.unacked_bytes += len(item.payload) + ENTRY_BYTES
         if frame.number <= self.upto or len(self._early) >= _EARLY_MAX:
             return [], has_begun
         if frame.number > self.upto + 1:

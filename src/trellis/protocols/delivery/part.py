@@ -10,9 +10,12 @@
     neighbours.py what the overlay did
     upkeep.py     what is done once per tick
 
-Inputs: messages, two timers, changes of the overlay (`overlay_changed`, `link_down`), and wishes of clients. Everything
-is answered with effects. Time is the tick's: the part has no clock. A driver that finds that its process stood still
-says so (`stood_still`), or ages would be too young by that much.
+Inputs: messages, three timers, changes of the overlay (`overlay_changed`, `link_down`), and wishes of clients.
+Everything is answered with effects. Time is the tick's: the part has no clock. A driver that finds that its process
+stood still says so (`stood_still`), or ages would be too young by that much.
+
+A driver that takes in several inputs before it sends anything sets `gathers`: then frames are made at the end of its
+turn (the timer `delivery/go`, at once), and what came together goes together.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ DeliveryEffects = list[Effect | Outcome]
 
 
 class Delivery:
+    gathers = False
+
     def __init__(self, overlay: Overlay, config: DeliveryConfig) -> None:
         self.overlay, self.config = overlay, config
         self.state = state = State(overlay, config)
@@ -55,7 +60,7 @@ class Delivery:
         self.is_going = False  # the node leaves for good: nothing is taken in from clients
         self.neighbours = Neighbours(state, self.comparison, self.copies, self.leaving)
         self.upkeep = Upkeep(state, self.order, self.homes)
-        self._is_soon = False
+        self._is_soon = self._is_due = False
         self._handlers: dict[type, Callable[[NodeId, Any], object]] = {
             m.Push: self._on_push,
             m.Announce: self.tree.on_announce,
@@ -83,9 +88,12 @@ class Delivery:
     def on_timer(self, tag: str) -> DeliveryEffects:
         if tag == "delivery/tick":
             self._tick()
-        else:
+        elif tag == "delivery/soon":
             self._is_soon = False
             self._round()
+        elif self._is_due:
+            self._is_due = False
+            return self._go([])
         return self._finish()
 
     def overlay_changed(self) -> DeliveryEffects:
@@ -299,8 +307,7 @@ class Delivery:
                 topic.must_compare = False
                 for peer, way in topic.ways.items():
                     self.comparison.tell(topic, peer, way)
-        for client in [one for one, (then, _) in self.copies.clients.items() if then < state.now_ms - config.window_ms]:
-            del self.copies.clients[client]
+        self.copies.forget_clients()
         state.out.append(SetTimer("delivery/tick", config.tick_ms))
 
     def _round(self) -> None:
@@ -341,6 +348,15 @@ class Delivery:
             for one in mine:
                 self._take(state.id, one.message)
             state.out = [*(one for one in out if not (type(one) is Send and one.to == state.id)), *state.out]
+        if not self.gathers:
+            return self._go(out)
+        if not self._is_due and (state.dirty or (state.is_busy and not self._is_soon)):
+            self._is_due = True
+            out.append(SetTimer("delivery/go", 0))
+        return out
+
+    def _go(self, out: DeliveryEffects) -> DeliveryEffects:
+        state = self.state
         is_busy = state.is_busy
         for peer in state.dirty:
             channel = state.links.get(peer)

@@ -79,6 +79,7 @@ class TopicState:
         self.ways: dict[NodeId, Way] = {}
         self.missing: dict[tuple[Stream, int], Missing] = {}
         self.needs_proof = False  # the last publication had too few subscribers: its home had to say so
+        self.has_news = False  # something is to be announced on one of its ways
         self.must_compare = False  # more was announced than could be noted
 
     @property

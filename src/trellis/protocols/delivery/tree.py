@@ -75,6 +75,7 @@ class Tree:
         ranges = way.announce.get(entry.stream)
         if ranges is None:
             ranges = way.announce[entry.stream] = Ranges()
+            self.state.topics[entry.stream.id.topic].has_news = True
         ranges.add(entry.sequence)
         self.state.is_busy = True
 
@@ -157,11 +158,15 @@ class Tree:
             if topic.missing:
                 self._pull(topic)
                 is_busy = True
-            for peer, way in topic.ways.items():
-                if way.announce:
-                    is_busy = True
-                    if peer in free:
-                        self._announce(topic, peer, way)
+            if topic.has_news:
+                topic.has_news = False
+                for peer, way in topic.ways.items():
+                    if way.announce:
+                        is_busy = True
+                        if peer in free:
+                            self._announce(topic, peer, way)
+                        else:
+                            topic.has_news = True
         return is_busy
 
     def _announce(self, topic: TopicState, peer: NodeId, way: Way) -> None:
