@@ -29,6 +29,5 @@ REJECTED = _table(file=_TEXT, line=_TEXT, reason=_TEXT)
 
 # What lies between.
 NODES = _table(node=_TEXT)
-DISTRIBUTION = _table(value=_COUNT, count=_COUNT)  # how many have this value
 CCDF = _table(quantity=_TEXT, value=_COUNT, count=_COUNT, ccdf=_NUMBER)  # ccdf: share with at least this value
 MAPPING = _table(machine=_TEXT, node=_TEXT)

@@ -1,47 +1,17 @@
 """Peer sampling: each call yields peers as if drawn uniformly from all living nodes.  [docs/papers.md, parts]
 
-Newscast (`newscast.py`) and Cyclon (`cyclon.py`) fulfil it. A part that needs random peers is given a `PeerSampling`.
+Newscast (`newscast.py`) and Cyclon (`cyclon.py`) do it, with the same face; here is what they share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import Protocol
-
-import msgspec
 
 from trellis.protocols.descriptors import Descriptor
-from trellis.protocols.effects import Effects, NodeId
+from trellis.protocols.effects import NodeId
 
 Describe = Callable[[], Descriptor]  # one's own descriptor, at age 0
-
-
-class PeerSampling(Protocol):
-    def start(self) -> Effects: ...
-
-    def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects: ...
-
-    def on_timer(self, tag: str) -> Effects: ...
-
-    def on_peer_down(self, peer: NodeId) -> Effects: ...
-
-    @property
-    def peers(self) -> list[NodeId]:
-        """The whole view."""
-        ...
-
-    def descriptors(self) -> list[Descriptor]:
-        """The whole view, described."""
-        ...
-
-    def told(self) -> list[Descriptor]:
-        """The same, as it is told to others: one hop older."""
-        ...
-
-    def sample(self, count: int) -> list[NodeId]:
-        """Up to `count` different peers."""
-        ...
 
 
 class Contacts:

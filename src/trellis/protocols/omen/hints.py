@@ -41,10 +41,6 @@ class Hints:
         path = self.paths[place]
         return path[-1] if path else self.me.id
 
-    def roots_here(self) -> list[int]:
-        """Topics whose root this node is."""
-        return list(self.root_since)
-
     def told(self, peer: NodeId, hints: Iterable[Hint]) -> None:
         touched = []
         for hint in hints:

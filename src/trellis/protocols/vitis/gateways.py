@@ -84,10 +84,6 @@ class Gateways:
             self._list()
         return changed
 
-    def is_gateway(self, topic: Topic) -> bool:
-        proposal = self.proposals.get(topic)
-        return proposal is not None and proposal.gateway == self.owner
-
     def mine(self) -> list[Topic]:
         """The topics that this node is a gateway of."""
         owner = self.owner

@@ -96,7 +96,6 @@ class Handover(msgspec.Struct, frozen=True, gc=False, tag="handover"):
 
 
 Gossip = NewscastRequest | NewscastReply | TManRequest | TManReply
-EventMessage = Notification | Pull | Event | Handover
 CODEC: Codec[msgspec.Struct] = Codec(
     NewscastRequest
     | NewscastReply
