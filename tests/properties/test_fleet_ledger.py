@@ -122,6 +122,16 @@ def test_only_deliveries_that_are_owed_count_as_slow():
     assert list(ledger.delays) == [2]
 
 
+def test_delays_are_a_sample_of_the_whole_run_not_of_its_end(monkeypatch):
+    monkeypatch.setattr("trellis.lab.fleet.ledger._DELAYS_MAX", 100)
+    ledger = write_down([Happening("confirmed", "b", "t")])
+    for number in range(1, 1_001):
+        ledger.publish("a", "t", 0)
+        ledger.deliver(ledger.life("b"), "t", number, number, number)
+    assert len(ledger.delays) == 100
+    assert 20 < sum(delay <= 500 for delay in ledger.delays) < 80
+
+
 def acknowledged_at(now: float, holders: tuple[str, ...]) -> Ledger:
     ledger = write_down([Happening("confirmed", "c", "t")])
     ledger.publish("a", "t", now)

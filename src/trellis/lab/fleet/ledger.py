@@ -19,9 +19,10 @@ The ledger sees only what clients see. It knows no socket and no clock: times ar
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import takewhile
+from random import Random
 
 SPREAD_S = 15.0  # an acknowledged message has reached every subscriber by then: a group of crashes may take as long
 _KEPT_S = 180.0  # complete publications are forgotten then: nobody may deliver them any more
@@ -64,7 +65,9 @@ class Ledger:
         self.published = self.acknowledged = self.refused = self.delivered = 0
         self.expected = 0  # deliveries that are owed, happened or not: counted as they come, since it is asked often
         self.duplicates = self.strays = self.disordered = 0
-        self.delays: deque[float] = deque(maxlen=_DELAYS_MAX)  # seconds from publication to a delivery that is owed
+        self.delays: list[float] = []  # seconds from publication to a delivery that is owed: a sample of the whole run
+        self._delays_seen = 0
+        self._random = Random(0)
         self.publications: dict[int, Publication] = {}  # by number; complete ones are forgotten after a while
         self._incomplete: dict[int, Publication] = {}  # few, so that they can be looked at often
         self._lives: Counter[str] = Counter()
@@ -141,12 +144,20 @@ class Ledger:
             self._incomplete.pop(number, None)
         self.delivered += 1
         if subscriber in publication.owed:  # one that joins is given what is there, however old
-            self.delays.append(now - publication.at)
+            self._sample(now - publication.at)
         stream = (subscriber, publication.origin, topic)
         if self.may_repeat and publication.origin in self._deaths:
             return
         self.disordered += sequence <= self._last.get(stream, 0)
         self._last[stream] = sequence
+
+    def _sample(self, delay_s: float) -> None:
+        """Each delivery of the run is as likely to be in it as any other."""
+        self._delays_seen += 1
+        if len(self.delays) < _DELAYS_MAX:
+            self.delays.append(delay_s)
+        elif (place := self._random.randrange(self._delays_seen)) < _DELAYS_MAX:
+            self.delays[place] = delay_s
 
     def forget(self, now: float) -> None:
         """Keeps memory small in long runs."""
