@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from trellis.live.addresses import parse_address, show_address
 from trellis.live.config import NodeConfig
+from trellis.live.rest import Rest
 from trellis.live.shell import LiveNode
 
 log = logging.getLogger("trellis.live")
@@ -43,6 +44,7 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
             node.leave()
 
     await node.start()
+    node.rest = Rest(loop)
     _collect_less()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, on_signal)

@@ -46,9 +46,11 @@ from trellis.protocols.wire import WireError
 
 if TYPE_CHECKING:
     from trellis.live.mqtt.door import MqttDoor
+    from trellis.live.rest import Rest
 
 log = logging.getLogger("trellis.live")
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _EPOCH_S = 1_704_067_200  # 2024-01-01. Lives count tenths of a second from there: 33 bits last until 2051.
 
 
@@ -59,8 +61,7 @@ def life_now() -> int:
 
 def monotonic_ms() -> int:
     """Goes on while the process is stopped and, where the system can tell, while the machine sleeps."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return int(time.clock_gettime(clock) * 1_000)
+    return int(time.clock_gettime(_CLOCK) * 1_000)
 
 
 def wall_ms() -> int:
@@ -75,6 +76,7 @@ class LiveNode:
         self.links: dict[NodeId, None] = {}
         self.counters: Counter[str] = Counter()
         self.mesh = make_mesh(config, self.life)
+        self.mesh.delivery.gathers = True  # what one look at the sockets brings goes out together
         self.mends = MendClock(getattr(self.mesh.overlay.node, "coordinator", None), wall_ms, monotonic_ms)
         self.traffic_in: dict[type, list[int]] = {}  # kind of message -> messages and bytes
         self.traffic_out: dict[type, list[int]] = {}
@@ -83,6 +85,7 @@ class LiveNode:
         self.mqtt: MqttDoor | None = None
         self._wants: Counter[Topic] = Counter(dict.fromkeys(self.mesh.wanted, 1))  # by how many doors, or for good
         self.failure: Exception | None = None
+        self.rest: Rest | None = None  # where the process runs nothing but this node
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._gone = asyncio.Event()  # the node has left, or was stopped
         self._is_stopped = False
@@ -186,6 +189,8 @@ class LiveNode:
             self.counters["bugs"] += 1
             return
         self._carry_out(effects)
+        if self.rest is not None:
+            self.rest.worked()
 
     def _on_peer_down(self, peer: NodeId) -> None:
         if not self._is_stopped:
