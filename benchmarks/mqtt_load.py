@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,8 @@ class Client(asyncio.Protocol):
     def __init__(self, name: str, taken: Callable[[list[p.Packet]], None]) -> None:
         self.name, self.taken, self.framing = name, taken, Framing(1 << 20)
         self.transport: asyncio.Transport | None = None
+        self.window = 65_535  # publications under way that the other end takes
+        self.is_cut = self.is_closing = False
 
     @classmethod
     async def connect(cls, address: str, name: str, taken: Callable[[list[p.Packet]], None]) -> Client:
@@ -66,6 +69,7 @@ class Client(asyncio.Protocol):
         def first(packets: list[p.Packet]) -> None:
             assert isinstance(packets[0], p.ConnAck), packets
             assert not packets[0].reason, packets
+            client.window = packets[0].receive_max or 65_535
             client.taken = taken
             welcomed.set_result(None)
 
@@ -78,6 +82,9 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
 
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_cut = not self.is_closing
+
     def data_received(self, data: bytes) -> None:
         self.framing.feed(data)
         found = [decode(p.V5, first, body) for first, body in self.framing.packets()]
@@ -86,9 +93,11 @@ class Client(asyncio.Protocol):
 
     def send(self, *several: p.Packet) -> None:
         assert self.transport is not None
+        assert not self.is_cut, f"{self.name} was cut off"
         self.transport.write(b"".join(encode(p.V5, one) for one in several))
 
     def close(self) -> None:
+        self.is_closing = True
         if self.transport is not None:
             self.transport.abort()
 
@@ -178,6 +187,7 @@ class Clients:
         self.publishers: list[Client] = []
         self.readers: list[Client] = []
         self.flying: list[dict[int, int]] = [{} for _ in sites]  # packet identifier -> number
+        self.waiting: list[deque[int]] = [deque() for _ in sites]  # numbers: more are under way than may be
         self.ids = [0 for _ in sites]
         self.granted = 0
 
@@ -200,6 +210,7 @@ class Clients:
                 book.acknowledged[number] = 1
                 if number >= book.begin:
                     book.acks.append(now - book.at[number])
+        self._pump(place)
 
     def took(self, place: int, found: list[p.Packet]) -> None:
         now, answers = time.monotonic(), []
@@ -214,14 +225,26 @@ class Clients:
             self.readers[place].send(*answers)
 
     def publish(self, topic: int, place: int) -> None:
-        while True:
-            self.ids[place] = self.ids[place] % 65_535 + 1
-            if self.ids[place] not in self.flying[place]:
-                break
-        number = self.book.publish(topic, place)
-        self.flying[place][self.ids[place]] = number
-        payload = number.to_bytes(8, "big").ljust(self.load.payload, b".")
-        self.publishers[place].send(p.Publish(topic=self.load.topic(topic), payload=payload, qos=1, id=self.ids[place]))
+        self.waiting[place].append(self.book.publish(topic, place))
+        self._pump(place)
+
+    @property
+    def is_done(self) -> bool:
+        return not any(self.flying) and not any(self.waiting)
+
+    def _pump(self, place: int) -> None:
+        """No more under way than the other end takes: an embedded door cuts off who sends more.  [MQTT-3.3.4-7]"""
+        publisher, flying, waiting = self.publishers[place], self.flying[place], self.waiting[place]
+        while waiting and len(flying) < publisher.window:
+            while True:
+                self.ids[place] = self.ids[place] % 65_535 + 1
+                if self.ids[place] not in flying:
+                    break
+            number, identifier = waiting.popleft(), self.ids[place]
+            flying[identifier] = number
+            payload = number.to_bytes(8, "big").ljust(self.load.payload, b".")
+            topic = self.load.topic(self.book.topic[number])
+            publisher.send(p.Publish(topic=topic, payload=payload, qos=1, id=identifier))
 
     def close(self) -> None:
         for one in (*self.publishers, *self.readers):
@@ -265,7 +288,7 @@ async def _warm_up(load: Load, clients: Clients) -> None:
         for _ in range(30):  # a new round when this one has come, or after three seconds
             await asyncio.sleep(0.1)
             came = sum(book.got[book.begin * load.readers : book.published * load.readers])
-            is_whole = came == owed and all(not one for one in clients.flying)
+            is_whole = came == owed and clients.is_done
             if is_whole:
                 break
         if is_whole and time.monotonic() > begun + _SETTLE_S:
@@ -295,7 +318,7 @@ async def _steady(load: Load, clients: Clients, random: Random) -> None:
     took = time.monotonic() - begun
     used = {part: sum(cpu_s(pid) for pid in pids) - before[part] for part, pids in parts.items()}
     until = time.monotonic() + _LATE_S
-    while time.monotonic() < until and (book.missing() or any(clients.flying)):
+    while time.monotonic() < until and (book.missing() or not clients.is_done):
         await asyncio.sleep(0.5)
     counts: dict[str, int] = {}
     for site in sites:

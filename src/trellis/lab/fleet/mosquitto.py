@@ -47,6 +47,7 @@ def mosquitto_config(port: int, folder: Path, user: str | None = None) -> str:
         "persistence true",  # sessions, and what waits in them, outlive the process
         f"persistence_location {folder}/",
         "autosave_interval 1",
+        "max_inflight_messages 1000",  # by default 20: so many a round trip is all that a sidecar may give it
         "max_queued_messages 0",  # what waits for a sidecar that is away is not dropped
         "log_dest stdout",
         "log_dest topic",  # so the sidecar learns what clients want
