@@ -3,8 +3,8 @@
     python examples/operator/from_logs.py examples/operator/logs/*.log --output mesh
     trellis up --interests mesh/interests.tsv --duration 30      # the same mesh on this machine, with nodes killed
 
-Mosquitto logs a subscription as `time: client qos topic` (log_type subscribe). What a broker's clients want, the broker
-wants; so a log file is a node. A filter with a wildcard becomes the topics seen anywhere that it matches.
+Mosquitto logs a subscription as `time: client qos topic` (log_type subscribe, or all). What a broker's clients want,
+the broker wants; so a log file is a node. A filter with a wildcard becomes the topics seen anywhere that it matches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import trellis
 
-SUBSCRIBED = re.compile(r"(?P<time>\d+): (?P<client>\S+) [012] (?P<filter>\S+)$")
+SUBSCRIBED = re.compile(r"(?P<time>\d\S*): (?P<client>\S+) [012] (?P<filter>\S+)$")
 
 
 def filters_in(log: Path) -> set[str]:
@@ -40,7 +40,13 @@ def wanted(logs: list[Path]) -> dict[str, set[str]]:
 
 
 def main(logs: list[Path], output: Path) -> trellis.Overlay:
-    interests = trellis.Interests.from_pairs(wanted(logs))
+    wishes = {node: topics for node, topics in wanted(logs).items() if topics}
+    if not wishes:
+        raise SystemExit("no line of these logs is `time: client qos topic`; set log_type subscribe in mosquitto.conf")
+    for log in logs:
+        if log.stem not in wishes:
+            print(f"{log.stem} is left out: its clients want no topic that is named anywhere")
+    interests = trellis.Interests.from_pairs(wishes)
     output.mkdir(exist_ok=True)
     trellis.write_table(interests.to_table(), output / "interests.tsv")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from release.pages import ROOT, blocks
 from trellis.cli import demo
 from trellis.cli.main import run
 
@@ -36,3 +37,20 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert run(["demo", "--folder", str(tmp_path / "file" / "tour")]) == 2
     assert "choose another --folder" in capsys.readouterr().err
+
+
+def test_the_python_of_the_pipelines_page_runs_on_the_traces_that_it_makes(opened, tmp_path, monkeypatch, capsys):
+    """In its order and one folder; its sessions are that of the tests."""
+    page = ROOT / "docs" / "pipeline.md"
+    ((line,),) = [block.lines() for block in blocks(page, "console")]
+    monkeypatch.chdir(tmp_path)
+    assert run(line.split()[1:]) == 0
+    capsys.readouterr()
+    space: dict[str, object] = {}
+    for block in blocks(page, "python"):
+        exec(compile(block.text, block.place, "exec"), space)
+    distance, *progress = capsys.readouterr().out.splitlines()
+    assert 0 <= float(distance) < 1
+    assert progress
+    for made in ("friends", "churn", "profile"):
+        assert (tmp_path / made / "manifest.json").exists()

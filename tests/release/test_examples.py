@@ -1,10 +1,9 @@
-"""Every example runs: the notebook cell by cell, the operator's script, the researcher's protocol, the README."""
+"""Every example runs: the notebook cell by cell, the operator's script, the researcher's protocol."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -64,6 +63,15 @@ def test_broker_logs_become_interests_a_plan_and_a_file_for_each_node(tmp_path):
         assert set(read_config(tmp_path / "mesh" / f"{log.stem}.toml", {}, {}).topics) == wishes[log.stem]
 
 
+def test_logs_with_times_for_people_are_read_and_logs_without_subscriptions_are_refused_in_one_line(tmp_path):
+    module = example("operator/from_logs.py")
+    (tmp_path / "a.log").write_text("2026-11-16T12:00:11: hmi-10 1 plant/alarm\n")
+    (tmp_path / "b.log").write_text("1763280011: Client hmi disconnected.\n")
+    assert module.wanted([tmp_path / "a.log", tmp_path / "b.log"]) == {"a": {"plant/alarm"}, "b": set()}
+    with pytest.raises(SystemExit, match="set log_type subscribe"):
+        module.main([tmp_path / "b.log"], tmp_path / "mesh")
+
+
 @pytest.mark.parametrize(
     ("pattern", "topic", "does"),
     [("a/+/c", "a/b/c", True), ("a/+", "a/b/c", False), ("a/#", "a", True), ("a/#", "ab", False), ("#", "a/b", True)],
@@ -80,10 +88,3 @@ def test_a_protocol_of_ones_own_holds_in_the_simulator_and_its_bugs_are_found(mo
     monkeypatch.setattr(module.ChainNode, "on_peer_down", lambda self, peer: [])
     monkeypatch.setattr(module, "AGE_MAX", 1 << 40)  # the mutant: it forgets nobody
     assert not module.check_seeds(module.Chains, seeds=2, shrink_runs_max=0).holds
-
-
-def test_the_python_of_the_pages_parses():
-    """Those with `await` need a running mesh: tests/live runs what they show."""
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for block in re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
-            compile(block, page.name, "exec", flags=0x2000)  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
