@@ -42,10 +42,6 @@ class Verdict(NamedTuple):
     s: Sequence[Check] = ()
     reason: str = ""  # why it is not better, where that is not seen from the checks
 
-    @property
-    def r_holds(self) -> bool:
-        return bool(self.r) and all(check.holds for check in self.r)
-
 
 def judged(rule: Rule, limits: Sequence[str] = ()) -> Verdict:
     """`limits`: what keeps it from `reproduced` whatever R says, for instance a substitute data set."""

@@ -51,14 +51,3 @@ class ProtocolNode(Protocol):
     def check(self) -> None:
         """Assert the node's own invariants. A broken one is our bug, never bad input."""
         ...
-
-
-class Publisher(Protocol):
-    """A node that also delivers publications."""
-
-    def publish(self, topic: Topic, payload: bytes) -> Effects: ...
-
-
-def part_of(tag: str) -> str:
-    """The part that a timer belongs to."""
-    return tag.partition("/")[0]
