@@ -104,7 +104,7 @@ class Chains(System):
         return ChainNode(node, topics, world.contacts(node, random, 3), random)
 
 
-def main(nodes: int = 40, seeds: int = 3) -> dict[str, Any]:
+def main(nodes: int = 30, seeds: int = 2) -> dict[str, Any]:
     interests = trellis.Interests.from_pairs(
         {f"n{number}": sorted({f"t{number % 7}", f"t{number % 5}", "all"}) for number in range(nodes)}
     )
