@@ -121,7 +121,7 @@ class World:
         for index in range(len(self.sites)):
             self.connect(index)
         for _ in range(STEPS_MAX):
-            if not self._is_moving() and not any(site.bridge.echoes for site in self.sites):
+            if not self._is_moving() and all(one.echoes.is_settled and not one.echoes for one in self._bridges()):
                 return
             if not self._is_moving():
                 self.tick(500)
@@ -130,6 +130,9 @@ class World:
                 self.to_sidecar(index)
                 self.answer(index)
         raise AssertionError("it goes on and on")
+
+    def _bridges(self) -> list[Bridge]:
+        return [site.bridge for site in self.sites]
 
     def _is_moving(self) -> bool:
         return any(one.broker.to_client or one.broker.from_client or one.unanswered for one in self.sites)

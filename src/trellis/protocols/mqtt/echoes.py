@@ -7,8 +7,9 @@ was published and has not come back.  [docs/mqtt.md, A broker without no-local]
 E1  as many messages of a topic and payload are kept out as we published, and no more; which of several that look alike
     is the echo, nobody can tell, and it makes no difference
 E2  at most `window` echoes are outstanding: if we die now, no more than these enter the mesh as new messages
-E3  an echo that does not come is waited for until a probe that was sent later has come back: a broker sends in order
-E4  after a connection has ended nothing is published before a probe has come back: what is missing then, the broker
+E3  an echo that does not come is waited for until a probe that was sent LATE_MS later has come back: a broker sends in
+    order, or nearly so
+E4  after a connection has ended nothing is published while echoes are outstanding: what is missing then, the broker
     never had
 """
 
@@ -27,7 +28,7 @@ PROBES = (
 PROBE_ID = 65_535  # of its packet
 SUBSCRIBE_ID = 1
 LATE_MS = 1_000  # an echo that was not seen for so long is asked for
-PROBE_MS = 10_000  # a probe that does not come back for so long is lost
+PROBE_MS = 10_000  # a probe that does not come back for so long may be lost
 
 
 class Echoes:
@@ -38,7 +39,7 @@ class Echoes:
         self.probe, self.take, self.window, self.mark, self.counters = probe, take, window, mark, counters
         self.filters = disjoint((*take, f"{PROBES}+"))
         self.qos_0 = qos_0
-        self.is_settled = False  # a probe has come back since the connection was made
+        self.is_settled = False  # since the connection was made a probe has come back, and all echoes of the last one
         self.is_unheard = False  # none does
         self.is_probe_unacknowledged = False
         self.now_ms = 0
@@ -47,10 +48,10 @@ class Echoes:
         self._count = 0
         self._is_attached = False
         self._is_first = True  # connection of this life
-        self._is_begun = False  # we have subscribed on this connection
-        self._number, self._nonce = 0, b""  # of the probe that is out
-        self._since_ms: int | None = None  # SUBACK or the probe is waited for since then
-        self._probed_ms = 0  # when the probe was sent
+        self._is_begun = self._is_probed = False  # on this connection we have subscribed; a probe has come back
+        self._number = 0
+        self._probes: dict[bytes, int] = {}  # that are out on this connection: when they were sent
+        self._since_ms: int | None = None  # SUBACK or a probe is waited for since then
         self._tries = 0
 
     def __len__(self) -> int:
@@ -61,7 +62,8 @@ class Echoes:
 
     def up(self, session_present: bool, now_ms: int) -> list[p.Packet]:
         self.now_ms, self._is_attached, self._tries = now_ms, True, 0
-        self.is_settled = self.is_unheard = self.is_probe_unacknowledged = self._is_begun = False
+        self.is_settled = self.is_unheard = self.is_probe_unacknowledged = self._is_begun = self._is_probed = False
+        self._probes.clear()
         if session_present:
             return [self._new_probe()]
         self._sent.clear()  # they were lost with the session
@@ -73,29 +75,34 @@ class Echoes:
 
     def subscribed(self) -> list[p.Packet]:
         """SUBACK."""
-        return [self._new_probe()] if self._is_attached and not self._nonce else []
+        return [self._new_probe()] if self._is_attached and not self.is_probe_unacknowledged else []
 
     def _subscribe(self) -> p.Subscribe:
-        self._is_begun, self._since_ms, self._nonce = True, self.now_ms, b""
+        self._is_begun, self._since_ms = True, self.now_ms
         asked = [p.Asked(one, 1) for one in self.filters] + [p.Asked(one, 0) for one in self.qos_0]
         return p.Subscribe(SUBSCRIBE_ID, tuple(asked))
 
     def _new_probe(self) -> p.Publish:
         """QoS 1, so that it queues up behind the echoes."""
         self._number += 1
-        self._nonce = f"{self.mark}/{self._number}".encode()
-        self._since_ms = self._probed_ms = self.now_ms
+        payload = f"{self.mark}/{self._number}".encode()
+        self._since_ms = self._probes[payload] = self.now_ms
         self.is_probe_unacknowledged = True
-        return p.Publish(topic=self.probe, payload=self._nonce, qos=1, id=PROBE_ID)
+        return p.Publish(topic=self.probe, payload=payload, qos=1, id=PROBE_ID)
 
     def returned(self, payload: bytes) -> bool:
         """A probe of ours has come back. True: there may be room now."""
-        if not self._nonce or payload != self._nonce:
+        if payload not in self._probes:
             return False  # of an earlier connection, or life
-        self._nonce, self._since_ms, self._tries = b"", None, 0
-        self._forget(self._probed_ms - LATE_MS if self.is_settled else self.now_ms)
-        self.is_settled, self._is_first = True, False
-        return True
+        for one in list(self._probes):  # those before it are lost
+            sent_ms = self._probes.pop(one)
+            if one == payload:
+                break
+        self._since_ms, self._tries = None, 0
+        self._forget(sent_ms - LATE_MS)
+        self._is_first, self._is_probed = False, True
+        self.is_settled = self.is_settled or not self._count
+        return self.is_settled
 
     def _forget(self, sent_ms: int) -> None:
         """They were sent by then, and will not come any more."""
@@ -115,10 +122,11 @@ class Echoes:
         if self._since_ms is None:
             is_late = any(times[0] <= now_ms - LATE_MS for times in self._sent.values())
             return [self._new_probe()] if is_late and not self.is_probe_unacknowledged else []
-        if is_held:
-            self._since_ms = now_ms
-        if now_ms - self._since_ms < PROBE_MS:
+        if now_ms - self._since_ms < PROBE_MS << len(self._probes) // 2:
             return []
+        if is_held:  # it may be on its way, behind them; or the broker had no room for it
+            self._since_ms = now_ms
+            return [self._new_probe()] if not self.is_probe_unacknowledged else []
         self._tries += 1
         self.is_unheard = self._tries > 1
         return [self._subscribe()]  # a session may be there without it: the connection ended too early
@@ -148,6 +156,7 @@ class Echoes:
             self._count -= 1
             if not times:
                 del self._sent[key]
+            self.is_settled = self.is_settled or (self._is_probed and not self._count)
             self.counters["echoes"] += 1
             return True
         if self._is_wider and not any(matches(one, packet.topic) for one in self.take):
