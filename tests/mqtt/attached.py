@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from live.lives import config, peer_address, until
-from mqtt.brokers import Mosquitto
+from mqtt.brokers import Broker
 from mqtt.talk import QUICK, Raw, vanish_all
 from trellis.live.shell import LiveNode
 from trellis.protocols.mqtt import packets as p
@@ -47,11 +47,11 @@ def is_ready(node: LiveNode) -> bool:
     return node.mqtt.sidecar.bridge.is_up and all(host.directory.is_ready(one) for one in host.interests.patterns)
 
 
-async def client_of(broker: Mosquitto | int, name: str, *filters: str, **fields: Any) -> Raw:
+async def client_of(broker: Broker | int, name: str, *filters: str, version: int = p.V5, **fields: Any) -> Raw:
     port = broker if isinstance(broker, int) else broker.port
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    raw = Raw(reader, writer, p.V5)
-    raw.send(p.Connect(version=p.V5, client=name, **{"clean_start": True, **fields}))
+    raw = Raw(reader, writer, version)
+    raw.send(p.Connect(version=version, client=name, **{"clean_start": True, **fields}))
     assert (await raw.until(p.ConnAck)).reason == 0
     if filters:
         await raw.subscribe(*filters)

@@ -2,6 +2,7 @@
 
 embedded            three nodes with doors
 sidecars of doors   three brokers, which are doors of ours in processes of their own, and a sidecar beside each
+sidecars of amqtt   three amqtt, which speak 3.1.1 and know no bridges; a sidecar beside each tells echoes apart
 sidecars of mosquitto   three Mosquitto, and a sidecar beside each
 """
 
@@ -14,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from mqtt.attached import sidecars
-from mqtt.brokers import brokers, needs_mosquitto
+from mqtt.brokers import Amqtt, brokers, needs_mosquitto, running
 from mqtt.sites import lone_door
 from mqtt.talk import doors
 
 MOSQUITTO = pytest.param("sidecars of mosquitto", marks=needs_mosquitto)
 KINDS = ["embedded", pytest.param("sidecars of doors", marks=pytest.mark.slow), MOSQUITTO]
+AMQTT = "sidecars of amqtt"  # clients of 3.1.1 only
+PLAIN = {"broker_version": "3.1.1", "broker_echo": "match"}
 
 
 @asynccontextmanager
@@ -31,6 +34,10 @@ async def three_places(kind: str, folder: Path) -> AsyncIterator[list[int]]:
         lines = "max_queued_messages 0"
         async with brokers(folder, "x", "y", "z", lines=lines) as three, sidecars(*(one.url for one in three)):
             yield [one.port for one in three]
+    elif kind == AMQTT:
+        several = [Amqtt(folder, name) for name in ("x", "y", "z")]
+        async with running(several), sidecars(*(one.url for one in several), **PLAIN):
+            yield [one.port for one in several]
     else:
         three_doors = [lone_door(name, folder) for name in ("x", "y", "z")]
         try:
