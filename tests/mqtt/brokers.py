@@ -73,8 +73,8 @@ class Mosquitto(Broker):
 
 
 class Amqtt(Broker):
-    """A broker of 3.1.1 that knows no bridges, in Python. It keeps sessions, and what waits in them, only for clients
-    with a user's name: here all must have one, and any will do."""
+    """A broker of 3.1.1 that knows no bridges, in Python. It keeps sessions, and what waits in them, only where
+    it lets no anonymous clients in: here all must have a name, and any will do."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.port, self.name, self.log = free_port(), name, folder / f"{name}.log"
