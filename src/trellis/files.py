@@ -12,8 +12,11 @@ from trellis.errors import InputError
 
 
 @contextmanager
-def written_whole(path: str | Path) -> Iterator[Path]:
-    """Gives a path beside `path` to write to; moves it into place at the end, removes it on any error."""
+def written_whole(path: str | Path, *, private: bool = False) -> Iterator[Path]:
+    """Gives a path beside `path` to write to; moves it into place at the end, removes it on any error.
+
+    `private`: nobody but its owner ever may read it.
+    """
     path = Path(path)
     if path.is_dir():
         raise InputError(str(path), "is a folder", "name a file to write to")
@@ -28,9 +31,10 @@ def written_whole(path: str | Path) -> Iterator[Path]:
     try:
         yield temporary
         # mkstemp makes private files; a result has the rights that any new file of this user has.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        if not private:
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)

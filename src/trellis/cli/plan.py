@@ -27,6 +27,7 @@ from trellis.cli.common import (
     table,
 )
 from trellis.errors import InputError
+from trellis.files import written_whole
 
 if TYPE_CHECKING:
     from trellis.model import Interests, Overlay
@@ -195,11 +196,9 @@ def _write_configs(overlay: Overlay, folder: Path) -> None:
         neighbours[names[u]].append(names[v])
         neighbours[names[v]].append(names[u])
     for name, peers in neighbours.items():
-        path, listed = folder / f"{quote(name, safe=' ')}.toml", json.dumps(sorted(peers), ensure_ascii=False)
-        try:
-            path.write_text(f"[planned]\nneighbours = {listed}\n", "utf-8")
-        except OSError as error:
-            raise InputError(str(path), error.strerror or str(error), "look at the folder") from error
+        listed = json.dumps(sorted(peers), ensure_ascii=False)
+        with written_whole(folder / f"{quote(name, safe=' ')}.toml") as part:
+            part.write_text(f"[planned]\nneighbours = {listed}\n", "utf-8")
 
 
 def _what_if(

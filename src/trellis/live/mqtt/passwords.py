@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from trellis.errors import InputError
+from trellis.files import written_whole
 
 _N, _R, _P = 1 << 14, 8, 1  # 16 MiB, about 40 ms
 _N_MAX, _R_MAX, _P_MAX = 1 << 18, 16, 8
@@ -81,10 +82,15 @@ def main(arguments: list[str]) -> int:
         return 2
     path, user = Path(arguments[0]), arguments[1]
     password = getpass.getpass(f"password of {user}: ") if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-    lines = path.read_text("utf-8").splitlines() if path.exists() else []
-    kept = [line for line in lines if line.rpartition(":")[0] != user]
-    path.write_text("\n".join([*kept, f"{user}:{hash_password(password.encode())}"]) + "\n", "utf-8")
-    path.chmod(0o600)
+    try:
+        lines = path.read_text("utf-8").splitlines() if path.exists() else []
+        kept = [line for line in lines if line.rpartition(":")[0] != user]
+        with written_whole(path, private=True) as part:
+            part.write_text("\n".join([*kept, f"{user}:{hash_password(password.encode())}"]) + "\n", "utf-8")
+    except (OSError, UnicodeDecodeError, InputError) as error:
+        told = error if isinstance(error, InputError) else f"{path}: cannot be read ({error}); name another file"
+        sys.stderr.write(f"{told}\n")
+        return 2
     return 0
 
 
