@@ -1,4 +1,4 @@
-"""Sidecars of real brokers that speak 3.1.1 and know no bridges, each a process of its own: amqtt, and our own door."""
+"""Sidecars of real brokers as plain clients of 3.1.1; each broker is a process: amqtt, our own door, Mosquitto."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from live.lives import config, peer_address, run, until
 from mqtt.attached import attach, client_of, is_ready, sidecars
-from mqtt.brokers import Amqtt, Broker, running
+from mqtt.brokers import Amqtt, Broker, Mosquitto, needs_mosquitto, running
 from mqtt.sites import lone_door
 from mqtt.talk import QUICK, Raw, vanish_all
 from trellis.live.shell import LiveNode
@@ -27,8 +28,9 @@ LIMIT_S = 150.0  # brokers start, and machines are busy
 
 @asynccontextmanager
 async def places(kinds: str, folder: Path) -> AsyncIterator[list[int]]:
-    """Ports of brokers, by kind: `a` an amqtt, `d` a door of ours that is alone in its mesh."""
-    brokers: list[Broker] = [Amqtt(folder, f"amqtt-{index}") for index, kind in enumerate(kinds) if kind == "a"]
+    """Ports of brokers, by kind: `a` an amqtt, `m` a Mosquitto, `d` a door of ours that is alone in its mesh."""
+    make = {"a": Amqtt, "m": partial(Mosquitto, lines="max_queued_messages 0")}
+    brokers: list[Broker] = [make[kind](folder, f"{kind}{index}") for index, kind in enumerate(kinds) if kind != "d"]
     ports = iter(one.port for one in brokers)
     several = [lone_door(f"door-{index}", folder) for index, kind in enumerate(kinds) if kind == "d"]
     async with running(brokers):
@@ -36,7 +38,7 @@ async def places(kinds: str, folder: Path) -> AsyncIterator[list[int]]:
             for one in several:
                 await one.start_node([])
             doors = iter(one.port for one in several)
-            yield [next(ports if kind == "a" else doors) for kind in kinds]
+            yield [next(doors if kind == "d" else ports) for kind in kinds]
         finally:
             for one in several:
                 await one.kill_node()
@@ -75,7 +77,7 @@ async def readers(*ports: int) -> AsyncIterator[list[Reader]]:
         await asyncio.gather(*(one.task for one in found), return_exceptions=True)
 
 
-@pytest.mark.parametrize("kinds", ["aad"])
+@pytest.mark.parametrize("kinds", ["aad", pytest.param("mma", marks=needs_mosquitto)])
 def test_in_a_triangle_of_plain_brokers_each_message_arrives_exactly_once_everywhere(kinds, tmp_path):
     async def work() -> None:
         async with (
@@ -106,7 +108,7 @@ def test_in_a_triangle_of_plain_brokers_each_message_arrives_exactly_once_everyw
     run(work(), LIMIT_S)
 
 
-@pytest.mark.parametrize("kinds", ["da", "ad"])
+@pytest.mark.parametrize("kinds", ["da", "ad", pytest.param("ma", marks=needs_mosquitto)])
 def test_a_connection_that_breaks_brings_nothing_twice_into_the_mesh(kinds, tmp_path):
     """x's own reader may get again what was under way to x. amqtt forgets what was under way to us."""
 
@@ -129,7 +131,7 @@ def test_a_connection_that_breaks_brings_nothing_twice_into_the_mesh(kinds, tmp_
             await until(lambda: sidecar.bridge.is_up and sidecar.bridge.echoes.is_settled)
             await here.publish("t/1/z", b"last")
             await until(lambda: b"last" in y.found and sent.keys() <= set(x.found))
-            if kinds[0] == "d":
+            if kinds[0] != "a":
                 await until(lambda: sent.keys() <= set(y.found))
             await asyncio.sleep(0.5)
             assert max(Counter(y.found).values()) == 1
@@ -139,7 +141,7 @@ def test_a_connection_that_breaks_brings_nothing_twice_into_the_mesh(kinds, tmp_
     run(work(), LIMIT_S)
 
 
-@pytest.mark.parametrize("kinds", ["da", "ad"])
+@pytest.mark.parametrize("kinds", ["da", "ad", pytest.param("ma", marks=needs_mosquitto)])
 def test_a_sidecar_that_dies_finds_what_waited_and_what_comes_twice_is_bounded_and_counted(kinds, tmp_path):
     """amqtt forgets what is under way to a client that vanishes; what waits for it, it keeps."""
 
@@ -164,7 +166,7 @@ def test_a_sidecar_that_dies_finds_what_waited_and_what_comes_twice_is_bounded_a
             await until(lambda: b"39" in y.found)
             await until(lambda: is_ready(again) and again.mqtt.sidecar.bridge.echoes.is_settled)
             sent = Counter([*(b"%d" % one for one in range(40)), *(b"there %d" % one for one in range(20))])
-            if kinds[0] == "d":
+            if kinds[0] != "a":
                 await until(lambda: Counter(y.found) >= sent)
             else:
                 assert (sent - Counter(y.found)).total() <= 8
