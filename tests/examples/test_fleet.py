@@ -14,9 +14,11 @@ from trellis.lab.fleet.scenario import Step, make_scenario, read_scenario
 from trellis.lab.fleet.score import Score
 from trellis.lab.fleet.simulated import FORMING_MS, schedule_of, simulate_scenario
 from trellis.lab.fleet.traffic import number_in, pack
+from trellis.lab.fleet.up import settle_s_max
 from trellis.lab.fleet.watch import Link, Snapshot, links_of, one_sided, percentile, split_topics
 from trellis.model import Interests
 from trellis.plan import construct
+from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.delivery.compare import Comparison
 
 SCENARIOS = sorted((Path(__file__).parents[1] / "scenarios").glob("*.toml"))
@@ -87,6 +89,12 @@ def test_a_plan_of_another_mesh_is_refused(tmp_path):
     assert read_links(path, {"a": ("t",), "b": ("t",)}) == [("a", "b")]
     with pytest.raises(InputError, match='there is no node "b"'):
         read_links(path, {"a": ("t",)})
+
+
+def test_nothing_is_called_missing_while_a_gap_before_it_may_still_be_skipped():
+    """Order, (a) in docs/delivery.md: a window after the last change of the topic's links."""
+    assert settle_s_max({}) > DeliveryConfig().window_ms / 1_000 + 30
+    assert settle_s_max({"delivery.window_ms": "180000"}) > 180 + 30
 
 
 def test_a_message_of_somebody_else_has_no_number():
