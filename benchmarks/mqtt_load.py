@@ -356,10 +356,11 @@ def _report(
 async def run_overhead(folder: Path, rate: int, seconds: float, payload: int, blocks: int = 3) -> None:
     """A broker's own traffic, without a sidecar, and beside one that takes everything, or nothing of it.
 
-    In turns, so that whatever else the machine does hits all alike.
+    In turns, so that whatever else the machine does hits all alike. For comparison, beside one more reader of all.
     """
-    cases = {"no sidecar": "", "takes #": "#", "takes other/#": "other/#"}
+    cases = {"no sidecar": "", "a reader of #": "", "takes #": "#", "takes other/#": "other/#"}
     sites = [Site(place, folder, True) for place in range(len(cases))]
+    reader: asyncio.subprocess.Process | None = None
     found: dict[str, list[float]] = {about: [] for about in cases}
     used = dict.fromkeys(cases, 0.0)
     try:
@@ -371,6 +372,9 @@ async def run_overhead(folder: Path, rate: int, seconds: float, payload: int, bl
             else:
                 await site.broker.start()
                 site.address = site.broker.address
+        readers_port = sites[1].address.rpartition(":")[2]
+        command = ("mosquitto_sub", "-p", readers_port, "-q", "1", "-t", "#", "-V", "5")
+        reader = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
         await asyncio.sleep(5.0)
         for _ in range(blocks):
             for about, site in zip(cases, sites, strict=True):
@@ -379,6 +383,9 @@ async def run_overhead(folder: Path, rate: int, seconds: float, payload: int, bl
                 found[about] += await _local(site.address, rate, seconds / blocks, payload)
                 used[about] += cpu_s(site.broker.pid) - then
     finally:
+        if reader is not None:
+            reader.kill()
+            await reader.wait()
         await asyncio.gather(*(one.end() for one in sites))
     plain = {share: percentile(found["no sidecar"], share) or 1 for share in (0.5, 0.99)}
     for about, some in found.items():
