@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from release.pages import ROOT, blocks
 from trellis.cli import demo
 from trellis.cli.main import run
@@ -39,6 +41,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path, capsys):
     assert "choose another --folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_python_of_the_pipelines_page_runs_on_the_traces_that_it_makes(opened, tmp_path, monkeypatch, capsys):
     """In its order and one folder; its sessions are that of the tests."""
     page = ROOT / "docs" / "pipeline.md"
