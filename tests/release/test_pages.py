@@ -3,7 +3,8 @@
 The kind of a block says what becomes of it. `console`: each line behind a prompt is run, one after the other, all of a
 page in one folder. `sh`: what takes long, serves until it is stopped, or needs more than Python: its commands are
 parsed, and test_by_hand.py runs the meshes among them. `text`: what a command has printed; lines behind a prompt are
-parsed. `python` is run (on Spark: slow), but in style.md. `toml` is a configuration that a node takes. Others show no command.
+parsed. `python` is run (on Spark: slow), but in style.md. `toml` is a configuration that a node takes. Others show
+no command.
 """
 
 from __future__ import annotations
