@@ -44,7 +44,8 @@ async def sidecars(*urls: str, **fields: Any) -> AsyncIterator[list[LiveNode]]:
 
 def is_ready(node: LiveNode) -> bool:
     host = node.mqtt.host
-    return node.mqtt.sidecar.bridge.is_up and all(host.directory.is_ready(one) for one in host.interests.patterns)
+    bridge = node.mqtt.sidecar.bridge
+    return bridge.is_up and bridge.is_taking and all(host.directory.is_ready(one) for one in host.interests.patterns)
 
 
 async def client_of(broker: Broker | int, name: str, *filters: str, version: int = p.V5, **fields: Any) -> Raw:

@@ -38,6 +38,18 @@ def test_a_broker_is_acknowledged_after_the_mesh():
     assert one.to_broker == [p.Ack(p.PUBACK, 7)]
 
 
+def test_it_takes_in_what_is_published_from_the_moment_at_which_the_broker_has_its_filters():
+    one = bridge()
+    assert one.is_up
+    assert not one.is_taking
+    one.from_broker(p.SubAck(1, (1,)))
+    assert one.is_taking
+    one.down()
+    assert not one.is_taking
+    up(one, session_present=True)
+    assert one.is_taking  # the session has kept them
+
+
 def test_what_bears_an_identity_does_not_enter():
     one = bridge()
     one.from_broker(message(7, content=p.Content(user=(("trellis-id", "a/1/2"),))))

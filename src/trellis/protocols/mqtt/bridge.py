@@ -44,6 +44,7 @@ class Bridge:
         self.to_broker: list[p.Packet] = []
         self.to_host: list[p.Packet] = []
         self.is_up = False
+        self.is_taking = False  # the broker has our filters: what is published there from now on comes to us
         self.packet_bytes_max: int | None = None
         self.counters: Counter[str] = Counter()
         self.leaves = ""  # why the connection is to be ended: "echo", "other", "unheard"
@@ -82,6 +83,7 @@ class Bridge:
         self.leaves = ""
         self.is_up = self.version == p.V5 or self.echoes is not None
         self._probation_ms = None if self.is_up else now_ms + _PROBATION_MS
+        self.is_taking = answer.session_present
         self._early = []
         self.packet_bytes_max = answer.packet_bytes_max
         self._window = min(answer.receive_max or 65_535, self.inflight_max)
@@ -111,7 +113,7 @@ class Bridge:
             self.to_broker += [p.Subscribe(2, (p.Asked(self.probe, 0),)), p.Publish(topic=self.probe, payload=b"?")]
 
     def down(self) -> None:
-        self.is_up, self._probation_ms = False, None
+        self.is_up, self.is_taking, self._probation_ms = False, False, None
         self.to_broker.clear()
         if self.echoes is not None:
             self.echoes.down()
@@ -133,6 +135,7 @@ class Bridge:
                     self.to_host.append(p.Ack(p.PUBACK, number))
                 self._pump()
             case p.SubAck():
+                self.is_taking = True
                 self.counters["filters refused"] += sum(one >= reasons.UNSPECIFIED for one in packet.reasons)
                 if self.echoes is not None:
                     self.to_broker += self.echoes.subscribed()
