@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import socket
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ def free_port() -> int:
 Kind = TypeVar("Kind", bound="Broker")
 
 
-class Broker:
+class Broker(ABC):
     """A process that listens on `port` of loopback."""
 
     port: int
@@ -33,8 +34,8 @@ class Broker:
     log: Path
     process: asyncio.subprocess.Process | None = None
 
-    def command(self) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def command(self) -> list[str]: ...
 
     @property
     def url(self) -> str:
