@@ -62,13 +62,15 @@ class TMan:
         config: TManConfig | None = None,
         partners: Callable[[], list[NodeId]] | None = None,
         select_names: Callable[[DescriptorTable], list[NodeId]] | None = None,
+        shared: Callable[[], list[NodeId]] | None = None,
     ) -> None:
         """`partners`: whom an exchange may be with; the view, where it is not given.
 
         `select_names` takes the place of `select` where names or few descriptors are enough: describing all of a table
-        at every message is most of what T-Man costs.
+        at every message is most of what T-Man costs. `shared`: of whom partners are told; the whole table, where it is
+        not given.
         """
-        self.partners, self.select_names = partners, select_names
+        self.partners, self.select_names, self.shared = partners, select_names, shared
         self.layer, self.describe, self.select, self.samples = layer, describe, select, samples
         self.random, self.config = random, config or TManConfig()
         # Whom the selection may take at all. It is not asked then where nobody new is among them.
@@ -132,6 +134,7 @@ class TMan:
 
     def _buffer(self, samples: list[Descriptor]) -> tuple[Descriptor, ...]:
         told = {descriptor.node: descriptor for descriptor in samples}
-        told.update((descriptor.node, descriptor) for descriptor in self.table.describe(hops=1))
+        shared = None if self.shared is None else [node for node in self.shared() if node in self.table]
+        told.update((descriptor.node, descriptor) for descriptor in self.table.describe(shared, hops=1))
         told.pop(self.table.owner, None)
         return (self.describe(), *list(told.values())[: PEERS_MAX - 1])

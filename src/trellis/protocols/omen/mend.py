@@ -3,7 +3,7 @@
     records     of the departed nodes: held here, or looked for at their ring successors
     answers     of their neighbours, of survivors who reported, and of backups; a neighbour that stays silent counts as
                 departed: its record is looked for as well, and its neighbours are asked (the closure of dead groups)
-    proof       more answers, of nodes that may connect what seems apart
+    proof       more answers, of nodes that may connect what seems apart; for a join, of nodes that have rare topics
     links       by Alg. 1; both ends are told, and the repair is over when all of them stand
 
 Required nodes of a topic: the living neighbours of all departed ones that want it. They must end in one part. For a
@@ -14,7 +14,7 @@ Whoever is found dead later sends the repair back to its beginning; so does a li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
@@ -26,9 +26,11 @@ from trellis.protocols.omen.shadow import Pair
 from trellis.protocols.topics import places
 
 PASSES_MAX = 6
+OFFERED_MAX = 64  # nodes that are asked for a joiner because an answer names them
 LowEdges = Callable[..., list[Pair]]
-# Simulator only: (topic, nodes) -> a label each, equal where they are connected in the whole overlay.
-Oracle = Callable[[Topic, list[NodeId]], dict[NodeId, int]]
+# Simulator only: (topic, nodes, gone) -> a label each, equal where they are connected in the whole overlay, not over
+# those that have gone or are about to.
+Oracle = Callable[[Topic, list[NodeId], Collection[NodeId]], dict[NodeId, int]]
 
 
 @dataclass(eq=False)
@@ -122,7 +124,7 @@ class Mend:
             return self._linked() if lost else []
         self.asked.pop(node, None)
         self.answers.told.pop(node, None)
-        if self.state == "answers" and self.asked and all(one in self.answers for one in self.asked):
+        if self.state in ("answers", "proof") and self.asked and all(one in self.answers for one in self.asked):
             return self._examine()
         return []
 
@@ -272,6 +274,10 @@ class Mend:
             self.state = "answers"
             return [*self._ask(more, must=True), self._timer(1)]
         if self.kind == "join":
+            offered = self._offered() if self.state == "answers" else []
+            if offered:
+                self.state = "proof"
+                return [*self._ask(offered, must=False), self._timer(1)]
             return self._join()
         if self.kind == "prune" and not self._both_ends_stay():
             return self.again()
@@ -350,11 +356,39 @@ class Mend:
         """The parts that hold a required node, with all who answered and may be ends of links: the shadow set."""
         shadow = [node for node in self.answers.told if node in nodes or node in self.backups]
         if self.oracle is not None:
-            part = self.oracle(self.topics[place], [node for node in shadow if self.answers.stays_on(node, 1 << place)])
+            topic = self.topics[place]
+            gone = {*self.departed, *[node for node, (names, _) in self.leavers.items() if topic in names]}
+            part = self.oracle(topic, [node for node in shadow if self.answers.stays_on(node, 1 << place)], gone)
         else:
             part = self.answers.parts(place)
         numbers = {part[node]: None for node in sorted(nodes) if node in part}
         return [[node for node in shadow if part.get(node) == number] for number in numbers]
+
+    def _offered(self) -> list[NodeId]:
+        """Neighbours of those who answered, for topics of the joiner that fewer than lambda of them have.
+
+        Gossip finds few nodes for a rare topic in a few rounds, and the first that it finds is a hub, which the joiner
+        would be linked to. A hub's neighbours have its topics, too. In the order of keys, which favours nobody.
+        """
+        told = self.answers.told
+        joiner = told.get(self.node)
+        if joiner is None:
+            return []
+        named: dict[NodeId, int] = {}
+        for node, answer in told.items():
+            if node != self.node:
+                for peer, (_, wants) in answer.neighbours.items():
+                    if peer not in self.asked and peer != self.node:
+                        named[peer] = named.get(peer, 0) | wants
+        offered: dict[NodeId, None] = {}
+        ranked = sorted(named, key=lambda node: (self.key(node), node))
+        for place in places(_lacking(joiner)):
+            bit = 1 << place
+            found = sum(1 for node in told if node != self.node and told[node].stays & bit)
+            found += sum(1 for node in offered if named[node] & bit)
+            more = [node for node in ranked if named[node] & bit and node not in offered]
+            offered.update(dict.fromkeys(more[: max(0, self.config.coverage - found)]))
+        return list(offered)[:OFFERED_MAX]
 
     def _join(self) -> Effects:
         """The joiner needs one link on each topic that none of its neighbours has.  [A-OMN-4, A-OMN-21]"""
@@ -362,11 +396,8 @@ class Mend:
         if joiner is None:
             self.gave_up = True
             return self._finish()
-        covered = 0
-        for _, wants in joiner.neighbours.values():
-            covered |= wants
         parts: dict[int, list[list[NodeId]]] = {}
-        for place in places(joiner.stays & ~covered):
+        for place in places(_lacking(joiner)):
             others = [
                 node for node in self.answers.told if node != self.node and self.answers.stays_on(node, 1 << place)
             ]
@@ -445,3 +476,11 @@ class Mend:
 
     def _timer(self, times: int) -> SetTimer:
         return SetTimer(f"mend/{self.number}", times * self.config.ask_ms)
+
+
+def _lacking(joiner: Told) -> int:
+    """Topics of the joiner that none of its neighbours has."""
+    covered = 0
+    for _, wants in joiner.neighbours.values():
+        covered |= wants
+    return joiner.stays & ~covered

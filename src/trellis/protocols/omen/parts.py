@@ -125,4 +125,4 @@ class Parts:
 
     def _partners(self) -> list[NodeId]:
         """Whom to gossip about backups with (A-OMN-12)."""
-        return list(dict.fromkeys([*self.views.tman.peers, *self.ring.tman.peers, *self.sampling.peers]))
+        return list(dict.fromkeys([*self.views.peers, *self.ring.tman.peers, *self.sampling.peers]))

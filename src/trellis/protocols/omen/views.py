@@ -30,9 +30,9 @@ from trellis.protocols.tman import TMan, TManConfig
 RESTING = 8  # one exchange in so many periods where every view is settled
 AGE_MAX = 400  # rounds: resting views hear little
 REGISTER_PERIODS = 64  # backups are told again that they are, and forget who has not said so for twice as long
-JOIN_KNOWN = 1_000  # nodes that are kept in mind for a joiner
-JOIN_TOPICS = 64  # a joiner with so many topics is covered greedily,
-JOIN_PARTNERS = 3  # and so many more partners are asked in each round: the more nodes are known, the fewer links do
+KNOWN_MAX = 1_000  # candidates that are kept in mind while views get better
+JOIN_TOPICS = 64  # a joiner with so many topics is covered greedily
+JOIN_PARTNERS = 3  # so many more are asked in each round for a joiner: the more are known, the fewer links do
 NEW_PERIODS = 4  # how often backups of views that still change are told
 
 
@@ -72,7 +72,10 @@ class Views:
         self.views: dict[NodeId, View] = {}
         self.random = random
         gossip = TManConfig(period_ms=config.period_ms, age_max=AGE_MAX)
-        self.tman = TMan("backups", me.describe, self._unused, samples, random, gossip, partners, self._select)
+        self.tman = TMan(
+            "backups", me.describe, self._unused, samples, random, gossip, partners, self._select, lambda: self.peers
+        )
+        self.peers: list[NodeId] = []  # B and N of all views: what others are told of
         self._registered: dict[NodeId, None] = {}
         self._built = -1  # the round of gossip in which views were built last
 
@@ -119,7 +122,7 @@ class Views:
                 self._build(self.everybody())
             return [self.tman._exchange]
         effects = self.tman.on_timer(tag)
-        if any(view.is_of_a_joiner and self.covers_greedily(view.interest) for view in self.views.values()):
+        if any(view.is_of_a_joiner and not view.ready for view in self.views.values()):
             partners = self.tman.partners() if self.tman.partners else []
             chosen = self.random.sample(partners, min(JOIN_PARTNERS, len(partners)))
             effects += [effect for partner in chosen for effect in self.tman.exchange_with(partner)]
@@ -166,9 +169,23 @@ class Views:
         self._built = table.round
         self._build([entry[1] for entry in table.entries.values()])
         kept = {node: None for view in self.views.values() for node in (*view.backups, *view.neighbours)}
-        if any(view.is_of_a_joiner and self.covers_greedily(view.interest) for view in self.views.values()):
-            kept |= dict.fromkeys(list(table.entries)[-JOIN_KNOWN:])
-        return [node for node in kept if node in table.entries]
+        self.peers = [node for node in kept if node in table.entries]
+        return list(dict.fromkeys([*self.peers, *self._rivals(table)]))
+
+    def _rivals(self, table: DescriptorTable) -> list[NodeId]:
+        """Whoever could be a backup in a view that still gets better.
+
+        Chosen out of the old backups and the few that one message names, backups are often hubs, for want of anybody
+        else who has the topic: hubs are named everywhere, and each repair would link to them.
+        """
+        wanted = 0
+        for view in self.views.values():
+            if not self._is_settled(view):
+                wanted |= view.interest
+        if not wanted:
+            return []
+        bits = self.me.table.bits
+        return [node for node, entry in table.entries.items() if bits(entry[1].interest) & wanted][-KNOWN_MAX:]
 
     def _unused(self, candidates: list[Descriptor]) -> list[NodeId]:
         raise AssertionError("names are selected")

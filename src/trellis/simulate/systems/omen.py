@@ -8,7 +8,7 @@ settled  every topic is connected; a link stands at both ends or at none, and it
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -166,9 +166,10 @@ class _Oracle:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def labels(self, topic: Topic, nodes: list[NodeId]) -> dict[NodeId, int]:
+    def labels(self, topic: Topic, nodes: list[NodeId], gone: Collection[NodeId]) -> dict[NodeId, int]:
         world = self.world
-        wants = {name for name in world.living if topic in world.topics_of(name)}
+        stays = [name for name in world.living if name not in gone and not self._node(name).me.is_leaving]
+        wants = {name for name in stays if topic in world.topics_of(name)}
         label: dict[NodeId, int] = {}
         claims = world.claims
         for number, start in enumerate(nodes):
@@ -185,7 +186,10 @@ class _Oracle:
         return {node: label[node] for node in nodes if node in label}
 
     def everybody(self) -> list[Descriptor]:
-        return [cast(OMenNode, self.world.node(name)).me.describe() for name in self.world.living]
+        return [self._node(name).me.describe() for name in self.world.living]
+
+    def _node(self, name: NodeId) -> OMenNode:
+        return cast(OMenNode, self.world.node(name))
 
 
 def _topics_are_right(node: OMenNode, world: World) -> None:
