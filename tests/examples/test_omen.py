@@ -84,11 +84,11 @@ def test_two_twins_that_join_on_a_topic_of_their_own_meet_at_its_home():
     assert result.tco
 
 
-def test_a_node_that_leaves_in_order_splits_no_topic_at_any_instant():
+@pytest.mark.parametrize("knowledge", ["neighbours", "hints", "global"])
+def test_a_node_that_leaves_in_order_splits_no_topic_at_any_instant(knowledge):
     names = [f"n{number}" for number in range(8)]
-    engine = Engine(
-        OMen(net=False), dict.fromkeys(names, ("t",)), seed=1, overlay=tuple(("n0", name) for name in names[1:])
-    )
+    links = tuple(("n0", name) for name in names[1:])
+    engine = Engine(OMen(net=False, knowledge=knowledge), dict.fromkeys(names, ("t",)), seed=1, overlay=links)
     engine.run(25_000)
     assert engine.leave("n0")
     while engine.world.is_living("n0"):
