@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from trellis.simulate.draw import InstanceDraw, draw_interests, draw_schedule
-from trellis.simulate.engine import Engine
+from trellis.simulate.engine import Engine, seldom_collecting
 from trellis.simulate.faults import Injector
 from trellis.simulate.network import Latency, NetworkConfig
 from trellis.simulate.probes import Probe
@@ -94,7 +94,8 @@ def check_seed(
     trial = _Trial(engine, Injector(engine, planned, down_share_max=plan.down_share_max), plan, config)
     failure, details = None, ""
     try:
-        trial.run()
+        with seldom_collecting():  # all the time, or each slice of the run would end with a collection of what it left
+            trial.run()
     except Exception as error:  # whatever escapes is a finding: a broken promise or a broken node
         failure, details = _one_line(error), "".join(traceback.format_exception(error))
     return trial.result(failure, details)

@@ -7,11 +7,9 @@ the order of their numbers, to a second hash that ends the first: a digest never
 
 from __future__ import annotations
 
-import sys
-from array import array
 from collections.abc import Iterable
 from hashlib import blake2b
-from itertools import chain
+from struct import Struct
 
 from trellis.protocols.effects import NodeId
 
@@ -21,15 +19,15 @@ LOSS, NOBODY = 3, 4  # lost on the way; sent to or arrived at a node that is not
 LINK_UP, LINK_DOWN, DELIVER = 5, 6, 7
 NODE_UP, NODE_DOWN, SUBSCRIBE, UNSUBSCRIBE, PUBLISH, PAUSE, RESUME, PEER_DOWN = 8, 9, 10, 11, 12, 13, 14, 15
 
-_BATCH = 8192
-Event = tuple[int, int, int, int, int]
+BATCH = 8192
+pack = Struct("<5q").pack
 
 
 class Digest:
-    """`events` takes events by its bound `append`; `flush` must be called before it holds many more than a batch."""
+    """`events` takes what `pack` makes; `flush` must be called before it holds many more than a `BATCH`."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[bytes] = []
         self.count = 0
         self._hash = blake2b(digest_size=16)
         self._names = blake2b(digest_size=16)
@@ -41,16 +39,9 @@ class Digest:
 
     def flush(self) -> None:
         if self.events:
-            words = array("q", chain.from_iterable(self.events))
-            if sys.byteorder == "big":
-                words.byteswap()
-            self._hash.update(words)
+            self._hash.update(b"".join(self.events))
             self.count += len(self.events)
             self.events.clear()
-
-    def flush_if_full(self) -> None:
-        if len(self.events) >= _BATCH:
-            self.flush()
 
     def hexdigest(self) -> str:
         self.flush()

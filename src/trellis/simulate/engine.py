@@ -17,7 +17,8 @@ its messages and its due timers, and gets them in their order at the instant it 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
@@ -36,13 +37,24 @@ from trellis.protocols.effects import (
     Topic,
 )
 from trellis.simulate import digest as log
-from trellis.simulate.digest import CALL, MESSAGE, TIMER, Digest, overlay_digest
+from trellis.simulate.digest import BATCH, CALL, MESSAGE, TIMER, Digest, overlay_digest, pack
 from trellis.simulate.network import LOST, Network, NetworkConfig
 from trellis.simulate.population import DOWN, PAUSED, UP, Actor, Event, Population
 from trellis.simulate.system import System, Violation, Watcher
 
 _GARBAGE_MIN = 2_000_000
 _STALE_MIN = 50_000  # stale timers that wait before it is worth sweeping them out
+
+
+@contextmanager
+def seldom_collecting() -> Iterator[None]:
+    """Events are many, live long and form no cycles: looking through them again and again took half of a large run."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(_GARBAGE_MIN, *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 class Engine:
@@ -91,17 +103,13 @@ class Engine:
 
     def run(self, until_ms: int) -> None:
         """Everything up to and including `until_ms`."""
-        thresholds = gc.get_threshold()
-        # Events are many, live long and form no cycles: looking through them again and again took half of a large run.
-        gc.set_threshold(_GARBAGE_MIN, *thresholds[1:])
-        try:
+        with seldom_collecting():
             self._run(until_ms)
-        finally:
-            gc.set_threshold(*thresholds)
 
     def _run(self, until_ms: int) -> None:
         times, instants, until, pop = self._times, self._instants, until_ms * 1000, heappop
-        world, perform, record, numbers = self.world, self._perform, self.digest.events.append, self._numbers
+        world, perform, numbers = self.world, self._perform, self._numbers
+        logged, record = self.digest.events, self.digest.events.append
         watching = [w.on_message for w in self.watchers if type(w).on_message is not Watcher.on_message]
         now, actor, delivered, fired = world.now_us, None, 0, 0
         try:
@@ -113,7 +121,7 @@ class Engine:
                         if actor.state:
                             self._not_up(event)
                             continue
-                        record((now, MESSAGE, actor.number, other.number, numbers[type(payload)]))
+                        record(pack(now, MESSAGE, actor.number, other.number, numbers[type(payload)]))
                         delivered += 1
                         for watch in watching:
                             watch(other.name, actor.name, payload)
@@ -127,7 +135,7 @@ class Engine:
                             self._not_up(event)
                             continue
                         del timers[payload]
-                        record((now, TIMER, actor.number, 0, numbers.get(payload) or self._number_of(payload)))
+                        record(pack(now, TIMER, actor.number, 0, numbers.get(payload) or self._number_of(payload)))
                         fired += 1
                         effects = actor.on_timer(payload)
                     else:
@@ -136,7 +144,8 @@ class Engine:
                     if effects:
                         perform(actor, effects)
                 del instants[now]
-                self.digest.flush_if_full()
+                if len(logged) >= BATCH:
+                    self.digest.flush()
         except Exception as error:
             who = f"{actor.name} (incarnation {actor.incarnation})" if actor is not None else "an input from outside"
             error.add_note(f"at {now / 1000:g} ms, {who}")
@@ -351,7 +360,7 @@ class Engine:
         if why == log.NOBODY:
             self.undeliverable += 1
         names = (self._number_of(to), sender.number, self._number_of(message_type))
-        self.digest.events.append((self.world.now_us, why, *names))
+        self.digest.events.append(pack(self.world.now_us, why, *names))
 
     def _cancel(self, actor: Actor, effect: CancelTimer) -> None:
         if actor.timers.pop(effect.tag, None) is not None:
@@ -440,7 +449,7 @@ class Engine:
         return True
 
     def _log(self, kind: int, actor: Actor, first: int = 0, second: int = 0) -> None:
-        self.digest.events.append((self.world.now_us, kind, actor.number, first, second))
+        self.digest.events.append(pack(self.world.now_us, kind, actor.number, first, second))
 
     def _changed(self) -> None:
         self.changes += 1

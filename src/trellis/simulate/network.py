@@ -100,7 +100,7 @@ class Network:
         self.config, self.random = config, random
         self.effects: Counter[str] = Counter()  # messages by what happened to them; `reorder`: overtook another one
         self.second_us = LOST  # when the second copy of the message just routed arrives
-        self._draw = config.latency.drawer(random)
+        self._draw, self._fifo = config.latency.drawer(random), config.fifo
         self._conditions: list[Condition] = []
         self._was_slow = False
         self._last: dict[tuple[NodeId, NodeId], int] = {}  # arrival of the last message that keeps its order
@@ -124,24 +124,20 @@ class Network:
     def route(self, now: int, sender: NodeId, receiver: NodeId) -> int:
         """When a message sent now arrives; LOST where it does not."""
         self.second_us = LOST
-        for cut in self._cuts:
-            if (sender in cut) != (receiver in cut):
-                self.effects["partition"] += 1
-                return LOST
-        draw = self.random.random
-        if self._loss and draw() < self._loss:
-            self.effects["loss"] += 1
+        if self._may_lose and (why := self._why_lost(sender, receiver)):
+            self.effects[why] += 1
             return LOST
-        for probability, senders, receivers in self._directed:
-            if sender in senders and receiver in receivers and draw() < probability:
-                self.effects["asymmetric-loss"] += 1
-                return LOST
-        arrival = now + self._latency(sender, receiver)
+        draw, arrival = self.random.random, now + self._draw()
+        if self._slow:
+            arrival += self._slow.get(sender, 0) + self._slow.get(receiver, 0)
         if self._reorder and draw() < self._reorder:
             arrival += int(draw() * self.config.late_ms * 1000) + 1
-        elif self.config.fifo:
+        elif self._fifo:
             pair = (sender, receiver)
-            arrival = self._last[pair] = max(arrival, self._last.get(pair, 0))
+            last = self._last.get(pair, 0)
+            if last > arrival:
+                arrival = last
+            self._last[pair] = arrival
         if self._may_overtake:
             pair = (sender, receiver)
             if arrival < self._latest.get(pair, 0):
@@ -153,11 +149,17 @@ class Network:
             self.second_us = arrival + int(draw() * self.config.late_ms * 1000)
         return arrival
 
-    def _latency(self, sender: NodeId, receiver: NodeId) -> int:
-        delay = self._draw()
-        if self._slow:
-            delay += self._slow.get(sender, 0) + self._slow.get(receiver, 0)
-        return delay
+    def _why_lost(self, sender: NodeId, receiver: NodeId) -> str | None:
+        for cut in self._cuts:
+            if (sender in cut) != (receiver in cut):
+                return "partition"
+        draw = self.random.random
+        if self._loss and draw() < self._loss:
+            return "loss"
+        for probability, senders, receivers in self._directed:
+            if sender in senders and receiver in receivers and draw() < probability:
+                return "asymmetric-loss"
+        return None
 
     def _weigh(self) -> None:
         """Sums up what acts now, so that a calm network costs nothing."""
@@ -176,8 +178,9 @@ class Network:
             if condition.kind == "slow":
                 for node in condition.senders or ():
                     self._slow[node] = self._slow.get(node, 0) + int(condition.value)
+        self._may_lose = bool(self._loss or self._cuts or self._directed)
         self._may_overtake = bool(self._reorder) or not config.fifo
-        calm = not (self._loss or self._duplicate or self._reorder or self._cuts or self._directed or self._slow)
+        calm = not (self._may_lose or self._duplicate or self._reorder or self._slow)
         # Once an end was slow, messages of a FIFO network may have to wait for earlier ones even in calm weather.
         self._was_slow = self._was_slow or bool(self._slow)
         plain = calm and config.latency.shape == "constant" and not self._was_slow
