@@ -16,7 +16,7 @@ import msgspec
 
 from trellis.errors import InputError
 from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
-from trellis.protocols.suspicion import Sign, Suspicion
+from trellis.protocols.suspicion import RESTARTED, Suspicion
 from trellis.protocols.wire import Codec, Count
 
 
@@ -60,7 +60,7 @@ class HeartbeatDetector:
         self.random, self.config = random, config or DetectorConfig()
         self.suspicion = Suspicion(self.config.silence_max)
         self._ping, self._pong = Ping(incarnation), Pong(incarnation)
-        self._news: list[News] = []
+        self.found_out: list[News] = []  # and not taken yet
 
     def watch(self, peer: NodeId) -> None:
         self.suspicion.watch(peer)
@@ -70,16 +70,12 @@ class HeartbeatDetector:
 
     def heard(self, peer: NodeId, incarnation: int | None = None) -> None:
         """Any other message of a peer is as good as an answer."""
-        if self.suspicion.heard(peer, incarnation) is Sign.RESTARTED:
-            self._news.append(Again(peer))
-
-    @property
-    def has_news(self) -> bool:
-        return bool(self._news)
+        if self.suspicion.heard(peer, incarnation) is RESTARTED:
+            self.found_out.append(Again(peer))
 
     def news(self) -> list[News]:
         """What was found out since this was last asked."""
-        news, self._news = self._news, []
+        news, self.found_out = self.found_out, []
         return news
 
     def start(self) -> Effects:
@@ -107,4 +103,4 @@ class HeartbeatDetector:
 
     def _down(self, peer: NodeId) -> None:
         self.suspicion.unwatch(peer)
-        self._news.append(Down(peer))
+        self.found_out.append(Down(peer))

@@ -31,6 +31,10 @@ class Sign(Enum):
     UNWATCHED = "unwatched"
 
 
+# Looking a member up in its class takes longer than all the rest of `heard`.
+ALIVE, RESTARTED, STALE, UNWATCHED = Sign.ALIVE, Sign.RESTARTED, Sign.STALE, Sign.UNWATCHED
+
+
 class Suspicion:
     def __init__(self, silence_max: int) -> None:
         self.silence_max = silence_max
@@ -44,6 +48,9 @@ class Suspicion:
     def watched(self) -> list[NodeId]:
         return list(self._silence)
 
+    def watches_just(self, peers: set[NodeId]) -> bool:
+        return self._silence.keys() == peers
+
     def watch(self, peer: NodeId) -> None:
         """Silence counts from now; nothing changes for a peer that is watched already."""
         self._silence.setdefault(peer, 0)
@@ -54,15 +61,16 @@ class Suspicion:
 
     def heard(self, peer: NodeId, incarnation: int | None = None) -> Sign:
         if peer not in self._silence:
-            return Sign.UNWATCHED
-        sign = Sign.ALIVE
+            return UNWATCHED
+        sign = ALIVE
         if incarnation is not None:
             known = self._incarnation.get(peer)
-            if known is not None and incarnation < known:
-                return Sign.STALE
-            if known is not None and incarnation > known:
-                sign = Sign.RESTARTED
-            self._incarnation[peer] = incarnation
+            if known != incarnation:
+                if known is not None:
+                    if incarnation < known:
+                        return STALE
+                    sign = RESTARTED
+                self._incarnation[peer] = incarnation
         self._silence[peer] = 0
         return sign
 

@@ -201,10 +201,11 @@ class Links:
         link = self.links.get(sender)
         if link is None:
             return [Send(sender, Stranger(beat.incarnation, False))]
-        if life_of(beat.incarnation) < life_of(link.incarnation):
-            return []
-        if link.incarnation and life_of(beat.incarnation) > life_of(link.incarnation):
-            return [*self._drop(link, "restarted"), Send(sender, Stranger(beat.incarnation, False))]
+        if beat.incarnation != link.incarnation:
+            if life_of(beat.incarnation) < life_of(link.incarnation):
+                return []
+            if link.incarnation and life_of(beat.incarnation) > life_of(link.incarnation):
+                return [*self._drop(link, "restarted"), Send(sender, Stranger(beat.incarnation, False))]
         self.suspicion.heard(sender)
         effects: Effects = []
         if link.state == ASKED:  # it took our Connect; its answer was lost

@@ -81,6 +81,11 @@ class OMenNode:
         self.unknown = 0  # messages that are none of ours
         self._inbox: deque[msgspec.Struct] = deque()
         self._handlers = self._all_handlers()
+        self._gossip = {  # timers after which there is nothing to settle
+            "newscast/exchange": parts.sampling.on_timer,
+            "ring/exchange": parts.ring.on_timer,
+            "backups/exchange": parts.views.on_timer,
+        }
 
     # Inputs
 
@@ -94,16 +99,17 @@ class OMenNode:
         return self._settle(effects)
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
-        return self._settle(self._on_message(sender, message))
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            self.unknown += 1
+            return []
+        return self._settle(handler(sender, message))
 
     def on_timer(self, tag: str) -> Effects:
+        gossip = self._gossip.get(tag)
+        if gossip is not None:
+            return gossip(tag)
         part, _, rest = tag.partition("/")
-        if part == "newscast":
-            return self.parts.sampling.on_timer(tag)
-        if part == "ring":
-            return self.ring.on_timer(tag)
-        if part == "backups":
-            return self.views.on_timer(tag)
         if part == "detector":
             return self._settle(self.parts.detector.on_timer(tag))
         if part == "mend":
@@ -202,7 +208,7 @@ class OMenNode:
 
     def _settle(self, effects: Effects) -> Effects:
         links, coordinator, detector = self.links, self.coordinator, self.parts.detector
-        if not (links.lost or links.is_changed or detector.has_news or self._inbox or coordinator.mends):
+        if not (links.lost or links.is_changed or detector.found_out or self._inbox or coordinator.mends):
             for effect in effects:  # most inputs are gossip and change nothing
                 if type(effect) is Send and effect.to == self.id:
                     break
@@ -224,7 +230,8 @@ class OMenNode:
             elif news := detector.news():
                 effects = [effect for one in news for effect in coordinator.on_news(one)]
             elif self._inbox:
-                effects = self._on_message(self.id, self._inbox.popleft())
+                message = self._inbox.popleft()
+                effects = self._handlers[type(message)](self.id, message)
             elif done := [mend for mend in coordinator.mends.values() if mend.state == "done"]:
                 effects = [effect for mend in done for effect in self._mended(mend)]
             else:
@@ -276,6 +283,8 @@ class OMenNode:
 
     def _watch(self, near: set[NodeId], in_order: list[NodeId]) -> None:
         detector = self.parts.detector
+        if detector.suspicion.watches_just(near):
+            return
         for peer in detector.suspicion.watched:
             if peer not in near:
                 detector.unwatch(peer)
@@ -293,8 +302,7 @@ class OMenNode:
             if joins and held is not None and life_of(held.record.incarnation) < joining[node]:
                 held = None  # the record of an earlier life
             if held is not None:
-                neighbours = [one.node for one in held.record.neighbours]
-                wanted[node] = Wanted(node, bits(held.record.topics), neighbours, joins or not neighbours)
+                wanted[node] = Wanted(node, bits(held.record.topics), held.neighbours, joins or not held.neighbours)
             elif (entry := self.ring.tman.table.entries.get(node)) is not None:
                 wanted[node] = Wanted(node, bits(entry[1].interest), [], True)
         self.views.want(list(wanted.values()))
@@ -311,13 +319,6 @@ class OMenNode:
         return [*effects, Left()]
 
     # Messages
-
-    def _on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
-        handler = self._handlers.get(type(message))
-        if handler is None:
-            self.unknown += 1
-            return []
-        return handler(sender, message)
 
     def _all_handlers(self) -> dict[type, Callable[[NodeId, Any], Effects]]:
         parts, links, coordinator, roots = self.parts, self.links, self.coordinator, self.roots

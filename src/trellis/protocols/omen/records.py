@@ -6,7 +6,7 @@ records of those who name it; of a node that is gone it keeps the last one for `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trellis.protocols.effects import Effects, NodeId, Send
 from trellis.protocols.omen.links import ASKED, Links
@@ -55,6 +55,10 @@ class OwnRecord:
 class Held:
     record: Record
     gone_since: int | None = None  # the tick at which its repair was done
+    neighbours: list[NodeId] = field(init=False)  # that it names
+
+    def __post_init__(self) -> None:
+        self.neighbours = [one.node for one in self.record.neighbours]
 
 
 class HeldRecords:
