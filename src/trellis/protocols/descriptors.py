@@ -68,7 +68,7 @@ class DescriptorTable:
 
     def merge(self, descriptors: Iterable[Descriptor]) -> None:
         """The youngest of what is known and what is told."""
-        now, entries = self.round, self.entries
+        now, entries, age_max = self.round, self.entries, self.age_max
         for descriptor in descriptors:
             node, born = descriptor.node, now - descriptor.age
             known = entries.get(node)
@@ -80,7 +80,7 @@ class DescriptorTable:
                     continue
             elif node == self.owner or (self._buried and self._is_dead(node, born, descriptor.incarnation)):
                 continue
-            if descriptor.age <= self.age_max:
+            if descriptor.age <= age_max:
                 entries[node] = (born, descriptor)
 
     def bury(self, node: NodeId) -> None:
@@ -93,8 +93,10 @@ class DescriptorTable:
         self.entries.pop(node, None)
 
     def keep(self, nodes: Iterable[NodeId]) -> None:
-        """Drop all others."""
-        self.entries = {node: self.entries[node] for node in nodes}
+        """Drop all others, and take on the order of `nodes`. `entries` itself keeps all as they are."""
+        entries = self.entries
+        if nodes is not entries:
+            self.entries = {node: entries[node] for node in nodes}
 
     def describe(self, nodes: Iterable[NodeId] | None = None, hops: int = 0) -> list[Descriptor]:
         """The entries, all of them or those of `nodes`; with `hops=1` as they are told to others."""
@@ -102,12 +104,22 @@ class DescriptorTable:
         chosen = self.entries.values() if nodes is None else [self.entries[node] for node in nodes]
         return [Descriptor(one.node, now - born, one.incarnation, one.interest, one.numbers) for born, one in chosen]
 
+    def told(self, nodes: Iterable[NodeId] | None = None) -> dict[NodeId, Descriptor]:
+        """The entries as they are told to others; all of them, or those of `nodes` that there are."""
+        now, entries = self.round + 1, self.entries
+        chosen = entries if nodes is None else {node: entries[node] for node in nodes if node in entries}
+        return {
+            node: Descriptor(node, now - born, one.incarnation, one.interest, one.numbers)
+            for node, (born, one) in chosen.items()
+        }
+
     def age(self, node: NodeId) -> int:
         return self.round - self.entries[node][0]
 
     def check(self) -> None:
         assert self.owner not in self.entries, f"D1: {self.owner} describes itself"
-        old = [node for node in self.entries if self.age(node) > self.age_max]
+        oldest = self.round - self.age_max
+        old = [node for node, (born, _) in self.entries.items() if born < oldest]
         assert not old, f"D1: {old} are too old"
 
     def _is_dead(self, node: NodeId, born: int, incarnation: int) -> bool:

@@ -63,6 +63,7 @@ class Newscast:
         self.contacts = Contacts(contacts, self.id)
         self.table = DescriptorTable(self.id, self.config.age_max)
         self.silent_rounds = 0
+        self._told: list[Descriptor] | None = None  # as long as the table does not change: other parts tell it, too
         self._exchange = SetTimer("newscast/exchange", self.config.period_ms)
 
     @property
@@ -73,7 +74,10 @@ class Newscast:
         return self.table.describe()
 
     def told(self) -> list[Descriptor]:
-        return self.table.describe(hops=1)
+        """As they are told to others. Not to be changed."""
+        if self._told is None:
+            self._told = self.table.describe(hops=1)
+        return self._told
 
     def sample(self, count: int) -> list[NodeId]:
         return self.random.sample(self.peers, min(count, len(self.table)))
@@ -84,6 +88,7 @@ class Newscast:
     def on_timer(self, tag: str) -> Effects:
         """The active thread: once per period."""
         self.table.advance()
+        self._told = None
         self.silent_rounds += 1
         peer = self._partner()
         if peer is None:
@@ -98,18 +103,19 @@ class Newscast:
             return effects
         self.silent_rounds = 0
         self.contacts.heard(sender)
-        self.table.merge(message.descriptors)
-        self._keep_the_freshest()
+        self.learn(message.descriptors)
         return effects
 
     def on_peer_down(self, peer: NodeId) -> Effects:
         self.table.bury(peer)
+        self._told = None
         return []
 
     def learn(self, descriptors: Iterable[Descriptor]) -> None:
         """What was heard of others by other means."""
         self.table.merge(descriptors)
         self._keep_the_freshest()
+        self._told = None
 
     def check(self) -> None:
         assert len(self.table) <= self.config.view_size, f"W1: {len(self.table)} entries"
@@ -124,13 +130,15 @@ class Newscast:
         return self.peers[self.random.randrange(len(self.table))]
 
     def _news(self) -> tuple[Descriptor, ...]:
-        return (self.describe(), *self.table.describe(hops=1))
+        return (self.describe(), *self.told())
 
     def _keep_the_freshest(self) -> None:
         entries, size = self.table.entries, self.config.view_size
         if len(entries) <= size:
             return
         cut = sorted([born for born, _ in entries.values()])[-size]
-        fresh = [node for node, entry in entries.items() if entry[0] > cut]
+        kept = {node: entry for node, entry in entries.items() if entry[0] > cut}
         tied = [node for node, entry in entries.items() if entry[0] == cut]
-        self.table.keep([*fresh, *self.random.sample(tied, size - len(fresh))])
+        for node in self.random.sample(tied, size - len(kept)):
+            kept[node] = entries[node]
+        self.table.entries = kept

@@ -6,12 +6,13 @@ more are kept than are asked for, or the ring would take long to close and break
 
 Corner cases: a node alone is its own successor; of two each is the other's successor and predecessor; with fewer than
 L + 1 nodes the lists wrap, and neither holds the node itself or a repetition.
+
+R1  what is kept stands in the order of the ring, clockwise from here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from hashlib import sha1
 from random import Random
 
@@ -23,13 +24,24 @@ from trellis.protocols.sampling import Describe
 from trellis.protocols.tman import Samples, TMan, TManConfig
 
 RING = 1 << 160
-_OFFSETS_MAX = 4_096
+_KNOWN_MAX = 100_000
 
 
-@lru_cache(maxsize=100_000)
+class _Identifiers(dict[str, int]):
+    def __missing__(self, name: str) -> int:
+        if len(self) >= _KNOWN_MAX:
+            self.clear()
+        digest = sha1(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest()
+        found = self[name] = int.from_bytes(digest, "big")
+        return found
+
+
+_identifiers = _Identifiers()  # subscripts cost half of what a call of an `lru_cache` costs
+
+
 def identifier(name: str) -> int:
     """Where a node or a topic is on the ring.  [VI §III: SHA-1]"""
-    return int.from_bytes(sha1(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest(), "big")
+    return _identifiers[name]
 
 
 def place(name: str) -> float:
@@ -63,19 +75,18 @@ class Ring:
         self.id = describe().node
         self.identifier = identifier(self.id)
         self.length, self.kept = length, length + spare
-        self._offsets: dict[NodeId, int] = {}  # node -> how far it is clockwise
         self.tman = TMan("ring", describe, self._nearest, samples, random, config, select_names=self._nearest_names)
         self.tman.useful = self._near_enough
 
     @property
     def successors(self) -> list[NodeId]:
         """Up to L, nearest first."""
-        return self._after(self.tman.peers)[: self.length]
+        return self.tman.peers[: self.length]
 
     @property
     def predecessors(self) -> list[NodeId]:
         """Up to L, nearest first."""
-        return self._after(self.tman.peers)[::-1][: self.length]
+        return self.tman.peers[::-1][: self.length]
 
     @property
     def successor(self) -> NodeId:
@@ -108,31 +119,24 @@ class Ring:
 
     def check(self) -> None:
         self.tman.check()
-        assert len(self.tman.peers) <= 2 * self.kept, f"{self.id} keeps more than {self.kept} on a side of the ring"
+        peers = self.tman.peers
+        assert len(peers) <= 2 * self.kept, f"{self.id} keeps more than {self.kept} on a side of the ring"
+        assert peers == self._after(peers), f"R1: {self.id} keeps {peers}"
 
     def _after(self, nodes: list[NodeId]) -> list[NodeId]:
-        self._measure(nodes)
-        return sorted(nodes, key=self._offsets.__getitem__)
-
-    def _measure(self, nodes: list[NodeId]) -> None:
-        """See to it that the offsets of these nodes are known."""
-        offsets = self._offsets
-        new = [node for node in nodes if node not in offsets]
-        if len(offsets) + len(new) > _OFFSETS_MAX:
-            offsets.clear()
-            new = nodes
-        for node in new:
-            offsets[node] = clockwise(self.identifier, identifier(node))
+        return sorted(nodes, key=lambda node: clockwise(self.identifier, _identifiers[node]))
 
     def _near_enough(self, descriptors: Sequence[Descriptor]) -> Sequence[Descriptor]:
         """Those who are kept already or would be: most of what is heard is farther away than all that are kept."""
-        entries, offsets = self.tman.table.entries, self._offsets
+        entries = self.tman.table.entries
         if len(entries) < 2 * self.kept:
             return descriptors
-        names = list(entries)  # in the order of the ring, as the last selection left them
-        self._measure([*names, *[one.node for one in descriptors]])
-        last, first = offsets[names[self.kept - 1]], offsets[names[self.kept]]
-        return [one for one in descriptors if one.node in entries or not last < offsets[one.node] < first]
+        names = list(entries)  # R1
+        last, first = identifier(names[self.kept - 1]), identifier(names[self.kept])
+        at = _identifiers
+        if last < first:
+            return [one for one in descriptors if not last < at[one.node] < first or one.node in entries]
+        return [one for one in descriptors if first <= at[one.node] <= last or one.node in entries]
 
     def _nearest(self, candidates: list[Descriptor]) -> list[NodeId]:
         return self._nearest_of([descriptor.node for descriptor in candidates])

@@ -10,7 +10,7 @@ Descriptors have ages, so that the dead fade (A-SUB-2); what else is heard of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 import msgspec
@@ -61,7 +61,7 @@ class TMan:
         random: Random,
         config: TManConfig | None = None,
         partners: Callable[[], list[NodeId]] | None = None,
-        select_names: Callable[[DescriptorTable], list[NodeId]] | None = None,
+        select_names: Callable[[DescriptorTable], Iterable[NodeId]] | None = None,
         shared: Callable[[], list[NodeId]] | None = None,
     ) -> None:
         """`partners`: whom an exchange may be with; the view, where it is not given.
@@ -105,11 +105,11 @@ class TMan:
         return [Send(partner, TManRequest(self.layer, self._buffer(self.samples())))]
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
-        if not isinstance(message, TManRequest | TManReply) or message.layer != self.layer:
-            return []
         effects: Effects = []
+        if not isinstance(message, (TManRequest, TManReply)) or message.layer != self.layer:
+            return effects
         if isinstance(message, TManRequest):
-            effects.append(Send(sender, TManReply(self.layer, self._buffer(self.samples()))))
+            effects = [Send(sender, TManReply(self.layer, self._buffer(self.samples())))]
         self.learn(message.descriptors)
         return effects
 
@@ -126,15 +126,14 @@ class TMan:
                 return
         else:
             self.table.merge(descriptors)
-        chosen = self.select_names(self.table) if self.select_names else self.select(self.table.describe())
-        self.table.keep(chosen)
+        table = self.table
+        table.keep(self.select_names(table) if self.select_names else self.select(table.describe()))
 
     def check(self) -> None:
         self.table.check()
 
     def _buffer(self, samples: list[Descriptor]) -> tuple[Descriptor, ...]:
         told = {descriptor.node: descriptor for descriptor in samples}
-        shared = None if self.shared is None else [node for node in self.shared() if node in self.table]
-        told.update((descriptor.node, descriptor) for descriptor in self.table.describe(shared, hops=1))
+        told |= self.table.told(None if self.shared is None else self.shared())
         told.pop(self.table.owner, None)
         return (self.describe(), *list(told.values())[: PEERS_MAX - 1])
