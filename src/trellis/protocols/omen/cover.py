@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from typing import NamedTuple
+
+import msgspec
 
 from trellis.protocols.effects import NodeId
 from trellis.protocols.topics import places
 
 
-class Candidate(NamedTuple):
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     node: NodeId
     interest: int
     weight: int
@@ -52,39 +53,35 @@ def _primal_dual(
     topics: int, candidates: list[Candidate], coverage: int, random: Random, *, carry: bool
 ) -> list[NodeId]:
     """An uncovered topic at random, its subscriber of least weight; all rivals get lighter by that.  [SH Alg. 12]"""
-    wanting: dict[int, list[int]] = {1 << place: [] for place in places(topics)}  # bit of a topic -> candidates
-    for number, candidate in enumerate(candidates):
-        bits = candidate.interest & topics
-        while bits:  # as `places`, which would take twice as long here
-            lowest = bits & -bits
-            wanting[lowest].append(number)
-            bits ^= lowest
+    interests = [candidate.interest for candidate in candidates]
+    wanting = {  # bit of a topic -> candidates
+        bit: [number for number, interest in enumerate(interests) if interest & bit]
+        for bit in [1 << place for place in places(topics)]
+    }
     wanted = [bit for bit, rivals in wanting.items() if rivals]
-    first = [candidate.weight for candidate in candidates]
-    weight = list(first)
+    weight = [candidate.weight for candidate in candidates]
     is_chosen = [False] * len(candidates)
     chosen: list[NodeId] = []
     for _ in range(coverage):
         if not carry:
-            weight = list(first)
+            weight = [0 if is_chosen[number] else one.weight for number, one in enumerate(candidates)]
         rest = wanted
         while rest:
             bit = rest[random.randrange(len(rest))]
-            rivals = [number for number in wanting[bit] if not is_chosen[number]]
-            if not rivals:  # A-SHD-6: nobody is left to cover it once more
-                rest = [other for other in rest if other != bit]
-                continue
-            # A-SHD-4: a weight of 0 is a last resort, then drawn at random.
-            positive = [number for number in rivals if weight[number] > 0]
+            positive = [number for number in wanting[bit] if weight[number] > 0]  # who is chosen weighs 0
             if positive:
                 taken = min(positive, key=weight.__getitem__)
                 spared = weight[taken]
                 for number in positive:
                     weight[number] -= spared
-            else:
+            else:  # A-SHD-4: a weight of 0 is a last resort, then drawn at random.
+                rivals = [number for number in wanting[bit] if not is_chosen[number]]
+                if not rivals:  # A-SHD-6: nobody is left to cover it once more
+                    rest = [other for other in rest if other != bit]
+                    continue
                 taken = rivals[random.randrange(len(rivals))]
             is_chosen[taken] = True
             chosen.append(candidates[taken].node)
-            interest = candidates[taken].interest
+            interest = interests[taken]
             rest = [other for other in rest if not interest & other]
     return chosen
