@@ -101,6 +101,8 @@ class Views:
             return [], []
         chosen = {node: None for view in self.views.values() for node in view.backups}
         again = tick % REGISTER_PERIODS == 0
+        if not again and list(chosen) == list(self._registered):
+            return [], []
         new = [node for node in chosen if again or node not in self._registered]
         over = [node for node in self._registered if node not in chosen]
         self._registered = chosen
@@ -143,7 +145,7 @@ class Views:
 
     def greedy_cover(self, topics: int, but: Collection[NodeId]) -> list[NodeId]:
         """Few nodes that have all of these topics that anybody known has (`join_cover`)."""
-        return choose_backups("greedy", topics, self._candidates(self.known().values(), but), 1, self.random)
+        return choose_backups("greedy", topics, self._candidates(topics, self.known().values(), but), 1, self.random)
 
     def covers_greedily(self, topics: int) -> bool:
         """Only for very many topics: a greedy cover names hubs first, which a joiner with few topics can spare."""
@@ -162,10 +164,10 @@ class Views:
             assert view.node not in view.backups, f"{view.node} backs itself"
             assert len(set(view.backups)) == len(view.backups), f"{view.node} has a backup twice"
 
-    def _select(self, table: DescriptorTable) -> list[NodeId]:
+    def _select(self, table: DescriptorTable) -> Iterable[NodeId]:
         """selectView: whom T-Man keeps.  [OM Alg. 4]"""
         if self._built == table.round and self._is_restless():
-            return list(table.entries)
+            return table.entries  # all of them
         self._built = table.round
         self._build([entry[1] for entry in table.entries.values()])
         kept = {node: None for view in self.views.values() for node in (*view.backups, *view.neighbours)}
@@ -194,18 +196,22 @@ class Views:
         unsettled = [view for view in self.views.values() if not self._is_settled(view)]
         if not unsettled:
             return
-        described = self._candidates(candidates, ())
+        topics = 0
         for view in unsettled:
-            self._rebuild(view, [candidate for candidate in described if candidate.node != view.node])
+            topics |= view.interest
+        described = self._candidates(topics, candidates, ())
+        for view in unsettled:
+            self._rebuild(view, [one for one in described if one.interest & view.interest and one.node != view.node])
 
-    def _candidates(self, known: Iterable[Descriptor], but: Collection[NodeId]) -> list[Candidate]:
-        """Ourselves among them, in the order of names."""
-        bits = self.me.table.bits
-        others = [one for one in known if one.node != self.me.id and one.node not in but]  # OMen-G knows all nodes
-        return [
-            Candidate(one.node, bits(one.interest), one.numbers[0] if one.numbers else 0)
-            for one in sorted([*others, self.me.describe()], key=lambda one: one.node)
+    def _candidates(self, topics: int, known: Iterable[Descriptor], but: Collection[NodeId]) -> list[Candidate]:
+        """Who has one of these topics, ourselves among them, in the order of names."""
+        bits, me = self.me.table.bits, self.me.id  # OMen-G knows all nodes, us too
+        found = [
+            Candidate(one.node, interest, one.numbers[0] if one.numbers else 0)
+            for one in [*[one for one in known if one.node != me and one.node not in but], self.me.describe()]
+            if (interest := bits(one.interest)) & topics
         ]
+        return sorted(found, key=lambda one: one.node)
 
     def _is_restless(self) -> bool:
         return not all(self._is_settled(view) for view in self.views.values())
