@@ -14,15 +14,24 @@ from trellis.model.interests import Interests
 from trellis.model.names import Names
 from trellis.model.overlay import Overlay
 from trellis.plan import ties
+from trellis.plan.construction import rho_of
 from trellis.plan.edges import low_edges
 from trellis.plan.state import BITS, LISTS, TRIANGLE
 from trellis.plan.tables import Shape
+from trellis.workloads.generate import generate
+from trellis.workloads.presets import PRESETS
 
 FIVE = Interests.from_pairs({"a": "xyz", "b": "xy", "c": "yz", "d": "xz", "e": "x"})
 
 
 def links(overlay: Overlay) -> set[frozenset[str]]:
     return {frozenset((overlay.nodes[u], overlay.nodes[v])) for u, v in zip(overlay.u, overlay.v, strict=True)}
+
+
+def in_order(built: plan.Construction) -> list[set[str]]:
+    """The new links as they were chosen."""
+    nodes = built.overlay.nodes
+    return [{nodes[u], nodes[v]} for u, v in zip(built.new_u, built.new_v, strict=True)]
 
 
 def skewed(nodes: int, topics: int, seed: int) -> Interests:
@@ -71,6 +80,39 @@ def test_a_tie_goes_to_the_pair_with_the_smallest_key_then_to_the_smallest_other
             built = plan.construct(over, algorithm, seed=seed)
             found = [(over.nodes[u], over.nodes[v]) for u, v in zip(built.new_u, built.new_v, strict=True)]
             assert found == [(a, b), (c, d), (a, c), (b, e)]
+
+
+def test_a_tie_in_minmax_goes_to_the_edge_with_the_end_that_has_the_fewest_uncovered_topics():
+    # Both edges bring t. "done" needs nothing else; a and b each have another topic to find.
+    over = Interests.from_pairs({"a": "tu", "b": "tv", "done": "t"})
+    both = Overlay.from_pairs(over.nodes, [("a", "b"), ("a", "done")])
+    for seed in range(20):
+        built = plan.construct(over, "minmax", candidates=both, seed=seed)
+        assert in_order(built) == [{"a", "done"}, {"a", "b"}]
+
+
+def test_then_to_the_one_whose_other_end_has_the_fewest_if_it_brings_a_single_topic():
+    # l is the light end of both edges. m has fewer uncovered topics than n.
+    over = Interests.from_pairs({"l": "t", "m": "tu", "n": "tvw"})
+    both = Overlay.from_pairs(over.nodes, [("l", "m"), ("l", "n")])
+    for seed in range(20):
+        assert in_order(plan.construct(over, "minmax", candidates=both, seed=seed)) == [{"l", "m"}, {"l", "n"}]
+    # Of edges that bring two topics, keys decide.
+    over = Interests.from_pairs({"l": "st", "m": "stu", "n": "stvw"})
+    both = Overlay.from_pairs(over.nodes, [("l", "m"), ("l", "n")])
+    firsts = [in_order(plan.construct(over, "minmax", candidates=both, seed=seed))[0] for seed in range(20)]
+    assert {"l", "m"} in firsts
+    assert {"l", "n"} in firsts
+
+
+def test_minmax_counts_uncovered_topics_only_when_the_maximum_degree_rises():
+    # It is 2 from the start and stays. x - p covers two of the three topics of x, and leaves x with fewer than y.
+    # But it is their first number that counts: 3 for x and m, 2 for y.
+    over = Interests.from_pairs({"x": "abt", "p": "ab", "m": "t12", "y": "s3", "n": "s45", **dict.fromkeys("qrw", "z")})
+    start = Overlay.from_pairs(over.nodes, [("q", "r"), ("r", "w")])
+    for seed in range(20):
+        built = plan.construct(over, "minmax", existing=start, seed=seed)
+        assert in_order(built) == [{"x", "p"}, {"y", "n"}, {"x", "m"}]
 
 
 def test_nodes_with_equal_keys_are_ranked_by_name(monkeypatch):
@@ -133,6 +175,15 @@ def test_gm_has_the_fewest_links_and_minmax_the_lowest_maximum_degree():
         assert minmax.degrees.max() <= low.degrees.max() < gm.degrees.max()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", PRESETS)
+def test_on_the_papers_workloads_gm_has_the_fewest_links_and_minmax_the_lowest_maximum_degree(preset):
+    over = generate(PRESETS[preset].config, seed=0)
+    gm, minmax, low = (plan.construct(over, name).overlay for name in ("gm", "minmax", "lowoda"))
+    assert len(gm) <= min(len(low), len(minmax))
+    assert minmax.degrees.max() <= low.degrees.max() <= gm.degrees.max()
+
+
 def test_one_node_or_none_needs_no_links():
     for over in (
         Interests.from_pairs({"a": "xy"}),
@@ -165,14 +216,16 @@ def test_arguments_that_make_no_sense_are_refused_in_one_line(arguments, message
     assert str(refused.value) == message
 
 
+@pytest.mark.parametrize("algorithm", ["lowoda", "minmax"])
 @pytest.mark.parametrize("form", [BITS, TRIANGLE, LISTS])
-def test_the_memory_that_is_told_suffices(form, monkeypatch):
+def test_the_memory_that_is_told_suffices(form, algorithm, monkeypatch):
     monkeypatch.setattr(Shape, "best_form", lambda self: form)
     over = skewed(1500, 300, seed=4)
-    plan.construct(FIVE)
+    plan.construct(FIVE, algorithm)
     offsets, topics = over.node_offsets, over.node_topics
+    alone, degrees, rho = np.arange(len(topics), dtype=np.int32), np.zeros(1500, np.int64), rho_of(algorithm, 3.0)
     tracemalloc.start()
-    low_edges(offsets, topics, 300, np.arange(len(topics), dtype=np.int32), np.zeros(1500, np.int64), 0, form=form)
+    low_edges(offsets, topics, 300, alone, degrees, 0, rho=rho, form=form)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= plan.memory_needed(over) < 3 * peak
@@ -183,4 +236,5 @@ def test_the_memory_that_is_told_suffices(form, monkeypatch):
 def test_contributions_may_exceed_what_16_bits_hold(form, monkeypatch):
     monkeypatch.setattr(Shape, "best_form", lambda self: form)
     over = Interests.from_pairs({"a": range(70_000), "b": range(69_000), "c": range(5)})
-    assert sorted(plan.construct(over, "gm").contributions.tolist()) == [5, 69_000]
+    for algorithm in ("gm", "minmax"):
+        assert plan.construct(over, algorithm).contributions.tolist() == [69_000, 5]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import combinations
+from math import inf
 from typing import NamedTuple
 
 from lazy import nx
@@ -32,7 +33,8 @@ def low_edges(
 ) -> list[Edge]:
     """E_new in the order chosen.
 
-    rho 1: GM, an e1, one that is an e2 if there is one. rho infinite: MinMaxODA, always e2.
+    rho 1: GM, an e1, one that is an e2 if there is one. rho infinite: MinMaxODA, always e2, and of several the
+    lightest [A-LOW-2].
     """
     overlay = nx.Graph()
     overlay.add_nodes_from(interest)
@@ -43,6 +45,7 @@ def low_edges(
         (u, v) for u, v in combinations(by_rank(interest, seed), 2) if allowed is None or frozenset((u, v)) in allowed
     ]
     new: list[Edge] = []
+    uncovered = {node: uncovered_topics(overlay, interest, node) for node in interest}
     while True:
         components = {topic: tc_components(overlay, interest, topic) for topic in all_topics(interest)}
         edges = [
@@ -58,7 +61,11 @@ def low_edges(
         raised = {edge: max(degree_max, overlay.degree[edge.u] + 1, overlay.degree[edge.v] + 1) for edge in edges}
         lowest = min(raised.values())
         least = [edge for edge in edges if raised[edge] == lowest]
+        if lowest > degree_max:
+            uncovered = {node: uncovered_topics(overlay, interest, node) for node in interest}
         second = max(least, key=lambda edge: edge.contribution)
+        if rho == inf:
+            second = min(least, key=lambda edge: (-edge.contribution, *weight(uncovered, edge)))
         taken = first if first.contribution > rho * second.contribution else second
         overlay.add_edge(taken.u, taken.v)
         new.append(taken)
@@ -81,6 +88,17 @@ def tc_components(overlay: nx.Graph, interest: Interest, topic: str) -> dict[str
 def contribution(components: dict[str, dict[str, int]], interest: Interest, u: str, v: str) -> int:
     """Topics of both u and v in which they are in different TC-components."""
     return sum(components[topic][u] != components[topic][v] for topic in interest[u] & interest[v])
+
+
+def uncovered_topics(overlay: nx.Graph, interest: Interest, node: str) -> int:
+    """How many topics of the node none of its neighbours has; 255 stands for more."""
+    return min(255, len(interest[node].difference(*(interest[other] for other in overlay[node]))))
+
+
+def weight(uncovered: dict[str, int], edge: Edge) -> tuple[int, ...]:
+    """By the lighter end; where the edge joins one topic only, also by the other."""
+    ends = sorted((uncovered[edge.u], uncovered[edge.v]))
+    return tuple(ends) if edge.contribution == 1 else (ends[0],)
 
 
 def split_topics(interest: Interest, links: Iterable[tuple[str, str]]) -> set[str]:

@@ -57,7 +57,8 @@ def construct(
     gm       always an edge of greatest contribution; of several one that leaves
              the maximum degree alone: LowODA with rho = 1                      [OMen Table 1]
     minmax   always e2, the edge of greatest contribution among those that
-             raise the maximum degree least                                     [OMen Table 1]
+             raise the maximum degree least; of several the lightest
+             (`trellis.plan.ties`): LowODA with rho = infinity                  [OMen Table 1]
     lowoda   e1 if contrib(e1) > rho * contrib(e2), otherwise e2                 [SH Alg. 1-2]
     ring, random, star   see `trellis.plan.baselines`
 
@@ -133,7 +134,7 @@ def _warm_up(algorithm: str, form: int, on_compile: Callable[[], None] | None) -
         offsets, topics, zeros = np.arange(3, dtype=np.int64), np.zeros(2, np.int32), np.zeros(2, np.int32)
         component, _ = tc_components(offsets, topics, zeros[:0], zeros[:0])
         if algorithm in GREEDY_RULES:
-            low_edges(offsets, topics, 1, component, zeros, 0, form=form)
+            low_edges(offsets, topics, 1, component, zeros, 0, rho=rho_of(algorithm, 3.0), form=form)
         elif algorithm == "random":
             baselines.random(offsets, topics, 1, component, np.arange(2, dtype=np.uint64), np.zeros(1, np.uint64))
     finally:

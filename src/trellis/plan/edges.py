@@ -15,8 +15,9 @@ import numpy.typing as npt
 from trellis.model.interests import OffsetArray
 from trellis.model.names import IdArray
 from trellis.plan.kernel import choose_edges
+from trellis.plan.light import choose_light_edges, weigh
 from trellis.plan.state import ALL, COMPONENT, DEGREE_MAX, EDGES, GIANT, LEFT, LEVEL, LISTS, LOW, SIZE, TOPIC, State
-from trellis.plan.tables import Shape, make_components, make_pairs
+from trellis.plan.tables import Shape, make_components, make_pairs, make_ties
 
 Progress = Callable[[int, int], None]  # TC-components joined so far, and all that are to be joined
 EDGES_PER_CALL = 4096  # so that a run can be interrupted and shows its progress
@@ -46,7 +47,8 @@ def low_edges(
 ) -> Edges:
     """E_new, so that the nodes here are connected in each of their topics.
 
-    Nodes go by their rank (`trellis.plan.ties`): the tie rule is "smallest (i, j), i < j".
+    Nodes go by their rank (`trellis.plan.ties`): the tie rule is "smallest (i, j), i < j". With infinite rho lighter
+    edges come before that: uncovered topics of a node are those in which it is a TC-component of its own.
 
     offsets, topics  the interests of these nodes in CSR form, topics ascending within a node
     component        for each entry of `topics` the entry that stands for its TC-component, as from
@@ -69,9 +71,17 @@ def low_edges(
     totals = np.zeros(3, np.int64)
     totals[DEGREE_MAX], totals[LEFT] = degree_max, left
     state = State(degrees, cursors, totals, np.empty((left, 3), np.int32))
+    ties = None
+    if rho == np.inf:
+        ties = make_ties(pairs)
+        weigh(components, pairs, state, ties)
     done = False
     while not done:
-        done = choose_edges(components, pairs, state, float(rho), totals[EDGES] + EDGES_PER_CALL)
+        edges_max = totals[EDGES] + EDGES_PER_CALL
+        if ties is None:
+            done = choose_edges(components, pairs, state, float(rho), edges_max)
+        else:
+            done = choose_light_edges(components, pairs, state, ties, edges_max)
         if progress is not None:
             progress(left - int(totals[LEFT]), left)
     i, j, gain = np.ascontiguousarray(state.edges[: totals[EDGES]].T)

@@ -1,4 +1,4 @@
-"""The kernel of GM, MinMaxODA and LowODA: which edge comes next, exactly.  [SH Alg. 1, Alg. 2]
+"""The kernel of GM and LowODA, in part also of MinMaxODA: which edge comes next, exactly.  [SH Alg. 1, Alg. 2]
 
 Nodes are ranks here (`trellis.plan.ties`), so a tie goes to the smallest (i, j), i < j. Row i holds the
 pairs (i, j), j > i, in *chunks* of 64. A *slot* is one (node, topic) of the interests in CSR form.
@@ -21,6 +21,8 @@ LISTS     A bound is kept for each of a list of candidate pairs, and set right w
 The class of e2, the edges that raise the maximum degree D least, are those between *active* nodes, of
 degree below D. While D stays, that class only shrinks, so it has a sweep of its own; when D grows it
 starts anew. Index ALL or LOW tells the sweep over all pairs (e1) from the one over active pairs (e2).
+
+MinMaxODA always takes e2, and has ties and a sweep of its own (`trellis.plan.light`).
 
 I1  bounds[ALL, k] is at least every contribution in chunk k, bounds[LOW, k] every one of an active pair.
 I2  No pair contributes more than cursors[ALL, LEVEL], and none that contributes as much is in a row
@@ -83,7 +85,7 @@ def _popcount(word):
 def choose_edges(components, pairs, state, rho, edges_max):
     """Choose edges until no candidate contributes (True) or `edges_max` edges are chosen (False).
 
-    findLowEdge: e1 if contrib(e1) > rho * contrib(e2), else e2. GM is rho = 1, MinMaxODA rho = infinity.
+    findLowEdge: e1 if contrib(e1) > rho * contrib(e2), else e2. GM is rho = 1; MinMaxODA is in `trellis.plan.light`.
     """
     # The inner kernels take arrays: a tuple of many costs more to pass than they take to run.
     offsets, slots, by_topic, slot_at, node_at = components

@@ -44,6 +44,15 @@ class Pairs(NamedTuple):
     active: Any  # [ALL | LOW, node]: all bits set, or none
 
 
+class Ties(NamedTuple):
+    """MinMaxODA: what its ties go by while the maximum degree stays."""
+
+    light: Any  # [node]: LIGHTEST less its uncovered topics when the maximum degree last rose
+    scores: Any  # [chunk]: no active pair's score is greater
+    row_scores: Any  # [node]: the greatest of its row; 0 if it is not active
+    block_scores: Any  # [block of 64 nodes]: none of its rows has a greater one
+
+
 class State(NamedTuple):
     """What one call of `choose_edges` leaves to the next."""
 

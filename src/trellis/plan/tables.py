@@ -31,6 +31,7 @@ from trellis.plan.state import (
     TRIANGLE,
     Components,
     Pairs,
+    Ties,
 )
 
 # Nanoseconds per pair and 256 topics (BITS), per pair and shared topic (the others), and per pair
@@ -69,13 +70,13 @@ class Shape(NamedTuple):
         """Memory of all tables at their peak; `listed` is the number of candidate pairs, where it is known."""
         blocks = -(-self.nodes // CHUNK)
         chunks = CHUNK * blocks * (blocks + 1) // 2
-        common = 96 * self.slots + 96 * self.nodes + 64 * self.topics
+        common = 96 * self.slots + 112 * self.nodes + 64 * self.topics
         if form == BITS:
-            return common + 64 * groups_of(self.topics) * CHUNK * blocks + 3 * self.width * chunks
+            return common + 64 * groups_of(self.topics) * CHUNK * blocks + 5 * self.width * chunks
         if form == TRIANGLE:
-            return common + (CHUNK + 3) * self.width * chunks
+            return common + (CHUNK + 5) * self.width * chunks
         listed = min(self.pairs, self.meetings) if listed is None else listed
-        return common + (4 + self.width) * listed + 3 * self.width * (listed // CHUNK + self.nodes)
+        return common + (4 + self.width) * listed + 5 * self.width * (listed // CHUNK + self.nodes)
 
     def nanoseconds_of(self, form: int) -> int:
         if form == BITS:
@@ -155,6 +156,13 @@ def make_pairs(form: int, components: Components, candidates: tuple[IdArray, IdA
         rows,
         active,
     )
+
+
+def make_ties(pairs: Pairs) -> Ties:
+    """Tables for MinMaxODA, still to be filled: a score is twice as wide as a contribution."""
+    dtype = np.uint32 if pairs.bounds.dtype.itemsize == 2 else np.int64
+    padded, chunks = len(pairs.active[0]), len(pairs.bounds[0])
+    return Ties(*(np.zeros(size, dtype) for size in (padded, chunks, padded, padded // CHUNK)))
 
 
 def contribution_type(sizes: OffsetArray) -> np.dtype[np.unsignedinteger]:

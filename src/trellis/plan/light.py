@@ -1,0 +1,201 @@
+"""The kernel of MinMaxODA: always e2, and of several the lightest.  [OM Table 1; `trellis.plan.ties`]
+
+A pair has a *score*: its contribution first, then how light its ends are, by the uncovered topics that they had when
+the maximum degree D last rose. While D stays, contributions fall and lightness does not change, so a score never grows,
+and the lazy sweep of `trellis.plan.kernel` over active pairs goes by scores just as there by contributions:
+
+I4  scores[k] is at least every score of an active pair in chunk k.
+I5  No active pair has a score above cursors[LOW, LEVEL], and none that has it is in a row before cursors[LOW, ROW].
+
+It visits a row once for each of its scores, of which there are more than contributions: hence rows and blocks of rows
+have bounds too. I1 of the kernel holds for ALL, which is where the sweep starts anew when D rises.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from trellis.plan.kernel import contribution, link, meet
+from trellis.plan.state import (
+    ALL,
+    BITS,
+    CHUNK,
+    COMPONENT,
+    DEGREE_MAX,
+    EDGES,
+    LEFT,
+    LEVEL,
+    LOW,
+    ROW,
+    SIZE,
+    TRIANGLE,
+)
+
+# A score is contribution << 16 | how light the lighter end is << 8 | how light the other is, if the contribution is 1.
+SCORE_SHIFT, LIGHT_SHIFT, LIGHTEST = 16, 8, 2**8 - 1
+
+
+@njit(cache=True)
+def choose_light_edges(components, pairs, state, ties, edges_max):
+    """As `trellis.plan.kernel.choose_edges`, but always e2, and of equal ones the lightest."""
+    offsets, slots, by_topic, slot_at, node_at = components
+    form, planes, contributions, columns, row_start, chunk_start, bounds, _, active = pairs
+    degrees, cursors, totals, edges = state
+    light, scores, row_scores, block_scores = ties
+    scratch, words = np.empty(CHUNK, bounds.dtype), np.empty(planes.shape[1:3], np.uint64)
+    while totals[EDGES] < edges_max:
+        gain, i, j = 0, 0, -1
+        for again in range(2):
+            if again:  # no edge leaves D alone, so all of them raise it by 1: D is one more from now on
+                totals[DEGREE_MAX] += 1
+                weigh(components, pairs, state, ties)
+            gain, i, j = next_light_edge(
+                offsets, slots, form, planes, contributions, columns, row_start, chunk_start, bounds,
+                active, cursors, scratch, words, light, scores, row_scores, block_scores,
+            )  # fmt: skip
+            if j >= 0:
+                break
+        if j < 0:
+            return True
+        edge = totals[EDGES]
+        edges[edge, 0], edges[edge, 1], edges[edge, 2] = i, j, gain
+        totals[EDGES] += 1
+        totals[LEFT] -= gain
+        link(
+            offsets, slots, by_topic, slot_at, node_at, form, planes, contributions, row_start, i, j
+        )  # fmt: skip
+        for end in (i, j):
+            degrees[end] += 1
+            if degrees[end] >= totals[DEGREE_MAX]:
+                active[LOW, end] = row_scores[end] = 0
+    return False
+
+
+@njit(cache=True)
+def weigh(components, pairs, state, ties):
+    """D has grown: who is active, how light each node is from now on, and a new sweep by these."""
+    offsets, slots = components.offsets, components.slots
+    chunk_start, bounds, active = pairs.chunk_start, pairs.bounds, pairs.active
+    degrees, cursors, totals = state.degrees, state.cursors, state.totals
+    light, scores, row_scores, block_scores = ties
+    for node in range(len(degrees)):
+        active[LOW, node] = active[ALL, node] if degrees[node] < totals[DEGREE_MAX] else 0
+        uncovered = 0
+        for slot in range(offsets[node], offsets[node + 1]):
+            uncovered += slots[slots[slot, COMPONENT], SIZE] == 1
+        light[node] = LIGHTEST - min(uncovered, LIGHTEST)
+    for i in range(len(degrees)):
+        for k in range(chunk_start[i], chunk_start[i + 1]):
+            scores[k] = score(np.int64(bounds[ALL, k]), LIGHTEST, LIGHTEST)
+        row_scores[i] = greatest(scores, chunk_start[i], chunk_start[i + 1]) if active[LOW, i] != 0 else 0
+    for block in range(len(block_scores)):
+        block_scores[block] = greatest(row_scores, block * CHUNK, (block + 1) * CHUNK)
+    cursors[LOW, LEVEL], cursors[LOW, ROW] = greatest(block_scores, 0, len(block_scores)), 0
+
+
+@njit(cache=True)
+def next_light_edge(
+    offsets, slots, form, planes, contributions, columns, row_start, chunk_start, bounds, active,
+    cursors, scratch, words, light, scores, row_scores, block_scores,
+):  # fmt: skip
+    """(contribution, i, j) of the active pair of the greatest score; j is -1 if none contributes."""
+    level, i = cursors[LOW, LEVEL], cursors[LOW, ROW]
+    while level >> SCORE_SHIFT > 0:
+        while i < len(row_scores):
+            block = i // CHUNK
+            if block_scores[block] < level:
+                i = (block + 1) * CHUNK
+                continue
+            if row_scores[i] >= level:
+                if form == BITS:
+                    for group in range(planes.shape[1]):
+                        for word in range(8):
+                            words[group, word] = planes[block, group, word, i % CHUNK]
+                for k in range(chunk_start[i], chunk_start[i + 1]):
+                    if scores[k] < level:
+                        continue
+                    nth = k - chunk_start[i]
+                    first = (block + nth) * CHUNK  # column of the chunk, but in LISTS
+                    if form == BITS:
+                        meet(planes, block + nth, words, scratch)
+                        if nth == 0:
+                            scratch[: i % CHUNK + 1] = 0  # columns up to i are no pairs of this row
+                        best, low, j = weigh_chunk(scratch, 0, active, light, i, first, level)
+                        while j >= 0:
+                            exact = contribution(offsets, slots, i, j)
+                            if score(exact, light[i], light[j]) >= level:
+                                break
+                            scratch[j - first] = exact
+                            best, low, j = weigh_chunk(scratch, 0, active, light, i, first, level)
+                    elif form == TRIANGLE:
+                        best, low, j = weigh_chunk(contributions, row_start[i] + first, active, light, i, first, level)
+                    else:
+                        start = row_start[i] + nth * CHUNK
+                        end = min(start + CHUNK, row_start[i + 1])
+                        best, low, j = weigh_listed(
+                            offsets, slots, contributions, columns, start, end, active, light, i, level
+                        )
+                    if j >= 0:
+                        cursors[LOW, LEVEL], cursors[LOW, ROW] = level, i
+                        return level >> SCORE_SHIFT, i, j
+                    bounds[ALL, k], scores[k] = best, low
+                row_scores[i] = greatest(scores, chunk_start[i], chunk_start[i + 1])
+            i += 1
+            if i % CHUNK == 0:
+                block_scores[block] = greatest(row_scores, block * CHUNK, i)
+        i = 0
+        level = min(level - 1, greatest(block_scores, 0, len(block_scores)))
+    cursors[LOW, LEVEL], cursors[LOW, ROW] = level, 0
+    return 0, 0, -1
+
+
+@njit(cache=True)
+def greatest(scores, start, end):
+    part = scores[start:end]
+    top = scores.dtype.type(0)
+    for k in range(len(part)):
+        top = max(top, part[k])
+    return np.int64(top)
+
+
+@njit(cache=True)
+def score(gain, one, other):
+    """What MinMaxODA goes by: the contribution, and how light the ends are."""
+    second = min(one, other) if gain == 1 else 0
+    return (np.int64(gain) << SCORE_SHIFT) + (np.int64(max(one, other)) << LIGHT_SHIFT) + np.int64(second)
+
+
+@njit(cache=True)
+def weigh_chunk(array, start, active, light, i, first, level):
+    """The greatest contribution of a chunk, the greatest score of its active pairs, the first column of that level."""
+    cells, mask, lights = array[start : start + CHUNK], active[LOW, first : first + CHUNK], light[first : first + CHUNK]
+    mine, narrow = light[i], light.dtype.type  # numba widens sums, and the loop would do half as many at a time
+    best, low = cells[0], narrow(0)
+    for k in range(CHUNK):
+        best = max(best, cells[k])
+        low = max(low, narrow(score(cells[k] & mask[k], mine, lights[k])))
+    if low >= level:
+        for k in range(CHUNK):
+            if score(cells[k] & mask[k], mine, lights[k]) >= level:
+                return np.int64(best), np.int64(low), first + k
+    return np.int64(best), np.int64(low), -1
+
+
+@njit(cache=True)
+def weigh_listed(offsets, slots, contributions, columns, start, end, active, light, i, level):
+    """LISTS: the same for the listed pairs start:end of row i, which are set right where it matters."""
+    best, low = np.int64(0), np.int64(0)
+    for k in range(start, end):
+        gain, j = np.int64(contributions[k]), np.int64(columns[k])
+        if active[LOW, j] != 0:
+            if score(gain, light[i], light[j]) >= level:
+                gain = contribution(offsets, slots, i, j)
+                if score(gain, light[i], light[j]) >= level:
+                    return best, low, j
+                contributions[k] = gain
+            low = max(low, score(gain, light[i], light[j]))
+        best = max(best, gain)
+    return best, low, -1
