@@ -14,7 +14,6 @@ from trellis.model.interests import Interests
 from trellis.model.names import Names
 from trellis.model.overlay import Overlay
 from trellis.plan import ties
-from trellis.plan.construction import rho_of
 from trellis.plan.edges import low_edges
 from trellis.plan.state import BITS, LISTS, TRIANGLE
 from trellis.plan.tables import Shape
@@ -223,9 +222,9 @@ def test_the_memory_that_is_told_suffices(form, algorithm, monkeypatch):
     over = skewed(1500, 300, seed=4)
     plan.construct(FIVE, algorithm)
     offsets, topics = over.node_offsets, over.node_topics
-    alone, degrees, rho = np.arange(len(topics), dtype=np.int32), np.zeros(1500, np.int64), rho_of(algorithm, 3.0)
+    alone, degrees, light = np.arange(len(topics), dtype=np.int32), np.zeros(1500, np.int64), algorithm == "minmax"
     tracemalloc.start()
-    low_edges(offsets, topics, 300, alone, degrees, 0, rho=rho, form=form)
+    low_edges(offsets, topics, 300, alone, degrees, 0, light=light, form=form)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= plan.memory_needed(over) < 3 * peak

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import combinations
-from math import inf
 from typing import NamedTuple
 
 from lazy import nx
@@ -28,13 +27,14 @@ def low_edges(
     existing: Iterable[tuple[str, str]] = (),
     *,
     rho: float,
+    light: bool = False,
     seed: int | str,
     candidates: Iterable[tuple[str, str]] | None = None,
 ) -> list[Edge]:
     """E_new in the order chosen.
 
-    rho 1: GM, an e1, one that is an e2 if there is one. rho infinite: MinMaxODA, always e2, and of several the
-    lightest [A-LOW-2].
+    rho 1: GM, an e1, one that is an e2 if there is one. rho infinite and light: MinMaxODA, always e2, and of several
+    the lightest [A-LOW-2].
     """
     overlay = nx.Graph()
     overlay.add_nodes_from(interest)
@@ -64,7 +64,7 @@ def low_edges(
         if lowest > degree_max:
             uncovered = {node: uncovered_topics(overlay, interest, node) for node in interest}
         second = max(least, key=lambda edge: edge.contribution)
-        if rho == inf:
+        if light:
             second = min(least, key=lambda edge: (-edge.contribution, *weight(uncovered, edge)))
         taken = first if first.contribution > rho * second.contribution else second
         overlay.add_edge(taken.u, taken.v)

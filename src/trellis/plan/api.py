@@ -28,7 +28,7 @@ def plan(
 
     algorithm         gm takes the fewest links, minmax the lowest maximum degree (give or take one), lowoda comes close
                       to both; ring, random and star are baselines
-    rho               lowoda: 1 is nearly gm, inf is minmax
+    rho               lowoda: 1 is nearly gm, inf is nearly minmax
     existing          links to keep and to add to
     seed              breaks ties: the same seed gives the same overlay
     memory_bytes_max  refuse a plan that needs more; 60 % of the machine's unless given

@@ -58,7 +58,7 @@ def construct(
              the maximum degree alone: LowODA with rho = 1                      [OMen Table 1]
     minmax   always e2, the edge of greatest contribution among those that
              raise the maximum degree least; of several the lightest
-             (`trellis.plan.ties`): LowODA with rho = infinity                  [OMen Table 1]
+             (`trellis.plan.ties`); LowODA with rho = infinity but for ties     [OMen Table 1]
     lowoda   e1 if contrib(e1) > rho * contrib(e2), otherwise e2                 [SH Alg. 1-2]
     ring, random, star   see `trellis.plan.baselines`
 
@@ -88,6 +88,7 @@ def construct(
             start_links.degrees[order],
             int(start_links.degrees.max(initial=0)),
             rho=rho_of(algorithm, rho),
+            light=algorithm == "minmax",
             candidates=None if candidates is None else _pairs(rank[candidates.u], rank[candidates.v]),
             form=form,
             progress=progress,
@@ -134,7 +135,7 @@ def _warm_up(algorithm: str, form: int, on_compile: Callable[[], None] | None) -
         offsets, topics, zeros = np.arange(3, dtype=np.int64), np.zeros(2, np.int32), np.zeros(2, np.int32)
         component, _ = tc_components(offsets, topics, zeros[:0], zeros[:0])
         if algorithm in GREEDY_RULES:
-            low_edges(offsets, topics, 1, component, zeros, 0, rho=rho_of(algorithm, 3.0), form=form)
+            low_edges(offsets, topics, 1, component, zeros, 0, light=algorithm == "minmax", form=form)
         elif algorithm == "random":
             baselines.random(offsets, topics, 1, component, np.arange(2, dtype=np.uint64), np.zeros(1, np.uint64))
     finally:

@@ -41,20 +41,22 @@ def low_edges(
     degree_max: int,
     *,
     rho: float = 3.0,
+    light: bool = False,
     candidates: tuple[IdArray, IdArray] | None = None,
     form: int | None = None,
     progress: Progress | None = None,
 ) -> Edges:
     """E_new, so that the nodes here are connected in each of their topics.
 
-    Nodes go by their rank (`trellis.plan.ties`): the tie rule is "smallest (i, j), i < j". With infinite rho lighter
-    edges come before that: uncovered topics of a node are those in which it is a TC-component of its own.
+    Nodes go by their rank (`trellis.plan.ties`): the tie rule is "smallest (i, j), i < j". Lighter edges may
+    come before that; the uncovered topics of a node are then those in which it is a TC-component of its own.
 
     offsets, topics  the interests of these nodes in CSR form, topics ascending within a node
     component        for each entry of `topics` the entry that stands for its TC-component, as from
                      `trellis.plan.components`
     degree_max       D, the maximum degree that counts: of these nodes, or of the whole overlay
-    rho              of LowODA; 1 makes it GM, infinity MinMaxODA
+    rho              of LowODA; 1 makes it GM, infinity takes e2 at all times
+    light            MinMaxODA: e2 at all times, and lighter edges first (`trellis.plan.light`)
     candidates       E_pot as pairs (i, j), i < j, ascending; all pairs when left out
     form             how pairs are kept (`trellis.plan.tables`); it changes the time, not the result
     """
@@ -72,7 +74,7 @@ def low_edges(
     totals[DEGREE_MAX], totals[LEFT] = degree_max, left
     state = State(degrees, cursors, totals, np.empty((left, 3), np.int32))
     ties = None
-    if rho == np.inf:
+    if light:
         ties = make_ties(pairs)
         weigh(components, pairs, state, ties)
     done = False

@@ -165,7 +165,8 @@ def _chosen(offsets: Any, topics: Any, count: int, component: Any, degrees: Any,
     from trellis.plan.construction import rho_of
     from trellis.plan.edges import low_edges
 
-    edges = low_edges(offsets, topics, count, component, degrees, top, rho=rho_of(rules.algorithm, rules.rho))
+    rho, light = rho_of(rules.algorithm, rules.rho), rules.algorithm == "minmax"
+    edges = low_edges(offsets, topics, count, component, degrees, top, rho=rho, light=light)
     assert not len(edges.split), "all pairs are candidates, so every topic can be connected"
     return edges.i, edges.j
 
