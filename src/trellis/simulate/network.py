@@ -17,7 +17,7 @@ a cut is gone when it heals. All chance comes from one stream of the network's o
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from math import exp
 from random import Random
@@ -103,8 +103,9 @@ class Network:
         self._draw, self._fifo = config.latency.drawer(random), config.fifo
         self._conditions: list[Condition] = []
         self._was_slow = False
-        self._last: dict[tuple[NodeId, NodeId], int] = {}  # arrival of the last message that keeps its order
-        self._latest: dict[tuple[NodeId, NodeId], int] = {}  # latest arrival of all
+        # Of each sender to each receiver the arrival of the last message that keeps its order; and the latest of all.
+        self._last: defaultdict[NodeId, dict[NodeId, int]] = defaultdict(dict)
+        self._latest: dict[tuple[NodeId, NodeId], int] = {}
         self._weigh()
 
     def add(self, condition: Condition) -> None:
@@ -133,11 +134,10 @@ class Network:
         if self._reorder and draw() < self._reorder:
             arrival += int(draw() * self.config.late_ms * 1000) + 1
         elif self._fifo:
-            pair = (sender, receiver)
-            last = self._last.get(pair, 0)
-            if last > arrival:
-                arrival = last
-            self._last[pair] = arrival
+            last = self._last[sender]
+            if last.get(receiver, 0) > arrival:
+                arrival = last[receiver]
+            last[receiver] = arrival
         if self._may_overtake:
             pair = (sender, receiver)
             if arrival < self._latest.get(pair, 0):
