@@ -227,6 +227,40 @@ def test_a_reported_crash_is_not_believed_away_by_old_news():
         assert ring.predecessor == circle[3]
 
 
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_ring_keeps_the_nearest_of_all_it_was_told_in_their_order(length):
+    """For owners all around the circle: the far side holds the place 0 for most of them, and not for some."""
+    everybody, random = names(80), Random(1)
+    circle = sorted(everybody, key=identifier)
+    for place, name in enumerate(circle):
+        ring = Ring(partial(Descriptor, name), list, random, length=length)
+        others = circle[place + 1 :] + circle[:place]
+        told = random.sample(others, len(others))
+        while told:
+            ring.tman.learn([Descriptor(one) for one in told[:7]])
+            told = told[7:]
+            ring.check()
+        assert ring.tman.peers == others[: ring.kept] + others[-ring.kept :]
+
+
+def test_newscast_tells_what_it_knows_now_after_every_input():
+    sampling = sampler(Newscast, "n0", [], 1)
+
+    def told():
+        assert sampling.told() == sampling.table.describe(hops=1)
+        return {one.node: one.age for one in sampling.told()}
+
+    assert told() == {}
+    sampling.learn([Descriptor("n1"), Descriptor("n2", age=3)])
+    assert told() == {"n1": 1, "n2": 4}
+    sampling.on_timer("newscast/exchange")
+    assert told() == {"n1": 2, "n2": 5}
+    sampling.on_message("n2", NewscastReply((Descriptor("n2"),)))
+    assert told() == {"n1": 2, "n2": 1}
+    sampling.on_peer_down("n1")
+    assert told() == {"n2": 1}
+
+
 def test_distances_on_the_ring():
     assert clockwise(RING - 1, 1) == 2
     assert clockwise(1, RING - 1) == RING - 2
