@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from math import log, pi
+from random import Random
 
 import pytest
 
-from trellis.protocols.ring import identifier
+from reference import vitis as reference
+from trellis.protocols.ring import RING, identifier
 from trellis.simulate.dissemination_system import check_lookups, check_ring, node_of, topics_of
 from trellis.simulate.engine import Engine
 from trellis.simulate.faults import Injector
@@ -59,6 +62,39 @@ def test_the_ring_converges_and_lookups_are_consistent():
         engine, _ = ended(system, "low")
         check_ring(engine.world)
         check_lookups(engine.world, topics_of(engine.world)[:40])
+
+
+@pytest.mark.parametrize("system", ["vitis", "rvr"])
+def test_gossip_finds_the_long_links_that_were_drawn(system):
+    """III-A1: "unlike Symphony, in Vitis nodes establish their sw-neighbors via periodic gossiping"."""
+    engine, _ = ended(system, "random")
+    strayed = 0
+    for name in engine.world.living:
+        node = node_of(engine.world, name)
+        distances = node.long_links.distances(*map(identifier, node.beside))
+        assert distances
+        others = [other for other in engine.world.living if other != name]
+        strayed += len(set(reference.small_world(name, others, distances)) - set(node.table.peers))
+    assert strayed == 0
+
+
+def test_lookups_over_one_long_link_take_as_many_hops_as_expected():
+    """III-A1: "if one such neighbor is selected (as in Algorithm 4, line 8), the routing time is bounded to
+    O(log^2 N)". The expectation by log^2 N rises with N, towards 4 / pi^2 and never above it (docs/vitis.md)."""
+    nodes = 400
+    engine = Engine(maker_of("vitis")(publications=0, table_size=3), {f"n{at}": ("t",) for at in range(nodes)}, seed=1)
+    engine.run(25_000)
+    compass = {name: node_of(engine.world, name).relays.compass for name in engine.world.living}
+    random, lookups, hops = Random(1), 4_000, 0
+    for _ in range(lookups):
+        name, place = random.choice(engine.world.living), random.randrange(RING)
+        while (hop := compass[name].next_hop(place)) is not None:
+            name, hops = hop, hops + 1
+    expected = reference.expected_hops(nodes)
+    assert 0.9 * expected < hops / lookups < 1.1 * expected
+    by_log = [reference.expected_hops(count) / log(count) ** 2 for count in (100, nodes, 800)]
+    assert by_log == sorted(by_log)
+    assert by_log[-1] < 4 / pi**2
 
 
 def test_traffic_overhead_drops_with_correlation_and_is_below_that_of_rendezvous_routing():

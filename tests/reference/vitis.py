@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import log
 
 from trellis.protocols.ring import RING, identifier
 
@@ -75,3 +76,26 @@ def elect(
         return me, 0, {me}
     best = min(admitted, key=lambda one: (distance(one[0]), one[1]))
     return best[0], best[1], {node for gateway, hops, node in admitted if (gateway, hops) == best[:2]}
+
+
+def expected_hops(nodes: int) -> float:
+    """Of a lookup between random places of an even ring with one long link a node, drawn as n^u nodes ahead.
+
+    Each hop goes along the ring, or over the link if that leaves less of the way. Links of nodes on the way are looked
+    at for the first time, so what is left to go depends on the distance alone.
+    """
+
+    def chance(ahead: int) -> float:
+        """That the link leads to the node so many ahead; the next one is the successor, so no long link."""
+        least, most = (1.0 if ahead == 2 else ahead - 0.5), min(nodes, ahead + 0.5)
+        return (log(most) - log(least)) / log(nodes) if 2 <= ahead < nodes else 0.0
+
+    hops = [0.0, 1.0]
+    for far in range(2, nodes // 2 + 1):
+        rest = 1.0  # the chance that the link is of no use
+        mean = 1.0
+        for left in range(far - 1):
+            lands = chance(far - left) + (chance(far + left) if left else 0.0)
+            mean, rest = mean + lands * hops[left], rest - lands
+        hops.append(mean + rest * hops[far - 1])
+    return 2 * sum(hops) / nodes
