@@ -150,13 +150,19 @@ def never_rises(measured: list[Hops]) -> bool:
     return all(b.by_log <= a.by_log + 2 * sqrt(a.error**2 + b.error**2) for a, b in pairwise(measured))
 
 
+def growth(measured: list[Hops]) -> str:
+    if len(measured) < 2:
+        return "one size alone says nothing of growth"
+    return "never rises" if never_rises(measured) else "rises"
+
+
 def by_expectation(sizes: list[int], long_links: int, friends: int) -> Iterator[str]:
     measured = []
     for nodes in sizes:
         hops = expected_hops(nodes, long_links, friends)
         measured.append(Hops(hops, hops * long_links / log(nodes) ** 2, 0.0))
         yield f"{nodes:6} nodes: {measured[-1]}"
-    yield f"  {'never rises' if never_rises(measured) else 'rises'}; its limit with one long link is {LIMIT:.3f}"
+    yield f"  {growth(measured)}; its limit with one long link is {LIMIT:.3f}"
 
 
 def over_drawn(sizes: list[int], long_links: int, friends: int, seeds: list[int]) -> Iterator[str]:
@@ -170,7 +176,7 @@ def over_drawn(sizes: list[int], long_links: int, friends: int, seeds: list[int]
             runs.append(hops)
         measured.append(summed_up(nodes, long_links, runs))
         yield f"{nodes:6} nodes: {measured[-1]}"
-    yield f"  {'never rises' if never_rises(measured) else 'rises'}"
+    yield f"  {growth(measured)}"
 
 
 def by_gossip(
@@ -189,4 +195,4 @@ def by_gossip(
             yield f"    seed {seed}: {summed_up(nodes, long_links, [hops])}; {told}"
         measured.append(summed_up(nodes, long_links, runs))
         yield f"{nodes:6} nodes: {measured[-1]}"
-    yield f"  {'never rises' if never_rises(measured) else 'rises'}"
+    yield f"  {growth(measured)}"
