@@ -38,5 +38,7 @@ EXPERIMENTS = [
         rule,
         (Lines("hops", "nodes", "mean lookup hops", log="x"),),
         seeds=SEEDS,
+        note="With one long link hops / log^2 N rise towards 4 / pi^2 = 0.405 for any tables, perfect ones too; with "
+        "two they do not (docs/vitis.md, Lookups beside log^2 N).",
     )
 ]
