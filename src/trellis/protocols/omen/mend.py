@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.config import OMenConfig
+from trellis.protocols.omen.joins import offered, parts_to_join
 from trellis.protocols.omen.knowledge import Answers, Told, masks
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.messages import Answer, Ask, FindRecord, FoundRecord, OpenLink, Record
@@ -26,7 +27,6 @@ from trellis.protocols.omen.shadow import Pair
 from trellis.protocols.topics import places
 
 PASSES_MAX = 6
-OFFERED_MAX = 64  # nodes that are asked for a joiner because an answer names them
 LowEdges = Callable[..., list[Pair]]
 # Simulator only: (topic, nodes, gone) -> a label each, equal where they are connected in the whole overlay, not over
 # those that have gone or are about to.
@@ -274,10 +274,11 @@ class Mend:
             self.state = "answers"
             return [*self._ask(more, must=True), self._timer(1)]
         if self.kind == "join":
-            offered = self._offered() if self.state == "answers" else []
-            if offered:
-                self.state = "proof"
-                return [*self._ask(offered, must=False), self._timer(1)]
+            if self.state == "answers":
+                more = offered(self.answers.told, self.node, self.asked, self.config.coverage, self.key)
+                if more:
+                    self.state = "proof"
+                    return [*self._ask(more, must=False), self._timer(1)]
             return self._join()
         if self.kind == "prune" and not self._both_ends_stay():
             return self.again()
@@ -364,48 +365,11 @@ class Mend:
         numbers = {part[node]: None for node in sorted(nodes) if node in part}
         return [[node for node in shadow if part.get(node) == number] for number in numbers]
 
-    def _offered(self) -> list[NodeId]:
-        """Neighbours of those who answered, for topics of the joiner that fewer than lambda of them have.
-
-        Gossip finds few nodes for a rare topic in a few rounds, and the first that it finds is a hub, which the joiner
-        would be linked to. A hub's neighbours have its topics, too. In the order of keys, which favours nobody.
-        """
-        told = self.answers.told
-        joiner = told.get(self.node)
-        if joiner is None:
-            return []
-        named: dict[NodeId, int] = {}
-        for node, answer in told.items():
-            if node != self.node:
-                for peer, (_, wants) in answer.neighbours.items():
-                    if peer not in self.asked and peer != self.node:
-                        named[peer] = named.get(peer, 0) | wants
-        offered: dict[NodeId, None] = {}
-        ranked = sorted(named, key=lambda node: (self.key(node), node))
-        for place in places(_lacking(joiner)):
-            bit = 1 << place
-            found = sum(1 for node in told if node != self.node and told[node].stays & bit)
-            found += sum(1 for node in offered if named[node] & bit)
-            more = [node for node in ranked if named[node] & bit and node not in offered]
-            offered.update(dict.fromkeys(more[: max(0, self.config.coverage - found)]))
-        return list(offered)[:OFFERED_MAX]
-
     def _join(self) -> Effects:
-        """The joiner needs one link on each topic that none of its neighbours has.  [A-OMN-4, A-OMN-21]"""
-        joiner = self.answers.told.get(self.node)
-        if joiner is None:
+        if self.node not in self.answers:
             self.gave_up = True
             return self._finish()
-        parts: dict[int, list[list[NodeId]]] = {}
-        for place in places(_lacking(joiner)):
-            others = [
-                node for node in self.answers.told if node != self.node and self.answers.stays_on(node, 1 << place)
-            ]
-            # One that joins itself is in no part of the topic yet: a link to it alone would leave both apart.
-            joined = [node for node in others if not self.answers.told[node].joining] or others
-            if joined:
-                parts[1 << place] = [[self.node], joined]
-        return self._link(parts, self.node)
+        return self._link(parts_to_join(self.answers.told, self.node), self.node)
 
     def _link(self, parts: Mapping[int, list[list[NodeId]]], centre: NodeId | None) -> Effects:
         told = self.answers.told
@@ -476,11 +440,3 @@ class Mend:
 
     def _timer(self, times: int) -> SetTimer:
         return SetTimer(f"mend/{self.number}", times * self.config.ask_ms)
-
-
-def _lacking(joiner: Told) -> int:
-    """Topics of the joiner that none of its neighbours has."""
-    covered = 0
-    for _, wants in joiner.neighbours.values():
-        covered |= wants
-    return joiner.stays & ~covered

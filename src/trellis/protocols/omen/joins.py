@@ -1,0 +1,59 @@
+"""What a joiner needs, and whom it may be linked to: told by answers alone.  [OM Alg. 5; A-OMN-4, A-OMN-21]"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from trellis.protocols.effects import NodeId
+from trellis.protocols.omen.knowledge import Told
+from trellis.protocols.topics import places
+
+OFFERED_MAX = 64  # nodes that are asked for a joiner because an answer names them
+
+
+def offered(
+    told: Mapping[NodeId, Told], node: NodeId, asked: Collection[NodeId], coverage: int, key: Callable[[NodeId], int]
+) -> list[NodeId]:
+    """Neighbours of those who answered, for topics of the joiner that fewer than lambda of them have.
+
+    Gossip finds few nodes for a rare topic in a few rounds, and the first that it finds is a hub, which the joiner
+    would be linked to. A hub's neighbours have its topics, too. In the order of keys, which favours nobody.
+    """
+    if node not in told:
+        return []
+    named: dict[NodeId, int] = {}
+    for other, answer in told.items():
+        if other != node:
+            for peer, (_, wants) in answer.neighbours.items():
+                if peer not in asked and peer != node:
+                    named[peer] = named.get(peer, 0) | wants
+    found: dict[NodeId, None] = {}
+    ranked = sorted(named, key=lambda peer: (key(peer), peer))
+    for place in places(_lacking(told[node])):
+        bit = 1 << place
+        known = sum(1 for other in told if other != node and told[other].stays & bit)
+        known += sum(1 for peer in found if named[peer] & bit)
+        more = [peer for peer in ranked if named[peer] & bit and peer not in found]
+        found.update(dict.fromkeys(more[: max(0, coverage - known)]))
+    return list(found)[:OFFERED_MAX]
+
+
+def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[list[NodeId]]]:
+    """The joiner needs one link on each topic that none of its neighbours has: whoever wants it is one part."""
+    parts: dict[int, list[list[NodeId]]] = {}
+    for place in places(_lacking(told[node])):
+        bit = 1 << place
+        others = [other for other in told if other != node and told[other].stays & bit]
+        # One that joins itself is in no part of the topic yet: a link to it alone would leave both apart.
+        joined = [other for other in others if not told[other].joining] or others
+        if joined:
+            parts[bit] = [[node], joined]
+    return parts
+
+
+def _lacking(joiner: Told) -> int:
+    """Topics of the joiner that none of its neighbours has."""
+    covered = 0
+    for _, wants in joiner.neighbours.values():
+        covered |= wants
+    return joiner.stays & ~covered
