@@ -12,7 +12,7 @@ from trellis.errors import InputError
 from trellis.protocols.effects import Left, LinkDown, LinkUp, Send
 from trellis.protocols.omen import OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.events import DOUBT, EXE, MENDING
+from trellis.protocols.omen.events import DOUBT, EXE, MENDING, STANDBY
 from trellis.protocols.omen.hints import Hints, root_key
 from trellis.protocols.omen.me import REFUTATIONS, Me, life_of
 from trellis.protocols.ring import identifier
@@ -211,6 +211,30 @@ def test_a_coordinator_that_sees_the_stream_break_does_not_go_on_doubting():
     assert state_of(coordinator, victim) == DOUBT
     coordinator.on_peer_down(victim)
     assert state_of(coordinator, victim) == MENDING
+
+
+def test_a_false_report_is_forgotten_by_all_who_were_told_of_it_as_soon_as_the_node_answers():
+    """With L = 1 the coordinator's successor does not watch the node, and would stand by for 36 periods."""
+    engine, victim, coordinator = before_a_crash(resilience=1)
+    report = m.Report(victim, coordinator.parts.incarnation_of(victim), "n00")
+    engine._perform(engine.world.actors[coordinator.id], coordinator.on_message("n00", report))
+    engine.run(engine.world.now_ms + 15)  # latency is 10 ms: told, not yet untold
+    (standby,) = coordinator.ring.successors
+    assert state_of(coordinator, victim) == DOUBT
+    assert state_of(engine.world.node(standby), victim) == STANDBY
+    engine.run(engine.world.now_ms + 100)
+    assert not [name for name in engine.world.living if list(engine.world.node(name).parts.events.open())]
+
+
+def test_hearsay_that_a_node_lives_does_not_end_a_leave_that_it_told_us_of():
+    engine, victim, coordinator = before_a_crash()
+    behind = engine.world.node(coordinator.ring.successors[0])
+    incarnation = behind.parts.incarnation_of(victim)
+    engine._perform(engine.world.actors[victim], engine.world.node(victim).leave())
+    engine.run(engine.world.now_ms + 15)
+    assert state_of(behind, victim) == STANDBY
+    behind.on_message(coordinator.id, m.ReportOk(victim, incarnation, "alive"))
+    assert state_of(behind, victim) == STANDBY
 
 
 @pytest.mark.parametrize(("repair_wait", "state"), [(20, EXE), (0, MENDING)])

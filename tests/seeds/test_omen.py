@@ -53,6 +53,10 @@ def test_every_promise_holds_over_twenty_five_seeds_of_all_faults():
     assert_all_hold(check_seeds(OMen, seeds=25, config=SMALL))
 
 
+def test_a_report_of_a_living_node_long_after_a_partition_leaves_no_event_open():
+    assert check_seed(OMen, 1_533, CheckConfig()).failure is None
+
+
 def test_repairs_alone_keep_every_topic_connected_over_twenty_five_seeds():
     found = check_seeds(partial(OMen, net=False), seeds=25, config=planned(*REPAIRED))
     assert_all_hold(found)

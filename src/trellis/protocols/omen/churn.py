@@ -140,7 +140,10 @@ class Coordinator:
         return effects
 
     def alive(self, node: NodeId, incarnation: int) -> Effects:
-        """A node whose death was reported has answered: no event, unless it is another life that did."""
+        """A node whose death was reported has answered: no event, unless it is another life that did.
+
+        Whom we told of the event hears of its end, too: one out of range would stand by for several time-outs.
+        """
         effects: Effects = []
         for event in self.parts.events.open():
             if event.kind != "leave" or event.node != node or event.state not in (DOUBT, STANDBY):
@@ -150,9 +153,18 @@ class Coordinator:
                     effects += self._confirmed(event)
             elif node not in self._leaving:
                 self.parts.events.drop(event)
+                told = self.parts.ring.successors if event.state == DOUBT else []
                 alive = ReportOk(node, event.incarnation, "alive")
-                effects += [Send(reporter, alive) for reporter in event.reporters]
+                effects += [Send(peer, alive) for peer in dict.fromkeys([*event.reporters, *told]) if peer != node]
         return effects
+
+    def on_alive(self, node: NodeId, incarnation: int) -> Effects:
+        """Who asked the node says that it has answered. Hearsay ends what we only stand by for, and no more."""
+        event = self.parts.events.get("leave", node, incarnation)
+        if event is None or event.state != STANDBY or node in self._leaving or self.parts.is_dead(node, incarnation):
+            return []
+        self.parts.events.drop(event)
+        return [Send(reporter, ReportOk(node, incarnation, "alive")) for reporter in event.reporters]
 
     def dead(self, node: NodeId, incarnation: int) -> Effects:
         """We believe it: nothing counts on this node any more."""

@@ -132,6 +132,8 @@ class Report(msgspec.Struct, frozen=True, gc=False, tag="report"):
 
 
 class ReportOk(msgspec.Struct, frozen=True, gc=False, tag="report-ok"):
+    """To a reporter: being mended, mended, or alive. That it lives hears also whoever was told that it is gone."""
+
     node: Name
     incarnation: Count
     state: Literal["open", "done", "alive"]

@@ -378,7 +378,10 @@ class OMenNode:
 
     def _on_report_ok(self, sender: NodeId, message: m.ReportOk) -> Effects:
         if message.node != self.id:
-            return self.survivor.on_report_ok(message)
+            effects = self.survivor.on_report_ok(message)
+            if message.state == "alive":
+                effects += self.coordinator.on_alive(message.node, message.incarnation)
+            return effects
         return self._go() if self.leaving_since is not None and message.state == "done" else []
 
     def _on_join(self, sender: NodeId, message: m.Join) -> Effects:
