@@ -2,7 +2,6 @@
 
     python benchmarks/omen_figures.py INTERESTS CHURN --knowledge hints global --seeds 1 2
     python benchmarks/omen_figures.py INTERESTS CHURN --events 200 --lambda 1 3 5 9 --json rows.jsonl
-    python benchmarks/omen_figures.py INTERESTS CHURN --prune 2
 
 The trace is mapped onto gossip rounds, one event each after 30 rounds of warm-up (`--rounds-per-event`), from LowODA's
 overlay; crashes are noticed by broken streams after 50 ms. Every 10 rounds the overlay is compared with LowODA over
@@ -81,7 +80,6 @@ def main() -> None:
     parser.add_argument("--knowledge", nargs="+", default=["hints"])
     parser.add_argument("--lambda", dest="coverage", type=int, nargs="+", default=[5])
     parser.add_argument("--join-cover", choices=["greedy", "backups"], default="greedy")
-    parser.add_argument("--prune", type=float, default=0.0)
     parser.add_argument("--resilience", type=int, default=1)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--events", type=int, default=10**9)
@@ -101,7 +99,6 @@ def main() -> None:
                     resilience=chosen.resilience,
                     knowledge=knowledge,
                     join_cover=chosen.join_cover,
-                    prune=chosen.prune,
                 )
                 found = []
                 for row in rows(interests, trace, system, seed, chosen.events, chosen.rounds_per_event):
@@ -122,11 +119,6 @@ def report(knowledge: str, coverage: int, seed: int, found: list[dict]) -> None:
     control = (last["control"] - before["control"]) / max(last["events"], 1)
     degrees = f"{ratio:7.3f} {more:7.3f} {last['D']:7} {last['view_size_mean']:6.1f}"
     times = f"{last['repair_ms']:10.2f} {last['repair_ms'] / last['rebuild_ms']:13.2%} {last['cpu_s']:7.0f}"
-    spared = "of them closed"
-    if spared in last:
-        events = max(last["events"], 1)
-        formed = (last["links_formed"] - before["links_formed"]) / events
-        print(f"links given up {last[spared] / events:.3f}, opened {formed:.3f} an event", flush=True)
     print(f"{knowledge:<11} {coverage:6} {seed:4} {degrees} {control:14.1f} {times} {last['gib']:6.2f}", flush=True)
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from trellis.protocols.effects import NodeId, Send, Topic
+from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen import OMenNode
 from trellis.protocols.omen import churn as churn_module
 from trellis.protocols.omen.knowledge import Answers
 from trellis.protocols.omen.mend import Mend
-from trellis.protocols.omen.messages import Ask, SpareNow, SpareOk
 from trellis.simulate.system import World
 from trellis.simulate.systems.omen import OMen
 
@@ -74,57 +73,6 @@ class _Mutant(OMen):
 
         made.coordinator.new_mend = mutated  # type: ignore[method-assign]
         return made
-
-
-class _Prunes(OMen):
-    """OMen that gives links up, with something left out."""
-
-    def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
-        made = super().make_node(node, topics, random, world)
-        assert isinstance(made, OMenNode)
-        self.mutate(made)
-        return made
-
-    def mutate(self, node: OMenNode) -> None:
-        """What is left out."""
-
-
-class GivesUpUnproven(_Prunes):
-    """The other end says that it can spare the link: it is closed, whatever connects both ends."""
-
-    def mutate(self, node: OMenNode) -> None:
-        prune = node.prune
-
-        def on_ok(sender: NodeId, message: SpareOk) -> Any:
-            attempt = prune.attempt
-            if attempt is None or (attempt.peer, attempt.number) != (sender, message.number):
-                return []
-            attempt.state = "closing"
-            return [Send(sender, SpareNow(attempt.number, node.me.incarnation))]
-
-        node._handlers[SpareOk] = on_ok
-
-
-class CountsOnWhatGoes(_Prunes):
-    """Answers name links that are being given up, but for their own proof: two may count on each other."""
-
-    def mutate(self, node: OMenNode) -> None:
-        asked = node._handlers[Ask]
-
-        def on_ask(sender: NodeId, question: Ask) -> Any:
-            promise, kept = node.prune.promise, {}
-            own = promise[0] if promise is not None and sender == promise[0] else None
-            if node.prune.attempt is not None and sender == node.id:
-                own = node.prune.attempt.peer
-            for link in node.links.links.values():
-                if link.giving_up and link.peer != own:
-                    kept[link.peer], link.giving_up = link.giving_up, 0
-            effects = asked(sender, question)
-            for peer, number in kept.items():
-                node.links.links[peer].giving_up = number
-            return effects
-
-        node._handlers[Ask] = on_ask
 
 
 class NoClosure(_Mutant):

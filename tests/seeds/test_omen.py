@@ -12,13 +12,11 @@ import pytest
 from trellis.live.config import LiveOMenConfig
 from trellis.simulate.check import CheckConfig, check_seed
 from trellis.simulate.draw import InstanceDraw
-from trellis.simulate.network import Latency, NetworkConfig
-from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.seeds import check_seeds
 from trellis.simulate.systems.omen import OMen
 
 sys.path.insert(0, str(Path(__file__).parent))
-from omen_mutants import CountsOnWhatGoes, GivesUpUnproven, NoClosure, OldProof
+from omen_mutants import NoClosure, OldProof
 
 SMALL = CheckConfig(instance=InstanceDraw(nodes=14, topics=6, subscriptions=3))
 # What repairs mend by themselves: everything but partitions, and joiners that know no subscriber.
@@ -85,48 +83,6 @@ def test_messages_may_go_through_their_wire_form():
     assert not check_seeds(OMen, seeds=2, first_seed=90, config=config).failures
 
 
-def test_links_are_given_up_under_all_faults_and_repairs_alone_keep_every_topic_connected():
-    found = check_seeds(partial(OMen, net=False, prune=1.0), seeds=15, first_seed=130, config=planned(*REPAIRED))
-    assert_all_hold(found)
-    assert found.counts["of them closed"] > 0
-    assert found.counts["of them handed over to another node"] > 0
-
-
-def test_a_link_that_is_closed_without_a_proof_is_found():
-    config = planned(*REPAIRED)
-    assert "no TCO" in (check_seed(partial(GivesUpUnproven, net=False, prune=1.0), 1, config).failure or "nothing")
-    assert check_seed(partial(OMen, net=False, prune=1.0), 1, config).failure is None
-
-
-def test_a_node_that_was_mended_away_in_a_pause_and_dies_later_is_mended_again():
-    """The links of the first repair were given up, since the node was back."""
-    paused = Fault(40_713, "pause", nodes=("n8",), duration_ms=6_814)
-    schedule = Schedule((paused, Fault(52_831, "crash", nodes=("n8",))))
-    found = check_seed(partial(OMen, net=False, prune=1.0), 4_004, planned(*REPAIRED), schedule=schedule)
-    assert found.failure is None
-
-
-def a_cycle_on_a_slow_network(make, seed):
-    """Eight nodes on one topic, each of which would give up a link: attempts overlap."""
-    names = [f"n{number}" for number in range(8)]
-    slow = msgspec.structs.replace(SMALL, network=NetworkConfig(latency=Latency("uniform", 80, 120)))
-    links = tuple(zip(names, [*names[1:], names[0]], strict=True))
-    return check_seed(
-        partial(make, net=False, prune=0.5),
-        seed,
-        slow,
-        interests=dict.fromkeys(names, ("t",)),
-        overlay=links,
-        schedule=Schedule(()),
-    )
-
-
-def test_two_links_of_a_cycle_never_go_together_and_an_omen_where_they_do_is_found():
-    assert all(a_cycle_on_a_slow_network(OMen, seed).failure is None for seed in range(6))
-    found = [a_cycle_on_a_slow_network(CountsOnWhatGoes, seed).failure for seed in range(6)]
-    assert any("no TCO" in (failure or "") for failure in found)
-
-
 # The seeds were found by the slow test below.
 @pytest.mark.parametrize(("mutant", "seed"), [(NoClosure, 1), (OldProof, 7)])
 def test_an_omen_that_leaves_out_a_condition_is_found(mutant, seed):
@@ -146,12 +102,6 @@ def test_every_mutant_is_found_within_two_hundred_seeds(mutant):
 @pytest.mark.slow
 def test_every_promise_holds_over_two_thousand_seeds():
     assert_all_hold(check_seeds(OMen, seeds=2_000, jobs=2))
-
-
-@pytest.mark.slow
-def test_giving_links_up_holds_over_five_hundred_seeds():
-    config = planned(*REPAIRED, base=CheckConfig())
-    assert_all_hold(check_seeds(partial(OMen, net=False, prune=1.0), seeds=500, config=config, jobs=2))
 
 
 @pytest.mark.slow

@@ -13,10 +13,7 @@ from trellis.protocols.topics import places
 
 
 def answer(parts: Parts, question: Ask) -> Answer:
-    """Whom we are linked to on these topics, now: only links whose both ends' holders know of them are named.
-
-    A link that is being given up is not: a proof that used it would fall with it (`prune.py`).
-    """
+    """Whom we are linked to on these topics, now: only links whose both ends' holders know of them are named."""
     me, table = parts.me, parts.me.table
     number_of = {table.bit(topic).bit_length() - 1: number for number, topic in enumerate(question.topics)}
     bits = table.bits(question.topics)
@@ -36,11 +33,7 @@ def answer(parts: Parts, question: Ask) -> Answer:
         me.degree,
         mask(me.interest),
         mask(me.leaving & me.interest),
-        tuple(
-            Neighbour(link.peer, link.incarnation, mask(link.interest))
-            for link in parts.links.up()
-            if not link.giving_up
-        ),
+        tuple(Neighbour(link.peer, link.incarnation, mask(link.interest)) for link in parts.links.up()),
         hints,
         parts.is_joining,
     )

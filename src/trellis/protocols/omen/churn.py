@@ -34,8 +34,6 @@ from trellis.protocols.omen.messages import (
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier
 
-MENDED_PERIODS = 2  # a report of a departure that comes later is of another loss
-
 
 class Coordinator:
     def __init__(self, parts: Parts, low_edges: LowEdges, oracle: Oracle | None) -> None:
@@ -104,7 +102,7 @@ class Coordinator:
         parts, incarnation = self.parts, message.record.incarnation
         parts.held.on_record(sender, message.record, parts.ticks)
         event = parts.events.get("leave", sender, incarnation)
-        if event is not None and not self._is_outdated(event):
+        if event is not None:
             return [Send(sender, ReportOk(sender, incarnation, "done"))] if event.state == DONE else []
         self._leaving.add(sender)
         ours = parts.ring.is_coordinator(sender)
@@ -229,7 +227,7 @@ class Coordinator:
     def cause_of(self, mend: Mend) -> str:
         """Why something is mended, in an operator's words.
 
-        crash, leave, join, subscribe, unsubscribe, relink, or prune: the proof that a link can be given up.
+        crash, leave, join, subscribe, unsubscribe or relink.
         """
         if mend.kind == "leave":
             return "leave" if mend.node in self._leaving else "crash"
@@ -240,7 +238,7 @@ class Coordinator:
         parts = self.parts
         self.ended.append((mend.number, self.cause_of(mend), mend.node))
         del self.mends[mend.number]
-        self.repairs += mend.kind != "prune"
+        self.repairs += 1
         self.closures += len(mend.departed) > 1
         event = parts.events.get(mend.kind, mend.node, mend.incarnation)
         if event is None:
@@ -324,22 +322,13 @@ class Coordinator:
 
     def _survivor(self, event: Event, reporter: NodeId) -> Effects:
         """A neighbour of the departed: the repair is not done before it is counted in."""
-        if event.state == DONE and (reporter not in event.counted or self._is_outdated(event)):
+        if event.state == DONE and reporter not in event.counted:
             event.move(STANDBY, self.parts.ticks)
         event.reporters[reporter] = None
         if event.state == MENDING and event.mend is not None and event.mend in self.mends:
             return self.mends[event.mend].reopen(reporter)
         state = "done" if event.state == DONE else "open"
         return [Send(reporter, ReportOk(event.node, event.incarnation, state))]  # type: ignore[arg-type]
-
-    def _is_outdated(self, event: Event) -> bool:
-        """It was mended, in vain: the node came back from a pause, in the same life. Now it goes.
-
-        The links of that repair are still there, unless links are given up: then it must be mended again. Reports of
-        the first loss have ended by then.
-        """
-        late = self.parts.ticks - event.since > MENDED_PERIODS
-        return bool(self.parts.config.prune) and event.state == DONE and late
 
     def _find_record(self, question: FindRecord) -> Effects:
         return self.parts.route(identifier(question.node), question, without=question.node)

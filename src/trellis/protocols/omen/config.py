@@ -91,11 +91,6 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     root_patience: int = 15
     """Periods that a node must have been a root before it reports; none where it has no neighbour on the topic."""
 
-    prune: float = 0.0
-    """Ours, 0: off. A node with more than so many times the mean degree of its neighbours gives up links that are not
-    needed, or hands them over to others of lower degree. The lower, the more nodes do, and the more they ask.
-    Not proven yet: one seed of the check still splits a topic without the net (docs/omen.md)."""
-
     leave_periods_max: int = 40
     """A node that leaves in order goes after so many periods even if nobody confirms the repair."""
 
@@ -108,7 +103,3 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise InputError("", f"{field} is {getattr(self, field)}", f"give {least} or more")
         if not self.rho >= 1:
             raise InputError("", f"rho is {self.rho}", "give 1 or more")
-        if not self.prune >= 0:
-            raise InputError("", f"prune is {self.prune}", "give 0 (off) or more, such as 2")
-        if self.prune and self.knowledge == "global":  # an oracle would count on links that are being given up
-            raise InputError("", "prune goes with neighbours or hints", "choose one of them, or leave prune out")

@@ -34,7 +34,6 @@ class Hints:
         self.root_since: dict[int, int] = {}  # place of a topic -> the tick since which this node is its root
         self._heard: dict[int, dict[NodeId, Path]] = {}
         self._changed: dict[int, int] = {}  # place -> version, in the order of the versions
-        self.avoided: set[NodeId] = set()  # neighbours whose links are being given up: the last choice for a root
         self.tick = 0
 
     def root(self, place: int) -> NodeId:
@@ -57,35 +56,6 @@ class Hints:
                 del heard[peer]
                 touched.append(place)
         self._choose(touched)
-
-    def avoid(self, peer: NodeId, on: bool = True) -> None:
-        """Paths lead over this neighbour only where no other names the same root; or as before."""
-        if on == (peer in self.avoided):
-            return
-        (self.avoided.add if on else self.avoided.discard)(peer)
-        self._choose([place for place, heard in self._heard.items() if peer in heard])
-
-    def needed(self) -> dict[NodeId, int]:
-        """For each neighbour the topics on which no other one names the same root: we know no other way there."""
-        needed: dict[NodeId, int] = {}
-        for place, path in self.paths.items():
-            if path and not self._has_other_way(place, path[-1], path[0]):
-                needed[path[0]] = needed.get(path[0], 0) | 1 << place
-        return needed
-
-    def used_by(self) -> dict[NodeId, int]:
-        """For each neighbour the topics on which its own path leads over us."""
-        used: dict[NodeId, int] = {}
-        for place, heard in self._heard.items():
-            for peer, path in heard.items():
-                if len(path) > 1 and path[1] == self.me.id:
-                    used[peer] = used.get(peer, 0) | 1 << place
-        return used
-
-    def _has_other_way(self, place: int, root: NodeId, but: NodeId) -> bool:
-        return any(
-            path[-1] == root and peer != but and self.me.id not in path for peer, path in self._heard[place].items()
-        )
 
     def refresh(self) -> None:
         """Our own topics have changed."""
@@ -121,11 +91,11 @@ class Hints:
                 continue
             topic = names[place]
             best: Path = ()
-            rank = (root_key(topic, me.id), False, 0, "")
+            rank = (root_key(topic, me.id), 0, "")
             for peer, path in self._heard.get(place, {}).items():
                 if me.id in path or len(path) > PATH_MAX:
                     continue
-                this = (root_key(topic, path[-1]), peer in self.avoided, len(path), peer)
+                this = (root_key(topic, path[-1]), len(path), peer)
                 if this < rank:
                     best, rank = path, this
             if self.paths.get(place) != best:

@@ -53,9 +53,6 @@ class Link:
     heard: int = 0  # the peer's version that we have
     tries: int = 0
     askers: list[tuple[NodeId, int]] = field(default_factory=list)  # who wants to know that it is up: node, mend
-    giving_up: int = 0  # 0, or the number of the agreement to close it (`prune.py`): nothing may count on it
-    told_to_close: bool = False  # we have asked the peer to close it, and must not count on it unless it says no
-    kept: int = 0  # the last agreement that was given up instead: a late question must not renew it
     is_hoped_for: bool = False  # planned (`planned.py`): while it is only asked for, nobody may be there
 
 
@@ -92,14 +89,9 @@ class Links:
         """Topics of ours that a neighbour has."""
         bits = 0
         for link in self.links.values():
-            if link.state == UP and not link.giving_up:
+            if link.state == UP:
                 bits |= link.interest
         return bits & self.me.interest
-
-    def give_up(self, link: Link, number: int) -> None:
-        """0: it is kept after all. Always safe: nothing has counted on its going."""
-        link.giving_up = number
-        self.hints.avoid(link.peer, bool(number))
 
     # Opening
 
@@ -142,7 +134,6 @@ class Links:
             return effects
         self._take(link, message)
         link.acknowledged = link.heard = 0  # it begins anew: tell each other everything again
-        self.give_up(link, 0)  # and what was agreed about an earlier link is void
         if link.state == ASKED or not link.needs:
             link.state = OPENING
             self._renew(link)
@@ -241,8 +232,7 @@ class Links:
         link = self.links.get(sender)
         if link is None or life_of(message.incarnation) < life_of(link.incarnation):
             return []
-        # We told it to close, and changed our mind too late: something may count on the link again.
-        return self._drop(link, "stranger" if link.told_to_close and not link.giving_up else "closed")
+        return self._drop(link, "closed")
 
     def on_peer_down(self, peer: NodeId) -> Effects:
         link = self.links.get(peer)
@@ -310,7 +300,6 @@ class Links:
         if was_up:
             self.me.degree -= 1
             self.hints.forget(link.peer)
-            self.hints.avoid(link.peer, False)
             effects.append(LinkDown(link.peer))
         if link.state != ASKED:
             self.is_changed = True

@@ -47,7 +47,7 @@ class Departed:
 @dataclass(eq=False)
 class Mend:
     number: int
-    kind: str  # leave, join, unsubscribe, relink, prune
+    kind: str  # leave, join, unsubscribe, relink
     node: NodeId  # whom it is about
     incarnation: int
     config: OMenConfig
@@ -87,7 +87,7 @@ class Mend:
 
     def again(self) -> Effects:
         """Something has changed: from the beginning, unless that happened too often (then the net is left)."""
-        if self.passes >= PASSES_MAX or self.kind == "prune":  # a link that is given up is kept, rather
+        if self.passes >= PASSES_MAX:
             self.gave_up = True
             return self._finish()
         return self.start()
@@ -246,8 +246,6 @@ class Mend:
                 continue
             self.asked[node] += 1
             effects.append(Send(node, Ask(self.number, self.attempt, self.topics)))
-        if self.kind == "prune" and any(node in self.must_answer for node in given_up):
-            return [*effects, *self.again()]
         for node in given_up:
             del self.asked[node]
             if node in self.must_answer and node != self.node:
@@ -280,8 +278,6 @@ class Mend:
                     self.state = "proof"
                     return [*self._ask(more, must=False), self._timer(1)]
             return self._join()
-        if self.kind == "prune" and not self._both_ends_stay():
-            return self.again()
         required = self._required()
         if self.oracle is None and self.state == "answers":
             self.state = "proof"
@@ -314,14 +310,6 @@ class Mend:
                             more[peer] = None
                     self.leavers[node] = (names, neighbours)
         return list(more)
-
-    def _both_ends_stay(self) -> bool:
-        """The two ends of a link that is given up, on all its topics, in the lives in which they agreed."""
-        ends = [self.answers.told.get(node) for node in self.required_only or ()]
-        everything = (1 << len(self.topics)) - 1
-        if any(told is None or told.stays != everything for told in ends):
-            return False
-        return life_of(self.answers.told[self.node].incarnation) == life_of(self.incarnation)
 
     def _required(self) -> dict[int, set[NodeId]]:
         """For each topic the living neighbours of the departed who want it."""
@@ -382,8 +370,6 @@ class Mend:
             for other in ranked[place + 1 :]
             if other in told[one].neighbours and self.answers.linked(one, other)
         }
-        if self.kind == "prune":
-            linked |= {(self.me, self.node), (self.node, self.me)}  # not the one that is given up
         chosen = self.low_edges(
             parts,
             {node: told[node].stays for node in nodes},
@@ -393,25 +379,11 @@ class Mend:
             rho=self.config.rho,
             centre=centre,
         )
-        if self.kind == "prune" and not self._is_worth_it(parts, chosen):
-            return self.again()
         if not chosen:
             return self._finish()
         self.state = "links"
         self.opening = dict.fromkeys(chosen, 0)
         return [*self._open(chosen), self._timer(2)]
-
-    def _is_worth_it(self, parts: Mapping[int, list[list[NodeId]]], chosen: list[Pair]) -> bool:
-        """One link at most instead of the one that is given up, at nodes that stay below us, and it joins all parts."""
-        told = self.answers.told
-        if len(chosen) > 1 or any(
-            node != self.node and told[node].degree + 1 >= told[self.me].degree for pair in chosen for node in pair
-        ):
-            return False
-        return all(
-            len(groups) == 2 and len(chosen) == 1 and all(any(end in group for end in chosen[0]) for group in groups)
-            for groups in parts.values()
-        )
 
     def _open(self, pairs: list[Pair]) -> Effects:
         effects: Effects = []
@@ -429,10 +401,6 @@ class Mend:
             self.is_short = False
             return self.again()
         return self._finish()
-
-    def abandon(self) -> None:
-        """Nobody wants to know any more."""
-        self.gave_up, self.state = True, "done"
 
     def _finish(self) -> Effects:
         self.state = "done"

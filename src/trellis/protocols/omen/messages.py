@@ -7,7 +7,6 @@
 | churn       | Churn, Report, ReportOk, Finished, Join, JoinDone, Leaving  [OM Alg. 5-6]                       |
 | backups     | Back: registration, so that descriptors tell how many count on a node  [SH Struct 5]            |
 | repair      | Ask, Answer, OpenLink, LinkOpened  [OM Alg. 1]                                                  |
-| giving up   | Spare, SpareOk, SpareNo, SpareNow: two ends agree to close their link (`prune.py`)              |
 | on the ring | FindRecord, FoundRecord, RootReport, RootHeard, RootMeet                                        |
 | suspicion   | Probe, ProbeOk                                                                                  |
 | parts       | of Newscast, T-Man (layers `ring` and `backups`) and the detector                               |
@@ -204,39 +203,6 @@ class LinkOpened(msgspec.Struct, frozen=True, gc=False, tag="link-opened"):
     peer: Name
 
 
-# Giving links up
-
-
-class Spare(msgspec.Struct, frozen=True, gc=False, tag="spare"):
-    """Can you spare our link?"""
-
-    number: Count  # of the sender's attempts
-    incarnation: Count
-
-
-class SpareOk(msgspec.Struct, frozen=True, gc=False, tag="spare-ok"):
-    """I count on it no more, as long as we are not through. These are my topics, and those I know no other way for."""
-
-    number: Count
-    incarnation: Count
-    topics: Topics
-    needs: Topics
-
-
-class SpareNo(msgspec.Struct, frozen=True, gc=False, tag="spare-no"):
-    """Not this link, or not now. Both ends may say so until it is closed."""
-
-    number: Count
-    incarnation: Count
-
-
-class SpareNow(msgspec.Struct, frozen=True, gc=False, tag="spare-now"):
-    """It is proven that nothing needs our link: close it."""
-
-    number: Count
-    incarnation: Count
-
-
 # On the ring
 
 
@@ -310,10 +276,6 @@ Message = (
     | Answer
     | OpenLink
     | LinkOpened
-    | Spare
-    | SpareOk
-    | SpareNo
-    | SpareNow
     | FindRecord
     | FoundRecord
     | RootReport
@@ -349,10 +311,6 @@ CONTROL = (
     Answer,
     OpenLink,
     LinkOpened,
-    Spare,
-    SpareOk,
-    SpareNo,
-    SpareNow,
     FindRecord,
     FoundRecord,
 )

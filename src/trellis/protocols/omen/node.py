@@ -3,7 +3,6 @@
     coordinator   churn in our range, and the repairs that we coordinate (`churn.py`, `mend.py`)
     survivor      links that we have lost (`survivor.py`)
     roots         the net below all (`roots.py`, `net.py`)
-    prune         links that nothing needs are given up (`prune.py`)
     planned       links of a plan are opened at the start (`planned.py`)
     here          inputs, one tick per period, interests, leaving, answers to questions
 
@@ -32,7 +31,6 @@ from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.mend import Departed, LowEdges, Mend, Oracle
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.planned import Plan, Planned
-from trellis.protocols.omen.prune import Prune
 from trellis.protocols.omen.roots import Roots
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.omen.survivor import Survivor
@@ -73,7 +71,6 @@ class OMenNode:
         self.coordinator = Coordinator(parts, low_edges, oracle)
         self.survivor = Survivor(parts, self.coordinator)
         self.roots = Roots(parts, self.coordinator)
-        self.prune = Prune(parts, self.coordinator)
         self.planned = Planned(parts, plan or Plan())
         self.first_neighbours = [peer for peer in neighbours if peer != node]
         parts.is_joining = not self.first_neighbours
@@ -132,9 +129,8 @@ class OMenNode:
         new = bits & ~me.interest
         if not new:
             return []
-        effects = self.prune.interest_changed()
         self.parts.take_part(me.interest | new)
-        effects += self.links.interest_changed()
+        effects = self.links.interest_changed()
         alone = new & ~self.links.covered()
         known = self.parts.known_subscribers(alone) if alone else []
         if known:  # nobody known: the net finds somebody, if there is anybody
@@ -152,25 +148,23 @@ class OMenNode:
         bits = me.table.bits(tuple(topics)) & me.wanted
         if not bits:
             return []
-        effects = self.prune.interest_changed()
         me.leaving |= bits
         mend = self.coordinator.new_mend("unsubscribe", self.id, me.incarnation)
         mend.topics = me.table.topics(bits)
         neighbours = {link.peer: link.incarnation for link in self.links.up() if link.interest & bits}
         mend.departed[self.id] = Departed(me.incarnation, frozenset(mend.topics), neighbours, True)
         mend.backups = self.parts.known_subscribers(bits)
-        return self._settle([*effects, *mend.start()])
+        return self._settle(mend.start())
 
     def leave(self) -> Effects:
         """We go when our successors have mended around us, or after `leave_periods_max`.  [A-OMN-26]"""
         if self.leaving_since is not None:
             return []
         self.leaving_since = self.parts.ticks
-        effects = self.prune.interest_changed()
         self.me.is_leaving = True
         self.me.leaving = self.me.interest
         alone = not self.links.up() or not self.ring.successors
-        return self._settle([*effects, *(self._go() if alone else self._say_leaving())])
+        return self._settle(self._go() if alone else self._say_leaving())
 
     def check(self) -> None:
         self.parts.sampling.check()
@@ -178,7 +172,6 @@ class OMenNode:
         self.links.check()
         self.views.check()
         self.parts.hints.check()
-        self.prune.check()
 
     # What others on this node ask and want
 
@@ -239,8 +232,6 @@ class OMenNode:
 
     def _mended(self, mend: Mend) -> Effects:
         effects = self.coordinator.mended(mend)
-        if mend.kind == "prune":
-            effects += self.prune.proven(mend)
         gone = self.me.table.bits(mend.topics) & self.me.leaving if mend.kind == "unsubscribe" else 0
         if gone and not self.me.is_leaving:
             self.me.leaving &= ~gone
@@ -267,7 +258,6 @@ class OMenNode:
         if joins and tick > 2 and ring.successor != self.id and self.leaving_since is None:
             effects.append(Send(ring.successor, m.Join(self.me.incarnation, self.me.topics)))
         effects += self.roots.tick()
-        effects += self.prune.tick()
         if self.leaving_since is not None:
             late = tick - self.leaving_since > self.config.leave_periods_max
             effects += self._go() if late else self._say_leaving()
@@ -351,10 +341,6 @@ class OMenNode:
             m.LinkOpened: lambda sender, message: self._to_mend(
                 message, lambda mend: mend.on_opened(sender, message.peer)
             ),
-            m.Spare: self.prune.on_spare,
-            m.SpareOk: self.prune.on_ok,
-            m.SpareNo: self.prune.on_no,
-            m.SpareNow: self.prune.on_now,
             m.FoundRecord: lambda _, message: self._to_mend(message, lambda mend: mend.on_found(message)),
             m.FindRecord: lambda _, message: find_record(parts, message),
             m.RootReport: lambda _, message: roots.on_report(message),

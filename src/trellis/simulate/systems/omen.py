@@ -21,7 +21,6 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen import CODEC, CONTROL, OMenConfig, OMenNode
 from trellis.protocols.omen.churn import Coordinator
-from trellis.protocols.omen.prune import Prune
 from trellis.protocols.omen.shadow import Pair, low_edges
 from trellis.protocols.ring import clockwise, identifier
 from trellis.simulate.schedule import FaultPlan
@@ -44,7 +43,6 @@ class OMen(System):
         knowledge: Annotated[str, "what a coordinator learns: neighbours, hints or global"] = "hints",
         backups: Annotated[str, "primal-dual-carry, primal-dual or greedy"] = "primal-dual-carry",
         rho: Annotated[float, "LowODA's rule"] = 3.0,
-        prune: Annotated[float, "close spare links above so many times the neighbours' mean degree; 0: never"] = 0.0,
         **fields: Any,
     ) -> None:
         chosen = {
@@ -53,7 +51,6 @@ class OMen(System):
             "knowledge": knowledge,
             "backups": backups,
             "rho": rho,
-            "prune": prune,
             **fields,
         }
         try:
@@ -76,7 +73,6 @@ class OMen(System):
         )
         self.repair_seconds: list[float] = []  # computing time of each Alg. 1
         self._coordinators: list[Coordinator] = []  # of all nodes that there ever were
-        self._prunes: list[Prune] = []
         self._departures: Departures | None = None
 
     def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
@@ -96,22 +92,15 @@ class OMen(System):
             everybody=_Oracle(world).everybody if is_global else None,
         )
         self._coordinators.append(made.coordinator)
-        self._prunes.append(made.prune)
         return made
 
     def parameters(self) -> dict[str, Any]:
         return msgspec.structs.asdict(self.config)
 
     def counts(self) -> Mapping[str, int]:
-        pruned = {
-            "links that nodes wanted to give up": sum(one.tried for one in self._prunes),
-            "of them closed": sum(one.closed for one in self._prunes),
-            "of them handed over to another node": sum(one.handed_over for one in self._prunes),
-        }
         return {
             "repairs by coordinators": sum(one.repairs for one in self._coordinators),
             "of them closures over more than one dead node": sum(one.closures for one in self._coordinators),
-            **(pruned if self.config.prune else {}),
         }
 
     def watcher(self, world: World) -> Watcher:
@@ -220,10 +209,8 @@ def _ring_is_right(node: OMenNode, order: list[NodeId]) -> None:
 
 def _nothing_is_left_open(node: OMenNode) -> None:
     events = [f"{event.kind} of {event.node} ({event.state})" for event in node.parts.events.open()]
-    # An attempt to give a link up may be under way at any time, and ends within a few periods.
-    open_mends = [mend for mend in node.coordinator.mends.values() if mend.kind != "prune"]
-    if events or open_mends:
-        mends = [f"{mend.kind} {mend.node} ({mend.state})" for mend in open_mends]
+    mends = [f"{mend.kind} {mend.node} ({mend.state})" for mend in node.coordinator.mends.values()]
+    if events or mends:
         raise Violation(f"{node.id} still has events {events} and repairs {mends}")
     if node.survivor.reports:
         raise Violation(f"{node.id} still reports {list(node.survivor.reports)}")
