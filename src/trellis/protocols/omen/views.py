@@ -120,7 +120,7 @@ class Views:
             view.rounds += 1
         if self.everybody is not None or (not self._is_restless() and self.random.randrange(RESTING)):
             self.tman.table.advance()
-            if self.everybody is not None:
+            if self.everybody is not None and self._is_restless():
                 self._build(self.everybody())
             return [self.tman._exchange]
         effects = self.tman.on_timer(tag)

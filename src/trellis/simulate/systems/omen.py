@@ -156,23 +156,26 @@ class _Oracle:
         self.world = world
 
     def labels(self, topic: Topic, nodes: list[NodeId], gone: Collection[NodeId]) -> dict[NodeId, int]:
-        world = self.world
-        stays = [name for name in world.living if name not in gone and not self._node(name).me.is_leaving]
-        wants = {name for name in stays if topic in world.topics_of(name)}
+        """Numbers of the topic's parts, for these nodes."""
+        claims = self.world.claims
         label: dict[NodeId, int] = {}
-        claims = world.claims
+        out = set(gone)  # and whoever was looked at, and is no part of it
         for number, start in enumerate(nodes):
-            if start in label or start not in wants:
-                continue
             stack = [start]
-            label[start] = number
             while stack:
                 node = stack.pop()
-                for peer in claims(node):
-                    if peer in wants and peer not in label:
-                        label[peer] = number
-                        stack.append(peer)
+                if node in label or node in out:
+                    continue
+                if not self._takes_part(node, topic):
+                    out.add(node)
+                    continue
+                label[node] = number
+                stack += claims(node)
         return {node: label[node] for node in nodes if node in label}
+
+    def _takes_part(self, name: NodeId, topic: Topic) -> bool:
+        world = self.world
+        return world.is_living(name) and not self._node(name).me.is_leaving and topic in world.topics_of(name)
 
     def everybody(self) -> list[Descriptor]:
         return [self._node(name).me.describe() for name in self.world.living]
