@@ -46,6 +46,8 @@ def test_encoding_every_message_leaves_the_overlay_as_it_is(interests, capsys):
         found.append(summary(capsys))
     assert found[0]["overlay_digest"] == found[1]["overlay_digest"]
     assert found[0]["encoded_bytes"] == 0 < found[1]["encoded_bytes"]
+    assert found[0]["encoded_bytes_by_type"] == {}
+    assert sum(found[1]["encoded_bytes_by_type"].values()) == found[1]["encoded_bytes"]
 
 
 def test_a_run_leaves_its_folder_and_its_overlay_passes_the_check(interests, capsys):

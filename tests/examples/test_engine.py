@@ -342,7 +342,8 @@ def test_sending_every_message_through_its_wire_form_changes_no_digest():
 def test_encoding_counts_bytes():
     engine = Engine(PingPong(), {"a": ["t"], "b": ["t"]}, seed=1, encode=True)
     engine.run(100)
-    assert engine.encoded_bytes >= 4 * engine.delivered > 0
+    assert engine.encoded_by_type().keys() == engine.sent_by_type().keys()
+    assert sum(engine.encoded.values()) >= 4 * engine.delivered > 0
 
 
 def test_a_digest_sees_a_single_message_more():

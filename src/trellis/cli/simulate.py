@@ -354,6 +354,8 @@ def _text(summary: dict[str, Any], output: Path) -> Iterator[str]:
     split = summary["split_topics"]
     who = f"{summary['protocol']}, seed {summary['seed']}"
     yield f"{output}: {who}: {state} after {summary['time_s']:g} virtual seconds"
+    encoded, node_seconds = summary["encoded_bytes"], summary["nodes"] * summary["time_s"]
+    sizes = [("bytes", f"{encoded:,}, {number(encoded / node_seconds)} a node and second")] if encoded else []
     yield from table(
         [
             (
@@ -364,6 +366,7 @@ def _text(summary: dict[str, Any], output: Path) -> Iterator[str]:
             ("degree", f"max {summary['degree']['max']}, mean {number(summary['degree']['mean'])}"),
             ("messages", summary["messages"]),
             ("control messages", summary["control_messages"]),
+            *sizes,
             ("digest", summary["digest"]),
         ]
     )

@@ -82,7 +82,7 @@ class Engine:
         self.network = Network(network or NetworkConfig(), Random(ids.stream(seed, "network")))
         self.interests = {name: self.world.topics.normal(topics) for name, topics in sorted(interests.items())}
         self.sent: dict[type, int] = {}  # messages by type; copies that the network makes are not sent
-        self.encoded_bytes = 0
+        self.encoded: dict[type, int] = {}  # bytes by type, with `encode`
         self.delivered = self.undeliverable = self.timers_fired = self.deliveries = 0
         self.links_formed = 0  # links that came to stand because both ends claimed them
         self.changes = 0
@@ -178,7 +178,11 @@ class Engine:
         return overlay_digest(self.world.links())
 
     def sent_by_type(self) -> dict[str, int]:
-        return {kind.__name__: self.sent[kind] for kind in sorted(self.sent, key=lambda kind: kind.__name__)}
+        return _by_name(self.sent)
+
+    def encoded_by_type(self) -> dict[str, int]:
+        """Bytes of all messages that were sent through their wire form."""
+        return _by_name(self.encoded)
 
     def check_always(self) -> None:
         """The safety of the system, and what every node says of itself."""
@@ -285,6 +289,7 @@ class Engine:
         """The function that carries out the effects of an actor: what it needs at every turn is bound once."""
         world, network, times, instants, push = self.world, self.network, self._times, self._instants, heappush
         actors, sent, encode, codec = world.actors, self.sent, self.encode, self.system.codec
+        encoded = self.encoded
         others: dict[type, Callable[[Actor, Any], None]] = {
             CancelTimer: self._cancel,
             LinkUp: self._link_up,
@@ -307,7 +312,7 @@ class Engine:
                         self._number_of(message_type)
                     if encode:
                         data = codec.encode(message)
-                        self.encoded_bytes += len(data)
+                        encoded[message_type] = encoded.get(message_type, 0) + len(data)
                         message = codec.decode(data)
                     receiver = actors.get(to)
                     if receiver is None:
@@ -454,3 +459,7 @@ class Engine:
     def _changed(self) -> None:
         self.changes += 1
         self.changed_us = self.world.now_us
+
+
+def _by_name(numbers: dict[type, int]) -> dict[str, int]:
+    return {kind.__name__: numbers[kind] for kind in sorted(numbers, key=lambda kind: kind.__name__)}
