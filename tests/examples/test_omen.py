@@ -163,7 +163,7 @@ def test_a_link_comes_up_when_both_ends_are_ready():
     assert LinkUp("a") not in answered
     done = passed(b, a, answered)
     assert LinkUp("b") in done
-    assert Send("c", m.LinkOpened(1, "b")) in done
+    assert Send("c", m.LinkOpened(1, "b", a.me.topics_version)) in done
     assert LinkUp("a") in passed(a, b, done)
     assert (a.me.degree, b.me.degree) == (1, 1)
 
@@ -206,7 +206,7 @@ def test_a_coordinator_that_sees_the_stream_break_does_not_go_on_doubting():
     engine, victim, coordinator = before_a_crash()
     incarnation = coordinator.parts.incarnation_of(victim)
     engine.crash(victim)
-    coordinator.coordinator.departure(victim, incarnation, certain=False, reporter="n00")
+    coordinator.coordinator.departure(victim, incarnation, certain=False, report=m.Report(victim, incarnation, "n00"))
     assert state_of(coordinator, victim) == DOUBT
     coordinator.on_peer_down(victim)
     assert state_of(coordinator, victim) == MENDING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from trellis.errors import InputError
@@ -160,6 +161,19 @@ def test_a_gap_between_crashes_is_kept():
     for seed in range(20):
         times = [fault.time_ms for fault in draw_schedule(plan, list("abcdef"), seed).faults]
         assert all(later - earlier >= 3000 for earlier, later in pairwise(times))
+
+
+def test_half_of_the_groups_go_in_two_parts_of_no_more_nodes_in_all():
+    plan = FaultPlan(kinds=("crash-uniform", "crash-ring"), crash_gap_ms=9000, stagger_ms=2000, crash_size_max=3)
+    alone = msgspec.structs.replace(plan, stagger_ms=0)
+    in_parts = 0
+    for seed in range(40):
+        faults, whole = (draw_schedule(one, list("abcdef"), seed).faults for one in (plan, alone))
+        assert sum(fault.value for fault in faults) == sum(fault.value for fault in whole)
+        gaps = [later.time_ms - earlier.time_ms for earlier, later in pairwise(faults)]
+        assert all(gap <= 2000 or gap >= 9000 for gap in gaps)
+        in_parts += sum(gap <= 2000 for gap in gaps)
+    assert in_parts > 20
 
 
 @pytest.mark.parametrize("name", ["s.tsv", "s.json"])

@@ -50,13 +50,32 @@ def draw_schedule(plan: FaultPlan, names: list[str], seed: int) -> Schedule:
     chosen += [random.choice(kinds) for _ in range(wanted - len(chosen))]
     times = sorted(plan.start_ms + random.randrange(max(1, plan.span_ms)) for _ in chosen)
     random.shuffle(chosen)
-    faults, last_gone = [], -plan.crash_gap_ms
+    faults: list[Fault] = []
+    last_gone, parting = -plan.crash_gap_ms, Random(ids.stream(seed, "parts of groups"))
     for time_ms, kind in zip(times, chosen, strict=True):
         if kind.startswith(_TAKES_AWAY):
             time_ms = max(time_ms, last_gone + plan.crash_gap_ms)
-            last_gone = time_ms
-        faults.append(_fault(kind, time_ms, plan, names, random))
+        group = _in_parts(_fault(kind, time_ms, plan, names, random), plan, parting)
+        if kind.startswith(_TAKES_AWAY):
+            last_gone = group[-1].time_ms
+        faults += group
     return Schedule(tuple(sorted(faults, key=lambda fault: fault.time_ms)), tuple(absent))
+
+
+def _in_parts(fault: Fault, plan: FaultPlan, random: Random) -> list[Fault]:
+    """Half of the groups go in two parts, of different kinds perhaps: not more nodes in all than at one instant."""
+    many = plan.crash_size_max if fault.kind == "leave" else int(fault.value)
+    if not plan.stagger_ms or not fault.kind.startswith(("crash", "leave")) or many < 2 or random.random() < 0.5:
+        return [fault]
+    later = msgspec.structs.replace(fault, time_ms=fault.time_ms + random.randint(1, plan.stagger_ms))
+    if fault.kind == "leave":
+        return [fault, later]
+    first = random.randint(1, many - 1)
+    kind = random.choice([kind for kind in plan.kinds if kind.startswith("crash")])
+    return [
+        msgspec.structs.replace(fault, value=first),
+        msgspec.structs.replace(later, kind=kind, value=many - first),
+    ]
 
 
 def _fault(kind: str, time_ms: int, plan: FaultPlan, names: list[str], random: Random) -> Fault:

@@ -76,6 +76,7 @@ class FaultPlan(msgspec.Struct, frozen=True):
     duration_ms_max: int = 8_000
     crash_size_max: int = 2  # nodes that crash at the same instant
     crash_gap_ms: int = 0  # between two faults that take nodes away (OMen: the time one repair may take)
+    stagger_ms: int = 0  # a group may go in two parts, the second so much later at most: while the first is mended
     down_share_max: float = 0.5  # of all nodes, absent or down; a crash that would pass it is skipped
     loss_max: float = 0.05  # probability of a loss window; asymmetric loss goes up to ten times this
     duplicate_max: float = 0.1

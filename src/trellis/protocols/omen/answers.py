@@ -36,6 +36,7 @@ def answer(parts: Parts, question: Ask) -> Answer:
         tuple(Neighbour(link.peer, link.incarnation, mask(link.interest)) for link in parts.links.up()),
         hints,
         parts.is_joining,
+        me.topics_version,
     )
 
 

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections import deque
 
+import msgspec
+
 from trellis.protocols.detector import Again, Down
 from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
 from trellis.protocols.omen.events import DONE, DOUBT, EXE, MENDING, STANDBY, Event
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.mend import Departed, LowEdges, Mend, Oracle
 from trellis.protocols.omen.messages import (
+    LINKS_MAX,
     Churn,
     FindRecord,
     Finished,
@@ -34,6 +37,8 @@ from trellis.protocols.omen.messages import (
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier
 
+TRIES_MAX = 2  # more repairs of a departure after one that gave up, since nodes that it counted on kept dying
+
 
 class Coordinator:
     def __init__(self, parts: Parts, low_edges: LowEdges, oracle: Oracle | None) -> None:
@@ -42,19 +47,18 @@ class Coordinator:
         self.repairs = 0
         self.closures = 0  # of them over more than one departed node
         self.ended: deque[tuple[int, str, NodeId]] = deque(maxlen=64)  # number, cause, node: for who watches us
-        self._leaving: set[NodeId] = set()  # who has told us that it leaves in order
         self._numbers = 0
 
     # What is heard
 
-    def departure(self, node: NodeId, incarnation: int, *, certain: bool, reporter: NodeId | None = None) -> Effects:
+    def departure(self, node: NodeId, incarnation: int, *, certain: bool, report: Report | None = None) -> Effects:
         """handleChurnEvent: somebody, or our detector, says that a node in our range is gone."""
         parts = self.parts
-        event = parts.events.get("leave", node, incarnation)
+        event = self._loss(node, incarnation)
         is_new = event is None
         if event is None:
             event = parts.events.add("leave", node, incarnation, parts.ticks, STANDBY)
-        effects = self._survivor(event, reporter) if reporter is not None else []
+        effects = self._survivor(event, report) if report is not None else []
         if certain and event.state == DOUBT:  # a survivor was quicker than our own detector
             return [*effects, *self._confirmed(event)]
         if not is_new or not parts.ring.is_coordinator(node):
@@ -69,13 +73,12 @@ class Coordinator:
         if node == parts.me.id:
             is_us = life_of(message.incarnation) == life_of(parts.me.incarnation)
             return [Send(message.reporter, ReportOk(node, message.incarnation, "alive" if is_us else "open"))]
-        known = parts.events.get("leave", node, message.incarnation)
-        if known is None and not parts.ring.is_coordinator(node):
+        if self._loss(node, message.incarnation) is None and not parts.ring.is_coordinator(node):
             if message.hops >= parts.config.hops_max:
                 return []
-            on = Report(node, message.incarnation, message.reporter, message.hops + 1)
+            on = msgspec.structs.replace(message, hops=message.hops + 1)
             return parts.route(identifier(node), on, without=node)
-        return self.departure(node, message.incarnation, certain=False, reporter=message.reporter)
+        return self.departure(node, message.incarnation, certain=False, report=message)
 
     def on_churn(self, message: Churn) -> Effects:
         parts = self.parts
@@ -101,28 +104,29 @@ class Coordinator:
     def on_leaving(self, sender: NodeId, message: Leaving) -> Effects:
         parts, incarnation = self.parts, message.record.incarnation
         parts.held.on_record(sender, message.record, parts.ticks)
-        event = parts.events.get("leave", sender, incarnation)
-        if event is not None:
-            return [Send(sender, ReportOk(sender, incarnation, "done"))] if event.state == DONE else []
-        self._leaving.add(sender)
-        ours = parts.ring.is_coordinator(sender)
-        parts.events.add("leave", sender, incarnation, parts.ticks, EXE if ours else STANDBY)
-        return []
+        event = self._loss(sender, incarnation)
+        if event is None:
+            ours = parts.ring.is_coordinator(sender)
+            event = parts.events.add("leave", sender, incarnation, parts.ticks, EXE if ours else STANDBY)
+        elif event.state == DONE:
+            return [Send(sender, ReportOk(sender, incarnation, "done"))]
+        event.is_announced = True
+        return self._confirmed(event) if event.state == DOUBT else []
 
     def on_finished(self, message: Finished) -> Effects:
         parts = self.parts
         for one in message.nodes:
-            event = parts.events.get(message.kind, one.node, one.incarnation)
             if message.kind == "join":
-                if event is not None and event.state != MENDING:
-                    parts.events.drop(event)
+                joined = parts.events.get("join", one.node, one.incarnation)
+                if joined is not None and joined.state != MENDING:
+                    parts.events.drop(joined)
                 continue
+            event = self._loss(one.node, one.incarnation)
             if event is None:
                 event = parts.events.add("leave", one.node, one.incarnation, parts.ticks, DONE)
             if event.state != MENDING:
                 parts.events.finish(event, parts.ticks)
             parts.held.done(one.node, life_of(one.incarnation), parts.ticks)
-            self._leaving.discard(one.node)
         return []
 
     def on_news(self, news: Down | Again) -> Effects:
@@ -149,7 +153,7 @@ class Coordinator:
             if life_of(incarnation) > life_of(event.incarnation):
                 if event.state == DOUBT:
                     effects += self._confirmed(event)
-            elif node not in self._leaving:
+            elif not event.is_announced:
                 self.parts.events.drop(event)
                 told = self.parts.ring.successors if event.state == DOUBT else []
                 alive = ReportOk(node, event.incarnation, "alive")
@@ -159,7 +163,7 @@ class Coordinator:
     def on_alive(self, node: NodeId, incarnation: int) -> Effects:
         """Who asked the node says that it has answered. Hearsay ends what we only stand by for, and no more."""
         event = self.parts.events.get("leave", node, incarnation)
-        if event is None or event.state != STANDBY or node in self._leaving or self.parts.is_dead(node, incarnation):
+        if event is None or event.state != STANDBY or event.is_announced or self.parts.is_dead(node, incarnation):
             return []
         self.parts.events.drop(event)
         return [Send(reporter, ReportOk(node, incarnation, "alive")) for reporter in event.reporters]
@@ -230,7 +234,8 @@ class Coordinator:
         crash, leave, join, subscribe, unsubscribe or relink.
         """
         if mend.kind == "leave":
-            return "leave" if mend.node in self._leaving else "crash"
+            event = self.parts.events.get("leave", mend.node, mend.incarnation)
+            return "leave" if event is not None and event.is_announced else "crash"
         return "subscribe" if mend.kind == "join" and mend.node == self.parts.me.id else mend.kind
 
     def mended(self, mend: Mend) -> Effects:
@@ -252,6 +257,10 @@ class Coordinator:
                 Send(mend.node, JoinDone(mend.incarnation)),
                 *[Send(peer, over) for peer in parts.ring.successors if peer != mend.node],
             ]
+        if mend.gave_up and event.tries < TRIES_MAX:
+            event.tries += 1
+            event.move(EXE, parts.ticks)
+            return []
         event.counted = frozenset(mend.answers.told)
         parts.events.finish(event, parts.ticks)
         parts.held.done(event.node, life_of(event.incarnation), parts.ticks)
@@ -259,8 +268,7 @@ class Coordinator:
         done = ReportOk(event.node, event.incarnation, "done")
         effects: Effects = [Send(peer, finished) for peer in parts.ring.successors]
         effects += [Send(reporter, done) for reporter in event.reporters if reporter in event.counted]
-        if event.node in self._leaving:
-            self._leaving.discard(event.node)
+        if event.is_announced:
             effects.append(Send(event.node, done))
         return effects
 
@@ -279,7 +287,7 @@ class Coordinator:
         return []
 
     def _take_over(self, event: Event) -> Effects:
-        is_certain = event.kind == "join" or event.node in self._leaving
+        is_certain = event.kind == "join" or event.is_announced
         if not is_certain and not self.parts.is_dead(event.node, event.incarnation):
             return self._begin_doubt(event)
         return self._confirmed(event)
@@ -320,13 +328,28 @@ class Coordinator:
             mend.departed[event.node] = Departed(event.incarnation, frozenset(), {}, False)
         return mend.start()
 
-    def _survivor(self, event: Event, reporter: NodeId) -> Effects:
+    def _loss(self, node: NodeId, incarnation: int) -> Event | None:
+        """What we know of this loss. If the node has refuted its death since we finished, it was another one.
+
+        It came back from a pause, say, in the same life; links may have been spared for its sake, and now it goes.
+        """
+        event = self.parts.events.get("leave", node, incarnation)
+        if event is not None and event.state == DONE and incarnation > event.incarnation:
+            self.parts.events.drop(event)
+            return None
+        if event is not None:
+            event.incarnation = max(event.incarnation, incarnation)
+        return event
+
+    def _survivor(self, event: Event, report: Report) -> Effects:
         """A neighbour of the departed: the repair is not done before it is counted in."""
+        reporter = report.reporter
         if event.state == DONE and reporter not in event.counted:
             event.move(STANDBY, self.parts.ticks)
-        event.reporters[reporter] = None
+        if reporter in event.reporters or len(event.reporters) < LINKS_MAX:
+            event.reporters[reporter] = report.topics
         if event.state == MENDING and event.mend is not None and event.mend in self.mends:
-            return self.mends[event.mend].reopen(reporter)
+            return self.mends[event.mend].reopen(reporter, report.topics)
         state = "done" if event.state == DONE else "open"
         return [Send(reporter, ReportOk(event.node, event.incarnation, state))]  # type: ignore[arg-type]
 

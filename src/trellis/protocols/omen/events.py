@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.me import life_of
 
 DOUBT, EXE, STANDBY, MENDING, DONE = "doubt", "exe", "standby", "mending", "done"
@@ -26,11 +26,13 @@ class Event:
     localtime: int  # the order in which this node heard of events
     since: int  # the tick of its present state
     state: str = DOUBT
-    reporters: dict[NodeId, None] = field(default_factory=dict)
+    reporters: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)  # with the topics of their lost links
     pings: int = 0
     mend: int | None = None
     counted: frozenset[NodeId] = frozenset()  # whom its repair counted in
-    waited: int = 0  # periods that it was out of range
+    waited: int = 0  # time-outs that it was out of range
+    tries: int = 0  # repairs that gave up
+    is_announced: bool = False  # the node itself has told us that it leaves in order
     is_late: bool = False  # whoever should have handled it did not
 
     def move(self, state: str, tick: int) -> None:

@@ -29,7 +29,7 @@ def offered(
                     named[peer] = named.get(peer, 0) | wants
     found: dict[NodeId, None] = {}
     ranked = sorted(named, key=lambda peer: (key(peer), peer))
-    for place in places(_lacking(told[node])):
+    for place in places(_lacking(told, node)):
         bit = 1 << place
         known = sum(1 for other in told if other != node and told[other].stays & bit)
         known += sum(1 for peer in found if named[peer] & bit)
@@ -41,7 +41,7 @@ def offered(
 def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[list[NodeId]]]:
     """The joiner needs one link on each topic that none of its neighbours has: whoever wants it is one part."""
     parts: dict[int, list[list[NodeId]]] = {}
-    for place in places(_lacking(told[node])):
+    for place in places(_lacking(told, node)):
         bit = 1 << place
         others = [other for other in told if other != node and told[other].stays & bit]
         # One that joins itself is in no part of the topic yet: a link to it alone would leave both apart.
@@ -51,9 +51,9 @@ def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[l
     return parts
 
 
-def _lacking(joiner: Told) -> int:
-    """Topics of the joiner that none of its neighbours has."""
+def _lacking(told: Mapping[NodeId, Told], node: NodeId) -> int:
+    """Topics of the joiner that none of its neighbours has, or only such as say that they leave them."""
     covered = 0
-    for _, wants in joiner.neighbours.values():
-        covered |= wants
-    return joiner.stays & ~covered
+    for peer, (_, wants) in told[node].neighbours.items():
+        covered |= wants & ~told[peer].leaving if peer in told else wants
+    return told[node].stays & ~covered

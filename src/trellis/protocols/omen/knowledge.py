@@ -22,10 +22,11 @@ from trellis.protocols.omen.messages import Answer, unpack
 class Told:
     """One answer, taken apart."""
 
-    __slots__ = ("degree", "incarnation", "joining", "leaving", "neighbours", "paths", "wants")
+    __slots__ = ("degree", "incarnation", "joining", "leaving", "neighbours", "paths", "topics_version", "wants")
 
     def __init__(self, answer: Answer, place_of: dict[str, int]) -> None:
         self.incarnation, self.degree, self.joining = answer.incarnation, answer.degree, answer.joining
+        self.topics_version = answer.topics_version
         self.wants, self.leaving = unpack(answer.wants), unpack(answer.leaving)
         self.neighbours = {one.node: (one.incarnation, unpack(one.wants)) for one in answer.neighbours}
         self.paths = {place_of[hint.topic]: hint.path for hint in answer.hints if hint.topic in place_of}

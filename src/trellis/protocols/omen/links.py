@@ -73,6 +73,7 @@ class Links:
         self.links: dict[NodeId, Link] = {}
         self.suspicion = Suspicion(silence_max)
         self.lost: list[Lost] = []  # news for the node
+        self.left_alone = 0  # the same: topics that a neighbour left, on which we may have counted
         self.is_changed = False  # what the record says has changed: the node renews it
 
     def __contains__(self, peer: NodeId) -> bool:
@@ -84,6 +85,14 @@ class Links:
     def seen(self) -> list[NodeId]:
         """Peers that are there, as far as we know."""
         return [peer for peer, link in self.links.items() if link.state != ASKED or not link.is_hoped_for]
+
+    def on(self, topics: int) -> dict[NodeId, int]:
+        """Who is linked to us on any of these, or is about to be, and its incarnation."""
+        return {
+            link.peer: link.incarnation
+            for link in self.links.values()
+            if link.state != ASKED and link.interest & topics
+        }
 
     def covered(self) -> int:
         """Topics of ours that a neighbour has."""
@@ -107,7 +116,7 @@ class Links:
             effects = []
         if asker is not None:
             if link.state == UP:
-                return [*effects, Send(asker[0], LinkOpened(asker[1], peer))]
+                return [*effects, Send(asker[0], LinkOpened(asker[1], peer, self.me.topics_version))]
             if asker not in link.askers:
                 link.askers.append(asker)
         return effects
@@ -160,8 +169,13 @@ class Links:
         return self._come_up(link)
 
     def on_record_known(self, version: int) -> Effects:
-        """All holders of our record have this version, or a later one."""
+        """All holders of our record have this version, or a later one.
+
+        Who leaves brings up no more links: it is mended around by the record that it left with.
+        """
         effects: Effects = []
+        if self.me.is_leaving:
+            return effects
         for link in self.links.values():
             if link.state == OPENING and not link.ready and 0 < link.needs <= version:
                 link.ready = True
@@ -209,7 +223,10 @@ class Links:
             effects += self.on_ready(sender, beat.incarnation)
         if beat.version > link.heard:
             if beat.topics is not None:
-                self._interest(link, self.me.table.bits(beat.topics), beat.version)
+                topics = self.me.table.bits(beat.topics)
+                if beat.acknowledged < self.me.topics_version:  # it has left topics without knowing of ours
+                    self.left_alone |= link.interest & ~topics & self.me.interest
+                self._interest(link, topics, beat.version)
             if link.state == UP:
                 self.hints.told(sender, beat.hints)
                 link.heard = beat.version
@@ -226,6 +243,8 @@ class Links:
             return []
         if link.state == ASKED and link.tries < 2:  # about an earlier link: ours is still under way
             return []
+        if link.state == UP:
+            self.me.refute(self.me.incarnation)  # it may have mended around us: our next loss is another one
         return self._drop(link, "stranger")
 
     def on_disconnect(self, sender: NodeId, message: Disconnect) -> Effects:
@@ -288,7 +307,8 @@ class Links:
             return []
         link.state = UP
         self.me.degree += 1
-        told: Effects = [Send(asker, LinkOpened(mend, link.peer)) for asker, mend in link.askers]
+        version = self.me.topics_version
+        told: Effects = [Send(asker, LinkOpened(mend, link.peer, version)) for asker, mend in link.askers]
         link.askers.clear()
         return [LinkUp(link.peer), *told]
 

@@ -58,7 +58,7 @@ class Mend:
     me: NodeId
     oracle: Oracle | None = None
     backups: list[NodeId] = field(default_factory=list)
-    survivors: dict[NodeId, None] = field(default_factory=dict)  # who said that they were neighbours
+    survivors: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)  # who was its neighbour, on what
     departed: dict[NodeId, Departed] = field(default_factory=dict)
     required_only: dict[NodeId, None] | None = None  # a lost link: its two ends
     topics: tuple[Topic, ...] = ()
@@ -92,9 +92,12 @@ class Mend:
             return self._finish()
         return self.start()
 
-    def reopen(self, survivor: NodeId) -> Effects:
-        """A survivor that was not counted in."""
-        self.survivors[survivor] = None
+    def reopen(self, survivor: NodeId, topics: tuple[Topic, ...]) -> Effects:
+        """A survivor that was not counted in, or on a topic that nobody had named."""
+        self.survivors[survivor] = topics
+        if self.state not in ("new", "records") and not set(topics) <= self._places.keys():
+            self.passes = 0
+            return self.start()
         if self.state in ("new", "records", "answers", "proof"):
             return self._ask([survivor], must=True) if self.state == "answers" else []
         if survivor in self.answers:  # it repeats its report, and is counted in
@@ -132,10 +135,11 @@ class Mend:
         departed = self.departed.get(found.node)
         if self.state != "records" or departed is None or departed.is_known:
             return []
-        if found.record is not None and life_of(found.record.incarnation) == life_of(found.incarnation):
+        asked = life_of(found.incarnation)
+        if found.record is not None and (not asked or life_of(found.record.incarnation) == asked):
             self._learn(departed, found.record)
         elif found.last:
-            departed.is_known = True  # nobody knows more: survivors must do
+            departed.is_known = True  # nobody knows more: what survivors report must do
         return self._records()
 
     def on_answer(self, sender: NodeId, answer: Answer) -> Effects:
@@ -146,7 +150,10 @@ class Mend:
             return self._examine()
         return []
 
-    def on_opened(self, sender: NodeId, peer: NodeId) -> Effects:
+    def on_opened(self, sender: NodeId, peer: NodeId, topics_version: int) -> Effects:
+        told = self.answers.told.get(sender)
+        if self.kind != "join" and self.state == "links" and told is not None and told.topics_version != topics_version:
+            return self.again()  # it has changed its topics since it answered, and may not have counted this link in
         for pair in (sender, peer), (peer, sender):
             if pair in self.opening:
                 del self.opening[pair]
@@ -200,7 +207,8 @@ class Mend:
     def _begin_to_ask(self) -> Effects:
         self.state = "answers"
         if self.kind == "leave":  # the others are about topics that are given
-            topics = tuple(sorted({topic for departed in self.departed.values() for topic in departed.topics}))
+            named = [*[one.topics for one in self.departed.values()], *self.survivors.values()]
+            topics = tuple(sorted({topic for some in named for topic in some}))
             if topics != self.topics:  # answers are about the topics of the question: ask all anew
                 self.topics, self.attempt = topics, self.attempt + 1
                 self.answers, self.asked = Answers(), {}
@@ -248,7 +256,7 @@ class Mend:
             effects.append(Send(node, Ask(self.number, self.attempt, self.topics)))
         for node in given_up:
             del self.asked[node]
-            if node in self.must_answer and node != self.node:
+            if node in self.must_answer and (node != self.node or self.kind != "join"):
                 self._depart(node)
         if any(not departed.is_known for departed in self.departed.values()):
             self.state = "records"
@@ -259,8 +267,17 @@ class Mend:
 
     def _depart(self, node: NodeId) -> None:
         """A required node is silent: it is one of the departed."""
-        known = [departed.neighbours[node] for departed in self.departed.values() if node in departed.neighbours]
+        known = [near[node] for near in self._near() if node in near]
+        if node == self.node:
+            known.append(self.incarnation)
         self.departed[node] = Departed(max(known, default=0), frozenset(), {}, False)
+
+    def _near(self) -> list[Mapping[NodeId, int]]:
+        """Neighbours of those who are gone or leave, with the incarnation in which each was linked."""
+        return [
+            *[departed.neighbours for departed in self.departed.values()],
+            *[neighbours for _, neighbours in self.leavers.values()],
+        ]
 
     def _examine(self) -> Effects:
         """All have answered: who of them has departed, and what is proven?"""
@@ -295,10 +312,11 @@ class Mend:
     def _closure(self) -> list[NodeId]:
         """Nodes to ask beside: neighbours of those who answered and are leaving, or whose earlier life has ended."""
         more: dict[NodeId, None] = {}
-        for departed in list(self.departed.values()):
-            for node, incarnation in departed.neighbours.items():
+        todo = [*self._near(), dict.fromkeys([*self.survivors, *(self.required_only or ())], 0)]
+        while todo:
+            for node, incarnation in todo.pop().items():
                 told = self.answers.told.get(node)
-                if told is None or node in self.departed:
+                if told is None or node in self.departed or node in self.leavers:
                     continue
                 if incarnation and life_of(told.incarnation) > life_of(incarnation):
                     self.departed[node] = Departed(incarnation, frozenset(), {}, False)
@@ -309,6 +327,7 @@ class Mend:
                         if peer not in self.asked and peer not in self.departed:
                             more[peer] = None
                     self.leavers[node] = (names, neighbours)
+                    todo.append(neighbours)
         return list(more)
 
     def _required(self) -> dict[int, set[NodeId]]:

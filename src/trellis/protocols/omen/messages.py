@@ -108,6 +108,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, tag="record"):
 
 class RecordOk(msgspec.Struct, frozen=True, gc=False, tag="record-ok"):
     version: Count
+    incarnation: Count  # of the record: not that of an earlier life of ours
+    life: Count  # of the holder: one that restarts has lost it
 
 
 # Churn
@@ -128,6 +130,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, tag="report"):
     incarnation: Count
     reporter: Name
     hops: Count = 0
+    topics: Topics = ()  # that the link was about: all there is where no record is found
 
 
 class ReportOk(msgspec.Struct, frozen=True, gc=False, tag="report-ok"):
@@ -191,6 +194,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
     neighbours: Annotated[tuple[Neighbour, ...], Meta(max_length=LINKS_MAX)]
     hints: Annotated[tuple[Hint, ...], Meta(max_length=HINTS_MAX)] = ()
     joining: bool = False  # its own join is not over: a link to it leads nowhere yet
+    topics_version: Count = 0
 
 
 class OpenLink(msgspec.Struct, frozen=True, gc=False, tag="open-link"):
@@ -201,6 +205,7 @@ class OpenLink(msgspec.Struct, frozen=True, gc=False, tag="open-link"):
 class LinkOpened(msgspec.Struct, frozen=True, gc=False, tag="link-opened"):
     mend: Count
     peer: Name
+    topics_version: Count = 0  # another one than in the answer: the link may not be about what was proven
 
 
 # On the ring

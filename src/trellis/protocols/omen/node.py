@@ -76,6 +76,7 @@ class OMenNode:
         parts.is_joining = not self.first_neighbours
         self.leaving_since: int | None = None
         self.unknown = 0  # messages that are none of ours
+        self._unsubscribing: dict[int, int] = {}  # repair -> the topics that end with it
         self._inbox: deque[msgspec.Struct] = deque()
         self._handlers = self._all_handlers()
         self._gossip = {  # timers after which there is nothing to settle
@@ -126,18 +127,22 @@ class OMenNode:
         """Free where a neighbour has the topic; one join, limited to them, for all others.  [A-OMN-23]"""
         me, bits = self.me, self.me.table.bits(tuple(topics))
         me.leaving &= ~bits
+        for number in self._unsubscribing:
+            self._unsubscribing[number] &= ~bits
         new = bits & ~me.interest
         if not new:
             return []
         self.parts.take_part(me.interest | new)
-        effects = self.links.interest_changed()
-        alone = new & ~self.links.covered()
+        return self._settle([*self.links.interest_changed(), *self._find_link(new)])
+
+    def _find_link(self, topics: int) -> Effects:
+        alone = topics & ~self.links.covered()
         known = self.parts.known_subscribers(alone) if alone else []
-        if known:  # nobody known: the net finds somebody, if there is anybody
-            mend = self.coordinator.new_mend("join", self.id, me.incarnation)
-            mend.topics, mend.backups = me.table.topics(alone), known
-            effects += mend.start()
-        return self._settle(effects)
+        if not known:  # the net finds somebody, if there is anybody
+            return []
+        mend = self.coordinator.new_mend("join", self.id, self.me.incarnation)
+        mend.topics, mend.backups = self.me.table.topics(alone), known
+        return mend.start()
 
     def unsubscribe(self, topic: Topic) -> Effects:
         return self.unsubscribe_all((topic,))
@@ -149,12 +154,16 @@ class OMenNode:
         if not bits:
             return []
         me.leaving |= bits
+        return self._settle(self._leave_topics(bits))
+
+    def _leave_topics(self, bits: int) -> Effects:
+        me = self.me
         mend = self.coordinator.new_mend("unsubscribe", self.id, me.incarnation)
         mend.topics = me.table.topics(bits)
-        neighbours = {link.peer: link.incarnation for link in self.links.up() if link.interest & bits}
-        mend.departed[self.id] = Departed(me.incarnation, frozenset(mend.topics), neighbours, True)
+        mend.departed[self.id] = Departed(me.incarnation, frozenset(mend.topics), self.links.on(bits), True)
         mend.backups = self.parts.known_subscribers(bits)
-        return self._settle(mend.start())
+        self._unsubscribing[mend.number] = bits
+        return mend.start()
 
     def leave(self) -> Effects:
         """We go when our successors have mended around us, or after `leave_periods_max`.  [A-OMN-26]"""
@@ -222,6 +231,9 @@ class OMenNode:
                 effects = self.parts.own.renew(self.ring.successors)
             elif news := detector.news():
                 effects = [effect for one in news for effect in coordinator.on_news(one)]
+            elif self.links.left_alone:
+                topics, self.links.left_alone = self.links.left_alone & self.me.wanted, 0
+                effects = self._find_link(topics)
             elif self._inbox:
                 message = self._inbox.popleft()
                 effects = self._handlers[type(message)](self.id, message)
@@ -232,8 +244,10 @@ class OMenNode:
 
     def _mended(self, mend: Mend) -> Effects:
         effects = self.coordinator.mended(mend)
-        gone = self.me.table.bits(mend.topics) & self.me.leaving if mend.kind == "unsubscribe" else 0
+        gone = self._unsubscribing.pop(mend.number, 0) & self.me.leaving
         if gone and not self.me.is_leaving:
+            if mend.gave_up or self.links.on(gone).keys() - mend.departed[self.id].neighbours.keys():
+                return [*effects, *self._leave_topics(gone)]  # linked since by somebody else's repair: count them in
             self.me.leaving &= ~gone
             self.parts.take_part(self.me.interest & ~gone)
             effects += self.links.interest_changed()
@@ -327,7 +341,7 @@ class OMenNode:
             m.Disconnect: links.on_disconnect,
             m.OpenLink: lambda sender, message: links.open(message.peer, (sender, message.mend)),
             m.Record: lambda sender, message: parts.held.on_record(sender, message, parts.ticks),
-            m.RecordOk: lambda sender, message: parts.own.on_ok(sender, message.version),
+            m.RecordOk: parts.own.on_ok,
             m.Churn: lambda _, message: coordinator.on_churn(message),
             m.Report: lambda _, message: coordinator.on_report(message),
             m.ReportOk: self._on_report_ok,
@@ -339,7 +353,7 @@ class OMenNode:
             m.Ask: lambda sender, message: [Send(sender, answer(parts, message))],
             m.Answer: lambda sender, message: self._to_mend(message, lambda mend: mend.on_answer(sender, message)),
             m.LinkOpened: lambda sender, message: self._to_mend(
-                message, lambda mend: mend.on_opened(sender, message.peer)
+                message, lambda mend: mend.on_opened(sender, message.peer, message.topics_version)
             ),
             m.FoundRecord: lambda _, message: self._to_mend(message, lambda mend: mend.on_found(message)),
             m.FindRecord: lambda _, message: find_record(parts, message),
@@ -364,10 +378,9 @@ class OMenNode:
 
     def _on_report_ok(self, sender: NodeId, message: m.ReportOk) -> Effects:
         if message.node != self.id:
-            effects = self.survivor.on_report_ok(message)
-            if message.state == "alive":
-                effects += self.coordinator.on_alive(message.node, message.incarnation)
-            return effects
+            is_alive = message.state == "alive"
+            effects = self.coordinator.on_alive(message.node, message.incarnation) if is_alive else []
+            return [*effects, *self.survivor.on_report_ok(message)]
         return self._go() if self.leaving_since is not None and message.state == "done" else []
 
     def _on_join(self, sender: NodeId, message: m.Join) -> Effects:
@@ -375,7 +388,7 @@ class OMenNode:
         return self.coordinator.on_join(sender, message)
 
     def _on_join_done(self, sender: NodeId, message: m.JoinDone) -> Effects:
-        if message.incarnation == self.me.incarnation:
+        if life_of(message.incarnation) == life_of(self.me.incarnation):
             self.parts.is_joining = False
         return []
 

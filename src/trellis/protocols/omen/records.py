@@ -6,6 +6,7 @@ records of those who name it; of a node that is gone it keeps the last one for `
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trellis.protocols.effects import Effects, NodeId, Send
@@ -17,10 +18,11 @@ from trellis.protocols.omen.messages import Life, Record, RecordOk
 class OwnRecord:
     """What we tell our successors about ourselves."""
 
-    def __init__(self, me: Me, links: Links) -> None:
-        self.me, self.links = me, links
+    def __init__(self, me: Me, links: Links, life_heard: Callable[[NodeId], int]) -> None:
+        """`life_heard`: in which a successor was heard last; 0 where it has not been."""
+        self.me, self.links, self.life_heard = me, links, life_heard
         self.record = Record(me.incarnation, 1, me.topics, ())
-        self._known: dict[NodeId, int] = {}  # successor -> the version that it has
+        self._known: dict[NodeId, tuple[int, int]] = {}  # successor -> its life, the version that it has
 
     def renew(self, successors: list[NodeId]) -> Effects:
         neighbours = tuple(
@@ -35,19 +37,24 @@ class OwnRecord:
 
     def push(self, successors: list[NodeId]) -> Effects:
         """To those who do not have it."""
-        self._known = {node: self._known.get(node, 0) for node in successors}
+        self._known = {node: self._known.get(node, (0, 0)) for node in successors}
         record = self.record
-        missing = [node for node, version in self._known.items() if version < record.version]
+        missing = [node for node in self._known if self._version(node) < record.version]
         return [*[Send(node, record) for node in missing], *self._ready()]
 
-    def on_ok(self, sender: NodeId, version: int) -> Effects:
-        if sender in self._known:
-            self._known[sender] = max(self._known[sender], version)
+    def on_ok(self, sender: NodeId, ok: RecordOk) -> Effects:
+        if sender in self._known and life_of(ok.incarnation) == life_of(self.me.incarnation):
+            self._known[sender] = max(self._known[sender], (ok.life, ok.version))
         return self._ready()
+
+    def _version(self, holder: NodeId) -> int:
+        """None, if it has started anew since."""
+        life, version = self._known[holder]
+        return version if life >= self.life_heard(holder) else 0
 
     def _ready(self) -> Effects:
         """What all holders have."""
-        version = min(self._known.values(), default=self.record.version)
+        version = min(map(self._version, self._known), default=self.record.version)
         return self.links.on_record_known(version)
 
 
@@ -64,8 +71,8 @@ class Held:
 class HeldRecords:
     """What others have told us about themselves."""
 
-    def __init__(self, keep_periods: int, entries_max: int = 1024) -> None:
-        self.keep_periods, self.entries_max = keep_periods, entries_max
+    def __init__(self, life: int, keep_periods: int, entries_max: int = 1024) -> None:
+        self.life, self.keep_periods, self.entries_max = life, keep_periods, entries_max
         self.held: dict[NodeId, Held] = {}
         self.old: dict[tuple[NodeId, int], Held] = {}  # of earlier lives
 
@@ -76,15 +83,19 @@ class HeldRecords:
                 known.gone_since = tick
                 self.old[sender, life_of(known.record.incarnation)] = known
             elif (known.record.incarnation, known.record.version) > (record.incarnation, record.version):
-                return [Send(sender, RecordOk(record.version))]
+                return [self._ok(sender, record)]
         self.held[sender] = Held(record)
         if len(self.held) > self.entries_max:
             del self.held[next(iter(self.held))]
-        return [Send(sender, RecordOk(record.version))]
+        return [self._ok(sender, record)]
+
+    def _ok(self, owner: NodeId, record: Record) -> Send:
+        return Send(owner, RecordOk(record.version, record.incarnation, self.life))
 
     def of(self, node: NodeId, life: int) -> Record | None:
+        """Of this life; 0: of the last one that we know."""
         found = self.held.get(node)
-        if found is None or life_of(found.record.incarnation) != life:
+        if found is None or (life and life_of(found.record.incarnation) != life):
             found = self.old.get((node, life))
         return found.record if found is not None else None
 

@@ -4,14 +4,14 @@ silent, restarted   it says to the peer's first living ring successor "I was its
                     hears that the repair is done and that it was counted in, or that the peer is alive after all
 stranger            the peer lives and holds no link to us (it suspected us, or was cut off): the link is opened
                     again; if it stays closed for `relink_periods`, its two ends are mended as if a node between
-                    them had gone (docs/papers.md, condition 5)
+                    them had gone (docs/omen.md, condition 5)
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from trellis.protocols.effects import Effects, NodeId, Send
+from trellis.protocols.effects import Effects, NodeId, Send, Topic
 from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.links import UP, Lost
 from trellis.protocols.omen.me import life_of
@@ -22,24 +22,32 @@ from trellis.protocols.ring import identifier
 
 class _Reported(msgspec.Struct):
     incarnation: int
+    topics: tuple[Topic, ...]
     successors: tuple[NodeId, ...]
     tries: int = 0
+
+
+class _Relink(msgspec.Struct):
+    since: int  # tick
+    shared: int  # topics of the link that was lost
+    incarnation: int
 
 
 class Survivor:
     def __init__(self, parts: Parts, coordinator: Coordinator) -> None:
         self.parts, self.coordinator = parts, coordinator
         self.reports: dict[tuple[NodeId, int], _Reported] = {}  # node and life
-        self.relinks: dict[NodeId, tuple[int, int]] = {}  # a living peer -> (tick, topics) of the link that was lost
+        self.relinks: dict[NodeId, _Relink] = {}  # living peers
 
     def on_lost(self, lost: Lost) -> Effects:
         if lost.why in ("silent", "restarted") and lost.incarnation:
             key = (lost.peer, life_of(lost.incarnation))
             if key not in self.reports:
-                self.reports[key] = _Reported(lost.incarnation, lost.successors)
+                table, shared = self.parts.me.table, lost.interest & self.parts.me.interest
+                self.reports[key] = _Reported(lost.incarnation, table.topics(shared), lost.successors)
                 return self._report(*key)
         elif lost.why == "stranger" and lost.was_up:
-            return self._relink(lost.peer, lost.interest)
+            return self._relink(lost.peer, lost.interest, lost.incarnation)
         return []
 
     def tick(self) -> Effects:
@@ -49,8 +57,8 @@ class Survivor:
                 del self.reports[key]
             else:
                 effects += self._report(*key)
-        for peer, (since, shared) in list(self.relinks.items()):
-            effects += self._relink_due(peer, since, shared)
+        for peer, relink in list(self.relinks.items()):
+            effects += self._relink_due(peer, relink)
         return effects
 
     def on_report_ok(self, message: ReportOk) -> Effects:
@@ -60,13 +68,13 @@ class Survivor:
         del self.reports[key]
         if message.state == "alive" and message.node not in self.parts.links:
             self.parts.suspects.alive(message.node)
-            return self._relink(message.node, self.parts.me.interest)
+            return self._relink(message.node, self.parts.me.interest, message.incarnation)
         return []
 
     def _report(self, peer: NodeId, life: int) -> Effects:
         """To its successors as it told them last, then to whoever is found on the ring, in turn."""
         report = self.reports[peer, life]
-        message = Report(peer, report.incarnation, self.parts.me.id)
+        message = Report(peer, report.incarnation, self.parts.me.id, 0, report.topics)
         told = [node for node in report.successors if node not in self.parts.suspects.incarnations]
         choice = report.tries % (len(told) + 1)
         report.tries += 1
@@ -74,26 +82,27 @@ class Survivor:
             return [Send(told[choice], message)]
         return self.parts.route(identifier(peer), message, without=peer)
 
-    def _relink(self, peer: NodeId, interest: int) -> Effects:
+    def _relink(self, peer: NodeId, interest: int, incarnation: int) -> Effects:
         me = self.parts.me
         if me.is_leaving or not interest & me.interest:
             return []
-        self.relinks[peer] = (self.parts.ticks, interest & me.interest)
+        self.relinks[peer] = _Relink(self.parts.ticks, interest & me.interest, incarnation)
         return self.parts.links.open(peer)
 
-    def _relink_due(self, peer: NodeId, since: int, shared: int) -> Effects:
+    def _relink_due(self, peer: NodeId, relink: _Relink) -> Effects:
+        """If it stays closed its topics are repaired; a peer that does not answer then counts as gone."""
         parts = self.parts
         link = parts.links.links.get(peer)
         if link is not None and link.state == UP:
             del self.relinks[peer]
             return []
-        if parts.ticks - since <= parts.config.relink_periods:
+        if parts.ticks - relink.since <= parts.config.relink_periods:
             return []
         del self.relinks[peer]
-        shared &= parts.me.wanted
+        shared = relink.shared & parts.me.wanted
         if not shared:
             return []
-        mend = self.coordinator.new_mend("relink", peer, 0)
+        mend = self.coordinator.new_mend("relink", peer, relink.incarnation)
         mend.topics = parts.me.table.topics(shared)
         mend.required_only = {parts.me.id: None, peer: None}
         return mend.start()

@@ -67,7 +67,7 @@ class Views:
         seed: int | str,
         everybody: Callable[[], list[Descriptor]] | None = None,
     ) -> None:
-        """`everybody`: OMen-G, whose candidates are all nodes, always (simulator only)."""
+        """`everybody`: OMen-G, whose candidates are all nodes (simulator only)."""
         self.me, self.config, self.seed, self.everybody = me, config, seed, everybody
         self.views: dict[NodeId, View] = {}
         self.random = random
@@ -156,6 +156,8 @@ class Views:
         return self.me.table.bits(entry[1].interest) if entry is not None else 0
 
     def known(self) -> dict[NodeId, Descriptor]:
+        if self.everybody is not None:
+            return {one.node: one for one in self.everybody()}
         return {node: entry[1] for node, entry in self.tman.table.entries.items()}
 
     def check(self) -> None:

@@ -70,6 +70,7 @@ class OMen(System):
             start_ms=30 * config.period_ms,
             span_ms=60 * config.period_ms,
             crash_gap_ms=15 * config.period_ms,
+            stagger_ms=8 * config.period_ms,
         )
         self.repair_seconds: list[float] = []  # computing time of each Alg. 1
         self._coordinators: list[Coordinator] = []  # of all nodes that there ever were
