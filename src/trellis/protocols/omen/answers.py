@@ -50,7 +50,7 @@ def find_record(parts: Parts, question: FindRecord) -> Effects:
     if record is None and question.hops < config.hops_max:
         on = msgspec.structs.replace(question, hops=question.hops + 1)
         if not ring.is_coordinator(question.node) and question.left >= config.resilience - 1:
-            return parts.route(identifier(question.node), on, without=question.node)
+            return parts.route(identifier(question.node), on, (question.node,))
         following = [node for node in ring.successors if node != question.asker]
         if question.left and following:
             return [Send(following[0], msgspec.structs.replace(on, left=question.left - 1))]

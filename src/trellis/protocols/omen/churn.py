@@ -13,6 +13,7 @@ life of the node or the node itself says that it is gone.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 import msgspec
 
@@ -77,7 +78,7 @@ class Coordinator:
             if message.hops >= parts.config.hops_max:
                 return []
             on = msgspec.structs.replace(message, hops=message.hops + 1)
-            return parts.route(identifier(node), on, without=node)
+            return parts.route(identifier(node), on, (node,))
         return self.departure(node, message.incarnation, certain=False, report=message)
 
     def on_churn(self, message: Churn) -> Effects:
@@ -353,5 +354,5 @@ class Coordinator:
         state = "done" if event.state == DONE else "open"
         return [Send(reporter, ReportOk(event.node, event.incarnation, state))]  # type: ignore[arg-type]
 
-    def _find_record(self, question: FindRecord) -> Effects:
-        return self.parts.route(identifier(question.node), question, without=question.node)
+    def _find_record(self, question: FindRecord, departed: Collection[NodeId], tries: int) -> Effects:
+        return self.parts.route(identifier(question.node), question, departed, tries)

@@ -27,6 +27,7 @@ from trellis.protocols.omen.shadow import Pair
 from trellis.protocols.topics import places
 
 PASSES_MAX = 6
+RECORD_TRIES = 3  # times `ask_tries`: until the ring has noticed who of its nodes is dead
 LowEdges = Callable[..., list[Pair]]
 # Simulator only: (topic, nodes, gone) -> a label each, equal where they are connected in the whole overlay, not over
 # those that have gone or are about to.
@@ -51,7 +52,7 @@ class Mend:
     node: NodeId  # whom it is about
     incarnation: int
     config: OMenConfig
-    find: Callable[[FindRecord], Effects]
+    find: Callable[[FindRecord, Collection[NodeId], int], Effects]  # by way of others than these; tries
     held: Callable[[NodeId, int], Record | None]
     low_edges: LowEdges
     key: Callable[[NodeId], int]
@@ -183,7 +184,7 @@ class Mend:
             if record is not None:
                 self._learn(departed, record)
                 continue
-            if departed.tries >= self.config.ask_tries:
+            if departed.tries >= RECORD_TRIES * self.config.ask_tries:
                 departed.is_known = True
                 continue
             waiting = True
@@ -192,7 +193,7 @@ class Mend:
                 question = FindRecord(
                     name, departed.incarnation, self.me, self.number, 0, max(self.config.resilience - 1, 0)
                 )
-                effects += self.find(question)
+                effects += self.find(question, self.departed, departed.tries - 1)
         if waiting and any(not departed.is_known for departed in self.departed.values()):
             return [*effects, self._timer(2)]
         return [*effects, *self._begin_to_ask()]

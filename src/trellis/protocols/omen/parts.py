@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from random import Random
 
 import msgspec
@@ -87,12 +87,20 @@ class Parts:
             found.append(record.record.incarnation)
         return max(found)
 
-    def route(self, place: int, message: msgspec.Struct, without: NodeId | None = None) -> Effects:
-        """One step nearer to the first living node at or after a place; to ourselves where that is us."""
+    def route(self, place: int, message: msgspec.Struct, without: Collection[NodeId] = (), tries: int = 0) -> Effects:
+        """One step nearer to the first living node at or after a place; to ourselves where that is us.
+
+        `tries` that got no answer: the nearest may be dead without our knowing, so the next L get their turn.
+        """
         dead = self.suspects.incarnations
-        known = (*self.ring.tman.peers, *self.sampling.peers, *self.links.seen())
-        nodes = [node for node in known if node != without and node not in dead]
-        nearest = min([self.me.id, *nodes], key=lambda node: clockwise(place, identifier(node)))
+        known = dict.fromkeys([*self.ring.tman.peers, *self.sampling.peers, *self.links.seen()])
+        nodes = [self.me.id, *[node for node in known if node not in without and node not in dead]]
+
+        def away(node: NodeId) -> int:
+            return clockwise(place, identifier(node))
+
+        turn = tries % (self.config.resilience + 1)
+        nearest = sorted(nodes, key=away)[: turn + 1][-1] if turn else min(nodes, key=away)
         return [Send(nearest, message)]
 
     def is_in_range(self, node: NodeId) -> bool:

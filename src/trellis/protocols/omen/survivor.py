@@ -80,7 +80,7 @@ class Survivor:
         report.tries += 1
         if choice < len(told):
             return [Send(told[choice], message)]
-        return self.parts.route(identifier(peer), message, without=peer)
+        return self.parts.route(identifier(peer), message, (peer,))
 
     def _relink(self, peer: NodeId, interest: int, incarnation: int) -> Effects:
         me = self.parts.me
