@@ -61,6 +61,11 @@ def test_repairs_alone_keep_every_topic_connected_over_twenty_five_seeds():
     assert found.counts["of them closures over more than one dead node"] > 0, "no two nodes ever died together"
 
 
+def test_a_record_is_found_though_the_ring_has_not_noticed_yet_who_else_is_dead():
+    """Two ring neighbours die while the repair of a third node, linked to one of them, is under way."""
+    assert check_seed(partial(OMen, net=False), 123, planned(*REPAIRED, base=CheckConfig())).failure is None
+
+
 @pytest.mark.parametrize("knowledge", ["neighbours", "global"])
 def test_every_knowledge_keeps_the_promises(knowledge):
     make = partial(OMen, knowledge=knowledge, net=False)

@@ -1,4 +1,4 @@
-"""One repair, from the question whom it concerns to links that stand.  [OM Alg. 1, Alg. 5; docs/papers.md]
+"""One repair, from the question whom it concerns to links that stand.  [OM Alg. 1, Alg. 5; docs/omen.md]
 
     records     of the departed nodes: held here, or looked for at their ring successors
     answers     of their neighbours, of survivors who reported, and of backups; a neighbour that stays silent counts as

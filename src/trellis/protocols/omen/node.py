@@ -1,4 +1,4 @@
-"""An OMen node: its parts (`parts.py`), and what is done with them.  [OM §3-5; docs/papers.md]
+"""An OMen node: its parts (`parts.py`), and what is done with them.  [OM §3-5; docs/omen.md]
 
     coordinator   churn in our range, and the repairs that we coordinate (`churn.py`, `mend.py`)
     survivor      links that we have lost (`survivor.py`)

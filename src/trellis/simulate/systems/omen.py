@@ -1,4 +1,4 @@
-"""OMen made ready for the simulator, with what it promises.  [OM §5; docs/papers.md]
+"""OMen made ready for the simulator, with what it promises.  [OM §5; docs/omen.md]
 
 always   at most 2L views; a node's own invariants
 settled  every topic is connected; a link stands at both ends or at none, and its ends are alive; successors and
@@ -17,10 +17,11 @@ import msgspec
 
 from trellis.errors import InputError
 from trellis.protocols.descriptors import Descriptor
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Effects, NodeId, Topic
 from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen import CODEC, CONTROL, OMenConfig, OMenNode
 from trellis.protocols.omen.churn import Coordinator
+from trellis.protocols.omen.mend import Mend
 from trellis.protocols.omen.shadow import Pair, low_edges
 from trellis.protocols.ring import clockwise, identifier
 from trellis.simulate.schedule import FaultPlan
@@ -73,6 +74,7 @@ class OMen(System):
             stagger_ms=8 * config.period_ms,
         )
         self.repair_seconds: list[float] = []  # computing time of each Alg. 1
+        self.repair_ms: list[int] = []  # virtual time of each repair of a departure, from its start until links stand
         self._coordinators: list[Coordinator] = []  # of all nodes that there ever were
         self._departures: Departures | None = None
 
@@ -93,7 +95,25 @@ class OMen(System):
             everybody=_Oracle(world).everybody if is_global else None,
         )
         self._coordinators.append(made.coordinator)
+        self._clock(made.coordinator, world)
         return made
+
+    def _clock(self, coordinator: Coordinator, world: World) -> None:
+        """Nodes have no clock; whoever watches them has."""
+        new_mend, mended, begun = coordinator.new_mend, coordinator.mended, dict[int, int]()
+
+        def begin(kind: str, node: NodeId, incarnation: int) -> Mend:
+            mend = new_mend(kind, node, incarnation)
+            begun[mend.number] = world.now_ms
+            return mend
+
+        def end(mend: Mend) -> Effects:
+            since = begun.pop(mend.number)
+            if mend.kind == "leave":
+                self.repair_ms.append(world.now_ms - since)
+            return mended(mend)
+
+        coordinator.new_mend, coordinator.mended = begin, end  # type: ignore[method-assign]
 
     def parameters(self) -> dict[str, Any]:
         return msgspec.structs.asdict(self.config)
@@ -130,6 +150,8 @@ class OMen(System):
             "view_size_mean": sum(sizes) / max(len(sizes), 1),
             "view_size_max": max(sizes, default=0),
             "backup_in_degree_max": max(backs.values(), default=0),
+            "repairs": len(self.repair_ms),
+            "repair_ms_mean": sum(self.repair_ms) / max(len(self.repair_ms), 1),
             "open_events": sum(1 for node in nodes for _ in node.parts.events.open()),
         }
 
