@@ -150,8 +150,8 @@ class OMen(System):
             "view_size_mean": sum(sizes) / max(len(sizes), 1),
             "view_size_max": max(sizes, default=0),
             "backup_in_degree_max": max(backs.values(), default=0),
-            "repairs": len(self.repair_ms),
-            "repair_ms_mean": sum(self.repair_ms) / max(len(self.repair_ms), 1),
+            "departures_mended": len(self.repair_ms),
+            "mending_ms_mean": sum(self.repair_ms) / max(len(self.repair_ms), 1),
             "open_events": sum(1 for node in nodes for _ in node.parts.events.open()),
         }
 
