@@ -307,17 +307,16 @@ def test_a_node_takes_the_smallest_root_over_the_shortest_path_and_never_over_it
     names = sorted((f"n{number}" for number in range(5)), key=lambda name: root_key("t", name))
     root, near, far, me, worst = names
     hints = hints_of(me)
-    assert hints.root(0) == me
+    assert hints.paths[0] == ()
     hints.told(worst, [m.Hint("t", ())])
-    assert hints.root(0) == me  # a greater root is none of ours
+    assert hints.paths[0] == ()  # a greater root is none of ours
     hints.told(far, [m.Hint("t", (near, root))])
     hints.told(near, [m.Hint("t", (root,))])
-    assert hints.path(0) == (near, root)
+    assert hints.paths[0] == (near, root)
     hints.told(near, [m.Hint("t", (me, root))])
-    assert hints.path(0) == (far, near, root)
+    assert hints.paths[0] == (far, near, root)
     hints.forget(far)
-    assert hints.path(0) == ()
-    assert hints.root(0) == me
+    assert hints.paths[0] == ()
 
 
 def test_only_what_has_changed_is_told():

@@ -46,10 +46,6 @@ class _OldAnswers(Answers):
 
 
 class _OldProof(Mend):
-    def start(self) -> Any:
-        effects = super().start()
-        return effects
-
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "answers" and type(value) is Answers:
             value = _OldAnswers()

@@ -23,7 +23,6 @@ class Event:
     kind: str  # join or leave
     node: NodeId
     incarnation: int
-    localtime: int  # the order in which this node heard of events
     since: int  # the tick of its present state
     state: str = DOUBT
     reporters: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)  # with the topics of their lost links
@@ -47,19 +46,17 @@ class Events:
     def __init__(self, keep_periods: int) -> None:
         self.keep_periods = keep_periods
         self.events: dict[tuple[str, NodeId, int], Event] = {}  # kind, node, life
-        self._clock = 0
 
     def get(self, kind: str, node: NodeId, incarnation: int) -> Event | None:
         return self.events.get((kind, node, life_of(incarnation)))
 
     def add(self, kind: str, node: NodeId, incarnation: int, tick: int, state: str) -> Event:
-        self._clock += 1
-        event = Event(kind, node, incarnation, self._clock, tick, state)
+        event = Event(kind, node, incarnation, tick, state)
         self.events[kind, node, life_of(incarnation)] = event
         return event
 
     def open(self) -> Iterator[Event]:
-        """In the order of localtime."""
+        """In the order of localtime: that in which this node heard of them."""
         return iter([event for event in self.events.values() if event.is_open])
 
     def drop(self, event: Event) -> None:

@@ -36,10 +36,6 @@ class Hints:
         self._changed: dict[int, int] = {}  # place -> version, in the order of the versions
         self.tick = 0
 
-    def root(self, place: int) -> NodeId:
-        path = self.paths[place]
-        return path[-1] if path else self.me.id
-
     def told(self, peer: NodeId, hints: Iterable[Hint]) -> None:
         touched = []
         for hint in hints:
@@ -76,9 +72,6 @@ class Hints:
             if shared >> place & 1:
                 found.append(Hint(names[place], paths[place]))
         return tuple(found)
-
-    def path(self, place: int) -> Path:
-        return self.paths.get(place, ())
 
     def check(self) -> None:
         for place, path in self.paths.items():

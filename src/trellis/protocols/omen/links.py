@@ -129,7 +129,7 @@ class Links:
 
     def on_connect(self, sender: NodeId, message: Connect) -> Effects:
         if self.me.is_leaving:
-            return [Send(sender, Stranger(message.incarnation, False))]
+            return [Send(sender, Stranger(message.incarnation))]
         link = self.links.get(sender)
         if link is not None and link.incarnation and life_of(link.incarnation) < life_of(message.incarnation):
             effects = self._drop(link, "restarted")
@@ -152,7 +152,7 @@ class Links:
     def on_connect_ok(self, sender: NodeId, message: ConnectOk) -> Effects:
         link = self.links.get(sender)
         if link is None:
-            return [Send(sender, Stranger(message.incarnation, False))]
+            return [Send(sender, Stranger(message.incarnation))]
         if life_of(message.incarnation) < life_of(link.incarnation):
             return []
         if link.state == ASKED:
@@ -205,12 +205,12 @@ class Links:
     def on_heartbeat(self, sender: NodeId, beat: Heartbeat) -> Effects:
         link = self.links.get(sender)
         if link is None:
-            return [Send(sender, Stranger(beat.incarnation, False))]
+            return [Send(sender, Stranger(beat.incarnation))]
         if beat.incarnation != link.incarnation:
             if life_of(beat.incarnation) < life_of(link.incarnation):
                 return []
             if link.incarnation and life_of(beat.incarnation) > life_of(link.incarnation):
-                return [*self._drop(link, "restarted"), Send(sender, Stranger(beat.incarnation, False))]
+                return [*self._drop(link, "restarted"), Send(sender, Stranger(beat.incarnation))]
         self.suspicion.heard(sender)
         effects: Effects = []
         if link.state == ASKED:  # it took our Connect; its answer was lost

@@ -89,7 +89,6 @@ class Stranger(msgspec.Struct, frozen=True, gc=False, tag="stranger"):
     """I have no link to you (any more)."""
 
     incarnation: Count  # the receiver's, as the heartbeat said it
-    suspected: bool
 
 
 class Disconnect(msgspec.Struct, frozen=True, gc=False, tag="disconnect"):
@@ -233,8 +232,6 @@ class FoundRecord(msgspec.Struct, frozen=True, gc=False, tag="found-record"):
 class RootReport(msgspec.Struct, frozen=True, gc=False, tag="root-report"):
     topic: Name
     root: Name
-    incarnation: Count
-    alone: bool
     hops: Count
 
 

@@ -8,18 +8,10 @@ saw: twin joins on a new topic, joiners that know no subscriber, more failures t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.hints import root_key
 
 KEPT = 3  # reports are believed for so many report periods
-
-
-@dataclass(eq=False)
-class Heard:
-    incarnation: int
-    tick: int
 
 
 class Homes:
@@ -27,13 +19,13 @@ class Homes:
 
     def __init__(self, net_periods: int, topics_max: int = 65_536) -> None:
         self.net_periods, self.topics_max = net_periods, topics_max
-        self.roots: dict[Topic, dict[NodeId, Heard]] = {}
+        self.roots: dict[Topic, dict[NodeId, int]] = {}  # a topic -> its roots, and the tick at which each was heard
 
-    def report(self, topic: Topic, root: NodeId, incarnation: int, tick: int) -> NodeId | None:
+    def report(self, topic: Topic, root: NodeId, tick: int) -> NodeId | None:
         """Whom that root shall link to, if it is not the only one."""
         roots = self.roots.setdefault(topic, {})
-        roots[root] = Heard(incarnation, tick)
-        for name in [name for name, heard in roots.items() if heard.tick <= tick - KEPT * self.net_periods]:
+        roots[root] = tick
+        for name in [name for name, heard in roots.items() if heard <= tick - KEPT * self.net_periods]:
             del roots[name]
         first = min(roots, key=lambda name: (root_key(topic, name), name))
         return first if first != root else None
@@ -41,9 +33,5 @@ class Homes:
     def forget_old(self, tick: int) -> None:
         over = tick - KEPT * self.net_periods
         self.roots = {
-            topic: roots for topic, roots in self.roots.items() if any(heard.tick > over for heard in roots.values())
+            topic: roots for topic, roots in self.roots.items() if any(heard > over for heard in roots.values())
         }
-
-    def dead(self, node: NodeId) -> None:
-        for roots in self.roots.values():
-            roots.pop(node, None)

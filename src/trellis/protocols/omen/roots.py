@@ -44,7 +44,7 @@ class Roots:
             if parts.ticks - since < patience or me.leaving >> place & 1:
                 continue
             topic = me.table.names[place]
-            report = RootReport(topic, me.id, me.incarnation, alone, 0)
+            report = RootReport(topic, me.id, 0)
             home = self._home_of.pop(topic, None)  # looked for anew if it does not answer
             if home is not None and home not in parts.suspects.incarnations:
                 effects.append(Send(home, report))
@@ -58,7 +58,7 @@ class Roots:
             if message.hops >= parts.config.hops_max:
                 return []
             return parts.route(place, msgspec.structs.replace(message, hops=message.hops + 1))
-        other = self.homes.report(message.topic, message.root, message.incarnation, parts.ticks)
+        other = self.homes.report(message.topic, message.root, parts.ticks)
         effects: Effects = [Send(message.root, RootHeard(message.topic))]
         if other is not None:
             effects.append(Send(message.root, RootMeet(message.topic, other)))

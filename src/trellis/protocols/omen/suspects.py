@@ -25,12 +25,10 @@ class Suspects:
             if oldest not in self.seeds:
                 self._due.pop(oldest, None)
 
-    def alive(self, node: NodeId) -> bool:
-        """It has answered. Was it suspected?"""
-        was = self.incarnations.pop(node, None) is not None
-        if was and node not in self.seeds:
+    def alive(self, node: NodeId) -> None:
+        """It has answered."""
+        if self.incarnations.pop(node, None) is not None and node not in self.seeds:
             self._due.pop(node, None)
-        return was
 
     def due(self, tick: int) -> list[NodeId]:
         found = [node for node, (when, _) in self._due.items() if when <= tick]

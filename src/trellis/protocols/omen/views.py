@@ -140,9 +140,6 @@ class Views:
                 view.ready = False
         return self.tman.on_peer_down(peer)
 
-    def learn(self, descriptors: list[Descriptor]) -> None:
-        self.tman.learn(descriptors)
-
     def greedy_cover(self, topics: int, but: Collection[NodeId]) -> list[NodeId]:
         """Few nodes that have all of these topics that anybody known has (`join_cover`)."""
         return choose_backups("greedy", topics, self._candidates(topics, self.known().values(), but), 1, self.random)
@@ -150,10 +147,6 @@ class Views:
     def covers_greedily(self, topics: int) -> bool:
         """Only for very many topics: a greedy cover names hubs first, which a joiner with few topics can spare."""
         return self.config.join_cover == "greedy" and topics.bit_count() >= JOIN_TOPICS
-
-    def interest_of(self, node: NodeId) -> int:
-        entry = self.tman.table.entries.get(node)
-        return self.me.table.bits(entry[1].interest) if entry is not None else 0
 
     def known(self) -> dict[NodeId, Descriptor]:
         if self.everybody is not None:
