@@ -16,6 +16,9 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.me import life_of
 
 DOUBT, EXE, STANDBY, MENDING, DONE = "doubt", "exe", "standby", "mending", "done"
+# A node hears of churn in its own range of the ring alone, 2L nodes or so: hundreds of restarts of each within
+# `keep_periods` would be needed to get here. More than that is somebody who makes names up.
+EVENTS_MAX = 4_096
 
 
 @dataclass(eq=False)
@@ -51,8 +54,12 @@ class Events:
         return self.events.get((kind, node, life_of(incarnation)))
 
     def add(self, kind: str, node: NodeId, incarnation: int, tick: int, state: str) -> Event:
+        """The event; where all that we keep are repairs of our own, it is not kept."""
         event = Event(kind, node, incarnation, tick, state)
-        self.events[kind, node, life_of(incarnation)] = event
+        if len(self.events) >= EVENTS_MAX:
+            self._give_way()
+        if len(self.events) < EVENTS_MAX:
+            self.events[kind, node, life_of(incarnation)] = event
         return event
 
     def open(self) -> Iterator[Event]:
@@ -65,6 +72,15 @@ class Events:
     def finish(self, event: Event, tick: int) -> None:
         event.move(DONE, tick)
         event.mend = None
+
+    def _give_way(self) -> None:
+        """One of them makes room: never a repair of ours, and of what is open what was there first stays."""
+        events = self.events.values()
+        for state, order in (DONE, events), (STANDBY, reversed(events)), (DOUBT, reversed(events)):
+            event = next((event for event in order if event.state == state), None)
+            if event is not None:
+                self.drop(event)
+                return
 
     def forget_old(self, tick: int) -> None:
         self.events = {

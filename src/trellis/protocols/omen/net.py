@@ -12,6 +12,7 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.hints import root_key
 
 KEPT = 3  # reports are believed for so many report periods
+ROOTS_MAX = 16  # of one topic: those of smallest key, one of which every other one is told to link to
 
 
 class Homes:
@@ -23,12 +24,18 @@ class Homes:
 
     def report(self, topic: Topic, root: NodeId, tick: int) -> NodeId | None:
         """Whom that root shall link to, if it is not the only one."""
-        roots = self.roots.setdefault(topic, {})
+        roots = self.roots.get(topic)
+        if roots is None:
+            if len(self.roots) >= self.topics_max:  # topics that are known stay so: their roots report again
+                return None
+            roots = self.roots[topic] = {}
         roots[root] = tick
         for name in [name for name, heard in roots.items() if heard <= tick - KEPT * self.net_periods]:
             del roots[name]
-        first = min(roots, key=lambda name: (root_key(topic, name), name))
-        return first if first != root else None
+        ranked = sorted(roots, key=lambda name: (root_key(topic, name), name))
+        for name in ranked[ROOTS_MAX:]:
+            del roots[name]
+        return ranked[0] if ranked[0] != root else None
 
     def forget_old(self, tick: int) -> None:
         over = tick - KEPT * self.net_periods

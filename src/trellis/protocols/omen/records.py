@@ -14,6 +14,8 @@ from trellis.protocols.omen.links import ASKED, Links
 from trellis.protocols.omen.me import Me, life_of
 from trellis.protocols.omen.messages import Life, Record, RecordOk
 
+LIVES_MAX = 4  # earlier lives of one node whose records are kept: repairs of more than these are long over
+
 
 class OwnRecord:
     """What we tell our successors about ourselves."""
@@ -81,7 +83,7 @@ class HeldRecords:
         if known is not None:
             if life_of(known.record.incarnation) < life_of(record.incarnation):
                 known.gone_since = tick
-                self.old[sender, life_of(known.record.incarnation)] = known
+                self._keep_old(sender, known)
             elif (known.record.incarnation, known.record.version) > (record.incarnation, record.version):
                 return [self._ok(sender, record)]
         self.held[sender] = Held(record)
@@ -91,6 +93,14 @@ class HeldRecords:
 
     def _ok(self, owner: NodeId, record: Record) -> Send:
         return Send(owner, RecordOk(record.version, record.incarnation, self.life))
+
+    def _keep_old(self, node: NodeId, held: Held) -> None:
+        self.old[node, life_of(held.record.incarnation)] = held
+        lives = [key for key in self.old if key[0] == node]  # in the order in which they ended
+        for key in lives[:-LIVES_MAX]:
+            del self.old[key]
+        if len(self.old) > self.entries_max:
+            del self.old[next(iter(self.old))]
 
     def of(self, node: NodeId, life: int) -> Record | None:
         """Of this life; 0: of the last one that we know."""
