@@ -322,12 +322,12 @@ def test_a_node_takes_the_smallest_root_over_the_shortest_path_and_never_over_it
 def test_only_what_has_changed_is_told():
     hints = hints_of("b")
     known = hints.me.version
-    assert hints.news(1, known) == ()
+    assert hints.news(1, known) == ((), known)
     other = min(("a", "c", "d"), key=lambda name: root_key("t", name))
     if root_key("t", other) < root_key("t", "b"):
         hints.told(other, [m.Hint("t", ())])
-        assert hints.news(1, known) == (m.Hint("t", (other,)),)
-        assert hints.news(0, known) == ()
+        assert hints.news(1, known) == ((m.Hint("t", (other,)),), known + 1)
+        assert hints.news(0, known) == ((), known + 1)
 
 
 def test_a_connect_that_comes_late_does_not_take_topics_from_a_neighbour_for_good():

@@ -6,19 +6,34 @@ from random import Random
 
 import pytest
 
-from trellis.protocols.omen import OMenConfig, OMenNode
+from trellis.protocols import topics as topics_module
+from trellis.protocols.effects import Send
+from trellis.protocols.omen import CODEC, OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
 from trellis.protocols.omen.events import DONE, DOUBT, EVENTS_MAX, EXE, MENDING, STANDBY, Events
-from trellis.protocols.omen.hints import root_key
-from trellis.protocols.omen.me import REFUTATIONS
+from trellis.protocols.omen.hints import Hints, root_key
+from trellis.protocols.omen.links import ASKERS_MAX
+from trellis.protocols.omen.me import REFUTATIONS, Me
 from trellis.protocols.omen.net import KEPT, ROOTS_MAX, Homes
 from trellis.protocols.omen.records import LIVES_MAX, HeldRecords
+from trellis.protocols.topics import TopicTable
 
 
 def lonely(name, topics=("t",)):
     node = OMenNode(name, topics, Random(1), OMenConfig())
     node.start()
     return node
+
+
+def passed(sender, receiver, effects):
+    """Hands the messages of `sender` for `receiver` over, as bytes; gives what the receiver does."""
+    sent = [effect.message for effect in effects if isinstance(effect, Send) and effect.to == receiver.id]
+    return [effect for one in sent for effect in receiver.on_message(sender.id, CODEC.decode(CODEC.encode(one)))]
+
+
+def linked(a, b):
+    passed(a, b, passed(b, a, passed(a, b, a.on_message("c", m.OpenLink(1, b.id)))))
+    assert (a.me.degree, b.me.degree) == (1, 1)
 
 
 # Events
@@ -115,3 +130,107 @@ def test_a_home_takes_no_more_topics_than_it_can_keep_and_keeps_those_it_has():
         assert homes.report(topic, names[0], 1) is None
     assert list(homes.roots) == ["t1", "t2"]
     assert homes.report("t1", names[1], 1) == names[0]
+
+
+# Topics
+
+
+def test_questions_and_hints_about_topics_that_nobody_has_leave_nothing_behind():
+    node = lonely("a", ("t",))
+    for message in (
+        m.RootMeet("made up", "x"),
+        m.RootHeard("made up"),
+        m.Ask(1, 1, ("made up", "too")),
+    ):
+        node.on_message("liar", message)
+    node.parts.hints.told("liar", [m.Hint("made up", ())])
+    assert node.me.table.names == ["t"]
+    assert not node.roots._home_of
+    assert not node.parts.hints._heard
+
+
+def test_an_answer_is_about_the_places_of_the_topics_in_the_question():
+    a, b = lonely("a", ("t", "u")), lonely("b", ("t", "v"))
+    linked(a, b)
+    (sent,) = a.on_message("c", m.Ask(1, 1, ("made up", "v", "u", "t")))
+    assert (m.unpack(sent.message.wants), sent.message.neighbours[0].wants) == (0b1100, m.pack(0b1010))
+
+
+def test_a_hint_that_comes_between_an_unsubscription_and_the_next_subscription_is_kept():
+    """The peer has not seen us go, so it does not tell again."""
+    root, name = sorted("ab", key=lambda name: root_key("t", name))
+    hints = Hints(Me(name, ("s", "t"), TopicTable(), 1))
+    both, place = hints.me.interest, hints.me.table.bit("t").bit_length() - 1
+    hints.me.take_part(hints.me.table.bit("s"))
+    hints.refresh()
+    hints.told(root, [m.Hint("t", ())])
+    hints.me.take_part(both)
+    hints.refresh()
+    assert hints.paths[place] == (root,)
+
+
+def test_hints_of_a_peer_that_has_gone_leave_nothing_behind():
+    hints = Hints(Me("a", ("t",), TopicTable(), 1))
+    hints.told("b", [m.Hint("t", ())])
+    hints.forget("b")
+    assert hints._heard == {}
+
+
+def test_interests_that_were_looked_up_are_forgotten_before_they_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(topics_module, "_CACHED_TOPICS_MAX", 100)
+    table = TopicTable()
+    for number in range(50):
+        interest = tuple(f"t{number + step}" for step in range(30))
+        assert table.topics(table.bits(interest)) == tuple(sorted(interest))
+        assert sum(len(key) for key in table._cache) <= 100
+
+
+# Links
+
+
+def test_no_more_links_are_asked_for_or_accepted_than_a_record_can_name():
+    node = lonely("a")
+    for number in range(m.LINKS_MAX + 10):
+        node.on_message("liar", m.OpenLink(1, f"x{number}"))
+    assert len(node.links.links) == m.LINKS_MAX
+    answer = node.on_message("b", m.Connect(REFUTATIONS, ("t",), 0))
+    assert answer == [Send("b", m.Stranger(REFUTATIONS))]
+    assert "b" not in node.links
+    node.check()
+
+
+def test_who_is_one_too_many_to_wait_for_a_link_is_answered_when_it_asks_again():
+    a, b = lonely("a"), lonely("b")
+    for number in range(ASKERS_MAX + 1):
+        a.on_message("c", m.OpenLink(number, "b"))
+    assert len(a.links.links["b"].askers) == ASKERS_MAX
+    passed(a, b, passed(b, a, passed(a, b, a.on_timer("omen/tick"))))
+    assert a.on_message("c", m.OpenLink(ASKERS_MAX, "b")) == [Send("c", m.LinkOpened(ASKERS_MAX, "b", 1))]
+
+
+# Hints by the thousand
+
+
+def test_more_hints_than_one_message_holds_are_all_told_before_they_are_claimed():
+    topics = tuple(sorted(f"t{number}" for number in range(2 * m.HINTS_MAX + 100)))
+    a, b = lonely("a", topics), lonely("b", topics)
+    linked(a, b)
+    beats = 0
+    while a.links.links["b"].acknowledged < a.me.version or b.links.links["a"].acknowledged < b.me.version:
+        beats += 1
+        passed(a, b, a.on_timer("omen/tick"))
+        passed(b, a, b.on_timer("omen/tick"))
+    for node, other in (a, "b"), (b, "a"):
+        for place, topic in enumerate(node.me.table.names):
+            is_root = root_key(topic, node.id) < root_key(topic, other)
+            assert node.parts.hints.paths[place] == (() if is_root else (other,))
+    assert 3 <= beats <= 6
+
+
+def test_an_answer_about_very_many_topics_names_no_more_hints_than_can_be_read():
+    topics = tuple(sorted(f"t{number}" for number in range(4 * m.HINTS_MAX)))
+    node = lonely("a", topics)
+    node.parts.hints.told("b", [m.Hint(topic, ()) for topic in topics])
+    (sent,) = node.on_message("c", m.Ask(1, 1, topics))
+    assert CODEC.decode(CODEC.encode(sent.message)) == sent.message
+    assert len(sent.message.hints) == m.HINTS_MAX

@@ -17,7 +17,8 @@ class TopicTable:
     def __init__(self) -> None:
         self.names: list[Topic] = []
         self._place: dict[Topic, int] = {}
-        self._known: dict[tuple[Topic, ...], int] = {}
+        self._cache: dict[tuple[Topic, ...], int] = {}
+        self._cached = 0  # topics in its keys
 
     def bit(self, topic: Topic) -> int:
         """The bitset of one topic."""
@@ -27,15 +28,26 @@ class TopicTable:
             self.names.append(topic)
         return 1 << place
 
+    def known(self, topic: Topic) -> int:
+        """The same; 0 where nobody has named the topic yet, and it stays unnamed.
+
+        For what arrives about topics that matter only if they are ours: whoever asks about names that it has made up
+        shall not fill the table.
+        """
+        place = self._place.get(topic)
+        return 0 if place is None else 1 << place
+
     def bits(self, topics: tuple[Topic, ...]) -> int:
-        known = self._known.get(topics)
+        known = self._cache.get(topics)
         if known is None:
             known = 0
             for topic in topics:
                 known |= self.bit(topic)
-            if len(self._known) >= _CACHE_MAX:
-                self._known.clear()
-            self._known[topics] = known
+            self._cached += len(topics)
+            if len(self._cache) >= _CACHE_MAX or self._cached > _CACHED_TOPICS_MAX:
+                self._cache.clear()
+                self._cached = len(topics)
+            self._cache[topics] = known
         return known
 
     def topics(self, bits: int) -> tuple[Topic, ...]:
@@ -48,6 +60,7 @@ class TopicTable:
 
 
 _CACHE_MAX = 100_000
+_CACHED_TOPICS_MAX = 4_000_000  # interests may be long: a hundred thousand of them would fill any memory
 
 
 def places(bits: int) -> Iterator[int]:

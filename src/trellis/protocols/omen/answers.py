@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import msgspec
 
 from trellis.protocols.effects import Effects, Send
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.messages import Answer, Ask, FindRecord, FoundRecord, Hint, Neighbour, pack
+from trellis.protocols.omen.messages import HINTS_MAX, Answer, Ask, FindRecord, FoundRecord, Hint, Neighbour, pack
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier
 from trellis.protocols.topics import places
@@ -15,8 +17,12 @@ from trellis.protocols.topics import places
 def answer(parts: Parts, question: Ask) -> Answer:
     """Whom we are linked to on these topics, now: only links whose both ends' holders know of them are named."""
     me, table = parts.me, parts.me.table
-    number_of = {table.bit(topic).bit_length() - 1: number for number, topic in enumerate(question.topics)}
-    bits = table.bits(question.topics)
+    number_of: dict[int, int] = {}
+    bits = 0
+    for number, topic in enumerate(question.topics):
+        if bit := table.known(topic):  # else neither we nor a neighbour of ours has it
+            number_of[bit.bit_length() - 1] = number
+            bits |= bit
 
     def mask(interest: int) -> bytes:
         return pack(sum(1 << number_of[place] for place in places(interest & bits)))
@@ -25,7 +31,8 @@ def answer(parts: Parts, question: Ask) -> Answer:
     if parts.config.knowledge == "hints":
         paths = parts.hints.paths
         asked = places(me.interest & bits)
-        hints = tuple(Hint(table.names[place], paths[place]) for place in asked if paths.get(place))
+        told = (Hint(table.names[place], paths[place]) for place in asked if paths.get(place))
+        hints = tuple(islice(told, HINTS_MAX))  # with more it would be no message, and we counted as dead
     return Answer(
         question.mend,
         question.attempt,

@@ -37,9 +37,15 @@ class Hints:
         self.tick = 0
 
     def told(self, peer: NodeId, hints: Iterable[Hint]) -> None:
+        """Kept also on topics that are none of ours just now: a peer that did not see us go and come back tells once.
+
+        Not on topics that nobody has named to us: they never were ours, so no peer has reason to tell of them.
+        """
         touched = []
         for hint in hints:
-            place = self.me.table.bit(hint.topic).bit_length() - 1
+            place = self.me.table.known(hint.topic).bit_length() - 1
+            if place < 0:
+                continue
             self._heard.setdefault(place, {})[peer] = (peer, *hint.path)
             touched.append(place)
         self._choose(touched)
@@ -52,6 +58,9 @@ class Hints:
                 del heard[peer]
                 touched.append(place)
         self._choose(touched)
+        for place in touched:
+            if not self._heard[place]:
+                del self._heard[place]
 
     def refresh(self) -> None:
         """Our own topics have changed."""
@@ -62,16 +71,23 @@ class Hints:
             self.root_since.pop(place, None)
         self._choose([place for place in places(interest) if place not in self.paths])
 
-    def news(self, shared: int, known: int) -> tuple[Hint, ...]:
-        """What has changed on these topics since the version that is known."""
+    def news(self, shared: int, known: int) -> tuple[tuple[Hint, ...], int]:
+        """What has changed on these topics since the version that is known; and the version that is known with it.
+
+        That is ours, unless more has changed than one message holds: then the oldest changes are told first.
+        """
         names, paths = self.me.table.names, self.paths
-        found: list[Hint] = []
+        found: list[tuple[int, int]] = []  # version, place
         for place, version in reversed(self._changed.items()):
-            if version <= known or len(found) == HINTS_MAX:
+            if version <= known:
                 break
             if shared >> place & 1:
-                found.append(Hint(names[place], paths[place]))
-        return tuple(found)
+                found.append((version, place))
+        told = self.me.version
+        if len(found) > HINTS_MAX:
+            told = found[-HINTS_MAX - 1][0] - 1  # the first version that does not fit; each alone does
+            found = [one for one in found[-HINTS_MAX:] if one[0] <= told]
+        return tuple([Hint(names[place], paths[place]) for _, place in found]), told
 
     def check(self) -> None:
         for place, path in self.paths.items():
@@ -98,8 +114,8 @@ class Hints:
                     self.root_since.pop(place, None)
                 else:
                     self.root_since.setdefault(place, self.tick)
-        if changed:
-            me.version += 1
-            for place in changed:
-                self._changed.pop(place, None)
-                self._changed[place] = me.version
+        for number, place in enumerate(changed):
+            if number % HINTS_MAX == 0:  # no version has more changes than one message can tell
+                me.version += 1
+            self._changed.pop(place, None)
+            self._changed[place] = me.version

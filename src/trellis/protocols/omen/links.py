@@ -23,6 +23,7 @@ from trellis.protocols.effects import Effects, LinkDown, LinkUp, NodeId, Send
 from trellis.protocols.omen.hints import Hints
 from trellis.protocols.omen.me import Me, life_of
 from trellis.protocols.omen.messages import (
+    LINKS_MAX,
     Connect,
     ConnectOk,
     Disconnect,
@@ -35,6 +36,7 @@ from trellis.protocols.suspicion import Suspicion
 
 ASKED, OPENING, UP = "asked", "opening", "up"
 CONNECT_TRIES = 6  # periods
+ASKERS_MAX = 64  # of one link: whoever is turned away asks again, and is answered when the link is up
 
 
 @dataclass(eq=False)
@@ -109,6 +111,8 @@ class Links:
             return []
         link = self.links.get(peer)
         if link is None:
+            if len(self.links) >= LINKS_MAX:  # whoever asks gives up after a while
+                return []
             link = self.links[peer] = Link(peer, ASKED)
             self.suspicion.watch(peer)
             effects: Effects = [Send(peer, self._connect())]
@@ -117,7 +121,7 @@ class Links:
         if asker is not None:
             if link.state == UP:
                 return [*effects, Send(asker[0], LinkOpened(asker[1], peer, self.me.topics_version))]
-            if asker not in link.askers:
+            if asker not in link.askers and len(link.askers) < ASKERS_MAX:
                 link.askers.append(asker)
         return effects
 
@@ -137,6 +141,8 @@ class Links:
         else:
             effects = []
         if link is None:
+            if len(self.links) >= LINKS_MAX:  # our record could not name it, nor could we as a neighbour
+                return [*effects, Send(sender, Stranger(message.incarnation))]
             link = self.links[sender] = Link(sender, OPENING)
             self.suspicion.watch(sender)
         if life_of(message.incarnation) < life_of(link.incarnation):
@@ -332,5 +338,5 @@ class Links:
         if link.state != UP:  # nothing that could be acknowledged
             return Heartbeat(me.incarnation, link.ready, me.degree, 0, link.heard, successors)
         topics = me.topics if known < me.topics_version else None
-        hints = self.hints.news(link.interest & me.interest, known) if known < me.version else ()
-        return Heartbeat(me.incarnation, link.ready, me.degree, me.version, link.heard, successors, topics, hints)
+        hints, version = self.hints.news(link.interest & me.interest, known)
+        return Heartbeat(me.incarnation, link.ready, me.degree, version, link.heard, successors, topics, hints)

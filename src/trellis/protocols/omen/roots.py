@@ -65,14 +65,15 @@ class Roots:
         return effects
 
     def on_heard(self, sender: NodeId, message: RootHeard) -> Effects:
-        if len(self._home_of) < HOMES_MAX:
+        me = self.parts.me
+        if me.table.known(message.topic) & me.interest and len(self._home_of) < HOMES_MAX:
             self._home_of[message.topic] = sender
         return []
 
     def on_meet(self, message: RootMeet) -> Effects:
         """There is another part of this topic, with that root."""
         me = self.parts.me
-        place = me.table.bit(message.topic).bit_length() - 1
+        place = me.table.known(message.topic).bit_length() - 1  # -1: of no topic that we have heard of
         if place not in self.parts.hints.root_since or me.leaving >> place & 1:
             return []
         if not self.parts.links.covered() >> place & 1:
