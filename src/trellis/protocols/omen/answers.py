@@ -50,7 +50,7 @@ def answer(parts: Parts, question: Ask) -> Answer:
 def find_record(parts: Parts, question: FindRecord) -> Effects:
     """Held here; or one step nearer to the first living successor; or on to the next, until L of them have been asked.
 
-    "Unknown" is no answer before that: a newcomer may stand there (docs/papers.md, condition 1).
+    "Unknown" is no answer before that: a newcomer may stand there (docs/omen.md, condition 1).
     """
     ring, config = parts.ring, parts.config
     record = parts.held.of(question.node, life_of(question.incarnation))

@@ -1,4 +1,4 @@
-"""Root-path hints: for each topic a path of nodes to the topic's root, learned from a neighbour.  [docs/papers.md]
+"""Root-path hints: for each topic a path of nodes to the topic's root, learned from a neighbour.  [docs/omen.md]
 
 The root of a connected part of a topic is its node of smallest key. Hints spread like routes in a path-vector protocol:
 a node takes the smallest root that a neighbour names, over the shortest path, never over one that it is on itself;

@@ -2,7 +2,7 @@
 
 A proof is made of answers alone: two nodes are connected on a topic if a chain of nodes leads from one to the other,
 each of which answered after the event was known, wants the topic and is not about to leave it, and names the next one,
-in its present life, as its neighbour; the next one names it, too. Why answers must be that young: docs/papers.md,
+in its present life, as its neighbour; the next one names it, too. Why answers must be that young: docs/omen.md,
 condition 2.
 
 Masks are bitsets over the topics of the question.

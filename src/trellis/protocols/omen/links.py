@@ -1,7 +1,7 @@
 """Overlay links: how one comes to stand, stays, and is lost.
 
 A link stands when the holders of both ends' records know of it: otherwise a link between two nodes that die together
-might be known to nobody (docs/papers.md, concurrent crashes, condition 1). So each end tells its L ring successors
+might be known to nobody (docs/omen.md, condition 1). So each end tells its L ring successors
 first, and then says `LinkReady`; a link is up at an end that is ready and has heard that the other one is.
 
     asked ---- ConnectOk ----> opening ---- both ends ready ----> up

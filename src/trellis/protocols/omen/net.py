@@ -1,4 +1,4 @@
-"""The net below all repairs: the roots of a topic's parts meet at its home location.  [docs/papers.md, condition 4]
+"""The net below all repairs: the roots of a topic's parts meet at its home location.  [docs/omen.md, condition 4]
 
 The home location of a topic is the node responsible for its hash on the ring. A node that has been the root of a topic
 for a while (hints must have had time to spread), or that has no neighbour on it, reports to the home location once in

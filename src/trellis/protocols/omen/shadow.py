@@ -5,7 +5,7 @@ and merging two parts of a topic clears its bit for all pairs across. Pairs stan
 `plan` (keys of both ends), so the first of the greatest is the winner.
 
 Only parts that hold a *required* node count: all of them must end in one part, backups are offered as ends of links
-but need not be joined (docs/papers.md, the stop rule of OMen's repair). The maximum degree is that of the
+but need not be joined (docs/omen.md, "One repair", step 5). The maximum degree is that of the
 shadow set: a coordinator sees no other (A-LOW-3).
 """
 
