@@ -30,7 +30,6 @@ from trellis.protocols.omen.messages import (
     Join,
     JoinDone,
     Leaving,
-    Life,
     Probe,
     Report,
     ReportOk,
@@ -115,19 +114,18 @@ class Coordinator:
         return self._confirmed(event) if event.state == DOUBT else []
 
     def on_finished(self, message: Finished) -> Effects:
-        parts = self.parts
-        for one in message.nodes:
-            if message.kind == "join":
-                joined = parts.events.get("join", one.node, one.incarnation)
-                if joined is not None and joined.state != MENDING:
-                    parts.events.drop(joined)
-                continue
-            event = self._loss(one.node, one.incarnation)
-            if event is None:
-                event = parts.events.add("leave", one.node, one.incarnation, parts.ticks, DONE)
-            if event.state != MENDING:
-                parts.events.finish(event, parts.ticks)
-            parts.held.done(one.node, life_of(one.incarnation), parts.ticks)
+        parts, node, incarnation = self.parts, message.node, message.incarnation
+        if message.kind == "join":
+            joined = parts.events.get("join", node, incarnation)
+            if joined is not None and joined.state != MENDING:
+                parts.events.drop(joined)
+            return []
+        event = self._loss(node, incarnation)
+        if event is None:
+            event = parts.events.add("leave", node, incarnation, parts.ticks, DONE)
+        if event.state != MENDING:
+            parts.events.finish(event, parts.ticks)
+        parts.held.done(node, life_of(incarnation), parts.ticks)
         return []
 
     def on_news(self, news: Down | Again) -> Effects:
@@ -253,7 +251,7 @@ class Coordinator:
             parts.events.drop(event)
             if mend.gave_up:
                 return []
-            over = Finished((Life(mend.node, mend.incarnation),), "join")
+            over = Finished(mend.node, mend.incarnation, "join")
             return [
                 Send(mend.node, JoinDone(mend.incarnation)),
                 *[Send(peer, over) for peer in parts.ring.successors if peer != mend.node],
@@ -265,7 +263,7 @@ class Coordinator:
         event.counted = frozenset(mend.answers.told)
         parts.events.finish(event, parts.ticks)
         parts.held.done(event.node, life_of(event.incarnation), parts.ticks)
-        finished = Finished((Life(event.node, event.incarnation),))
+        finished = Finished(event.node, event.incarnation, "leave")
         done = ReportOk(event.node, event.incarnation, "done")
         effects: Effects = [Send(peer, finished) for peer in parts.ring.successors]
         effects += [Send(reporter, done) for reporter in event.reporters if reporter in event.counted]

@@ -141,10 +141,11 @@ class ReportOk(msgspec.Struct, frozen=True, gc=False, tag="report-ok"):
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False, tag="finished"):
-    """These departures are mended, or these joins are over.  [OM Alg. 5, notifySuccRange]"""
+    """This departure is mended, or this join is over.  [OM Alg. 5, notifySuccRange]"""
 
-    nodes: Lives
-    kind: Literal["leave", "join"] = "leave"
+    node: Name
+    incarnation: Count
+    kind: Literal["leave", "join"]
 
 
 class Join(msgspec.Struct, frozen=True, gc=False, tag="join"):
