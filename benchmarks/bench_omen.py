@@ -28,7 +28,7 @@ def instance(nodes: int, topics: int, random: Random) -> tuple:
         groups = [group for group in (wanting[number::split] for number in range(split)) if group]
         if len(groups) > 1:
             parts[1 << place] = groups
-    return parts, interest, {name: random.randint(2, 12) for name in names}, {name: ids.key(1, name) for name in names}
+    return parts, {name: random.randint(2, 12) for name in names}, {name: ids.key(1, name) for name in names}
 
 
 def milliseconds(nodes: int, topics: int, times: int = 200) -> float:

@@ -26,8 +26,7 @@ def low_links(interests: InterestsByNode, seed: int) -> list[Link]:
         for topic, nodes in sorted(subscribers_of(interests).items())
         if len(nodes) > 1
     }
-    wants = {node: table.bits(tuple(topics)) for node, topics in interests.items()}
-    return low_edges(parts, wants, dict.fromkeys(interests, 0), {node: ids.key(seed, node) for node in interests})
+    return low_edges(parts, dict.fromkeys(interests, 0), {node: ids.key(seed, node) for node in interests})
 
 
 def read_links(path: Path, interests: InterestsByNode) -> list[Link]:

@@ -392,7 +392,6 @@ class Mend:
         }
         chosen = self.low_edges(
             parts,
-            {node: told[node].stays for node in nodes},
             {node: told[node].degree for node in nodes},
             keys,
             linked=linked,

@@ -22,7 +22,6 @@ Parts = Mapping[int, Iterable[Collection[NodeId]]]  # the bit of a topic -> its 
 
 def low_edges(
     parts: Parts,
-    interest: Mapping[NodeId, int],
     degrees: Mapping[NodeId, int],
     keys: Mapping[NodeId, int],
     *,
