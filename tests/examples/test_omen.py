@@ -330,6 +330,21 @@ def test_only_what_has_changed_is_told():
         assert hints.news(0, known) == ((), known + 1)
 
 
+def test_a_node_that_takes_up_a_topic_of_its_neighbour_hears_its_root_and_is_not_linked_to_it():
+    """Its neighbour's hint has not changed for long: unless told again, the node is a root for ever."""
+    root, middle, node = sorted(("n1", "n2", "n3"), key=lambda name: root_key("u", name))
+    interests = {root: ("u",), middle: ("t", "u"), node: ("t",)}
+    engine = Engine(OMen(), interests, seed=1, overlay=((root, middle), (middle, node)))
+    engine.run(30_000)
+    links = engine.world.links()
+    engine.subscribe(node, "u")
+    engine.run(33_000)
+    hints = engine.world.node(node).parts.hints
+    assert hints.paths[hints.me.table.bit("u").bit_length() - 1] == (middle, root)
+    engine.run(80_000)
+    assert engine.world.links() == links
+
+
 def test_a_connect_that_comes_late_does_not_take_topics_from_a_neighbour_for_good():
     """Streams that replace each other can overtake: the topics of long ago come last, and nobody repeats the new."""
     engine = Engine(OMen(), {name: ("t", "u") if name in "cd" else ("t",) for name in "abcdef"}, seed=1)

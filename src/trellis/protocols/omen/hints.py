@@ -71,6 +71,10 @@ class Hints:
             self.root_since.pop(place, None)
         self._choose([place for place in places(interest) if place not in self.paths])
 
+    def tell_again(self, topics: int) -> None:
+        """A neighbour has taken these up: what it acknowledged before did not speak of them."""
+        self._note([place for place in places(topics) if place in self.paths])
+
     def news(self, shared: int, known: int) -> tuple[tuple[Hint, ...], int]:
         """What has changed on these topics since the version that is known; and the version that is known with it.
 
@@ -114,6 +118,10 @@ class Hints:
                     self.root_since.pop(place, None)
                 else:
                     self.root_since.setdefault(place, self.tick)
+        self._note(changed)
+
+    def _note(self, changed: Iterable[int]) -> None:
+        me = self.me
         for number, place in enumerate(changed):
             if number % HINTS_MAX == 0:  # no version has more changes than one message can tell
                 me.version += 1

@@ -299,8 +299,8 @@ class Links:
         if interest != link.interest:
             if link.interest & ~interest:
                 self.hints.forget(link.peer, but=interest)
-            if interest & ~link.interest & self.me.interest:
-                link.acknowledged = 0  # newly shared topics: tell their hints
+            if link.state == UP:
+                self.hints.tell_again(interest & ~link.interest)
             link.interest = interest
             self.is_changed = True
 
