@@ -343,10 +343,11 @@ class Coordinator:
     def _survivor(self, event: Event, report: Report) -> Effects:
         """A neighbour of the departed: the repair is not done before it is counted in."""
         reporter = report.reporter
+        if reporter not in event.reporters and len(event.reporters) >= LINKS_MAX:
+            return []  # no node has so many neighbours
         if event.state == DONE and reporter not in event.counted:
             event.move(STANDBY, self.parts.ticks)
-        if reporter in event.reporters or len(event.reporters) < LINKS_MAX:
-            event.reporters[reporter] = report.topics
+        event.reporters[reporter] = report.topics
         if event.state == MENDING and event.mend is not None and event.mend in self.mends:
             return self.mends[event.mend].reopen(reporter, report.topics)
         state = "done" if event.state == DONE else "open"
