@@ -90,7 +90,7 @@ def test_a_step_towards_a_home_that_was_silent_once_is_tried_again_soon():
 @pytest.mark.parametrize(
     ("mutant", "first", "words"),
     [
-        (NoComparison, 2, "missing"),
+        (NoComparison, 3, "missing"),
         (OneCopy, 1, "acknowledged with 1 copies"),
         (ForgetsEarly, 1, "twice"),
         (LazyWithoutPull, 4, "missing"),
