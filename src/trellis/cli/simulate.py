@@ -354,7 +354,7 @@ def _text(summary: dict[str, Any], output: Path) -> Iterator[str]:
     split = summary["split_topics"]
     who = f"{summary['protocol']}, seed {summary['seed']}"
     yield f"{output}: {who}: {state} after {summary['time_s']:g} virtual seconds"
-    encoded, node_seconds = summary["encoded_bytes"], summary["nodes"] * summary["time_s"]
+    encoded, node_seconds = summary["encoded_bytes"], max(1, summary["nodes"]) * max(1, summary["time_s"])
     sizes = [("bytes", f"{encoded:,}, {number(encoded / node_seconds)} a node and second")] if encoded else []
     yield from table(
         [
