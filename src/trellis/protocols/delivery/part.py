@@ -200,7 +200,7 @@ class Delivery:
         return self.leaving.is_late(topic)
 
     def is_publishing(self, topic: Topic) -> bool:
-        return any(key[0] == topic for key in self.copies.pending)
+        return topic in self.copies.on_topic
 
     # Checks
 

@@ -163,7 +163,8 @@ class Client:
         self.random = Random(ids.stream(world.seed, "client", mesh.id, self.incarnation))
         plan = system.fault_plan
         self.until_ms = plan.start_ms + plan.span_ms
-        self.numbers = 0
+        self.numbers = self.published = 0
+        self.payloads: dict[int, bytes] = {}  # of publications that the node has not taken in yet, by our number
         self.ticked_ms = world.now_ms  # when delivery last ticked
 
     def start(self) -> Effects:
@@ -212,11 +213,11 @@ class Client:
         return self.publish(topic, f"{self.id}/{self.incarnation}/{self.numbers}".encode())
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> Effects:
-        ledger = self.system.ledger
-        assert ledger is not None
-        ledger.publishing = payload
+        """Publish under an identity of our own: the node may take it in a moment later, and then names that identity."""
+        self.published += 1
+        self.payloads[self.published] = payload
         self._look_at_clock()
-        return self._told(self.mesh.publish(topic, payload, client_id))
+        return self._told(self.mesh.publish(topic, payload, (self.id, self.published)))
 
     def leave(self) -> Effects:
         return self._told(self.mesh.leave())
@@ -265,7 +266,8 @@ class Client:
         passed: Effects = []
         for effect in effects:
             if isinstance(effect, Published):
-                ledger.on_published(self.id, effect)
+                assert effect.client_id is not None
+                ledger.on_published(self.id, effect, self.payloads.pop(effect.client_id[-1]))
             elif isinstance(effect, Acknowledged):
                 ledger.on_acknowledged(self.id, effect)
             elif isinstance(effect, NotAcknowledged):

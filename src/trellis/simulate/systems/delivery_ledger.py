@@ -48,7 +48,6 @@ class Ledger(Watcher):
         self.proves_copies, self.late_ms = proves_copies, late_ms
         self.clients: dict[NodeId, Client] = {}
         self.publications: dict[bytes, Publication] = {}
-        self.publishing = b""
         self.refused = 0
         self._by_identity: dict[tuple[NodeId, int, Topic, int], Publication] = {}
         self._last: dict[tuple[NodeId, int, NodeId, int, Topic], int] = {}
@@ -62,7 +61,7 @@ class Ledger(Watcher):
 
     # What happens
 
-    def on_published(self, node: NodeId, outcome: Published) -> None:
+    def on_published(self, node: NodeId, outcome: Published, payload: bytes) -> None:
         qualified = {
             name: self.clients[name].incarnation
             for name in self.world.living
@@ -70,7 +69,7 @@ class Ledger(Watcher):
         }
         identity = (node, outcome.life, outcome.topic, outcome.sequence)
         made = Publication(outcome.topic, node, outcome.life, outcome.sequence, self.world.now_ms, qualified)
-        self.publications[self.publishing] = self._by_identity[identity] = made
+        self.publications[payload] = self._by_identity[identity] = made
 
     def on_acknowledged(self, node: NodeId, outcome: Acknowledged) -> None:
         publication = self._by_identity[node, outcome.life, outcome.topic, outcome.sequence]
