@@ -12,10 +12,19 @@ from trellis.protocols.descriptors import AGE_MAX, Descriptor
 from trellis.protocols.effects import SetTimer
 from trellis.protocols.spidercast import CODEC as SPIDERCAST
 from trellis.protocols.spidercast import messages as sc
-from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_LETTERS_MAX, PEERS_MAX, TOPICS_MAX, WireError
+from trellis.protocols.wire import (
+    FRAME_BYTES_MAX,
+    NAME_LETTERS_MAX,
+    NODE_LETTERS_MAX,
+    PEERS_MAX,
+    TOPICS_MAX,
+    NodeName,
+    WireError,
+)
 
-names = st.text(min_size=1, max_size=12)
-topics = st.lists(names, max_size=4).map(tuple)
+names = st.from_regex(NodeName.__metadata__[0].pattern).filter(lambda name: len(name) <= NODE_LETTERS_MAX)
+words = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12)
+topics = st.lists(words, max_size=4).map(tuple)
 counts = st.integers(0, 2**53)
 sizes = st.integers(0, 1_000_000)
 tasks = st.sampled_from(["greedy", "random"])
@@ -48,7 +57,7 @@ MESSAGES = {
     ),
     "newscast": st.builds(newscast.NewscastRequest, descriptors) | st.builds(newscast.NewscastReply, descriptors),
     "cyclon": st.builds(cyclon.CyclonRequest, descriptors) | st.builds(cyclon.CyclonReply, descriptors),
-    "tman": st.builds(tman.TManRequest, names, descriptors) | st.builds(tman.TManReply, names, descriptors),
+    "tman": st.builds(tman.TManRequest, words, descriptors) | st.builds(tman.TManReply, words, descriptors),
     "detector": st.builds(detector.Ping, counts) | st.builds(detector.Pong, counts),
 }
 systems = st.sampled_from(sorted(CODECS))

@@ -28,7 +28,7 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.spidercast.config import SpiderCastConfig
 from trellis.protocols.vitis.config import VitisConfig
-from trellis.protocols.wire import NAME_LETTERS_MAX
+from trellis.protocols.wire import name_fault, node_name_fault
 
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,8 +91,9 @@ class PlannedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         if not self.wait_s > 0:
             raise InputError("", f"wait_s is {self.wait_s:g}", "give more than 0")
-        if any(not 0 < len(one) <= NAME_LETTERS_MAX for one in self.neighbours):
-            raise InputError("neighbours", "a name is empty or too long", f"give 1 to {NAME_LETTERS_MAX} letters")
+        for one in self.neighbours:
+            if (fault := node_name_fault(one)) is not None:
+                raise InputError("neighbours", *fault)
 
 
 class LiveOMenConfig(OMenConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,11 +149,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     mqtt: MqttConfig = msgspec.field(default_factory=MqttConfig)
 
     def __post_init__(self) -> None:
-        for field, text in (("name", self.name), ("cluster", self.cluster), *(("topics", one) for one in self.topics)):
-            if not 0 < len(text) <= NAME_LETTERS_MAX:
-                raise InputError(field, f"{len(text)} letters", f"give 1 to {NAME_LETTERS_MAX}")
-        if ":" in self.name or self.name != self.name.strip():
-            raise InputError("name", f'"{self.name}" could be an address', "leave out colons and blanks at the ends")
+        if (fault := node_name_fault(self.name)) is not None:
+            raise InputError("name", *fault)
+        for field, text in (("cluster", self.cluster), *(("topics", one) for one in self.topics)):
+            if (fault := name_fault(text)) is not None:
+                raise InputError(field, *fault)
         listeners = ("listen", "client_listen", *(("admin_listen",) if self.admin_listen else ()))
         for field in listeners:
             parse_address(getattr(self, field), field)

@@ -15,14 +15,14 @@ from msgspec import Meta
 
 from trellis.live.frames import Reason, pack
 from trellis.protocols.delivery.messages import Names, Payload
-from trellis.protocols.wire import FRAME_BYTES_MAX, Codec, Count, Name
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, Name, NodeName
 
 CLIENT_PROTOCOL = "trellis-client"
 CLIENT_VERSION = 1
 CLIENT_VERSION_OLDEST = max(1, CLIENT_VERSION - 1)
 CLIENT_NAME_MAX = 128
 
-ClientName = Annotated[str, Meta(min_length=1, max_length=CLIENT_NAME_MAX)]
+ClientName = Annotated[str, Meta(min_length=1, max_length=CLIENT_NAME_MAX, pattern=NAME_PATTERN)]
 
 
 class Greet(msgspec.Struct, frozen=True, gc=False, tag="greet"):
@@ -46,7 +46,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False, tag="publish"):
 
 
 class Welcome(msgspec.Struct, frozen=True, gc=False, tag="welcome"):
-    node: Name
+    node: NodeName
     cluster: Name
     life: Count
     version: Count = 1  # the newest that the node speaks; both go on in the lesser of the two
@@ -76,7 +76,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, tag="message"):
     """A publication, as a subscriber gets it: by whom, and the number that its publisher gave it on this topic."""
 
     topic: Name
-    origin: Name
+    origin: NodeName
     sequence: Count
     payload: Payload
 
@@ -85,7 +85,7 @@ class Missed(msgspec.Struct, frozen=True, gc=False, tag="missed"):
     """These messages of a publisher will never come."""
 
     topic: Name
-    origin: Name
+    origin: NodeName
     first: Count
     last: Count
     why: Reason

@@ -4,7 +4,8 @@ Two nodes may dial each other at once. Both ends keep the stream that the smalle
 same dialler, or of a later life, replaces the first. After a failed dial a peer is left alone for a while (doubled each
 time); what is sent to it meanwhile is dropped, as a network may: whoever sent it says it again.
 
-A seed is spoken to by its address until its hello has told its name.
+A seed is spoken to by its address (a `Seed`) until its hello has told its name. A name is never taken for an address:
+what the network says about names cannot choose which code a dial goes through.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from trellis.live.addresses import AddressBook, parse_address
+from trellis.live.addresses import AddressBook
 from trellis.live.config import LimitsConfig
 from trellis.live.frames import (
     ADDRESSES_MAX,
@@ -39,7 +40,7 @@ from trellis.live.frames import (
 from trellis.live.listen import Listener
 from trellis.live.stream import Outbox, Stream
 from trellis.live.tls import names_of
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import Contact, NodeId, Seed
 from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
@@ -51,7 +52,7 @@ DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
 class Ends:
     """What we know of one stream (`Stream.tag`)."""
 
-    dialled: str = ""  # the name or seed address that we dialled; empty: accepted
+    dialled: Contact = ""  # the name or seed that we dialled; empty: accepted
     peer: NodeId = ""  # empty until its hello was taken
     incarnation: int = 0
     version: int = 0  # of the protocol: the newest that both ends speak
@@ -89,8 +90,8 @@ class Transport:
         self.on_message, self.on_peer_down, self.is_linked = on_message, on_peer_down, is_linked
         self.book = AddressBook(me.node)
         self.peers: dict[NodeId, Stream] = {}
-        self.dials: dict[str, Dial] = {}  # by name or seed address
-        self.names: dict[str, NodeId] = {}  # seed address -> the name that answered there
+        self.dials: dict[Contact, Dial] = {}
+        self.names: dict[Seed, NodeId] = {}  # the name that answered at each seed
         self.counters: Counter[str] = Counter()
         self.speaks = (VERSION_OLDEST, VERSION)
         self.port = 0
@@ -118,9 +119,10 @@ class Transport:
         assert self._listener is not None
         self._listener.serve()
 
-    def send(self, to: str, encoded: bytes, may_drop: bool = True) -> None:
-        """To a name, or to the address of a seed. Never waits."""
-        stream = self.peers.get(self.names.get(to, to))
+    def send(self, to: Contact, encoded: bytes, may_drop: bool = True) -> None:
+        """To a name, or to a seed. Never waits."""
+        name = self._name_of(to)
+        stream = self.peers.get(name) if name is not None else None
         if stream is None:
             self._dial(to, pack_message(encoded), may_drop)
             return
@@ -158,8 +160,12 @@ class Transport:
 
     # Dialling
 
-    def _dial(self, to: str, frame: bytes, may_drop: bool) -> None:
-        if self._is_closed or self.names.get(to) == self.me.node:
+    def _name_of(self, to: Contact) -> NodeId | None:
+        """None for a seed that has not answered yet."""
+        return self.names.get(to) if isinstance(to, Seed) else to
+
+    def _dial(self, to: Contact, frame: bytes, may_drop: bool) -> None:
+        if self._is_closed or self._name_of(to) == self.me.node:
             return
         dial = self.dials.get(to)
         if dial is None:
@@ -181,24 +187,24 @@ class Transport:
             dial.outbox.take()
             self.counters["dropped dialling"] += 1
 
-    def _place(self, to: str) -> tuple[str, int] | None:
-        if ":" in to:  # no name has a colon
-            return parse_address(to)
+    def _place(self, to: Contact) -> tuple[str, int] | None:
+        if isinstance(to, Seed):
+            return to.host, to.port
         known = self.book.find(to)
         return (known.host, known.port) if known is not None else None
 
-    async def _connect(self, to: str, dial: Dial, host: str, port: int) -> None:
+    async def _connect(self, to: Contact, dial: Dial, host: str, port: int) -> None:
         dialling = self.tls[1] if self.tls is not None else None
         stream = Stream(self, self.limits, HELLO_BYTES_MAX)
         stream.tag = Ends(dialled=to)
         try:
             async with asyncio.timeout(self.limits.handshake_s):
                 await self._loop.create_connection(lambda: stream, host, port, ssl=dialling)
-        except (TimeoutError, OSError) as error:
+        except Exception as error:  # the resolver raises ValueError, too; whatever it is, the dial is tried again
             log.debug("%s: cannot reach %s: %s", self.me.node, to, error)
             self._failed(to)
 
-    def _failed(self, to: str) -> None:
+    def _failed(self, to: Contact) -> None:
         dial = self.dials.get(to)
         if dial is None or self._is_closed:
             return
@@ -311,7 +317,7 @@ class Transport:
         ends: Ends = stream.tag
         if not ends.dialled or refusal.kind == "version":
             stream.send(pack_control(refusal))
-        elif refusal.kind == "self" and ":" in ends.dialled:
+        elif refusal.kind == "self" and isinstance(ends.dialled, Seed):
             self.names[ends.dialled] = self.me.node  # our own address is among the seeds
         if refusal.kind not in ("second", "self"):
             log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
@@ -321,7 +327,7 @@ class Transport:
     def _was_refused(self, stream: Stream, refusal: Refused) -> None:
         dialled = stream.tag.dialled or stream.tag.peer
         self.counters[f"refused {refusal.kind}"] += 1
-        if refusal.kind == "self" and ":" in dialled:
+        if refusal.kind == "self" and isinstance(dialled, Seed):
             self.names[dialled] = self.me.node
         elif refusal.kind not in ("second", "self"):
             log.warning("%s: %s refuses us: %s", self.me.node, dialled, refusal.text)
@@ -330,7 +336,7 @@ class Transport:
     def _adopt(self, stream: Stream, hello: Hello) -> Refused | None:
         ends: Ends = stream.tag
         peer, incarnation = hello.address.node, hello.address.incarnation
-        if ends.dialled and ":" not in ends.dialled and ends.dialled != peer:
+        if ends.dialled and not isinstance(ends.dialled, Seed) and ends.dialled != peer:
             self.book.forget(ends.dialled)
             return Refused("name", f"{ends.dialled} is not there, {peer} is")
         old = self.peers.get(peer)
@@ -356,11 +362,14 @@ class Transport:
         self._learn([hello.address])
         if not ends.dialled:
             stream.send(pack_control(self._hello()))
-        elif ":" in ends.dialled:
+        elif isinstance(ends.dialled, Seed):
             self.names[ends.dialled] = peer
         self._tell_addresses(stream)
-        for waiting in {ends.dialled, peer} & self.dials.keys():
-            dial = self.dials.pop(waiting)
+        waiting: tuple[Contact, ...] = (ends.dialled, peer)
+        for one in waiting:
+            dial = self.dials.pop(one, None)
+            if dial is None:
+                continue
             while dial.outbox:
                 self.counters["sent"] += 1
                 stream.send(dial.outbox.take())

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from trellis.protocols.delivery.messages import AskHome, HomeTells, Register, Registered, Unregister
 from trellis.protocols.delivery.state import State
-from trellis.protocols.effects import NodeId, Send, Topic
+from trellis.protocols.effects import NodeId, Seed, Send, Topic
 
 HOPS_MAX = 128
 HOMES_MAX = 65_536  # topics that one node is home of
@@ -133,7 +133,9 @@ class Homes:
             pause_ms = min(2 * self._silent.get(silent, (0, longest // 8))[1], longest)
             self._silent[silent] = (state.now_ms + pause_ms, pause_ms)
         effects = state.overlay.toward_home(topic, message, self._shunned())
-        self._unanswered.update((topic, effect.to) for effect in effects if isinstance(effect, Send))
+        for effect in effects:
+            if isinstance(effect, Send) and not isinstance(effect.to, Seed):
+                self._unanswered[topic] = effect.to
         state.out += effects
 
     def _shunned(self) -> list[NodeId]:

@@ -19,7 +19,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from trellis.protocols.wire import Count, Name, Topics
+from trellis.protocols.wire import Count, Name, NodeName, Topics
 
 PAYLOAD_BYTES_MAX = 512 << 10
 RANGES_MAX = 512  # numbers in one item: two per range
@@ -29,7 +29,7 @@ NAMES_MAX = 64
 
 Number = Annotated[int, Meta(ge=0, le=2**62)]
 Flat = Annotated[tuple[Count, ...], Meta(max_length=RANGES_MAX)]
-Names = Annotated[tuple[Name, ...], Meta(max_length=NAMES_MAX)]
+Names = Annotated[tuple[NodeName, ...], Meta(max_length=NAMES_MAX)]
 Payload = Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
 
 
@@ -37,7 +37,7 @@ class Push(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="p"):
     """The message itself."""
 
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     sequence: Count
     floor: Count  # the oldest sequence that its origin still keeps
@@ -52,14 +52,14 @@ class Announce(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="a"):
     """I hold these."""
 
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     ranges: Flat
 
 
 class Pull(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="l"):
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     ranges: Flat
 
@@ -68,7 +68,7 @@ class Gone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="g"):
     """I cannot give these."""
 
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     ranges: Flat
 
@@ -80,7 +80,7 @@ class Prune(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="u"):
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    origin: Name
+    origin: NodeName
     life: Count
     handed: Count  # all up to here was handed over, or will never be; 0: the sender knows no such number
     floor: Count
@@ -102,7 +102,7 @@ class Part(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="x"):
 
 class Held(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="h"):
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     sequence: Count
     names: Names
@@ -110,7 +110,7 @@ class Held(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="h"):
 
 class Ask(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="q"):
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     sequence: Count
     needs: Annotated[int, Meta(ge=0, le=NAMES_MAX)]
@@ -143,7 +143,7 @@ class Frame(msgspec.Struct, frozen=True, tag="frame"):
 class Register(msgspec.Struct, frozen=True, gc=False, tag="register"):
     """I subscribe to these. To their home location, from step to step."""
 
-    node: Name
+    node: NodeName
     topics: Topics
     hops: Count = 0
 
@@ -153,7 +153,7 @@ class Registered(msgspec.Struct, frozen=True, gc=False, tag="registered"):
 
 
 class Unregister(msgspec.Struct, frozen=True, gc=False, tag="unregister"):
-    node: Name
+    node: NodeName
     topics: Topics
     hops: Count = 0
 
@@ -161,7 +161,7 @@ class Unregister(msgspec.Struct, frozen=True, gc=False, tag="unregister"):
 class AskHome(msgspec.Struct, frozen=True, gc=False, tag="ask-home"):
     """Who subscribes to this topic?"""
 
-    node: Name
+    node: NodeName
     topic: Name
     number: Count  # of the question
     hops: Count = 0

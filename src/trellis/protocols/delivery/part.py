@@ -41,7 +41,7 @@ from trellis.protocols.delivery.streams import Entry, TopicState
 from trellis.protocols.delivery.tree import Tree
 from trellis.protocols.delivery.upkeep import Upkeep
 from trellis.protocols.effects import Effect, NodeId, Send, SetTimer, Topic
-from trellis.protocols.wire import NAME_LETTERS_MAX
+from trellis.protocols.wire import name_fault
 
 DeliveryEffects = list[Effect | Outcome]
 
@@ -336,8 +336,8 @@ class Delivery:
     def _refusal(self, name: Topic, topic: TopicState | None, payload: bytes) -> str | None:
         if self.is_going:
             return "this node leaves"
-        if not 0 < len(name) <= NAME_LETTERS_MAX:
-            return f"a topic's name has 1 to {NAME_LETTERS_MAX} letters"
+        if (fault := name_fault(name)) is not None:
+            return f"a topic's name: {fault[0]}; {fault[1]}"
         if len(payload) > self.config.payload_bytes_max:
             return f"a payload of {len(payload)} bytes is over {self.config.payload_bytes_max}"
         if len(self.copies.pending) >= self.config.pending_max:

@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from trellis.protocols.descriptors import Descriptor
-from trellis.protocols.effects import Deliver, Effects, NodeId, Send, SetTimer, Topic
+from trellis.protocols.effects import Contact, Deliver, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.magnet.config import MagnetConfig
 from trellis.protocols.magnet.membership import Membership
 from trellis.protocols.magnet.messages import (
@@ -59,7 +59,7 @@ class MagnetNode:
         random: Random,
         config: MagnetConfig | None = None,
         *,
-        contacts: Iterable[NodeId] = (),
+        contacts: Iterable[Contact] = (),
         table: TopicTable | None = None,
         rates: Mapping[Topic, float] | None = None,
         incarnation: int = 1,
@@ -374,7 +374,7 @@ class MagnetNode:
         self.skewed.relinked = False
         return [*effects, *self.trees.on_relinked()]
 
-    def _random_peer(self) -> NodeId | None:
+    def _random_peer(self) -> Contact | None:
         peers = self.newscast.peers
         if peers:
             return peers[self.random.randrange(len(peers))]

@@ -24,7 +24,7 @@ from trellis.protocols.delivery.outcome import ClientId, Outcome
 from trellis.protocols.delivery.part import Delivery, DeliveryEffects
 from trellis.protocols.effects import Deliver, Effect, Effects, LinkDown, LinkUp, NodeId, SetTimer, Topic
 from trellis.protocols.mesh.driven import DrivenOverlay
-from trellis.protocols.wire import NAME_LETTERS_MAX
+from trellis.protocols.wire import name_fault
 
 _FIRST_MS = 5  # a client that publishes on many new topics sends them within a few milliseconds
 _OF_DELIVERY = frozenset(kind for union in get_args(DeliveryMessage) for kind in (get_args(union) or (union,)))
@@ -75,8 +75,9 @@ class MeshNode:
         return self._after(self.overlay.node.on_peer_down(peer))
 
     def subscribe(self, topic: Topic) -> list[Effect | Outcome]:
-        if not 0 < len(topic) <= NAME_LETTERS_MAX:
-            raise InputError("", f"a topic's name of {len(topic)} letters", f"give it 1 to {NAME_LETTERS_MAX}")
+        fault = name_fault(topic)
+        if fault is not None:
+            raise InputError("a topic's name", *fault)
         return self._note_change(topic, True)
 
     def unsubscribe(self, topic: Topic) -> list[Effect | Outcome]:
@@ -91,7 +92,7 @@ class MeshNode:
         if topic in self._first:
             self._first[topic].append((payload, client_id))
             return []
-        if topic not in self.wanted and 0 < len(topic) <= NAME_LETTERS_MAX and not self.is_leaving:
+        if topic not in self.wanted and name_fault(topic) is None and not self.is_leaving:
             is_new = topic not in self.interested
             self.interested[topic] = self.delivery.state.now_ms
             if is_new:

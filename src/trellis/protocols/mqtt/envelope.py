@@ -13,14 +13,14 @@ from msgspec import Meta
 from trellis.protocols.effects import Topic
 from trellis.protocols.mqtt.packets import PLAIN, Content
 from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX
-from trellis.protocols.wire import Codec, Count, Name, WireError
+from trellis.protocols.wire import NAME_PATTERN, Codec, Count, NodeName, WireError
 
 MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
 PREFIXES_MAX = 1_000  # in one message
 KEPT_MAX = 1_000
 
 MqttText = Annotated[str, Meta(max_length=65_535)]
-Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX)]
+Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX, pattern=NAME_PATTERN)]
 Prefixes = Annotated[tuple[Prefix, ...], Meta(max_length=PREFIXES_MAX)]
 
 
@@ -81,7 +81,7 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 class Kept(msgspec.Struct, frozen=True, array_like=True, tag="k"):
     """On an overlay topic: these are retained."""
 
-    origins: Annotated[tuple[Name, ...], Meta(max_length=KEPT_MAX)]  # where each was published
+    origins: Annotated[tuple[NodeName, ...], Meta(max_length=KEPT_MAX)]  # where each was published
     messages: Annotated[tuple[Envelope, ...], Meta(max_length=KEPT_MAX)]
 
 

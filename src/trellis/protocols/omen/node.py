@@ -21,7 +21,7 @@ import msgspec
 
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.detector import Ping, Pong
-from trellis.protocols.effects import Effects, Left, NodeId, Send, SetTimer, Topic
+from trellis.protocols.effects import Contact, Effects, Left, NodeId, Send, SetTimer, Topic
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.omen import messages as m
 from trellis.protocols.omen.answers import answer, find_record
@@ -50,7 +50,7 @@ class OMenNode:
         random: Random,
         config: OMenConfig,
         *,
-        contacts: Iterable[NodeId] = (),
+        contacts: Iterable[Contact] = (),
         neighbours: Iterable[NodeId] = (),
         plan: Plan | None = None,
         table: TopicTable | None = None,
@@ -267,7 +267,7 @@ class OMenNode:
         effects += self.coordinator.tick()
         effects += self.survivor.tick()
         tried = parts.suspects.due(tick)
-        effects += [Send(node, m.Probe(parts.suspects.incarnations.get(node, 0))) for node in tried]
+        effects += [Send(node, m.Probe(parts.suspects.incarnation_of(node))) for node in tried]
         joins = parts.is_joining and not self.planned.awaited
         if joins and tick > 2 and ring.successor != self.id and self.leaving_since is None:
             effects.append(Send(ring.successor, m.Join(self.me.incarnation, self.me.topics)))

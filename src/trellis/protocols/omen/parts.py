@@ -10,7 +10,7 @@ import msgspec
 from trellis import ids
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.detector import DetectorConfig, HeartbeatDetector
-from trellis.protocols.effects import Effects, NodeId, Send, Topic
+from trellis.protocols.effects import Contact, Effects, NodeId, Send, Topic
 from trellis.protocols.newscast import Newscast, NewscastConfig
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.events import Events
@@ -32,7 +32,7 @@ class Parts:
         topics: tuple[Topic, ...],
         random: Random,
         config: OMenConfig,
-        contacts: Iterable[NodeId],
+        contacts: Iterable[Contact],
         table: TopicTable | None,
         incarnation: int,
         seed: int | str,

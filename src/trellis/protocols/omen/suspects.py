@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import Contact, NodeId, Seed
 
 FIRST = 2  # periods
 
 
 class Suspects:
-    def __init__(self, seeds: Iterable[NodeId], periods_max: int, entries_max: int) -> None:
+    def __init__(self, seeds: Iterable[Contact], periods_max: int, entries_max: int) -> None:
         self.periods_max, self.entries_max = periods_max, entries_max
         self.seeds = list(seeds)
-        self._due: dict[NodeId, tuple[int, int]] = dict.fromkeys(self.seeds, (FIRST, FIRST))  # tick, pause
+        self._due: dict[Contact, tuple[int, int]] = dict.fromkeys(self.seeds, (FIRST, FIRST))  # tick, pause
         self.incarnations: dict[NodeId, int] = {}
 
     def add(self, node: NodeId, incarnation: int, tick: int) -> None:
@@ -30,7 +30,11 @@ class Suspects:
         if self.incarnations.pop(node, None) is not None and node not in self.seeds:
             self._due.pop(node, None)
 
-    def due(self, tick: int) -> list[NodeId]:
+    def incarnation_of(self, contact: Contact) -> int:
+        """Return the latest incarnation that is thought to be dead; 0 where there is none, as for a seed."""
+        return 0 if isinstance(contact, Seed) else self.incarnations.get(contact, 0)
+
+    def due(self, tick: int) -> list[Contact]:
         found = [node for node, (when, _) in self._due.items() if when <= tick]
         for node in found:
             pause = min(2 * self._due[node][1], self.periods_max)

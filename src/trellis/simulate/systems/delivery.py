@@ -213,7 +213,7 @@ class Client:
         return self.publish(topic, f"{self.id}/{self.incarnation}/{self.numbers}".encode())
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> Effects:
-        """Publish under an identity of our own: the node may take it in a moment later, and then names that identity."""
+        """Publish under a number of our own: the node may take it in a moment later, and names that number then."""
         self.published += 1
         self.payloads[self.published] = payload
         self._look_at_clock()

@@ -1,0 +1,116 @@
+"""What a hostile peer says cannot end a node, nor make it silent: names, hosts and questions that nobody should send."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from live.lives import CLUSTER, config, mesh, peer_address, run, until
+from trellis.live.config import LimitsConfig
+from trellis.live.frames import PROTOCOL, VERSION, Address, Hello, Splitter, pack_control, pack_message
+from trellis.live.shell import LiveNode
+from trellis.live.transport import Transport
+from trellis.protocols.descriptors import Descriptor
+from trellis.protocols.newscast import NewscastRequest
+from trellis.protocols.omen.messages import FindRecord, FoundRecord
+
+ROUNDS = 12  # of gossip: what one node has taken is at all others by then
+
+
+@asynccontextmanager
+async def stranger(node: LiveNode, name: str = "x") -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A peer that has said hello, and says what it likes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.transport.port)
+    writer.write(pack_control(Hello(PROTOCOL, VERSION, CLUSTER, "omen", Address(name, 1, "127.0.0.1", 9))))
+    await until(lambda: name in node.transport.peers)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def some_rounds(nodes: list[LiveNode]) -> None:
+    """Until every node has gossiped a while, or one has ended."""
+    tables = [node.mesh.overlay.node.parts.sampling.table for node in nodes]  # type: ignore[attr-defined]
+    ends = [table.round + ROUNDS for table in tables]
+    await until(
+        lambda: all(table.round >= end for table, end in zip(tables, ends, strict=True))
+        or any(node.failure is not None for node in nodes)
+    )
+
+
+def test_descriptors_with_a_colon_in_their_names_end_no_node():
+    async def work() -> None:
+        async with mesh("a", "b", "c") as nodes:
+            await until(lambda: all(len(node.transport.peers) == 2 for node in nodes))
+            async with stranger(nodes[0]) as (_, writer):
+                bad = NewscastRequest(tuple(Descriptor(f"x{number}:bad") for number in range(20)))
+                writer.write(pack_message(msgspec.msgpack.encode(bad)))
+                await some_rounds(nodes)
+                assert [node.failure for node in nodes] == [None] * 3
+                assert nodes[0].transport.counters["cut garbage"] == 1
+                assert not any(node.transport.book.find("x0:bad") for node in nodes)
+
+    run(work())
+
+
+def test_a_name_that_reads_like_a_seed_is_dialled_as_a_name():
+    """`_place` once took a colon for an address; now only a `Seed` has one."""
+
+    async def work() -> None:
+        transport = Transport(
+            Address("a", 1, "127.0.0.1", 0),
+            CLUSTER,
+            "omen",
+            LimitsConfig(),
+            None,
+            on_message=lambda peer, body: None,
+            on_peer_down=lambda peer: None,
+            is_linked=lambda peer: False,
+        )
+        transport.bind("127.0.0.1:0")
+        for name in ("127.0.0.1:9", "x0:bad", "[::1]:9"):
+            transport.send(name, b"anything")
+        assert transport.counters["dropped unaddressed"] == 3
+        assert not transport.dials
+        transport.close()
+        await transport.closed()
+
+    run(work())
+
+
+@pytest.mark.parametrize("host", [".", "a..b", "x" * 64 + ".example", "\x00", "\udcff", "xn--\u2603"])
+def test_a_host_that_the_resolver_cannot_take_fails_the_dial_and_it_is_tried_again(host):
+    async def work() -> None:
+        async with mesh("a", limits=LimitsConfig(backoff_s=0.01, backoff_s_max=0.01)) as (node,):
+            transport = node.transport
+            transport.book.learn([Address("b", 1, host, 9)])  # past the checks of the wire
+            for tried in range(1, 4):
+                while transport.counters["dials failed"] < tried:
+                    transport.send("b", b"?")
+                    await asyncio.sleep(0.01)
+
+    run(work())
+
+
+def test_the_record_of_the_node_itself_is_looked_for_by_a_node_alone_on_its_ring():
+    async def work() -> None:
+        async with mesh("a") as (node,):
+            codec, ring = node.codec, node.mesh.overlay.node.ring  # type: ignore[attr-defined]
+            async with stranger(node) as (reader, writer):
+                assert ring.successor == "a"
+                writer.write(pack_message(codec.encode(FindRecord("a", 1, "x", 7, 0, 3))))
+                splitter, told = Splitter(1 << 20), []
+                while not any(isinstance(one, FoundRecord) for one in told):
+                    for body in splitter.feed(await reader.read(1 << 16)):
+                        if body[:1] == b"\x01":
+                            told.append(codec.decode(body[1:]))
+                    assert not node.counters["bugs"]
+                (found,) = (one for one in told if isinstance(one, FoundRecord))
+                assert found == FoundRecord("a", 1, 7, last=True, record=None)
+
+    run(work())
