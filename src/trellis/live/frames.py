@@ -30,7 +30,9 @@ CONTROL, MESSAGE = b"\x00", b"\x01"
 # A DNS name (labels of at most 63 letters, digits, `-` and `_`), an IPv4 address, or an IPv6 address with or without
 # the name of an interface. Whatever else is given to the resolver can raise more than OSError.
 _LABEL = r"[0-9A-Za-z_](?:[0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?"
-HOST_PATTERN = rf"\A(?:{_LABEL}(?:\.{_LABEL})*\.?|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*(?:%[0-9A-Za-z_.-]{{1,32}})?)\Z"
+_HEX = r"[0-9A-Fa-f]{0,4}"
+_IPV6 = rf"{_HEX}(?::{_HEX}){{2,7}}(?::[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})?(?:%[0-9A-Za-z_-]{{1,15}})?"
+HOST_PATTERN = rf"\A(?:{_LABEL}(?:\.{_LABEL})*\.?|{_IPV6})\Z"
 HOST_LETTERS_MAX = 255
 
 Host = Annotated[str, Meta(min_length=1, max_length=HOST_LETTERS_MAX, pattern=HOST_PATTERN)]

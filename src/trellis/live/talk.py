@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from trellis.live.frames import Reason, pack
 from trellis.protocols.delivery.messages import Names, Payload
-from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, Name, NodeName
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, Name, NewName, NodeName
 
 CLIENT_PROTOCOL = "trellis-client"
 CLIENT_VERSION = 1
@@ -32,16 +32,16 @@ class Greet(msgspec.Struct, frozen=True, gc=False, tag="greet"):
 
 
 class Subscribe(msgspec.Struct, frozen=True, gc=False, tag="subscribe"):
-    topic: Name
+    topic: NewName
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, gc=False, tag="unsubscribe"):
-    topic: Name
+    topic: NewName
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False, tag="publish"):
     number: Count
-    topic: Name
+    topic: NewName
     payload: Payload
 
 

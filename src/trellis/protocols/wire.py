@@ -4,7 +4,8 @@ Every field of a message that can grow carries its own limit (`Name`, `Names`, .
 Whatever comes from the network is either a valid message or a `WireError`; nothing else escapes.
 
 Names have types of their own: `NodeName` for nodes, `Name` for topics and clusters. A node's configuration and its
-clients are held to the same rules (`node_name_fault`, `name_fault`), so that no node sends what another one refuses.
+clients are held to rules that are the same or stricter (`node_name_fault`, `name_fault`), so that no node sends what
+another one refuses.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _NOT_IN_NODES = _UNPRINTABLE + r":\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u2
 NAME_PATTERN = rf"\A[^{_UNPRINTABLE}]+\Z"
 _NODE_NAME = rf"\A[^ {_NOT_IN_NODES}](?:[^{_NOT_IN_NODES}]*[^ {_NOT_IN_NODES}])?\Z"
 
-Name = Annotated[str, Meta(min_length=1, max_length=NAME_LETTERS_MAX, pattern=NAME_PATTERN)]
+# Between nodes only the length of a topic is checked: lists of topics are long, and a pattern costs ten times as much
+# as the rest of decoding. What a client or a configuration names is checked as a whole (`NewName`, `name_fault`).
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LETTERS_MAX)]
+NewName = Annotated[str, Meta(min_length=1, max_length=NAME_LETTERS_MAX, pattern=NAME_PATTERN)]
 NodeName = Annotated[str, Meta(min_length=1, max_length=NODE_LETTERS_MAX, pattern=_NODE_NAME)]
 Topics = Annotated[tuple[Name, ...], Meta(max_length=TOPICS_MAX)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -53,7 +57,7 @@ def is_printable(text: str) -> bool:
 
 
 def name_fault(text: str) -> Fault | None:
-    """Say why `text` cannot be the name of a topic or a cluster; None if it can. The same rule as `Name`."""
+    """Say why `text` cannot be the name of a topic or a cluster; None if it can. The same rule as `NewName`."""
     if not 0 < len(text) <= NAME_LETTERS_MAX:
         return f"{len(text)} letters", f"give 1 to {NAME_LETTERS_MAX}"
     return None if _name.search(text) else (f"{text!a} has control characters", "leave them out")
