@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from trellis.protocols.wire import FRAME_BYTES_MAX, Codec, Count, Name, NodeName, WireError
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, Name, NodeName, WireError
 
 PROTOCOL = "trellis-mesh"
 VERSION = 1
@@ -37,7 +37,7 @@ HOST_LETTERS_MAX = 255
 
 Host = Annotated[str, Meta(min_length=1, max_length=HOST_LETTERS_MAX, pattern=HOST_PATTERN)]
 Port = Annotated[int, Meta(ge=1, le=65_535)]
-Reason = Annotated[str, Meta(max_length=1_024)]
+Reason = Annotated[str, Meta(max_length=1_024, pattern=f"\\A(?:{NAME_PATTERN})?\\Z")]  # it is shown, and logged
 
 
 class Oversized(WireError):

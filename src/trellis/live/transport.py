@@ -46,6 +46,7 @@ from trellis.protocols.wire import WireError
 log = logging.getLogger("trellis.live")
 
 DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
+REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second"))
 
 
 @dataclass(eq=False)
@@ -98,6 +99,7 @@ class Transport:
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time()  # looked at once in a while: good enough for idle streams
         self._greeting: dict[Stream, None] = {}  # streams without a hello
+        self._dialling = 0  # dials whose connection is not there yet
         self._random = Random()
         self._cancelled: list[asyncio.Task[None]] = []  # dials that were under way when we closed
         self._listener: Listener | None = None
@@ -179,9 +181,14 @@ class Transport:
                 self.counters["dropped unaddressed"] += 1
                 del self.dials[to]
                 return
-            if len(self.peers) + len(self._greeting) >= self.limits.connections_max and not self._make_room():
+            # Messages of others can make us dial anybody, anywhere. Seeds and neighbors do not wait for such dials.
+            is_busy = self._dialling >= self.limits.handshakes_max and not (isinstance(to, Seed) or self.is_linked(to))
+            is_full = len(self.peers) + len(self._greeting) >= self.limits.connections_max
+            if is_busy or (is_full and not self._make_room()):
                 self.counters["dropped full"] += 1
+                del self.dials[to]
                 return
+            self._dialling += 1
             dial.task = self._loop.create_task(self._connect(to, dial, *place))
         if not dial.outbox.put(frame, may_drop):
             dial.outbox.take()
@@ -203,6 +210,8 @@ class Transport:
         except Exception as error:  # the resolver raises ValueError, too; whatever it is, the dial is tried again
             log.debug("%s: cannot reach %s: %s", self.me.node, to, error)
             self._failed(to)
+        finally:
+            self._dialling -= 1
 
     def _failed(self, to: Contact) -> None:
         dial = self.dials.get(to)
@@ -326,7 +335,8 @@ class Transport:
 
     def _was_refused(self, stream: Stream, refusal: Refused) -> None:
         dialled = stream.tag.dialled or stream.tag.peer
-        self.counters[f"refused {refusal.kind}"] += 1
+        # Other kinds are of a newer version, or made up: they must not become labels of metrics without end.
+        self.counters[f"refused {refusal.kind if refusal.kind in REFUSALS else 'otherwise'}"] += 1
         if refusal.kind == "self" and isinstance(dialled, Seed):
             self.names[dialled] = self.me.node
         elif refusal.kind not in ("second", "self"):

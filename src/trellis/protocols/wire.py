@@ -37,9 +37,15 @@ Name = Annotated[str, Meta(min_length=1, max_length=NAME_LETTERS_MAX)]
 NewName = Annotated[str, Meta(min_length=1, max_length=NAME_LETTERS_MAX, pattern=NAME_PATTERN)]
 NodeName = Annotated[str, Meta(min_length=1, max_length=NODE_LETTERS_MAX, pattern=_NODE_NAME)]
 Topics = Annotated[tuple[Name, ...], Meta(max_length=TOPICS_MAX)]
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+COUNT_MAX = 2**53
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 
 Message = TypeVar("Message", bound=msgspec.Struct)
+
+
+def counted(number: int) -> int:
+    """Return the next count after one that came from the network. The greatest stays: beyond it is no `Count`."""
+    return min(number + 1, COUNT_MAX)
 
 
 class WireError(TrellisError):
@@ -77,6 +83,7 @@ class Codec(Generic[Message]):
 
     def __init__(self, union: Any, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self.union = union
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(union)
 

@@ -27,9 +27,12 @@ STREAMS_MAX = 256  # streams in one comparison; a larger one travels in several
 ITEMS_MAX = 4_096
 NAMES_MAX = 64
 
+REGISTERED_MAX = 4_096  # topics in one message to a home: each of them may have to travel on alone
+
 Number = Annotated[int, Meta(ge=0, le=2**62)]
 Flat = Annotated[tuple[Count, ...], Meta(max_length=RANGES_MAX)]
 Names = Annotated[tuple[NodeName, ...], Meta(max_length=NAMES_MAX)]
+Registering = Annotated[tuple[Name, ...], Meta(max_length=REGISTERED_MAX)]
 Payload = Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
 
 
@@ -144,7 +147,7 @@ class Register(msgspec.Struct, frozen=True, gc=False, tag="register"):
     """I subscribe to these. To their home location, from step to step."""
 
     node: NodeName
-    topics: Topics
+    topics: Registering
     hops: Count = 0
 
 
@@ -154,7 +157,7 @@ class Registered(msgspec.Struct, frozen=True, gc=False, tag="registered"):
 
 class Unregister(msgspec.Struct, frozen=True, gc=False, tag="unregister"):
     node: NodeName
-    topics: Topics
+    topics: Registering
     hops: Count = 0
 
 

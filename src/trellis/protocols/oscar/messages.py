@@ -116,7 +116,7 @@ class Spread(msgspec.Struct, frozen=True, gc=False, tag="spread"):
     layer: Layer
     origin: NodeName
     start: LabelField
-    count: Hops
+    count: Annotated[int, Meta(ge=1, le=HOPS_MAX)]
 
 
 class SpreadBack(msgspec.Struct, frozen=True, gc=False, tag="spread-back"):

@@ -151,7 +151,10 @@ class Ring:
                 if table.node < peer.node:
                     continue
                 first = table.successor
-                table.move(midpoint(table.me.label, first.label if first is not None else table.me.label))
+                label = midpoint(table.me.label, first.label if first is not None else table.me.label)
+                if len(label) > self.config.label_bytes_max:
+                    continue  # no place is left to give way to
+                table.move(label)
                 self.collisions += 1
             found.append(peer)
         return found
