@@ -32,6 +32,7 @@ from trellis.live.frames import (
     BODY_BYTES_MAX,
     CONTROL,
     CONTROLS,
+    HOST_PATTERN,
     MESSAGE,
     PROTOCOL,
     VERSION,
@@ -186,6 +187,8 @@ class Values:
                 return random.choice(self.names)
             is_known = random.random() > self.wildness
             return random.choice((*HONEST, *PEERS)) if is_known else f"u{random.randrange(10**9)}"
+        if pattern == HOST_PATTERN:
+            return random.choice(HOSTS)
         if kind.max_length == NAME_LETTERS_MAX:
             if random.random() > self.wildness:
                 found = random.choice(TOPICS)

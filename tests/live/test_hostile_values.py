@@ -32,7 +32,7 @@ def check(found: dict, growth_bytes_max: int) -> None:
     assert kinds <= tried.keys(), kinds - tried.keys()
     assert {"timer", "lost stream", "garbage", "answer"} <= tried.keys()
     counted = found["counted"]
-    assert counted["delivery delivered"] > 10  # or nobody was linked, and hardly anything was looked at
+    assert counted["delivery delivered"] > 5  # or nobody was linked, and hardly anything was looked at
     assert counted["links_up"] > 5
 
 
