@@ -53,7 +53,8 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
     """Clients that are connected at once."""
 
     handshakes_max: int = 128
-    """Streams that have not said yet who they are."""
+    """Streams that have not said yet who they are. Beyond it the source address with the most of them loses its
+    oldest one, and the newcomer is accepted."""
 
     handshake_s: float = 5.0
     """They are cut off after so long."""

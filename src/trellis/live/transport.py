@@ -107,7 +107,13 @@ class Transport:
         """Nothing is accepted before `serve`."""
         accepting, limits = self.tls[0] if self.tls is not None else None, self.limits
         self._listener = Listener(
-            address, self._accept, accepting, self.counters, limits.handshake_s, limits.handshakes_max
+            address,
+            self._accept,
+            accepting,
+            self.counters,
+            limits.handshake_s,
+            limits.handshakes_max,
+            is_known=lambda stream: bool(stream.tag.peer),
         )
         self.port = self._listener.port
         if self.me.port == 0:
@@ -213,7 +219,7 @@ class Transport:
 
     def _accept(self) -> Stream | None:
         is_full = len(self.peers) + len(self._greeting) >= self.limits.connections_max
-        if self._is_closed or len(self._greeting) >= self.limits.handshakes_max or (is_full and not self._make_room()):
+        if self._is_closed or (is_full and not self._make_room()):
             return None
         stream = Stream(self, self.limits, HELLO_BYTES_MAX)
         stream.tag = Ends()
