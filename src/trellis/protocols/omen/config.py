@@ -79,6 +79,10 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     try_periods_max: int = 32
     """Suspected nodes and seeds are tried at a falling rate: after 2, 4, ... periods, at most so many."""
 
+    try_soon: int = 0
+    """Periods for which a suspected node is tried in every period, before that rate falls. Raising it makes topics
+    whole sooner after a network was cut; it costs one message a period for each dead node. Live nodes do that."""
+
     suspects_max: int = 64
     """Suspected nodes that are remembered; the oldest is forgotten."""
 

@@ -401,7 +401,10 @@ class OMenNode:
     def _on_probe(self, sender: NodeId, message: m.Probe) -> Effects:
         if self.me.refute(message.suspected):
             self.links.is_changed = True  # the record carries the incarnation
-        return [Send(sender, m.ProbeOk(self.me.describe()))]
+        answer: Effects = [Send(sender, m.ProbeOk(self.me.describe()))]
+        if self.parts.believes_dead(sender):  # it lives: ask it in turn, so that it refutes its death
+            answer.append(Send(sender, m.Probe(self.parts.suspects.incarnations[sender])))
+        return answer
 
     def _on_probe_ok(self, sender: NodeId, message: m.ProbeOk) -> Effects:
         descriptor = message.descriptor
@@ -410,4 +413,5 @@ class OMenNode:
         self.parts.suspects.alive(sender)
         self.ring.tman.learn([descriptor])
         self.parts.sampling.learn([descriptor])
-        return self.coordinator.alive(sender, descriptor.incarnation)
+        effects = self.coordinator.alive(sender, descriptor.incarnation)
+        return [*effects, *self.survivor.alive(sender, descriptor.incarnation)]

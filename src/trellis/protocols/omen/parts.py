@@ -61,7 +61,7 @@ class Parts:
         self.own = OwnRecord(me, self.links, self.detector.suspicion.incarnation_of)
         self.held = HeldRecords(incarnation, config.record_periods)
         self.events = Events(config.record_periods)
-        self.suspects = Suspects(known, config.try_periods_max, config.suspects_max)
+        self.suspects = Suspects(known, config.try_periods_max, config.suspects_max, config.try_soon)
         self.hints.refresh()
 
     def key(self, node: NodeId) -> int:
