@@ -44,6 +44,12 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     optional_tries: int = 2
     """Questions to a node whose answer only saves links. Each waits `ask_ms`; 1 is enough where no message is lost."""
 
+    helper_tries: int = 0
+    """Questions, `ask_ms` apart, to a node that a repair needs and that says nothing, before the repair goes on without
+    it: a required node then counts as departed for this repair, a holder of a record is not waited for, and the next
+    successor takes over from a coordinator. Being wrong costs links, not correctness. 0: required nodes are asked
+    `ask_tries` times, and the others waited for until they are suspected. Live nodes use 2."""
+
     ready_rounds: int = 3
     """Gossip rounds that a view needs at least before it is ready (A-OMN-6)."""
 
