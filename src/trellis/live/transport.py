@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -41,6 +40,7 @@ from trellis.live.frames import (
 )
 from trellis.live.listen import Listener
 from trellis.live.proof import ROUND_S, Proof
+from trellis.live.reach import reach
 from trellis.live.stream import Outbox, Stream
 from trellis.live.tls import names_of
 from trellis.protocols.effects import NodeId
@@ -226,32 +226,12 @@ class Transport:
         stream.tag = Ends(dialled=to)
         try:
             async with asyncio.timeout(self.limits.handshake_s):
-                connected = await self._reach(host, port)
+                connected = await reach(host, port, self.limits.connect_s)
                 name = host if dialling is not None else None
                 await self._loop.create_connection(lambda: stream, sock=connected, ssl=dialling, server_hostname=name)
         except (TimeoutError, OSError) as error:
             log.debug("%s: cannot reach %s: %s", self.me.node, to, error)
             self._failed(to)
-
-    async def _reach(self, host: str, port: int) -> socket.socket:
-        """Return a connected socket, to the first address of the host that answers within `connect_s`."""
-        error: OSError = OSError(f"{host} has no address")
-        for family, kind, protocol, _, address in await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            one = socket.socket(family, kind, protocol)
-            try:
-                one.setblocking(False)
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                async with asyncio.timeout(self.limits.connect_s):
-                    await self._loop.sock_connect(one, address)
-            except (TimeoutError, OSError) as failed:
-                one.close()
-                error = failed if isinstance(failed, OSError) and str(failed) else OSError("no answer")
-            except BaseException:
-                one.close()
-                raise
-            else:
-                return one
-        raise error
 
     def _healed(self) -> None:
         """A peer that could not be reached is here again: a network has healed. Try all others anew, at once."""
