@@ -53,7 +53,8 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
     """Clients that are connected at once."""
 
     handshakes_max: int = 128
-    """Streams that have not said yet who they are."""
+    """Streams that have not said yet who they are. Beyond it the source address with the most of them loses its
+    oldest one, and the newcomer is accepted."""
 
     handshake_s: float = 5.0
     """They are cut off after so long."""
@@ -64,8 +65,15 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
     backoff_s: float = 0.1
     """Pause after a peer could not be reached; doubled each time, up to `backoff_s_max`."""
 
-    backoff_s_max: float = 5.0
-    """The longest pause."""
+    backoff_s_max: float = 1.0
+    """The longest pause. Raising it saves attempts to reach dead peers; a network that was cut heals later."""
+
+    connect_s: float = 2.0
+    """How long one attempt to reach a peer may take, before TLS. Above the slowest round trip. Raising it makes a
+    network that was cut heal later: an attempt from before the healing is waited for."""
+
+    silent_s: float = 6.0
+    """A peer that answers nothing for so long is cut off, and counts as down. Above `omen.silence_max` periods."""
 
     subscriptions_max: int = 10_000
     """Topics of one client."""
@@ -101,6 +109,8 @@ class LiveOMenConfig(OMenConfig, frozen=True, kw_only=True, forbid_unknown_field
 
     repair_wait: int = 0
     optional_tries: int = 1  # streams lose nothing: who is silent is dead, or too busy
+    helper_tries: int = 2  # for the same reason
+    try_soon: int = 240  # at 1 s a period, longer than `delivery.window_ms`: what is still kept arrives
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -84,7 +84,15 @@ class Bye(msgspec.Struct, frozen=True, gc=False, tag="bye"):
     """The stream ends in order: it is no sign of a crash."""
 
 
-Control = Hello | Refused | Addresses | Bye
+class Ping(msgspec.Struct, frozen=True, gc=False, tag="ping"):
+    """Asks the other end to answer at once: proof that it reads and writes this stream."""
+
+
+class Pong(msgspec.Struct, frozen=True, gc=False, tag="pong"):
+    """The answer to a `Ping`."""
+
+
+Control = Hello | Refused | Addresses | Bye | Ping | Pong
 CONTROLS: Codec[Control] = Codec(Control)
 
 

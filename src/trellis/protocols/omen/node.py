@@ -31,6 +31,7 @@ from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.mend import Departed, LowEdges, Mend, Oracle
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.planned import Plan, Planned
+from trellis.protocols.omen.records import RECORD_TIMER
 from trellis.protocols.omen.roots import Roots
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.omen.survivor import Survivor
@@ -113,6 +114,10 @@ class OMenNode:
         if part == "mend":
             mend = self.coordinator.mends.get(int(rest))
             return self._settle(mend.on_timer() if mend is not None else [])
+        if part == RECORD_TIMER:
+            return self._settle(self.parts.own.on_timer())
+        if part == "standby":
+            return self._settle(self.coordinator.overdue(rest))
         if part == "doubt":
             return self._settle(self.coordinator.doubt(rest))
         return self._settle(self._tick())
@@ -342,7 +347,7 @@ class OMenNode:
             m.OpenLink: lambda sender, message: links.open(message.peer, (sender, message.mend)),
             m.Record: lambda sender, message: parts.held.on_record(sender, message, parts.ticks),
             m.RecordOk: parts.own.on_ok,
-            m.Churn: lambda _, message: coordinator.on_churn(message),
+            m.Churn: coordinator.on_churn,
             m.Report: lambda _, message: coordinator.on_report(message),
             m.ReportOk: self._on_report_ok,
             m.Finished: lambda _, message: coordinator.on_finished(message),
@@ -401,7 +406,10 @@ class OMenNode:
     def _on_probe(self, sender: NodeId, message: m.Probe) -> Effects:
         if self.me.refute(message.suspected):
             self.links.is_changed = True  # the record carries the incarnation
-        return [Send(sender, m.ProbeOk(self.me.describe()))]
+        answer: Effects = [Send(sender, m.ProbeOk(self.me.describe()))]
+        if self.parts.believes_dead(sender):  # it lives: ask it in turn, so that it refutes its death
+            answer.append(Send(sender, m.Probe(self.parts.suspects.incarnations[sender])))
+        return answer
 
     def _on_probe_ok(self, sender: NodeId, message: m.ProbeOk) -> Effects:
         descriptor = message.descriptor
@@ -410,4 +418,5 @@ class OMenNode:
         self.parts.suspects.alive(sender)
         self.ring.tman.learn([descriptor])
         self.parts.sampling.learn([descriptor])
-        return self.coordinator.alive(sender, descriptor.incarnation)
+        effects = self.coordinator.alive(sender, descriptor.incarnation)
+        return [*effects, *self.survivor.alive(sender, descriptor.incarnation)]

@@ -78,7 +78,13 @@ class Delivery(System):
         if overlay not in _OVERLAYS:
             raise InputError("", f'overlay "{overlay}" is not known', f"choose from {', '.join(_OVERLAYS)}")
         window_ms = round(window * 1000)
-        chosen = {"copies": copies, "window_ms": window_ms, "tombstone_ms": max(600_000, 4 * window_ms), **fields}
+        chosen = {
+            "copies": copies,
+            "window_ms": window_ms,
+            "tombstone_ms": max(600_000, 4 * window_ms),
+            "interest_ms": 30_000,  # shorter than live nodes have it: a run settles only after interests have ended
+            **fields,
+        }
         try:
             self.config = msgspec.convert(chosen, DeliveryConfig)
         except msgspec.ValidationError as error:
