@@ -56,7 +56,16 @@ class MqttStream(Stream):
 
 
 class MqttDoor(StreamOwner):
-    def __init__(self, broker: Broker, node: NodeId, life: int, config: MqttConfig, limits: LimitsConfig) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        node: NodeId,
+        life: int,
+        config: MqttConfig,
+        limits: LimitsConfig,
+        proves_copies: bool = False,
+    ) -> None:
+        """`proves_copies`: an acknowledgement with one copy proves that no other node subscribes."""
         self.broker, self.node, self.config, self.limits = broker, node, config, limits
         self.host = Host(node, life, config)
         self.streams: dict[int, MqttStream] = {}
@@ -67,6 +76,7 @@ class MqttDoor(StreamOwner):
         self._stream_limits = StreamLimits(
             buffer_bytes=limits.buffer_bytes, queue_bytes=config.queue_bytes, stall_s=limits.stall_s
         )
+        self._proves_copies = proves_copies
         self._listener: Listener | None = None
         self.sidecar: Sidecar | None = None
         self._tick: asyncio.TimerHandle | None = None
@@ -142,7 +152,8 @@ class MqttDoor(StreamOwner):
     def tell(self, outcome: Outcome) -> None:
         match outcome:
             case Acknowledged(client_id=(client, number)) if client == CLIENT:
-                self._soon(partial(self.host.acknowledged, number))
+                others = outcome.copies - 1 if self._proves_copies else None
+                self._soon(partial(self.host.acknowledged, number, others))
             case NotAcknowledged(client_id=(client, number)) if client == CLIENT:
                 log.warning("%s: a publication on %s was refused: %s", self.node, outcome.topic, outcome.reason)
                 self._soon(partial(self.host.not_acknowledged, number, outcome.reason))

@@ -146,7 +146,7 @@ class Deliveries:
         self._give(session, message, message.content, [one], until_ms, True)
 
     def tick(self) -> None:
-        for origin, message in self.house.directory.tick(self.house.now_ms):
+        for origin, message in self.house.directory.tick():
             self._hand_over(origin, message)
         self._hopes = [one for one in self._hopes if one.until_ms > self.house.now_ms]
 

@@ -87,6 +87,8 @@ class Host:
 
     def shut_down(self) -> None:
         """The node goes: clients are told, and come back elsewhere."""
+        self.house.directory.leave()
+        self._settle()
         for session in list(self.house.by_connection.values()):
             self._drop(session, reasons.SHUTTING_DOWN, "")
         for connection in list(self.entrance.arriving):
@@ -157,10 +159,11 @@ class Host:
             self.house.recaller.joined(topic)
         self._settle()
 
-    def acknowledged(self, number: int) -> None:
+    def acknowledged(self, number: int, others: int | None = 0) -> None:
+        """`others` nodes beside this one hold the publication. None: the mesh cannot tell how many subscribe."""
         if number in self._questions:
             del self._questions[number]
-            self.house.directory.acknowledged(number)
+            self.house.directory.acknowledged(number, others)
         self.publications.acknowledged(number)
         self._settle()
 
@@ -207,11 +210,12 @@ class Host:
                     self.deliveries.early.pop(change.topic, None)
                 self.house.out.append(change)
             emits = [*self.house.directory.emits, *self.house.recaller.emits]
-            self.house.directory.emits, self.house.recaller.emits = [], []
+            self.house.directory.emits.clear()
+            self.house.recaller.emits.clear()
             for topic, payload, which in emits:
                 number = self.house.next_number()
-                if which in ("ask", "who"):
-                    self.house.directory.asked(number, which)
+                if which == "who":
+                    self.house.directory.asked(number)
                     self._questions[number] = None
                 self.house.out.append(Emit(topic, payload, number))
         self.subscriptions.tell()

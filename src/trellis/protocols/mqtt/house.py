@@ -24,7 +24,7 @@ class House:
         self.interests = Interests(config.depth)
         self.directory = Directory(node, life, config, self.interests)
         self.recaller = Recaller(node, config, self.interests)
-        self.directory.kept = self.recaller.prefixes
+        self.directory.introductions.kept = self.recaller.prefixes
         self.retained = self.recaller.retained
         self.tree: FilterTree[Session, Subscription] = FilterTree()
         self.sessions: dict[str, Session] = {}
@@ -33,7 +33,8 @@ class House:
         self._number = 0
 
     def at(self, now_ms: int, wall_ms: int) -> None:
-        self.now_ms = self.directory.now_ms = self.recaller.now_ms = now_ms
+        self.now_ms = self.recaller.now_ms = now_ms
+        self.directory.at(now_ms)
         self.wall_ms = wall_ms
 
     def take(self) -> list[DoorEffect]:
