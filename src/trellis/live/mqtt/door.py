@@ -31,7 +31,7 @@ from trellis.protocols.mqtt.primitives import PacketError
 
 log = logging.getLogger("trellis.live")
 
-CLIENT = "$mqtt"  # the mesh's client of all our publications; no name of a client of the other door begins so
+CLIENT = "$mqtt"  # The publisher of all our publications. The client port refuses names that begin with "$".
 _TICK_S = 0.2
 _SIDECAR = 0  # its connection; streams count from 1
 _ARRIVING_MAX = 256  # connections beyond `clients_max`: they may be refused with a word, or take over
@@ -151,15 +151,15 @@ class MqttDoor(StreamOwner):
 
     def tell(self, outcome: Outcome) -> None:
         match outcome:
-            case Acknowledged(client_id=(client, number)) if client == CLIENT:
+            case Acknowledged(client_id=(client, _, number)) if client == CLIENT:
                 others = outcome.copies - 1 if self._proves_copies else None
                 self._soon(partial(self.host.acknowledged, number, others))
-            case NotAcknowledged(client_id=(client, number)) if client == CLIENT:
+            case NotAcknowledged(client_id=(client, _, number)) if client == CLIENT:
                 log.warning("%s: a publication on %s was refused: %s", self.node, outcome.topic, outcome.reason)
                 self._soon(partial(self.host.not_acknowledged, number, outcome.reason))
             case Confirmed(topic) if topic in self.host.interests.wanted:
                 self._soon(partial(self.host.confirmed, topic))
-            case Published(topic=topic, client_id=(client, _)) if client != CLIENT:
+            case Published(topic=topic, client_id=(client, _, _)) if client != CLIENT:
                 self._soon(partial(self.host.noticed, topic))
 
     # Streams
@@ -256,7 +256,7 @@ class MqttDoor(StreamOwner):
             case ToClient(number, packet):
                 self._send(number, packet)
             case Emit(topic, payload, number):
-                self.broker.publish(topic, payload, (CLIENT, number))
+                self.broker.publish(topic, payload, (CLIENT, 0, number))
             case Want(topic):
                 self.broker.subscribe(topic)
                 if self.broker.is_confirmed(topic):
