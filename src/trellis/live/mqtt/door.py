@@ -206,8 +206,8 @@ class MqttDoor(StreamOwner):
                     return
         except PacketError as error:
             stream.is_closing = True
-            self.counters[f"cut {reasons.NAMES.get(error.reason, 'malformed')}"] += 1
-            self._do(partial(self.host.failed, stream.number, error))
+            self.counters[f"cut {reasons.name(error.reason)}"] += 1
+            self._do(partial(self.host.failed, stream.number, error, stream.version))
 
     def _is_late(self, stream: MqttStream) -> None:
         if stream.number in self.host.arriving:
@@ -263,10 +263,11 @@ class MqttDoor(StreamOwner):
                     self.host.confirmed(topic)
             case Unwant(topic):
                 self.broker.unsubscribe(topic)
-            case Close(number, why):
+            case Close(number, why, text):
                 stream = self.streams.get(number)
                 if why:
                     self.counters[f"closed {why}"] += 1
+                    log.info("%s: closed an MQTT client's connection: %s: %s", self.node, why, text)
                 if stream is not None:
                     stream.is_closing = True
                     stream.close()

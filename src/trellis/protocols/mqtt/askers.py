@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.envelope import NEVER, Ask
 from trellis.protocols.mqtt.interests import bucket_of, buckets_of
-from trellis.protocols.mqtt.topics import covers
+from trellis.protocols.mqtt.topics import covers, is_filter, is_prefix
 
 ASKERS_MAX = 4_096
 PATTERNS_MAX = 65_536  # of one holder
@@ -60,6 +60,8 @@ class Askers:
         for pattern, number in zip(said.patterns, numbers, strict=True):
             known = asker.patterns.get(pattern)
             if known is None:
+                if not is_prefix(pattern, self.depth) or not is_filter(pattern):
+                    continue
                 if len(asker.patterns) >= PATTERNS_MAX:
                     continue
                 asker.patterns[pattern] = Told(number, now_ms)

@@ -46,6 +46,7 @@ from trellis.protocols.mqtt.envelope import (
 from trellis.protocols.mqtt.interests import QUESTIONS, Interests, bucket_of
 from trellis.protocols.mqtt.introductions import Introductions
 from trellis.protocols.mqtt.members import Members
+from trellis.protocols.mqtt.topics import LEVELS_MAX, is_prefix, levels_of
 
 KNOWN_MAX = 65_536
 
@@ -173,6 +174,9 @@ class Directory:
         """Take in what came over one of our own topics; return the messages to hand over."""
         match said:
             case Copy(prefix, message):
+                if levels_of(message.topic) > LEVELS_MAX:
+                    self.counters["strange"] += 1
+                    return []
                 self._learn(prefix)
                 return self.arrivals.take(prefix, origin, message, True) if self.interests.is_covered(prefix) else []
             case Introduce(prefixes):
@@ -206,6 +210,9 @@ class Directory:
         return self.arrivals.take(prefix, origin, message, False)
 
     def _learn(self, prefix: Topic) -> None:
+        if not is_prefix(prefix, self.config.depth):
+            self.counters["strange"] += 1
+            return
         if len(self.interests.known) >= KNOWN_MAX and prefix not in self.interests.known:
             self.counters["unknown"] += 1  # its publishers go on copying
             return

@@ -30,7 +30,7 @@ from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.publications import Publications
 from trellis.protocols.mqtt.session import Link, Session
 from trellis.protocols.mqtt.subscriptions import Subscriptions
-from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, is_topic, overlay_topic
+from trellis.protocols.mqtt.topics import is_carried, overlay_topic
 
 
 class Host:
@@ -71,9 +71,9 @@ class Host:
         """The sidecar, as a client of ours that nobody can take over."""
         self.entrance.attach(connection, client, receive_max)
 
-    def failed(self, connection: Connection, error: PacketError) -> None:
-        """Bytes that are no packet."""
-        self.entrance.failed(connection, error)
+    def failed(self, connection: Connection, error: PacketError, version: int = 0) -> None:
+        """Bytes that are no packet. `version` is 0 where the client has not said which MQTT it speaks."""
+        self.entrance.failed(connection, error, version)
         self._settle()
 
     def closed(self, connection: Connection) -> None:
@@ -181,11 +181,8 @@ class Host:
 
     def noticed(self, topic: Topic) -> None:
         """Somebody else published through this node: holders of wildcards are to know of the topic."""
-        if (
-            is_topic(topic)
-            and overlay_topic(topic, self.house.config.depth) == topic
-            and len(topic) <= PREFIX_LETTERS_MAX
-        ):
+        depth = self.house.config.depth
+        if is_carried(topic, depth) and overlay_topic(topic, depth) == topic:
             self.house.directory.publishes(topic, 0, is_plain=True)
             self._settle()
 

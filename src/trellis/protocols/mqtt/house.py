@@ -13,7 +13,7 @@ from trellis.protocols.mqtt.envelope import Envelope
 from trellis.protocols.mqtt.interests import Interests
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.recall import Recaller
-from trellis.protocols.mqtt.session import Link, Session, Subscription
+from trellis.protocols.mqtt.session import Link, Session, Subscription, filter_size
 
 
 class House:
@@ -51,6 +51,7 @@ class House:
     def leave_filter(self, session: Session, filter_: str) -> bool:
         if session.subscriptions.pop(filter_, None) is None:
             return False
+        session.filter_bytes -= filter_size(filter_)
         self.tree.remove(filter_, session)
         self.interests.remove(filter_)
         return True

@@ -16,7 +16,7 @@ from trellis.protocols.mqtt.envelope import Copy, Envelope, wrap
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
-from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, has_wildcard, is_topic, overlay_topic
+from trellis.protocols.mqtt.topics import has_wildcard, is_carried, overlay_topic
 
 AGAIN_MS = 1_000  # what the mesh did not take of a sidecar is published again after so long
 
@@ -95,8 +95,8 @@ class Publications:
     ) -> tuple[int, str] | None:
         """Into the mesh. A refusal and its reason, or None; then `_last_numbers` are the answers to wait for."""
         prefix = overlay_topic(topic, self.house.config.depth)
-        if not is_topic(topic) or len(prefix) > PREFIX_LETTERS_MAX:
-            return reasons.TOPIC_INVALID, "this topic is not carried"
+        if not is_carried(topic, self.house.config.depth):
+            return reasons.TOPIC_INVALID, "this topic is not carried: it begins with $, or is too long or too deep"
         number = self.house.next_number()
         buckets, previous, before = self.house.directory.publishes(prefix, number)
         identity = (client, self.house.life, number, self.house.wall_ms)
