@@ -34,7 +34,8 @@ log = logging.getLogger("trellis.live")
 CLIENT = "$mqtt"  # The publisher of all our publications. The client port refuses names that begin with "$".
 _TICK_S = 0.2
 _SIDECAR = 0  # its connection; streams count from 1
-_ARRIVING_MAX = 256  # connections beyond `clients_max`: they may be refused with a word, or take over
+_ARRIVING_MAX = 1_024  # connections beyond `clients_max`: they may be refused with a word, or take over
+_TURN_PACKETS = 64  # of one client in one turn of the loop: then it is the others' turn
 
 
 class MqttStream(Stream):
@@ -45,7 +46,8 @@ class MqttStream(Stream):
         self.number, self.version = number, 0  # of MQTT; 0: nothing was said yet
         self.framing = Framing(packet_bytes_max)
         self.is_waiting = self.is_closing = False  # for a password to be checked; for what was sent to go out
-        self.is_reading = True
+        self.is_reading = True  # the host wants to hear it
+        self.is_queued = False  # whole packets wait for its next turn; nothing is read meanwhile
         self.timer: asyncio.TimerHandle | None = None
         self.fed = owner.fed
 
@@ -190,7 +192,10 @@ class MqttDoor(StreamOwner):
         self._soon(partial(self.host.closed, stream.number))
 
     def fed(self, stream: MqttStream) -> None:
-        """Take in whole packets, as long as the client may be heard."""
+        """Take in whole packets, as long as the client may be heard, and no more than its share of this turn."""
+        if stream.is_queued:
+            return
+        left = _TURN_PACKETS
         try:
             if not stream.version and stream.framing.kind not in (None, p.CONNECT):
                 raise PacketError("the first packet is no CONNECT", reasons.PROTOCOL_ERROR)
@@ -204,10 +209,28 @@ class MqttDoor(StreamOwner):
                 self._do(partial(self.host.received, stream.number, packet))
                 if stream.is_waiting or stream.is_closing or stream.is_ended or not stream.is_reading:
                     return
+                left -= 1
+                if not left and stream.framing:
+                    stream.is_queued = True
+                    self._read_or_not(stream)
+                    self._loop.call_soon(self._next_turn, stream)
+                    return
         except PacketError as error:
             stream.is_closing = True
             self.counters[f"cut {reasons.name(error.reason)}"] += 1
             self._do(partial(self.host.failed, stream.number, error, stream.version))
+
+    def _next_turn(self, stream: MqttStream) -> None:
+        stream.is_queued = False
+        if not stream.is_ended and not stream.is_closing:
+            self.fed(stream)
+            self._read_or_not(stream)
+
+    def _read_or_not(self, stream: MqttStream) -> None:
+        if stream.is_reading and not stream.is_queued:
+            stream.resume_reading()
+        else:
+            stream.pause_reading()
 
     def _is_late(self, stream: MqttStream) -> None:
         if stream.number in self.host.arriving:
@@ -326,11 +349,9 @@ class MqttDoor(StreamOwner):
         if stream is None:
             return
         stream.is_reading = is_reading
+        self._read_or_not(stream)
         if is_reading:
-            stream.resume_reading()
             self._loop.call_soon(self.fed, stream)
-        else:
-            stream.pause_reading()
 
 
 def make_tls(config: MqttConfig) -> ssl.SSLContext | None:

@@ -302,6 +302,14 @@ class Directory:
         """This node publishes a message: the directories that get a copy; its predecessor, copied or not."""
         return self.introductions.publishes(prefix, number, self.is_informed, is_plain)
 
+    def copied(self, number: int, prefix: Topic, bucket: Topic) -> None:
+        """Note that the copy with this number was published to the directory `bucket`."""
+        self.introductions.copied(number, prefix, bucket)
+
+    def needless(self) -> list[int]:
+        """Return the numbers of copies that, as we know now, no holder of a wildcard wants. Each is returned once."""
+        return self.introductions.needless(self.is_informed)
+
     def _on_ask(self, origin: NodeId, said: Ask) -> None:
         if said.depth != self.config.depth:
             self.counters["other depth"] += 1

@@ -18,6 +18,7 @@ from trellis.protocols.mqtt.interests import ROOT, bucket_of, buckets_of
 from trellis.protocols.mqtt.topics import covers
 
 ACTIVE_MAX = 65_536
+GUESSES_MAX = 100_000
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Introductions:
         self.kept: Callable[[], list[Topic]] = list  # overlay topics with retained messages of ours
         self.active_ms = int(config.active_s * 1_000)
         self._introduce_ms = int(config.introduce_s * 1_000)
+        self._guesses: dict[int, tuple[Topic, Topic]] = {}  # copies that may be for nobody: overlay topic, directory
         self._levels: dict[str, dict[Topic, None]] = {}  # first level -> the active overlay topics
 
     def publishes(
@@ -79,6 +81,26 @@ class Introductions:
             else:
                 out.update(dict.fromkeys(buckets))
         return tuple(out)
+
+    def copied(self, number: int, prefix: Topic, bucket: Topic) -> None:
+        """Note that the copy with this number was published to the directory `bucket`."""
+        found = self.active.get(prefix)
+        if found is not None and found.is_open and len(self._guesses) < GUESSES_MAX:
+            self._guesses[number] = (prefix, bucket)
+
+    def needless(self, is_informed: bool) -> list[int]:
+        """Return the numbers of copies that, as we know now, no holder of a wildcard wants. Each is returned once.
+
+        A publication need not wait for them. Nobody subscribes to such a directory, and the proof of that needs a mesh
+        that has not changed for `registered_ms`.
+        """
+        if not self._guesses or not is_informed:
+            return []
+        guesses, self._guesses = self._guesses, {}
+        return [number for number, (prefix, bucket) in guesses.items() if not self._is_wanted(prefix, bucket)]
+
+    def _is_wanted(self, prefix: Topic, bucket: Topic) -> bool:
+        return any(bucket in self.askers.buckets_for(one, prefix) for one in self.askers.covering(prefix))
 
     def _begin_all(self, prefix: Topic, found: Active) -> None:
         for holder, number in self.askers.covering(prefix).items():

@@ -91,6 +91,7 @@ class Session:
         self.flying: OrderedDict[int, Out] = OrderedDict()  # sent with QoS 1, not acknowledged
         self.incoming: OrderedDict[int, Incoming] = OrderedDict()  # by packet identifier
         self.dropped = 0
+        self.unanswered = 0  # publications of the client with QoS 0 that the mesh has not answered
         self._id = 0
 
     @property
