@@ -8,7 +8,7 @@ from mqtt.delayed import Mesh
 from mqtt.desk import Desk
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.askers import Askers
-from trellis.protocols.mqtt.envelope import Ask, Joined
+from trellis.protocols.mqtt.envelope import Answer, Ask, Heard, Joined, Who, unwrap
 from trellis.protocols.mqtt.interests import QUESTIONS
 from trellis.protocols.mqtt.members import SILENT_MS, Members
 
@@ -108,6 +108,18 @@ def test_a_node_that_was_named_must_answer_before_a_newcomer_is_informed():
     members.answered("x", False, ())
     members.tick(200)
     assert members.is_informed
+
+
+def test_a_newcomer_is_told_all_nodes():
+    mesh = Mesh("abc", Random(1), 100)
+    mesh.pass_time(20_000)
+    directory = mesh.hosts["a"].directory
+    directory.on_said(QUESTIONS, "z", Who(1, True))
+    directory.at(mesh.now_ms + 1_000)
+    directory.tick()
+    (heard,) = [unwrap(payload) for _, payload, which in directory.emits if which == "heard"]
+    assert heard == Heard(1, (Answer("z", 1, (), True),), True, tuple(directory.members.nodes))
+    assert set(heard.members) == {"b", "c", "z"}
 
 
 def test_a_named_node_that_is_silent_is_given_up():
