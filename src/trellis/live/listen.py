@@ -28,6 +28,7 @@ log = logging.getLogger("trellis.live")
 _BACKLOG = 128
 _YOUNG_S = 1.0
 _BURST = 8  # times `handshakes_max`
+_LISTEN_BACKLOG = 1_024  # connections that the kernel keeps for us: many clients may come at once
 _PAUSE_S = 0.2  # after an accept has failed, as it does where no more files may be open
 
 
@@ -62,7 +63,7 @@ class Listener:
         host, port = parse_address(address)
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            self._socket = socket.create_server(found[4][:2], family=found[0], backlog=_BACKLOG)
+            self._socket = socket.create_server(found[4][:2], family=found[0], backlog=_LISTEN_BACKLOG)
         except OSError as error:
             reason = error.strerror or str(error)
             raise InputError(show_address(host, port), f"cannot listen: {reason}", "choose another address") from None

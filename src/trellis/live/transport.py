@@ -391,7 +391,7 @@ class Transport:
     def _was_refused(self, stream: Stream, refusal: Refused) -> None:
         dialled = stream.tag.dialled or stream.tag.peer
         # Other kinds are of a newer version, or made up: they must not become labels of metrics without end.
-        self.counters[f"refused {refusal.kind if refusal.kind in REFUSALS else 'otherwise'}"] += 1
+        self.counters[f"refused {refusal.kind if refusal.kind in REFUSALS else 'other'}"] += 1
         if refusal.kind == "self" and isinstance(dialled, Seed):
             self.names[dialled] = self.me.node
         elif refusal.kind not in ("second", "self"):

@@ -223,7 +223,7 @@ class Client:
         self.published += 1
         self.payloads[self.published] = payload
         self._look_at_clock()
-        return self._told(self.mesh.publish(topic, payload, (self.id, self.published)))
+        return self._told(self.mesh.publish(topic, payload, (self.id, 0, self.published)))
 
     def leave(self) -> Effects:
         return self._told(self.mesh.leave())
