@@ -32,6 +32,7 @@ KNOWN_MAX = 65_536
 ASKERS_MAX = 4_096
 HELD_MAX = 10_000
 SEEN_MAX = 200_000
+GUESSES_MAX = 100_000
 SIDECAR = "$sidecar/"  # its publications are repeated under their identity until the mesh has acknowledged them
 SEEN_MS = 150_000  # a copy comes no later after its twin: beyond two windows of delivery nobody accepts it
 
@@ -51,6 +52,7 @@ class Active:
     buckets: dict[Topic, None]
     number: int = 0  # of the last message
     was_copied: bool = False
+    is_guess: bool = False  # `buckets` was chosen before we had heard of every wildcard
 
 
 @dataclass
@@ -91,6 +93,7 @@ class Directory:
         self._asked_ms = 0
         self._informed_ms: int | None = None  # from then on we have heard of every wildcard
         self._who = 0  # the number of our question
+        self._guesses: dict[int, tuple[Topic, Topic]] = {}  # copies that may be for nobody: overlay topic, directory
         self._asks: dict[int, None] = {}  # numbers of questions that are not answered yet
         self._confirmed: dict[Topic, None] = {}
         self._seen: dict[Identity, None] = {}
@@ -254,6 +257,7 @@ class Directory:
         found = self.active.get(prefix)
         if found is None:
             found = Active(self.now_ms, self.now_ms + self._introduce_ms, dict.fromkeys(self._wanting(prefix)))
+            found.is_guess = not self.is_informed
             self.active[prefix] = found
             if is_plain:
                 for bucket in found.buckets:
@@ -264,14 +268,38 @@ class Directory:
         self.active.move_to_end(prefix)
         if is_plain:
             return (), 0, 0
+        if found.is_guess and self.is_informed:
+            wanting = self._wanting(prefix)
+            found.buckets, found.is_guess = {one: None for one in found.buckets if one in wanting}, False
         is_copied = bool(found.buckets) and self.now_ms < found.until_ms
         last, was_copied = found.number, found.was_copied
         found.number, found.was_copied = number, is_copied
         buckets = tuple(found.buckets) if is_copied else ()
         return (buckets, last, 0) if was_copied else (buckets, 0, last)
 
+    @property
+    def is_informed(self) -> bool:
+        """Return whether every wildcard that was subscribed before we started has been told to us."""
+        return self._informed_ms is not None and self.now_ms >= self._informed_ms
+
+    def copied(self, number: int, prefix: Topic, bucket: Topic) -> None:
+        """Note that the copy with this number was published to the directory `bucket`."""
+        if not self.is_informed and len(self._guesses) < GUESSES_MAX:
+            self._guesses[number] = (prefix, bucket)
+
+    def needless(self) -> list[int]:
+        """Return the numbers of copies that, as we know now, no holder of a wildcard wants. Each is returned once.
+
+        A publication need not wait for them. Nobody subscribes to such a directory, and the proof of that needs a mesh
+        that has not changed for `registered_ms`.
+        """
+        if not self._guesses or not self.is_informed:
+            return []
+        guesses, self._guesses = self._guesses, {}
+        return [number for number, (prefix, bucket) in guesses.items() if bucket not in self._wanting(prefix)]
+
     def _wanting(self, prefix: Topic) -> tuple[Topic, ...]:
-        if self._informed_ms is None or self.now_ms < self._informed_ms:
+        if not self.is_informed:
             return buckets_of(prefix)  # there may be wildcards that we have not heard of
         found: dict[Topic, None] = {}
         for _, _, patterns in self.askers.values():

@@ -112,6 +112,7 @@ class Publications:
         for bucket in buckets:
             copy = self.house.next_number()
             self._last_numbers.append(copy)
+            self.house.directory.copied(copy, prefix, bucket)
             self.house.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
         return None
 
@@ -179,6 +180,8 @@ class Publications:
             self.emitted.pop(number, None)
 
     def tick(self) -> None:
+        for number in self.house.directory.needless():
+            self.acknowledged(number)
         while self._again and self._again[0][0] <= self.house.now_ms:
             _, emit = self._again.popleft()
             if emit.number in self.waiting:  # else its session is over
