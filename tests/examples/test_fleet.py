@@ -202,7 +202,15 @@ def test_a_scenario_in_which_messages_are_lost_does_not_hold(monkeypatch):
 
 def score(**fields: object) -> Score:
     given: dict[str, object] = dict.fromkeys(Score.__struct_fields__, 0)
-    given |= {"refusals": {}, "overlay": "omen", "copies": 2, "published": 9, "acknowledged": 9, "kills_at_once": 1, "mends": []}
+    given |= {
+        "refusals": {},
+        "overlay": "omen",
+        "copies": 2,
+        "published": 9,
+        "acknowledged": 9,
+        "kills_at_once": 1,
+        "mends": [],
+    }
     return Score(**{**given, **fields})  # type: ignore[arg-type]
 
 

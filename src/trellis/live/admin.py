@@ -239,7 +239,7 @@ def _tag(kind: Any) -> str:
     return str(kind.__struct_config__.tag)
 
 
-_MQTT_NOW = ("clients", "sessions", "filters", "retained")
+_MQTT_NOW = ("clients", "sessions", "filters", "retained", "sidecar filters learned", "sidecar subscriptions unknown")
 
 
 def _mqtt(page: Exposition, node: LiveNode) -> None:

@@ -36,6 +36,13 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: a publication on %s was refused: %s": ("mqtt-publication-refused", ("node", "topic", "why")),
     "%s: cut off an MQTT client: %s": ("mqtt-client-cut-off", ("node", "why")),
     "%s: attached to %s:%d": ("broker-attached", ("node", "host", "port")),
+    "%s: broker %s:%d: subscriptions of its clients may be unknown here: %s": (
+        "broker-subscriptions-unknown",
+        ("node", "host", "port", "why"),
+    ),
+    "%s: remembers %d filters of the broker's clients from %s": ("learned-read", ("node", "filters", "file")),
+    "%s: cannot remember what the broker's clients want: %s: %s": ("learned-not-saved", ("node", "file", "why")),
+    "%s: %s is damaged and was set aside as %s: %s": ("learned-set-aside", ("node", "file", "aside", "why")),
     "%s: broker %s:%d: %s": ("broker-lost", ("node", "host", "port", "why")),
 }
 
