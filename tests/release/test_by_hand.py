@@ -154,12 +154,12 @@ def test_five_mosquitto_brokers_become_a_mesh_as_the_page_says(tmp_path):
     """docs/operating.md, typed into one shell; its ports as they stand. A publication is repeated until it is heard."""
     if missing := [one for one in ("mosquitto", "mosquitto_pub", "pgrep") if shutil.which(one, path=PATH) is None]:
         pytest.skip(f"{missing[0]} is not installed")
-    brokers, nodes, two, five, broken = (block.text for block in blocks(ROOT / "docs" / "operating.md", "sh"))
+    shown = (block.text for block in blocks(ROOT / "docs" / "operating.md", "sh"))
+    brokers, nodes, two, five, broken, restarted, retired, renamed = shown
     heard: list[str] = []
+    environment = {**os.environ, "PATH": PATH, "XDG_STATE_HOME": str(tmp_path / "state")}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(
-        ["bash"], text=True, cwd=tmp_path, env={**os.environ, "PATH": PATH}, start_new_session=True, **pipes
-    ) as shell:
+    with subprocess.Popen(["bash"], text=True, cwd=tmp_path, env=environment, start_new_session=True, **pipes) as shell:
         assert shell.stdin is not None
         assert shell.stdout is not None
         reader = Thread(target=lambda: heard.extend(iter(shell.stdout.readline, "")))
@@ -183,6 +183,9 @@ def test_five_mosquitto_brokers_become_a_mesh_as_the_page_says(tmp_path):
             type_in(two, "plant/oven/temperature 180")
             type_in(five, "plant/oven/temperature 175")
             type_in(broken, "plant/oven/temperature one", "plant/oven/temperature three")
+            type_in(restarted, "plant/oven/temperature restarted")
+            type_in(retired, "The session trellis-site-4 at 127.0.0.1:1884 has ended.", "was removed.")
+            type_in(renamed, "The session trellis-site-3 at 127.0.0.1:1883 has ended.")
         finally:
             os.killpg(shell.pid, signal.SIGKILL)
             reader.join()

@@ -23,6 +23,7 @@ from trellis.cli import (
     pipeline,
     plan,
     profile,
+    retire,
     simulate,
     up,
     workload,
@@ -51,6 +52,7 @@ app.command("up", epilog=up.EXAMPLE)(up.up)
 app.command("dashboard", epilog=dashboard.EXAMPLE)(dashboard.dashboard)
 app.command("pub", epilog=live.PUB_EXAMPLE)(live.pub)
 app.command("sub", epilog=live.SUB_EXAMPLE)(live.sub)
+app.command("retire", epilog=retire.EXAMPLE)(retire.retire)
 app.command("completion", epilog=completion.EXAMPLE)(completion.completion)
 app.add_typer(certs.app, name="certs")
 app.add_typer(simulate.app, name="simulate")

@@ -5,6 +5,7 @@ It only reads. Everything is put together when it is asked for, in the node's ow
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 from collections import Counter
@@ -79,6 +80,7 @@ def snapshot(node: LiveNode) -> dict[str, Any]:
     return {
         "node": node.name,
         "incarnation": node.life,
+        "pid": os.getpid(),
         "place": place(node.name),
         "overlay": node.config.overlay,
         "topics": names(overlay.interest),

@@ -194,7 +194,7 @@ class Sidecar(StreamOwner):
             stream.send(encode(self.bridge.version, self.bridge.connect(self.user, self.password)))
             answer = await self._welcomed
         if answer.reason:
-            raise PacketError(_why(answer.reason), answer.reason)
+            raise PacketError(refusal(answer.reason), answer.reason)
         return answer
 
     async def _watch(self) -> None:
@@ -286,7 +286,8 @@ _LEFT = {
 }
 
 
-def _why(reason: int) -> str:
+def refusal(reason: int) -> str:
+    """Return why a broker does not take us, in words, by the reason of its CONNACK."""
     if reason in (reasons.VERSION, 1):
         return _VERSION
     return f"it refuses us: {reasons.NAMES.get(reason, hex(reason))}"
