@@ -150,7 +150,8 @@ class MqttDoor(StreamOwner):
             case Acknowledged(client_id=(client, number)) if client == CLIENT:
                 self._soon(partial(self.host.acknowledged, number))
             case NotAcknowledged(client_id=(client, number)) if client == CLIENT:
-                log.warning("%s: a publication on %s was refused: %s", self.node, outcome.topic, outcome.reason)
+                if self.host.publications.is_awaited(number):
+                    log.warning("%s: a publication on %s was refused: %s", self.node, outcome.topic, outcome.reason)
                 self._soon(partial(self.host.not_acknowledged, number, outcome.reason))
             case Confirmed(topic) if topic in self.host.interests.wanted:
                 self._soon(partial(self.host.confirmed, topic))

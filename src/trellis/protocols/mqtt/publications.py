@@ -116,6 +116,10 @@ class Publications:
             self.house.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
         return None
 
+    def is_awaited(self, number: int) -> bool:
+        """Return whether a client waits for the answer of the mesh to this number."""
+        return number in self.waiting
+
     def acknowledged(self, number: int) -> None:
         found = self.waiting.pop(number, None)
         self.emitted.pop(number, None)
