@@ -249,6 +249,8 @@ class LiveNode:
         if behind_ms > 2 * tick_ms:
             self.counters["stood_still_ms"] += behind_ms - tick_ms
             self._carry_out(self.mesh.stood_still(behind_ms - tick_ms))
+            behind_ms = tick_ms
+        self.mesh.delivery.look_at_clock(behind_ms)
 
     # Effects
 

@@ -45,6 +45,7 @@ class Push(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="p"):
     needs: Annotated[int, Meta(ge=0, le=NAMES_MAX)]  # how many more holders its publisher wants to hear of
     is_eager: bool  # sent along the tree, not because the receiver was found to lack it
     payload: Payload
+    pause_ms: Count = 0  # between the publication of the sequence before this one and of this one, at the origin
 
 
 class Announce(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="a"):
@@ -81,7 +82,7 @@ class Prune(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="u"):
 class Seen(msgspec.Struct, frozen=True, gc=False, array_like=True):
     origin: Name
     life: Count
-    handed: Count  # all up to here was handed over, or will never be
+    handed: Count  # all up to here was handed over, or will never be; 0: the sender knows no such number
     floor: Count
     ranges: Flat
 
