@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 
+import pytest
+
 from conversation import Conversation
 from trellis.protocols.delivery import Acknowledged, Delivery, DeliveryConfig, Lost, NotAcknowledged, Overflowed
 from trellis.protocols.delivery import messages as m
@@ -312,9 +314,9 @@ def test_a_driver_that_gathers_is_told_to_go_once_in_a_turn():
 def test_numbers_of_clients_are_forgotten_a_window_after_their_publications():
     net = mesh([("a", "b")], window_ms=5_000, tombstone_ms=20_000)
     for number in range(8):
-        net.publish("a", b"x%d" % number, client=("client", number))
+        net.publish("a", b"x%d" % number, client=("client", 1, number))
         net.run(1_000)
-    known = [number for _, number in net.nodes["a"].delivery.copies.clients]
+    known = [number for _, _, number in net.nodes["a"].delivery.copies.clients]
     assert known == list(range(known[0], 8))
     assert 2 <= known[0] <= 4
     net.run(8_000)
@@ -324,10 +326,32 @@ def test_numbers_of_clients_are_forgotten_a_window_after_their_publications():
 def test_a_client_that_repeats_its_number_publishes_once():
     net = mesh([("a", "b")])
     for _ in range(3):
-        net.publish("a", b"x", client=("client", 7))
+        net.publish("a", b"x", client=("client", 1, 7))
         net.run(1_000)
     assert net.got("b") == [b"x"]
-    assert [(one.sequence, one.client_id) for one in net.nodes["a"].outcomes] == [(1, ("client", 7))] * 3
+    assert [(one.sequence, one.client_id) for one in net.nodes["a"].outcomes] == [(1, ("client", 1, 7))] * 3
+
+
+def test_the_same_number_of_another_session_is_another_publication():
+    net = mesh([("a", "b")])
+    for session in (1, 2, 3):
+        net.publish("a", b"x", client=("client", session, 7))
+        net.run(1_000)
+    assert net.got("b") == [b"x"] * 3
+
+
+@pytest.mark.parametrize(("topic", "payload"), [("t", b"y"), ("u", b"x")])
+def test_a_number_that_was_used_for_another_publication_is_refused_with_a_reason(topic, payload):
+    net = mesh([("a", "b")])
+    net.publish("a", b"x", client=("client", 1, 7))
+    net.run(1_000)
+    net.publish("a", payload, topic, client=("client", 1, 7))
+    net.run(1_000)
+    assert net.got("b") == [b"x"]
+    taken, refused = net.nodes["a"].outcomes
+    assert taken.sequence == 1
+    assert (refused.sequence, refused.topic) == (0, topic)
+    assert refused.reason == "number 7 of this client's session was used for another publication; number it anew"
 
 
 def test_a_cycle_of_full_queues_does_not_block():

@@ -52,7 +52,7 @@ from trellis.simulate.systems.delivery import Delivery
 
 HOME = Address("a", 7, "127.0.0.1", 7001)
 CONTROLS = (Hello(PROTOCOL, VERSION, "demo", "omen", HOME), Refused("cluster", "no"), Addresses((HOME,)), Bye())
-TALK_IN = (Greet("trellis-client", 1, "me"), Publish(1, "t", b"x" * 20), Subscribe("t"))
+TALK_IN = (Greet("trellis-client", 2, "me", 7), Publish(1, "t", b"x" * 20), Subscribe("t"))
 TALK_OUT = (
     Welcome("a", "demo", 7),
     Taken(1, 2, 2, ("a", "b")),

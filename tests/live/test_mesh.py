@@ -212,7 +212,7 @@ def test_a_client_repeats_what_was_not_acknowledged_and_it_is_delivered_once():
             def publish_and_break(topic: str, payload: bytes, client_id: Any) -> None:
                 taken_in(topic, payload, client_id)
                 if payload == b"10" and not first.reconnects:  # taken in, and the answer cannot be told
-                    nodes[0].door.clients[first.name].cut("closed")
+                    nodes[0].door.clients[first.name, first.session].cut("closed")
 
             nodes[0].publish = publish_and_break
             await asyncio.gather(*(first.publish("t", b"%d" % number) for number in range(50)))

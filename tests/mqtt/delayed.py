@@ -9,7 +9,9 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.effects import Check, Emit, ToClient, Unwant, Want
 from trellis.protocols.mqtt.host import Host
 
-CONFIG = MqttConfig(listen="127.0.0.1:0", spread_ms=1_000, ask_s=10, introduce_s=6, active_s=30, suback_s=60)
+CONFIG = MqttConfig(
+    listen="127.0.0.1:0", spread_ms=1_000, ask_s=10, introduce_s=6, active_s=30, suback_s=60, subscriptions_max=2_000
+)
 
 
 class Mesh:
@@ -26,6 +28,7 @@ class Mesh:
         self.got: dict[str, list[tuple[str, bytes]]] = {name: [] for name in names}
         self.subacks: dict[str, int] = dict.fromkeys(names, 0)
         self.copies = 0
+        self.deaf = ""  # a node that gets nothing
         for name in names:
             self.start(name)
 
@@ -63,13 +66,15 @@ class Mesh:
 
     def publish(self, name: str, topic: str, payload: bytes, number: int) -> None:
         self.copies += topic.startswith("$mqtt/") and topic != "$mqtt/ask"
+        others = 0
         for other in self.hosts:
             if self.confirmed.get((other, topic)):
+                others += other != name
                 key = (name, topic, other)
                 due = max(self.last.get(key, 0) + 1, self.now_ms + self.random.randint(1, self.delay_ms_max))
                 self.last[key] = due
                 self.at(due - self.now_ms, "deliver", other, topic, name, payload)
-        self.at(self.random.randint(1, self.delay_ms_max), "acknowledge", name, number)
+        self.at(self.random.randint(1, self.delay_ms_max), "acknowledge", name, number, min(others, 1))
 
     def pass_time(self, ms: int) -> None:
         end = self.now_ms + ms
@@ -100,13 +105,14 @@ class Mesh:
                 self.confirmed[what] = True
                 host.confirmed(what[1])
         elif kind == "deliver":
-            host.delivered(*what[1:])
+            if name != self.deaf:
+                host.delivered(*what[1:])
         else:
-            host.acknowledged(what[1])
+            host.acknowledged(*what[1:])
         self.carry_out(name)
 
-    def subscribe(self, name: str, filter_: str) -> None:
-        self.hosts[name].received(1, p.Subscribe(1, (p.Asked(filter_, 0),)))
+    def subscribe(self, name: str, *filters: str) -> None:
+        self.hosts[name].received(1, p.Subscribe(1, tuple(p.Asked(one, 0) for one in filters)))
         self.carry_out(name)
 
     def send(self, name: str, topic: str, payload: bytes, retain: bool = False) -> None:

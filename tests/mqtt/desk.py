@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any
 
 from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.decode import decode
 from trellis.protocols.mqtt.effects import Check, Close, Emit, Pause, ToClient, Unwant, Want
@@ -43,7 +44,7 @@ class Talker:
                 host.received(self.number, decode(self.said_version, first, body))
                 self.desk.carry_out()
         except PacketError as error:
-            host.failed(self.number, error)
+            host.failed(self.number, error, self.said_version)
         self.desk.carry_out()
 
     def drop(self) -> None:
@@ -135,6 +136,7 @@ class Desk:
                     framing.feed(encode(version, packet))
                     talker.got += [decode(version, first, body) for first, body in framing.packets()]
             case Close(number, why):
+                assert why in ("", *reasons.NAMES.values())
                 self.talkers[number].closed = why
             case Check(number, user, password):
                 self.host.checked(number, self.users is None or self.users.get(user or "") == password)

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from mqtt.delayed import Mesh
 from trellis.protocols.mqtt.config import MqttConfig
-from trellis.protocols.mqtt.directory import Directory
 from trellis.protocols.mqtt.envelope import unwrap
 from trellis.protocols.mqtt.host import Host
-from trellis.protocols.mqtt.interests import QUESTIONS, Interests
 
 FILTERS = {"a": "#", "b": "x/+/t", "c": "x/#", "d": "x/2/t"}
 
@@ -130,8 +128,9 @@ def test_a_node_of_another_depth_is_counted():
     mesh = Mesh("ab", Random(1))
     other = Host("c", 1, MqttConfig(depth=3))
     other.interests.add("x/y/#")
+    other.directory.confirmed("$mqtt/ask")
     other.directory.confirmed("$mqtt/in/x")
-    (asked,) = [payload for _, payload, _ in other.directory.emits]
+    (asked,) = [payload for _, payload, which in other.directory.emits if which == "ask"]
     mesh.hosts["a"].delivered("$mqtt/ask", "c", asked)
     assert mesh.hosts["a"].directory.counters["other depth"] == 1
 
@@ -146,24 +145,53 @@ def test_a_damaged_envelope_is_counted_and_dropped(payload):
     assert unwrap(b"plain") is None
 
 
-def test_a_wildcard_is_ready_though_the_mesh_answers_later_than_the_question_is_repeated():
-    """Before, each repetition made the answer to the last one worthless."""
-    config = MqttConfig(listen="127.0.0.1:0", ask_s=2, spread_ms=500)
-    interests = Interests(config.depth)
-    directory = Directory("a", 1, config, interests)
-    directory.start()
-    directory.confirmed(QUESTIONS)
-    interests.add("t/#")
-    directory.confirmed("$mqtt/in/t")
-    asked, directory.emits = [one for one in directory.emits if one[2] == "ask"], []
-    assert len(asked) == 1
-    directory.asked(1, "ask")
-    for number in (2, 3):
-        directory.tick(directory.now_ms + 2_001)
-        assert [which for _, _, which in directory.emits] == ["ask"]
-        directory.emits = []
-        directory.asked(number, "ask")
-    directory.acknowledged(1)
-    assert not directory.is_ready("t/#")
-    directory.tick(directory.now_ms + 500)
-    assert directory.is_ready("t/#")
+def test_a_wildcard_is_confirmed_when_the_last_node_has_answered_and_not_before():
+    """Whatever `spread_ms` is: an answer that is late is waited for."""
+    mesh = Mesh("abc", Random(1), 100)
+    mesh.pass_time(20_000)
+    assert all(one.directory.is_informed for one in mesh.hosts.values())
+    mesh.deaf = "c"
+    mesh.subscribe("a", "x/#")
+    mesh.pass_time(8_000)
+    assert mesh.confirmed["a", "$mqtt/in/x"]
+    assert not mesh.subacks["a"]
+    mesh.deaf = ""
+    mesh.pass_time(5_000)  # the question is repeated
+    assert mesh.subacks["a"] == 1
+    mesh.send("c", "x/1/t", b"first")
+    mesh.pass_time(2_000)
+    assert mesh.got["a"] == [("x/1/t", b"first")]
+
+
+def test_nobody_waits_for_a_node_that_is_gone():
+    """One that left says so; one that crashed is not waited for longer than ten seconds."""
+    mesh = Mesh("abcd", Random(1), 100)
+    mesh.pass_time(20_000)
+    mesh.hosts["b"].at(mesh.now_ms, mesh.now_ms)
+    mesh.hosts["b"].shut_down()
+    mesh.carry_out("b")
+    mesh.stop("b")
+    mesh.pass_time(500)
+    mesh.subscribe("a", "x/#")
+    mesh.pass_time(5_000)
+    assert mesh.subacks["a"] == 1
+    mesh.stop("c")
+    mesh.subscribe("a", "y/#")
+    mesh.pass_time(9_000)
+    assert mesh.subacks["a"] == 1
+    mesh.pass_time(6_000)
+    assert mesh.subacks["a"] == 2
+    assert mesh.hosts["a"].directory.counters["members silent"] == 1
+
+
+def test_a_node_with_more_patterns_than_one_message_holds_gets_what_each_asks_for():
+    mesh = Mesh("ab", Random(1), 100, 200)
+    mesh.pass_time(20_000)
+    for number in range(0, 1_100, 550):
+        mesh.subscribe("a", *(f"d{one}/#" for one in range(number, number + 550)))
+    mesh.pass_time(6_000)
+    assert mesh.subacks["a"] == 2
+    for number in (0, 700, 1_099):
+        mesh.send("b", f"d{number}/x/y", b"%d" % number)
+    mesh.pass_time(2_000)
+    assert sorted(mesh.got["a"]) == [(f"d{one}/x/y", b"%d" % one) for one in (0, 1_099, 700)]

@@ -7,13 +7,15 @@
             print(message.topic, message.payload)
 
 A client whose stream breaks dials again, subscribes again, and repeats what was not acknowledged under the same
-numbers, so that its node knows it again. What is published while it is away does not come later; `client.reconnects`
-tells that it was. A node that has restarted knows no numbers: what it had taken in and not acknowledged may come twice.
+session and numbers, so that its node knows it again. A new `Client` is a new session, also under the same name. What is
+published while a client is away does not come later; `client.reconnects` tells that it was. A node that has restarted
+knows no numbers: what it had taken in and not acknowledged may come twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import ssl
 from collections import deque
 from types import TracebackType
@@ -26,8 +28,10 @@ from trellis.errors import TrellisError
 from trellis.live.addresses import parse_address
 from trellis.live.stream import Stream, StreamLimits
 from trellis.live.talk import (
+    CLIENT_NAME_MAX,
     CLIENT_PROTOCOL,
     CLIENT_VERSION,
+    SESSION_MAX,
     TALK_BYTES_MAX,
     TO_CLIENT,
     Greet,
@@ -71,7 +75,14 @@ class Receipt(msgspec.Struct, frozen=True):
 def connect(
     address: str, *, client: str | None = None, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
 ) -> Client:
-    """A client of the node at `host:port`; `timeout_s` is for the first connection, and for each that follows."""
+    """A client of the node at `host:port`; `timeout_s` is for the first connection, and for each that follows.
+
+    `client` is a name for logs, of 1 to 128 letters, that does not begin with "$".
+    """
+    if client is not None and not 0 < len(client) <= CLIENT_NAME_MAX:
+        raise ClientError(f"a client name of {len(client)} letters; give it 1 to {CLIENT_NAME_MAX}")
+    if client is not None and client.startswith("$"):
+        raise ClientError(f'the client name "{client}" begins with "$", which is reserved; choose another name')
     return Client(address, client or uuid4().hex, tls, timeout_s)
 
 
@@ -80,6 +91,7 @@ class Client:
 
     def __init__(self, address: str, name: str, tls: ssl.SSLContext | None, timeout_s: float) -> None:
         self.address, self.name, self.timeout_s = address, name, timeout_s
+        self.session = 1 + secrets.randbelow(SESSION_MAX)
         self.node: Welcome | None = None  # the one that it is connected to
         self.reconnects = 0
         self.missed: list[Missed] = []  # what the node says will never come
@@ -172,7 +184,7 @@ class Client:
     # The stream
 
     def opened(self, stream: Stream) -> None:
-        stream.send(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, self.name)))
+        stream.send(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, self.name, self.session)))
 
     def received(self, stream: Stream, body: bytes) -> None:
         message = TO_CLIENT.decode(body)

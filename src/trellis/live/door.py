@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import ssl
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from trellis.live.talk import (
     CLIENT_PROTOCOL,
     CLIENT_VERSION,
     CLIENT_VERSION_OLDEST,
+    SESSION_MAX,
     TALK_BYTES_MAX,
     TO_NODE,
     Greet,
@@ -60,7 +62,9 @@ class Broker(Protocol):
 class Guest:
     """A client, as its stream knows it (`Stream.tag`)."""
 
-    name: str = ""
+    name: str = ""  # empty before its greeting
+    session: int = 0
+    is_drawn: bool = False  # the session is ours: the client, of version 1, sent none
     topics: dict[Topic, bool] = field(default_factory=dict)  # -> was it told that it is subscribed?
     timer: asyncio.TimerHandle | None = None
 
@@ -70,7 +74,7 @@ class Door:
         self.broker, self.welcome, self.limits = broker, welcome, limits
         self.own = frozenset(own)  # subscribed to whether or not a client asks
         self.streams: dict[Stream, None] = {}
-        self.clients: dict[str, Stream] = {}
+        self.clients: dict[tuple[str, int], Stream] = {}  # by name and session
         self.wanted: dict[Topic, dict[Stream, None]] = {}
         self.counters: Counter[str] = Counter()
         self.port = 0
@@ -113,11 +117,11 @@ class Door:
 
     def tell(self, outcome: Outcome) -> None:
         match outcome:
-            case Acknowledged(client_id=(client, number)):
+            case Acknowledged(client_id=(client, session, number)):
                 holders = outcome.holders[:NAMES_MAX]
-                self._tell(client, Taken(number, outcome.sequence, outcome.copies, holders))
-            case NotAcknowledged(client_id=(client, number)):
-                self._tell(client, NotTaken(number, outcome.reason))
+                self._tell((client, session), Taken(number, outcome.sequence, outcome.copies, holders))
+            case NotAcknowledged(client_id=(client, session, number)):
+                self._tell((client, session), NotTaken(number, outcome.reason))
             case Confirmed():
                 for stream in self.wanted.get(outcome.topic, ()):
                     self._confirm(stream, outcome.topic)
@@ -126,7 +130,7 @@ class Door:
                 for stream in list(self.wanted.get(outcome.topic, ())):
                     stream.send(pack_to_client(missed))
 
-    def _tell(self, client: str, message: Taken | NotTaken) -> None:
+    def _tell(self, client: tuple[str, int], message: Taken | NotTaken) -> None:
         stream = self.clients.get(client)
         if stream is not None:  # else it asks again when it is back
             stream.send(pack_to_client(message))
@@ -158,7 +162,7 @@ class Door:
             return
         match message:
             case Publish():
-                self.broker.publish(message.topic, message.payload, (guest.name, message.number))
+                self.broker.publish(message.topic, message.payload, (guest.name, guest.session, message.number))
             case Subscribe():
                 self._subscribe(stream, message.topic)
             case Unsubscribe():
@@ -174,8 +178,8 @@ class Door:
         if stream.why not in ("", "closed"):
             self.counters[f"cut {stream.why}"] += 1
             log.info("%s: cut off client %s: %s", self.welcome.node, guest.name or "without a name", stream.why)
-        if self.clients.get(guest.name) is stream:
-            del self.clients[guest.name]
+        if self.clients.get((guest.name, guest.session)) is stream:
+            del self.clients[guest.name, guest.session]
         for topic in list(guest.topics):
             self._leave_topic(stream, topic)
 
@@ -189,15 +193,32 @@ class Door:
             stream.send(pack_to_client(TurnedAway(f"{said} is too old for this node, which speaks {mine}; upgrade it")))
             stream.close()
             return
-        old = self.clients.get(message.client)
-        if old is not None:  # it has come back before its old stream was seen to end
+        if message.client.startswith("$"):
+            self.counters["cut name"] += 1
+            why = 'begins with "$", which is reserved; choose another name'
+            stream.send(pack_to_client(TurnedAway(f'the client name "{message.client}" {why}')))
+            stream.close()
+            return
+        guest.name, guest.session = message.client, message.session
+        if not guest.session:
+            # Numbers of a client of version 1 begin anew when it restarts, and we cannot tell that from a reconnection.
+            # So what it repeats after one may come twice, and nothing is lost.
+            guest.session, guest.is_drawn = 1 + secrets.randbelow(SESSION_MAX), True
+        for key, old in self._streams_of(guest):
+            del self.clients[key]
             old.cut("closed")
-        guest.name = message.client
-        self.clients[message.client] = stream
+        self.clients[guest.name, guest.session] = stream
         if guest.timer is not None:
             guest.timer.cancel()
         stream.splitter.body_bytes_max = TALK_BYTES_MAX
         stream.send(pack_to_client(self.welcome))
+
+    def _streams_of(self, guest: Guest) -> list[tuple[tuple[str, int], Stream]]:
+        """Return earlier streams of a client that has come back before these were seen to end."""
+        if guest.is_drawn:
+            return [one for one in self.clients.items() if one[0][0] == guest.name and one[1].tag.is_drawn]
+        old = self.clients.get((guest.name, guest.session))
+        return [((guest.name, guest.session), old)] if old is not None else []
 
     def _subscribe(self, stream: Stream, topic: Topic) -> None:
         guest: Guest = stream.tag

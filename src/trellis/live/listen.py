@@ -18,6 +18,7 @@ from trellis.live.addresses import parse_address, show_address
 log = logging.getLogger("trellis.live")
 
 _BACKLOG = 128
+_LISTEN_BACKLOG = 1_024  # connections that the kernel keeps for us: many clients may come at once
 _PAUSE_S = 0.2  # after an accept has failed, as it does where no more files may be open
 
 
@@ -35,7 +36,7 @@ class Listener:
         host, port = parse_address(address)
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            self._socket = socket.create_server(found[4][:2], family=found[0], backlog=_BACKLOG)
+            self._socket = socket.create_server(found[4][:2], family=found[0], backlog=_LISTEN_BACKLOG)
         except OSError as error:
             reason = error.strerror or str(error)
             raise InputError(show_address(host, port), f"cannot listen: {reason}", "choose another address") from None

@@ -117,7 +117,8 @@ class LiveNode:
             if config.mqtt:
                 from trellis.live.mqtt.door import MqttDoor  # not every node has one
 
-                self.mqtt = MqttDoor(self, self.name, self.life, config.mqtt, config.limits)
+                proves_copies = self.mesh.overlay.has_homes and config.delivery.copies > 1
+                self.mqtt = MqttDoor(self, self.name, self.life, config.mqtt, config.limits, proves_copies)
                 self.mqtt.bind()
         except BaseException:
             await self.stop(in_order=False)

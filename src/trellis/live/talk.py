@@ -18,9 +18,10 @@ from trellis.protocols.delivery.messages import Names, Payload
 from trellis.protocols.wire import FRAME_BYTES_MAX, Codec, Count, Name
 
 CLIENT_PROTOCOL = "trellis-client"
-CLIENT_VERSION = 1
+CLIENT_VERSION = 2
 CLIENT_VERSION_OLDEST = max(1, CLIENT_VERSION - 1)
 CLIENT_NAME_MAX = 128
+SESSION_MAX = 2**53 - 1
 
 ClientName = Annotated[str, Meta(min_length=1, max_length=CLIENT_NAME_MAX)]
 
@@ -28,7 +29,10 @@ ClientName = Annotated[str, Meta(min_length=1, max_length=CLIENT_NAME_MAX)]
 class Greet(msgspec.Struct, frozen=True, gc=False, tag="greet"):
     protocol: Reason
     version: Count
-    client: ClientName  # with the numbers of its publications, what makes a repeated one the same
+    client: ClientName
+    session: Count = 0
+    """Drawn at random when the client begins, and kept while it reconnects. A publication with the same client, session
+    and number is the same publication. 0: a client of version 1; its node draws one for each stream."""
 
 
 class Subscribe(msgspec.Struct, frozen=True, gc=False, tag="subscribe"):

@@ -45,6 +45,7 @@ from trellis.protocols.wire import WireError
 log = logging.getLogger("trellis.live")
 
 DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
+REFUSALS = frozenset({"version", "cluster", "overlay", "self", "certificate", "name", "old", "second"})
 
 
 @dataclass(eq=False)
@@ -320,7 +321,8 @@ class Transport:
 
     def _was_refused(self, stream: Stream, refusal: Refused) -> None:
         dialled = stream.tag.dialled or stream.tag.peer
-        self.counters[f"refused {refusal.kind}"] += 1
+        kind = refusal.kind if refusal.kind in REFUSALS else "other"  # a label of a metric is never a peer's own word
+        self.counters[f"refused {kind}"] += 1
         if refusal.kind == "self" and ":" in dialled:
             self.names[dialled] = self.me.node
         elif refusal.kind not in ("second", "self"):

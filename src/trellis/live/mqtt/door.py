@@ -31,10 +31,11 @@ from trellis.protocols.mqtt.primitives import PacketError
 
 log = logging.getLogger("trellis.live")
 
-CLIENT = "$mqtt"  # the mesh's client of all our publications; no name of a client of the other door begins so
+CLIENT = "$mqtt"  # The publisher of all our publications. The client port refuses names that begin with "$".
 _TICK_S = 0.2
 _SIDECAR = 0  # its connection; streams count from 1
-_ARRIVING_MAX = 256  # connections beyond `clients_max`: they may be refused with a word, or take over
+_ARRIVING_MAX = 1_024  # connections beyond `clients_max`: they may be refused with a word, or take over
+_TURN_PACKETS = 64  # of one client in one turn of the loop: then it is the others' turn
 
 
 class MqttStream(Stream):
@@ -45,7 +46,8 @@ class MqttStream(Stream):
         self.number, self.version = number, 0  # of MQTT; 0: nothing was said yet
         self.framing = Framing(packet_bytes_max)
         self.is_waiting = self.is_closing = False  # for a password to be checked; for what was sent to go out
-        self.is_reading = True
+        self.is_reading = True  # the host wants to hear it
+        self.is_queued = False  # whole packets wait for its next turn; nothing is read meanwhile
         self.timer: asyncio.TimerHandle | None = None
         self.fed = owner.fed
 
@@ -56,7 +58,16 @@ class MqttStream(Stream):
 
 
 class MqttDoor(StreamOwner):
-    def __init__(self, broker: Broker, node: NodeId, life: int, config: MqttConfig, limits: LimitsConfig) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        node: NodeId,
+        life: int,
+        config: MqttConfig,
+        limits: LimitsConfig,
+        proves_copies: bool = False,
+    ) -> None:
+        """`proves_copies`: an acknowledgement with one copy proves that no other node subscribes."""
         self.broker, self.node, self.config, self.limits = broker, node, config, limits
         self.host = Host(node, life, config)
         self.streams: dict[int, MqttStream] = {}
@@ -67,6 +78,7 @@ class MqttDoor(StreamOwner):
         self._stream_limits = StreamLimits(
             buffer_bytes=limits.buffer_bytes, queue_bytes=config.queue_bytes, stall_s=limits.stall_s
         )
+        self._proves_copies = proves_copies
         self._listener: Listener | None = None
         self.sidecar: Sidecar | None = None
         self._tick: asyncio.TimerHandle | None = None
@@ -147,15 +159,16 @@ class MqttDoor(StreamOwner):
 
     def tell(self, outcome: Outcome) -> None:
         match outcome:
-            case Acknowledged(client_id=(client, number)) if client == CLIENT:
-                self._soon(partial(self.host.acknowledged, number))
-            case NotAcknowledged(client_id=(client, number)) if client == CLIENT:
+            case Acknowledged(client_id=(client, _, number)) if client == CLIENT:
+                others = outcome.copies - 1 if self._proves_copies else None
+                self._soon(partial(self.host.acknowledged, number, others))
+            case NotAcknowledged(client_id=(client, _, number)) if client == CLIENT:
                 if self.host.publications.is_awaited(number):
                     log.warning("%s: a publication on %s was refused: %s", self.node, outcome.topic, outcome.reason)
                 self._soon(partial(self.host.not_acknowledged, number, outcome.reason))
             case Confirmed(topic) if topic in self.host.interests.wanted:
                 self._soon(partial(self.host.confirmed, topic))
-            case Published(topic=topic, client_id=(client, _)) if client != CLIENT:
+            case Published(topic=topic, client_id=(client, _, _)) if client != CLIENT:
                 self._soon(partial(self.host.noticed, topic))
 
     # Streams
@@ -186,7 +199,10 @@ class MqttDoor(StreamOwner):
         self._soon(partial(self.host.closed, stream.number))
 
     def fed(self, stream: MqttStream) -> None:
-        """Take in whole packets, as long as the client may be heard."""
+        """Take in whole packets, as long as the client may be heard, and no more than its share of this turn."""
+        if stream.is_queued:
+            return
+        left = _TURN_PACKETS
         try:
             if not stream.version and stream.framing.kind not in (None, p.CONNECT):
                 raise PacketError("the first packet is no CONNECT", reasons.PROTOCOL_ERROR)
@@ -200,10 +216,28 @@ class MqttDoor(StreamOwner):
                 self._do(partial(self.host.received, stream.number, packet))
                 if stream.is_waiting or stream.is_closing or stream.is_ended or not stream.is_reading:
                     return
+                left -= 1
+                if not left and stream.framing:
+                    stream.is_queued = True
+                    self._read_or_not(stream)
+                    self._loop.call_soon(self._next_turn, stream)
+                    return
         except PacketError as error:
             stream.is_closing = True
-            self.counters[f"cut {reasons.NAMES.get(error.reason, 'malformed')}"] += 1
-            self._do(partial(self.host.failed, stream.number, error))
+            self.counters[f"cut {reasons.name(error.reason)}"] += 1
+            self._do(partial(self.host.failed, stream.number, error, stream.version))
+
+    def _next_turn(self, stream: MqttStream) -> None:
+        stream.is_queued = False
+        if not stream.is_ended and not stream.is_closing:
+            self.fed(stream)
+            self._read_or_not(stream)
+
+    def _read_or_not(self, stream: MqttStream) -> None:
+        if stream.is_reading and not stream.is_queued:
+            stream.resume_reading()
+        else:
+            stream.pause_reading()
 
     def _is_late(self, stream: MqttStream) -> None:
         if stream.number in self.host.arriving:
@@ -252,17 +286,18 @@ class MqttDoor(StreamOwner):
             case ToClient(number, packet):
                 self._send(number, packet)
             case Emit(topic, payload, number):
-                self.broker.publish(topic, payload, (CLIENT, number))
+                self.broker.publish(topic, payload, (CLIENT, 0, number))
             case Want(topic):
                 self.broker.subscribe(topic)
                 if self.broker.is_confirmed(topic):
                     self.host.confirmed(topic)
             case Unwant(topic):
                 self.broker.unsubscribe(topic)
-            case Close(number, why):
+            case Close(number, why, text):
                 stream = self.streams.get(number)
                 if why:
                     self.counters[f"closed {why}"] += 1
+                    log.info("%s: closed an MQTT client's connection: %s: %s", self.node, why, text)
                 if stream is not None:
                     stream.is_closing = True
                     stream.close()
@@ -322,11 +357,9 @@ class MqttDoor(StreamOwner):
         if stream is None:
             return
         stream.is_reading = is_reading
+        self._read_or_not(stream)
         if is_reading:
-            stream.resume_reading()
             self._loop.call_soon(self.fed, stream)
-        else:
-            stream.pause_reading()
 
 
 def make_tls(config: MqttConfig) -> ssl.SSLContext | None:

@@ -15,6 +15,7 @@ C2  beside the publisher, only subscribers are named (where the overlay proves w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from trellis.protocols.delivery.messages import Ask, Held
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged
@@ -35,11 +36,21 @@ class Pending:
     asked_ms: int = 0
 
 
+@dataclass(eq=False)
+class Remembered:
+    """A publication of a client, so that a repeated one counts once."""
+
+    since_ms: int
+    topic: Topic
+    digest: bytes  # of the payload
+    outcome: Acknowledged | NotAcknowledged | None = None  # None: not known yet
+
+
 class Copies:
     def __init__(self, state: State) -> None:
         self.state = state
         self.pending: dict[tuple[Topic, int], Pending] = {}
-        self.clients: dict[ClientId, tuple[int, Acknowledged | NotAcknowledged | None]] = {}
+        self.clients: dict[ClientId, Remembered] = {}  # in the order of `since_ms`
 
     # At the publisher
 
@@ -97,11 +108,31 @@ class Copies:
         for pending in self.pending.values():
             pending.holders.pop(peer, None)
 
+    def remember(self, client_id: ClientId, topic: Topic, payload: bytes) -> None:
+        if len(self.clients) < self.state.config.clients_max:
+            self.clients[client_id] = Remembered(self.state.now_ms, topic, _digest(payload))
+
+    def again(self, client_id: ClientId, topic: Topic, payload: bytes) -> bool:
+        """Return whether this publication was taken in before. If so, tell its outcome again as soon as it is known.
+
+        A number that was used for another topic or payload is refused: one of the two would be lost silently.
+        """
+        known = self.clients.get(client_id)
+        if known is None:
+            return False
+        if (known.topic, known.digest) != (topic, _digest(payload)):
+            reason = f"number {client_id[2]} of this client's session was used for another publication; number it anew"
+            self.state.counters.not_acknowledged += 1
+            self.state.out.append(NotAcknowledged(topic, self.state.overlay.life, 0, reason, client_id))
+        elif known.outcome is not None:
+            self.state.out.append(known.outcome)
+        return True
+
     def forget_clients(self) -> None:
         """A window after their publications: they stand in that order."""
         oldest, old = self.state.now_ms - self.state.config.window_ms, []
-        for client, (then, _) in self.clients.items():
-            if then >= oldest:
+        for client, known in self.clients.items():
+            if known.since_ms >= oldest:
                 break
             old.append(client)
         for client in old:
@@ -184,5 +215,9 @@ class Copies:
 
     def _tell(self, pending: Pending, outcome: Acknowledged | NotAcknowledged) -> None:
         if pending.client_id is not None and pending.client_id in self.clients:
-            self.clients[pending.client_id] = (self.clients[pending.client_id][0], outcome)
+            self.clients[pending.client_id].outcome = outcome
         self.state.out.append(outcome)
+
+
+def _digest(payload: bytes) -> bytes:
+    return blake2b(payload, digest_size=16).digest()

@@ -6,7 +6,8 @@ import msgspec
 
 from trellis.protocols.effects import NodeId, Topic
 
-ClientId = tuple[str, int]  # a client, and its own number of the publication
+ClientId = tuple[str, int, int]
+"""A client, its session, and its own number of the publication. Names that begin with "$" belong to the node itself."""
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):

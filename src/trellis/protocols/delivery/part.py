@@ -147,9 +147,7 @@ class Delivery:
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> DeliveryEffects:
         """The overlay takes part in the topic already: the node has seen to that."""
         state = self.state
-        known = self.copies.clients.get(client_id) if client_id is not None else None
-        if known is not None:
-            state.out += [known[1]] if known[1] is not None else []
+        if client_id is not None and self.copies.again(client_id, topic, payload):
             return self._finish()
         found = state.topics.get(topic)
         reason = self._refusal(topic, found, payload)
@@ -165,8 +163,8 @@ class Delivery:
         entry = Entry(stream, sequence, payload, state.time_ms, state.time_ms - stream.published_ms)
         stream.touched_ms, stream.published_ms = state.now_ms, state.time_ms
         entry.needs = self.config.copies
-        if client_id is not None and len(self.copies.clients) < self.config.clients_max:
-            self.copies.clients[client_id] = (state.now_ms, None)
+        if client_id is not None:
+            self.copies.remember(client_id, topic, payload)
         first_question = self.homes.questions + 1  # homes that answer this one were asked after the publication
         state.counters.published += 1
         state.out.append(Published(topic, self.overlay.life, sequence, client_id))

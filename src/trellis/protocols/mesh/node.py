@@ -1,7 +1,7 @@
 """A broker node: an overlay below, delivery above. The live shell runs exactly this object.
 
     node = MeshNode(OMenOverlay(OMenNode(...)), topics, DeliveryConfig())
-    node.publish("t", b"...", ("client-7", 12))     -> ..., later Acknowledged or NotAcknowledged
+    node.publish("t", b"...", ("client-7", 4711, 12))    -> ..., later Acknowledged or NotAcknowledged
     node.subscribe("t")                             -> ..., later Confirmed, then Deliver
 
 Subscriptions change in batches. A topic is left in two steps: delivery drains it, then the overlay mends around the

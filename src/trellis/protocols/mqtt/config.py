@@ -93,16 +93,17 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Their bytes."""
 
     suback_s: float = 5.0
-    """SUBACK waits for the mesh to confirm, and no longer than this."""
+    """SUBACK waits for the mesh to confirm, and for every node to know a wildcard, and no longer than this."""
 
     spread_ms: int = 1_000
-    """A new wildcard has reached every node so long after the mesh has acknowledged it. Above a quiet mesh's delay."""
+    """Nodes that start together believe that they know each other so long after the mesh has acknowledged their first
+    question. Above a quiet mesh's delay."""
 
     ask_s: float = 30.0
     """Nodes with wildcards repeat them to the others so often."""
 
     introduce_s: float = 10.0
-    """Messages on a new overlay topic go to holders of wildcards directly for so long. Above the time of a join."""
+    """Messages on a new overlay topic are copied for so long to nodes of earlier releases, which never say `Joined`."""
 
     active_s: float = 600.0
     """An overlay topic that was silent for so long counts as new again."""

@@ -159,6 +159,8 @@ def _subscribe(reader: Reader, kind: int, is_5: bool) -> p.Packet:
     asked: list[p.Asked] = []
     while reader:
         filter_, options = reader.text(), reader.u8()
+        if not filter_:
+            raise PacketError("an empty topic filter", reasons.PROTOCOL_ERROR)  # [MQTT-4.7.3-1]
         if options & 0x03 == 3 or options & 0x30 == 0x30 or options & (0xC0 if is_5 else 0xFC):
             raise PacketError(f"subscription options {options:#x}")  # [MQTT-3.8.3-5; 3.1.1: MQTT-3-8.3-4]
         asked.append(p.Asked(filter_, options & 0x03, bool(options & 0x04), bool(options & 0x08), options >> 4 & 0x03))
@@ -182,6 +184,8 @@ def _unsubscribe(reader: Reader, kind: int, is_5: bool) -> p.Packet:
     filters: list[str] = []
     while reader:
         filters.append(reader.text())
+        if not filters[-1]:
+            raise PacketError("an empty topic filter", reasons.PROTOCOL_ERROR)  # [MQTT-4.7.3-1]
         if len(filters) > FILTERS_MAX:
             raise PacketError(f"more than {FILTERS_MAX} filters", reasons.QUOTA)
     if not filters:

@@ -17,7 +17,7 @@ from trellis.protocols.mqtt.interests import QUESTIONS, ROOT, WITHIN
 from trellis.protocols.mqtt.packets import Content
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription
-from trellis.protocols.mqtt.topics import matches
+from trellis.protocols.mqtt.topics import LEVELS_MAX, levels_of, matches
 from trellis.protocols.wire import WireError
 
 HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
@@ -47,6 +47,9 @@ class Deliveries:
             self.house.counters["garbage"] += 1
             return
         is_ours = topic in (QUESTIONS, ROOT) or topic.startswith(WITHIN)
+        if isinstance(said, Envelope) and levels_of(said.topic) > LEVELS_MAX:
+            self.house.counters["garbage"] += 1
+            return
         if not is_ours and isinstance(said, Recall | Kept):
             self._on_retained(topic, origin, said)
             return
@@ -146,7 +149,7 @@ class Deliveries:
         self._give(session, message, message.content, [one], until_ms, True)
 
     def tick(self) -> None:
-        for origin, message in self.house.directory.tick(self.house.now_ms):
+        for origin, message in self.house.directory.tick():
             self._hand_over(origin, message)
         self._hopes = [one for one in self._hopes if one.until_ms > self.house.now_ms]
 

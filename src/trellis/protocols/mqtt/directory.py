@@ -1,381 +1,390 @@
 """How holders of wildcards learn of new overlay topics, and miss nothing meanwhile.  [docs/mqtt.md, Wildcards]
 
-Three kinds of overlay topics of our own carry it: questions (all doors), and directories (holders of wildcards only;
-one for each first level, and one for wildcards in the first level).
+Three kinds of overlay topics of our own carry it: questions (all nodes with a listener or sidecar), and directories
+(holders of wildcards only; one for each first level, and one for wildcards in the first level).
 
-- A node with a new wildcard joins the directory, then tells all doors (`Ask`). They introduce what fits.
-- Who publishes on an overlay topic that it has not used lately *introduces* it: for a while each message also travels
-  over the directories where somebody wants it (`Copy`). A holder joins the overlay topic, and says `Hold` until it is
-  confirmed there; from then on the overlay topic itself brings everything.
-- A message that comes both ways counts once, and waits for its predecessor if that comes the other way.
+- A node that takes up a pattern joins its directory, then tells all nodes (`Ask`). They answer (`Heard`), and introduce
+  the overlay topics in use that fit. The pattern is *ready*, and SUBACK is sent, when all of them have answered.
+- A node that publishes on an overlay topic copies each message to the directories of the holders that it covers
+  (`Copy`), until each of these has said that the mesh brings it the overlay topic itself (`Joined`).
+- A pattern has a number, drawn when it was taken up. So a pattern that was dropped and taken up again counts as new.
 
-D1  a message is handed over here at most once
-D2  messages of one node on one overlay topic are handed over in the order of their numbers, but for those whose
-    predecessor did not come within `hold_ms`
+| file          | what                                                                     |
+| ------------- | ------------------------------------------------------------------------ |
+| `members.py`  | which nodes must answer                                                  |
+| `askers.py`   | the patterns of all nodes                                                |
+| `introductions.py` | overlay topics that we publish on, and who gets copies               |
+| `arrivals.py` | a message that comes both ways counts once, and waits for its predecessor |
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.mqtt.arrivals import Arrivals
+from trellis.protocols.mqtt.askers import Askers
 from trellis.protocols.mqtt.config import MqttConfig
-from trellis.protocols.mqtt.envelope import PREFIXES_MAX, Ask, Copy, Envelope, Hold, Introduce, Said, Who, wrap
-from trellis.protocols.mqtt.interests import QUESTIONS, WITHIN, Interests, bucket_of, buckets_of
-from trellis.protocols.mqtt.topics import covers
+from trellis.protocols.mqtt.envelope import (
+    NEVER,
+    PREFIXES_MAX,
+    Answer,
+    Ask,
+    Bye,
+    Copy,
+    Envelope,
+    Heard,
+    Hold,
+    Introduce,
+    Joined,
+    Said,
+    Who,
+    parts_of,
+    wrap,
+)
+from trellis.protocols.mqtt.interests import QUESTIONS, Interests, bucket_of
+from trellis.protocols.mqtt.introductions import Introductions
+from trellis.protocols.mqtt.members import Members
+from trellis.protocols.mqtt.topics import LEVELS_MAX, is_prefix, levels_of
 
-ACTIVE_MAX = 65_536
 KNOWN_MAX = 65_536
-ASKERS_MAX = 4_096
-HELD_MAX = 10_000
-SEEN_MAX = 200_000
-GUESSES_MAX = 100_000
-SIDECAR = "$sidecar/"  # its publications are repeated under their identity until the mesh has acknowledged them
-SEEN_MS = 150_000  # a copy comes no later after its twin: beyond two windows of delivery nobody accepts it
 
-_SOON_MS = 500  # holders of wildcards answer several newcomers at once
-_AGAIN_MS = 1_000  # a question that was not acknowledged is asked again after so long
-
-Identity = tuple[NodeId, int, int]  # node, life, number
-Stream = tuple[Topic, NodeId, int]  # overlay topic, node, life
-
-
-@dataclass
-class Active:
-    """An overlay topic that this node publishes on."""
-
-    last_ms: int
-    until_ms: int  # copied until then
-    buckets: dict[Topic, None]
-    number: int = 0  # of the last message
-    was_copied: bool = False
-    is_guess: bool = False  # `buckets` was chosen before we had heard of every wildcard
+_SOON_MS = 500  # several newcomers are answered at once
+_GATHER_MS = 200  # changes within this time are told together
+_AGAIN_MS = 2_000  # a pattern that somebody has not answered is told again after so long, then ever later
 
 
 @dataclass
 class Wildcard:
-    """A pattern of ours on its way to the others."""
+    """A pattern of ours."""
 
-    number: int = 0  # of the first question that carried it; later ones do as well
-    ready_ms: int | None = None  # when it has reached them
-
-
-@dataclass
-class Held:
-    """A message that waits for one before it."""
-
-    message: Envelope
-    until_ms: int
-    is_copy: bool  # it came over the directory
-    is_free: bool = False  # it waits no longer
-
-
-def _number(held: Held) -> int:
-    return held.message.number
+    number: int
+    told_ms: int | None = None
+    pause_ms: int = _AGAIN_MS  # until it is told again, if somebody has not answered
+    answered: dict[NodeId, None] = field(default_factory=dict)
+    is_ready: bool = False  # every node has taken it in
 
 
 class Directory:
     def __init__(self, node: NodeId, life: int, config: MqttConfig, interests: Interests) -> None:
         self.node, self.life, self.config, self.interests = node, life, config, interests
         self.now_ms = 0
-        self.active: OrderedDict[Topic, Active] = OrderedDict()
-        self.askers: dict[NodeId, tuple[int, int, tuple[str, ...]]] = {}  # heard when, life, patterns
-        self.wildcards: dict[str, Wildcard] = {}
-        self.unconfirmed: dict[Topic, int] = {}  # known, and when to say `Hold`
+        self.wildcards: dict[str, Wildcard] = {}  # only those whose directory the mesh has confirmed
         self.counters: Counter[str] = Counter()
         self.emits: list[tuple[Topic, bytes, str]] = []  # topic, payload, which: taken by the owner
-        self.kept: Callable[[], list[Topic]] = list  # overlay topics with retained messages of ours
-        self._introduce_ms = int(config.introduce_s * 1_000)
-        self._ask_ms = int(config.ask_s * 1_000)
-        self._asked_ms = 0
-        self._informed_ms: int | None = None  # from then on we have heard of every wildcard
-        self._who = 0  # the number of our question
-        self._guesses: dict[int, tuple[Topic, Topic]] = {}  # copies that may be for nobody: overlay topic, directory
-        self._asks: dict[int, None] = {}  # numbers of questions that are not answered yet
         self._confirmed: dict[Topic, None] = {}
-        self._seen: dict[Identity, None] = {}
-        self._seen_before: dict[Identity, None] = {}
-        self._turned_ms = 0
-        self._held: dict[Stream, list[Held]] = {}  # by number
-        self._last: dict[Stream, int] = {}  # number that came last over the overlay topic itself
+        self.askers = Askers(config.depth)
+        self.members = Members(node)
+        self.introductions = Introductions(config, self.askers, self.emits)
+        self.arrivals = Arrivals(config.hold_ms, interests, self._confirmed)
+        self.arrivals.counters = self.counters
+        self._ask_ms = int(config.ask_s * 1_000)
+        self._who = 0  # the number of our question
+        self._new: dict[str, None] = {}  # patterns to be told
+        self._gone: dict[str, None] = {}
+        self._unready: dict[int, Wildcard] = {}  # by number
+        self._told_ms = self._told_all_ms = self._answered_ms = -NEVER
+        self._newcomers: dict[NodeId, int] = {}  # -> their incarnations
+        self._newcomers_ms = 0  # when they are answered
+        self._owed: dict[tuple[NodeId, int], dict[int, None]] = {}  # answers: node and incarnation -> numbers
+        self._joined: dict[Topic, None] = {}  # to be said
+        self._joined_ms: dict[Topic, int] = {}  # when it was said last
+
+    def at(self, now_ms: int) -> None:
+        self.now_ms = self.arrivals.now_ms = self.introductions.now_ms = now_ms
 
     def start(self) -> None:
         self.interests.want(QUESTIONS)
 
+    def leave(self) -> None:
+        """Tell the others that this node leaves: nobody waits for its answers any more."""
+        if QUESTIONS in self._confirmed:
+            self._say(Bye(self.life), "bye")
+
     # As a holder of wildcards
 
+    @property
+    def is_informed(self) -> bool:
+        return self.members.is_informed
+
     def is_ready(self, pattern: str) -> bool:
-        """Every door knows of it: what is published from now on comes."""
+        """Return whether every node knows of the pattern: what is published from now on comes."""
         found = self.wildcards.get(pattern)
-        return found is not None and found.ready_ms is not None and found.ready_ms <= self.now_ms
+        if found is None or found.told_ms is None:
+            return False
+        if not found.is_ready and self.is_informed and all(one in found.answered for one in self.members.nodes):
+            found.is_ready = True
+            self._unready.pop(found.number, None)
+        return found.is_ready
 
     def is_confirmed(self, topic: Topic) -> bool:
         return topic in self._confirmed
 
     def changed(self) -> None:
-        """Patterns may have come or gone."""
-        for pattern in [one for one in self.wildcards if one not in self.interests.patterns]:
-            del self.wildcards[pattern]
-        is_new = False
-        for pattern in self.interests.patterns:
+        """Patterns may have been taken up or dropped."""
+        numbers = self.interests.numbers
+        for pattern, found in list(self.wildcards.items()):
+            if numbers.get(pattern) != found.number:
+                del self.wildcards[pattern]
+                self._unready.pop(found.number, None)
+                self._new.pop(pattern, None)
+                self._gone[pattern] = None
+        for pattern, number in numbers.items():
             if pattern not in self.wildcards and bucket_of(pattern) in self._confirmed:
-                self.wildcards[pattern] = Wildcard()
-                is_new = True
-        if is_new:
-            self._ask()
+                self._unready[number] = self.wildcards[pattern] = Wildcard(number)
+                self._new[pattern] = None
+                self._gone.pop(pattern, None)
+        if (self._new or self._gone) and self.now_ms - self._told_ms >= _GATHER_MS:
+            self._tell()
 
     def confirmed(self, topic: Topic) -> None:
+        if topic in self._confirmed:
+            return
         self._confirmed[topic] = None
-        self.unconfirmed.pop(topic, None)
         if topic == QUESTIONS:
-            self._informed_ms = self.now_ms + self._ask_ms * 3 // 2  # or sooner: holders answer
-            self.emits.append((QUESTIONS, wrap(Who(self.life)), "who"))
+            self.members.joined(self.now_ms + self._ask_ms * 3 // 2)  # or sooner: the others answer
+            self._say(Who(self.life, True), "who")
+            self._new.update(dict.fromkeys(self.wildcards))
+            self._tell()
         elif topic.startswith("$"):
             self.changed()
+        elif topic in self.interests.known:
+            self._joined[topic] = None
 
     def unwanted(self, topic: Topic) -> None:
         self._confirmed.pop(topic, None)
-        self.unconfirmed.pop(topic, None)
+        self._joined.pop(topic, None)
+        self._joined_ms.pop(topic, None)
 
-    def asked(self, number: int, which: str) -> None:
-        """The owner has published our question under this number."""
-        if which == "who":
-            self._who = number
-            return
-        self._asks[number] = None
-        for wildcard in self.wildcards.values():
-            wildcard.number = wildcard.number or number
+    def asked(self, number: int) -> None:
+        """The owner has published our `Who` under this number."""
+        self._who = number
 
-    def acknowledged(self, number: int) -> None:
-        if number == self._who and self._informed_ms is not None:
-            self._informed_ms = min(self._informed_ms, self.now_ms + _SOON_MS + 2 * self.config.spread_ms)
-        if self._asks.pop(number, self) is self:
-            return
-        for wildcard in self.wildcards.values():  # a mesh may take longer to answer than we take to ask again
-            if 0 < wildcard.number <= number and wildcard.ready_ms is None:
-                wildcard.ready_ms = self.now_ms + self.config.spread_ms
+    def acknowledged(self, number: int, others: int | None) -> None:
+        """The mesh has acknowledged our `Who`: so many others hold it, or it cannot tell."""
+        if number == self._who:
+            self.members.acknowledged(others, self.now_ms + _SOON_MS + 2 * self.config.spread_ms)
 
     def not_acknowledged(self, number: int) -> None:
-        is_ours = self._asks.pop(number, self) is None
-        if is_ours and any(one.ready_ms is None for one in self.wildcards.values()):
-            self._asked_ms = self.now_ms - self._ask_ms + _AGAIN_MS
+        if number == self._who and not self.is_informed:
+            self._say(Who(self.life, True), "who")
 
     def on_said(self, topic: Topic, origin: NodeId, said: Said) -> list[Envelope]:
-        """Something came over one of our own topics; messages to hand over."""
+        """Take in what came over one of our own topics; return the messages to hand over."""
         match said:
             case Copy(prefix, message):
+                if levels_of(message.topic) > LEVELS_MAX:
+                    self.counters["strange"] += 1
+                    return []
                 self._learn(prefix)
-                return self._take(prefix, origin, message, True) if self.interests.is_covered(prefix) else []
+                return self.arrivals.take(prefix, origin, message, True) if self.interests.is_covered(prefix) else []
             case Introduce(prefixes):
                 for prefix in prefixes:
                     self._learn(prefix)
+            case Joined():
+                self.introductions.on_joined(origin, said)
+            case Hold():
+                self.introductions.on_hold(origin, said)
+            case Ask() | Who() | Heard() | Bye() if origin == self.node:
+                pass
             case Ask():
                 self._on_ask(origin, said)
             case Who():
-                if self.wildcards:
-                    self._asked_ms = min(self._asked_ms, self.now_ms - self._ask_ms + _SOON_MS)
-            case Hold(prefixes):
-                self._on_hold(origin, prefixes)
-            case Envelope():
+                self._on_who(origin, said)
+            case Heard():
+                self._on_heard(origin, said)
+            case Bye(life):
+                self.members.left(origin, life)
+                self._forget_asker(origin, life + 1)
+            case _:
                 self.counters["strange"] += 1
         return []
 
     def on_message(self, prefix: Topic, origin: NodeId, message: Envelope) -> list[Envelope]:
-        """A message came over its overlay topic; those to hand over now."""
+        """Take in a message that came over its overlay topic; return those to hand over now."""
         known = self.interests.known
         if prefix in known:
             known[prefix] = self.now_ms
-            self._last[prefix, origin, message.life] = message.number
-        return self._take(prefix, origin, message, False)
+            self.arrivals.came(prefix, origin, message)
+        return self.arrivals.take(prefix, origin, message, False)
 
     def _learn(self, prefix: Topic) -> None:
-        if len(self.interests.known) >= KNOWN_MAX and prefix not in self.interests.known:
-            self.counters["unknown"] += 1
+        if not is_prefix(prefix, self.config.depth):
+            self.counters["strange"] += 1
             return
-        if self.interests.learn(prefix, self.now_ms) and prefix not in self._confirmed:
-            self.unconfirmed[prefix] = self.now_ms + self._introduce_ms // 2
+        if len(self.interests.known) >= KNOWN_MAX and prefix not in self.interests.known:
+            self.counters["unknown"] += 1  # its publishers go on copying
+            return
+        self.interests.learn(prefix, self.now_ms)
+        is_due = self.now_ms - self._joined_ms.get(prefix, -NEVER) >= _AGAIN_MS // 2
+        if prefix in self.interests.known and prefix in self._confirmed and is_due:
+            self._joined[prefix] = None
 
-    def _take(self, prefix: Topic, origin: NodeId, message: Envelope, is_copy: bool) -> list[Envelope]:
-        key = (prefix, origin, message.life)
-        queue = self._held.get(key)
-        if message.is_copied or message.client.startswith(SIDECAR):  # what may come twice
-            identity = (origin, message.life, message.number)
-            if self._has_come(identity):
-                for one in queue or ():
-                    if one.message.number == message.number:
-                        one.is_free = True  # both ways have brought it, so neither brings what it waits for
-                return self._hand_over(key, queue) if queue is not None else []
-            self._seen[identity] = None
-        if queue is None:
-            if not self._waits(key, message, (), is_copy):
-                return [message]
-            queue = self._held[key] = []
-        insort(queue, Held(message, self.now_ms + self.config.hold_ms, is_copy), key=_number)
-        queue[0].is_free = queue[0].is_free or len(queue) > HELD_MAX
-        return self._hand_over(key, queue)
+    def _tell(self, everything: bool = False) -> None:
+        """Tell our patterns to all nodes: what has changed, or all of them where that is one message anyway."""
+        parts = list(parts_of(self.wildcards))
+        is_whole = len(parts) < 2
+        if not everything and not is_whole:
+            parts = list(parts_of([one for one in self._new if one in self.wildcards]))
+        gone = [list(one) for one in parts_of([one for one in self._gone if one not in self.wildcards])]
+        is_asked = QUESTIONS in self._confirmed
+        if everything or is_whole:
+            self._told_all_ms = self.now_ms
+        while parts or gone:
+            self._told_ms = self.now_ms
+            patterns = parts.pop(0) if parts else []
+            found = [self.wildcards[one] for one in patterns]
+            numbers = tuple(one.number for one in found)
+            waits = bool(self.members.nodes) and not all(one.is_ready for one in found)
+            ended = tuple(gone.pop(0)) if gone else ()
+            head = (self.life, self.config.depth, tuple(patterns), numbers, self.interests.number)
+            said = Ask(*head, ended, is_whole, waits)
+            self._on_ask(self.node, said)
+            if is_asked:
+                self._say(said, "ask")
+                for one in found:
+                    one.told_ms = self.now_ms
+        self._gone.clear()
+        if is_asked:
+            self._new.clear()
 
-    def _waits(self, key: Stream, message: Envelope, held: Iterable[Held], is_copy: bool) -> bool:
-        """For its predecessor, which a holder of a wildcard may still get the other way."""
-        previous, prefix = message.previous, key[0]
-        if is_copy and message.before and prefix in self._confirmed:
-            return self._last.get(key, 0) < message.before
-        if not previous or not self.interests.is_covered(prefix):
-            return False
-        return not self._has_come((*key[1:], previous)) or any(one.message.number == previous for one in held)
+    def _on_who(self, origin: NodeId, said: Who) -> None:
+        self._forget_asker(origin, said.life)
+        if said.answers and self.members.joins(origin, said.life):
+            self._is_new(origin)
+        if not self._newcomers:
+            self._newcomers_ms = self.now_ms + _SOON_MS
+        self._newcomers[origin] = said.life
 
-    def _hand_over(self, key: Stream, queue: list[Held]) -> list[Envelope]:
-        """What waits for nothing, from the front."""
-        out: list[Envelope] = []
-        while queue:
-            first = queue[0]
-            waits = not first.is_free and self._waits(key, first.message, queue, first.is_copy)
-            if waits and first.until_ms > self.now_ms:
-                break
-            self.counters["out of order"] += waits
-            out.append(queue.pop(0).message)
-        if not queue:
-            del self._held[key]
-        return out
+    def _is_new(self, member: NodeId) -> None:
+        """This incarnation of a node has not answered anything yet."""
+        for wildcard in self._unready.values():
+            wildcard.answered.pop(member, None)
 
-    def _has_come(self, identity: Identity) -> bool:
-        return identity in self._seen or identity in self._seen_before
+    def _on_heard(self, origin: NodeId, said: Heard) -> None:
+        if self.members.heard(origin, said.life):
+            self._is_new(origin)
+        for answer in said.answers:
+            if answer.node != self.node or answer.life != self.life:
+                continue
+            if answer.is_to_who:
+                self.members.answered(origin, said.is_informed, said.members)
+            for number in answer.numbers:
+                if number in self._unready:
+                    self._unready[number].answered[origin] = None
 
-    def _ask(self) -> None:
-        patterns = tuple(self.interests.patterns)
-        if len(patterns) > PREFIXES_MAX:  # everything is more than was asked for, and never less
-            patterns = ("#",)
-        self._asked_ms = self.now_ms
-        self.emits.append((QUESTIONS, wrap(Ask(self.life, self.config.depth, patterns)), "ask"))
+    def _answer(self) -> None:
+        """Say `Heard` to everybody to whom we owe it."""
+        answers = [
+            Answer(node, life, tuple(list(numbers)[start : start + PREFIXES_MAX]))
+            for (node, life), numbers in self._owed.items()
+            for start in range(0, len(numbers), PREFIXES_MAX)
+        ]
+        self._owed.clear()
+        for start in range(0, len(answers), 20):  # some numbers each: far below what one message holds
+            self._say(Heard(self.life, tuple(answers[start : start + 20]), self.is_informed), "heard")
+        self._answered_ms = self.now_ms
 
-    # As a publisher
+    def _answer_newcomers(self) -> None:
+        """Tell them our patterns, then the nodes that we know."""
+        if self.wildcards:
+            self._tell(everything=True)
+        names = next(iter(parts_of(self.members.nodes)), [])
+        is_informed = self.is_informed and len(names) == len(self.members.nodes)
+        answers = [Answer(node, life, (), True) for node, life in self._newcomers.items()]
+        self._newcomers.clear()
+        for start in range(0, len(answers), PREFIXES_MAX):
+            part = tuple(answers[start : start + PREFIXES_MAX])
+            self._say(Heard(self.life, part, is_informed, tuple(names)), "heard")
 
     def publishes(self, prefix: Topic, number: int, is_plain: bool = False) -> tuple[tuple[Topic, ...], int, int]:
         """This node publishes a message: the directories that get a copy; its predecessor, copied or not."""
-        found = self.active.get(prefix)
-        if found is None:
-            found = Active(self.now_ms, self.now_ms + self._introduce_ms, dict.fromkeys(self._wanting(prefix)))
-            found.is_guess = not self.is_informed
-            self.active[prefix] = found
-            if is_plain:
-                for bucket in found.buckets:
-                    self._introduce(bucket, [prefix])
-            if len(self.active) > ACTIVE_MAX:
-                self.active.popitem(last=False)
-        found.last_ms = self.now_ms
-        self.active.move_to_end(prefix)
-        if is_plain:
-            return (), 0, 0
-        if found.is_guess and self.is_informed:
-            wanting = self._wanting(prefix)
-            found.buckets, found.is_guess = {one: None for one in found.buckets if one in wanting}, False
-        is_copied = bool(found.buckets) and self.now_ms < found.until_ms
-        last, was_copied = found.number, found.was_copied
-        found.number, found.was_copied = number, is_copied
-        buckets = tuple(found.buckets) if is_copied else ()
-        return (buckets, last, 0) if was_copied else (buckets, 0, last)
-
-    @property
-    def is_informed(self) -> bool:
-        """Return whether every wildcard that was subscribed before we started has been told to us."""
-        return self._informed_ms is not None and self.now_ms >= self._informed_ms
+        return self.introductions.publishes(prefix, number, self.is_informed, is_plain)
 
     def copied(self, number: int, prefix: Topic, bucket: Topic) -> None:
         """Note that the copy with this number was published to the directory `bucket`."""
-        if not self.is_informed and len(self._guesses) < GUESSES_MAX:
-            self._guesses[number] = (prefix, bucket)
+        self.introductions.copied(number, prefix, bucket)
 
     def needless(self) -> list[int]:
-        """Return the numbers of copies that, as we know now, no holder of a wildcard wants. Each is returned once.
-
-        A publication need not wait for them. Nobody subscribes to such a directory, and the proof of that needs a mesh
-        that has not changed for `registered_ms`.
-        """
-        if not self._guesses or not self.is_informed:
-            return []
-        guesses, self._guesses = self._guesses, {}
-        return [number for number, (prefix, bucket) in guesses.items() if bucket not in self._wanting(prefix)]
-
-    def _wanting(self, prefix: Topic) -> tuple[Topic, ...]:
-        if not self.is_informed:
-            return buckets_of(prefix)  # there may be wildcards that we have not heard of
-        found: dict[Topic, None] = {}
-        for _, _, patterns in self.askers.values():
-            found.update({bucket_of(one): None for one in patterns if covers(one, prefix, self.config.depth)})
-        return tuple(found)
+        """Return the numbers of copies that, as we know now, no holder of a wildcard wants. Each is returned once."""
+        return self.introductions.needless(self.is_informed)
 
     def _on_ask(self, origin: NodeId, said: Ask) -> None:
         if said.depth != self.config.depth:
             self.counters["other depth"] += 1
             return
-        before = self.askers.get(origin)
-        known = before[2] if before is not None and before[1] == said.life else ()
-        if before is None and len(self.askers) >= ASKERS_MAX:
-            self.counters["too many askers"] += 1
+        heard = self.askers.hear(origin, said, self.now_ms)
+        if heard is None:
+            self.counters["asks ignored"] += 1
             return
-        self.askers[origin] = (self.now_ms, said.life, said.patterns)
-        new: dict[Topic, list[str]] = {}
-        for pattern in dict.fromkeys(said.patterns):
-            if pattern not in known:
-                new.setdefault(bucket_of(pattern), []).append(pattern)
-        for bucket, patterns in new.items():
-            used = {**dict.fromkeys(self.active), **dict.fromkeys(self.kept())}
-            fitting = [one for one in used if any(covers(each, one, self.config.depth) for each in patterns)]
-            for prefix in fitting:
-                if prefix in self.active:
-                    self._begin(prefix, (bucket,))
-            self._introduce(bucket, fitting)
+        new, numbers = heard
+        if origin != self.node and said.numbers:
+            if self.members.heard(origin, said.life):
+                self._is_new(origin)
+            if said.wants_answer and numbers:
+                self._owed.setdefault((origin, said.life), {}).update(dict.fromkeys(numbers))
+                if self.now_ms - self._answered_ms >= _GATHER_MS:
+                    self._answer()
+        self.introductions.on_new(origin, new)
 
-    def _on_hold(self, origin: NodeId, prefixes: tuple[Topic, ...]) -> None:
-        for prefix in prefixes:
-            if prefix in self.active:
-                self._begin(prefix, self._wanting(prefix))
-
-    def _begin(self, prefix: Topic, buckets: tuple[Topic, ...]) -> None:
-        found = self.active[prefix]
-        if found.until_ms <= self.now_ms:
-            found.buckets.clear()
-        found.until_ms = self.now_ms + self._introduce_ms
-        found.buckets.update(dict.fromkeys(buckets))
-
-    def _introduce(self, bucket: Topic, prefixes: list[Topic]) -> None:
-        for start in range(0, len(prefixes), PREFIXES_MAX // 2):
-            said = Introduce(tuple(prefixes[start : start + PREFIXES_MAX // 2]))
-            self.emits.append((bucket, wrap(said), "introduce"))
+    def _forget_asker(self, origin: NodeId, life: int) -> None:
+        """Drop the patterns of earlier incarnations than `life`."""
+        known = self.askers.nodes.get(origin)
+        if known is not None and known.life < life:
+            self.askers.drop(origin)
 
     # Time
 
-    def tick(self, now_ms: int) -> list[tuple[NodeId, Envelope]]:
-        self.now_ms = now_ms
-        if now_ms - self._turned_ms > SEEN_MS or len(self._seen) > SEEN_MAX:
-            self._seen_before, self._seen, self._turned_ms = self._seen, {}, now_ms
-        if len(self._last) > SEEN_MAX:
-            self._last.clear()  # some copies wait in vain, for `hold_ms`
-        if self.interests.patterns and self.wildcards and now_ms - self._asked_ms > self._ask_ms:
-            self._ask()
-        active_ms = int(self.config.active_s * 1_000)
-        for prefix, found in list(self.active.items()):
-            if found.last_ms > now_ms - active_ms:
-                break  # in the order of their last use
-            del self.active[prefix]
-        for node in [one for one, asked in self.askers.items() if asked[0] < now_ms - 3 * self._ask_ms]:
-            del self.askers[node]
-        # Whoever used it has forgotten it by now, and introduces it again.
-        for prefix in [one for one, heard in self.interests.known.items() if heard < now_ms - 2 * active_ms]:
+    def tick(self) -> list[tuple[NodeId, Envelope]]:
+        now_ms = self.now_ms
+        self._tick_members()
+        if self.wildcards and now_ms - self._told_all_ms > self._ask_ms:
+            self._tell(everything=True)
+        elif self._new or self._gone:
+            self._tell()
+        if self._owed:
+            self._answer()
+        self.introductions.tick()
+        self.askers.expire(now_ms - 3 * self._ask_ms)
+        self._forget_known(now_ms - 2 * self.introductions.active_ms)
+        if self._joined:
+            for part in parts_of(self._joined):
+                self._say(Joined(self.life, self.interests.number, tuple(part)), "joined")
+            self._joined_ms.update(dict.fromkeys(self._joined, now_ms))
+            self._joined.clear()
+        return self.arrivals.tick()
+
+    def _tick_members(self) -> None:
+        """See who owes an answer; tell patterns again that somebody has not answered."""
+        if self.is_informed:
+            told = [one for one in self._unready.values() if one.told_ms is not None]
+            for node, member in self.members.nodes.items():
+                owes = any(node not in one.answered for one in told)
+                member.asked_ms = (member.asked_ms or self.now_ms) if owes else None
+        self.counters["members silent"] += self.members.tick(self.now_ms)
+        for pattern, found in self.wildcards.items() if self._unready else ():
+            is_late = found.told_ms is not None and self.now_ms - found.told_ms >= found.pause_ms
+            if is_late and self.is_informed and not self.is_ready(pattern):
+                found.pause_ms = min(2 * found.pause_ms, self._ask_ms)
+                self._new[pattern] = None
+        if self._newcomers and self._newcomers_ms <= self.now_ms:
+            self._answer_newcomers()
+
+    def _forget_known(self, oldest_ms: int) -> None:
+        """Leave overlay topics that have been silent for long. A publisher that still uses one copies again."""
+        old = [one for one, heard in self.interests.known.items() if heard < oldest_ms]
+        for prefix in old:
             self.interests.forget(prefix)
-        late = [one for one, due in self.unconfirmed.items() if due <= now_ms][:PREFIXES_MAX]
-        if late:
-            self.unconfirmed.update(dict.fromkeys(late, now_ms + self._introduce_ms // 2))
-            self.emits.append((QUESTIONS, wrap(Hold(tuple(late))), "hold"))
-        out: list[tuple[NodeId, Envelope]] = []
-        for key, queue in list(self._held.items()):
-            out += [(key[1], message) for message in self._hand_over(key, queue)]
-        return out
+        for part in parts_of(old):
+            self._say(Hold(tuple(part), self.interests.number), "hold")
+
+    def _say(self, said: Said, which: str) -> None:
+        self.emits.append((QUESTIONS, wrap(said), which))
 
     def check(self) -> None:
-        assert len(self.active) <= ACTIVE_MAX
-        assert len(self.askers) <= ASKERS_MAX
-        assert all(self._held.values())
-        assert all(prefix.startswith(WITHIN) or prefix in self.interests.wanted for prefix in self.unconfirmed)
+        self.introductions.check()
+        self.askers.check()
+        self.arrivals.check()
+        for pattern, found in self.wildcards.items():
+            assert found.is_ready or self._unready.get(found.number) is found, f"{pattern} is neither ready nor not"

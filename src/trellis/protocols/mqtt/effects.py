@@ -32,10 +32,11 @@ class ToClient(msgspec.Struct, frozen=True, gc=False):
 
 
 class Close(msgspec.Struct, frozen=True, gc=False):
-    """After what was sent. `why` is counted; empty: in order."""
+    """After what was sent."""
 
     connection: Connection
-    why: str = ""
+    why: str = ""  # It is counted, so it is one of `reasons.NAMES`. Empty: in order.
+    text: str = ""  # for the log: it may hold what the client sent
 
 
 class Check(msgspec.Struct, frozen=True, gc=False):

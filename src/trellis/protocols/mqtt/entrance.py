@@ -11,7 +11,7 @@ from trellis.protocols.mqtt.effects import Check, Close, Connection, ToClient
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.session import Link, Session
-from trellis.protocols.mqtt.topics import is_topic
+from trellis.protocols.mqtt.topics import is_carried
 
 CLIENT_LETTERS_MAX = 512
 
@@ -46,7 +46,7 @@ class Entrance:
         if connection not in self.arriving or self.arriving[connection] is not None:
             return  # it is being closed, or checked
         if not isinstance(packet, p.Connect):
-            self._turn_away(connection, p.V5, None, "no CONNECT")
+            self._turn_away(connection, 0, reasons.PROTOCOL_ERROR, "no CONNECT")
             return
         refusal = self._refused_connect(packet)
         if refusal is not None:
@@ -62,7 +62,7 @@ class Entrance:
             return reasons.CLIENT_ID, "a name of a client that is too long, or begins with $"
         if not packet.client and packet.version != p.V5 and not packet.clean_start:
             return reasons.CLIENT_ID, "a session needs a client's name"  # [3.1.1: MQTT-3.1.3-8]
-        if packet.will is not None and not is_topic(packet.will.topic):
+        if packet.will is not None and not is_carried(packet.will.topic, self.house.config.depth):
             return reasons.TOPIC_INVALID, "the will's topic is not carried"
         if len(self.house.by_connection) >= self.house.config.clients_max:
             return reasons.BUSY, "too many clients"
@@ -88,14 +88,15 @@ class Entrance:
         self._welcome(connection, packet)
         self.house.sessions[client].is_bridge = True
 
-    def _turn_away(self, connection: Connection, version: int, reason: int | None, why: str) -> None:
+    def _turn_away(self, connection: Connection, version: int, reason: int, why: str) -> None:
+        """`version` is 0 where the client has not said which MQTT it speaks."""
         self.arriving.pop(connection, None)
         self.house.counters["refused"] += 1
-        if reason is not None and (version == p.V5 or reasons.connack_311(reason) is not None):
+        if version == p.V5 or reasons.connack_311(reason) is not None:
             self.house.out.append(
                 ToClient(connection, p.ConnAck(reason=reason, text=why))
             )  # [MQTT-3.2.2-6: no session]
-        self.house.out.append(Close(connection, why))
+        self.house.out.append(Close(connection, reasons.name(reason), why))
 
     def _welcome(self, connection: Connection, packet: p.Connect) -> None:
         client, is_5 = packet.client, packet.version == p.V5
@@ -151,14 +152,14 @@ class Entrance:
 
     # Going
 
-    def failed(self, connection: Connection, error: PacketError) -> None:
+    def failed(self, connection: Connection, error: PacketError, version: int) -> None:
         """Bytes that are no packet.  [MQTT-4.13.1-1, 4.8.0-2]"""
         self.house.counters["malformed"] += 1
         session = self.house.by_connection.get(connection)
         if session is not None:
             self.drop(session, error.reason, str(error))
         elif connection in self.arriving:
-            self._turn_away(connection, p.V311, error.reason, str(error))
+            self._turn_away(connection, version, error.reason, str(error))
 
     def disconnected(self, session: Session, link: Link, packet: p.Disconnect) -> None:
         """The client says so.  [MQTT-3.14.4-3: its will is dropped]"""
@@ -178,7 +179,7 @@ class Entrance:
         assert link is not None
         if link.version == p.V5:
             self.house.send(link, p.Disconnect(reason, None, why if link.wants_reasons and why else None))
-        self.house.out.append(Close(link.id, why))
+        self.house.out.append(Close(link.id, reasons.name(reason), why))
         self._part(session)
 
     def closed(self, connection: Connection) -> None:

@@ -5,6 +5,7 @@ A payload that is no envelope is one of `trellis pub`: its topic is the overlay 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import msgspec
@@ -17,10 +18,14 @@ from trellis.protocols.wire import Codec, Count, Name, WireError
 
 MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
 PREFIXES_MAX = 1_000  # in one message
+PART_BYTES = 48 << 10  # of prefixes or names in one message
 KEPT_MAX = 1_000
+MEMBERS_MAX = 4_096
+NEVER = 2**53
 
 MqttText = Annotated[str, Meta(max_length=65_535)]
 Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX)]
+Numbers = Annotated[tuple[Count, ...], Meta(max_length=PREFIXES_MAX)]
 Prefixes = Annotated[tuple[Prefix, ...], Meta(max_length=PREFIXES_MAX)]
 
 
@@ -55,23 +60,62 @@ class Copy(msgspec.Struct, frozen=True, array_like=True, tag="c"):
 
 
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="a"):
-    """To all doors: I hold these wildcards."""
+    """To all nodes with a listener: I hold these patterns. Earlier releases send and read the first three fields."""
 
     life: Count
     depth: Count
     patterns: Prefixes
+    numbers: Numbers = ()  # of each pattern: drawn anew when it is taken up
+    upto: Count = NEVER  # the sender's counter: a pattern with a greater number is newer than this message
+    gone: Prefixes = ()  # patterns that were dropped
+    is_whole: bool = False  # the sender holds no other patterns
+    wants_answer: bool = False  # a SUBACK waits until every node has said `Heard`
 
 
 class Who(msgspec.Struct, frozen=True, array_like=True, tag="w"):
-    """To all doors: I am new here; who holds wildcards?"""
+    """To all nodes with a listener: I am new here; who else is there, and who holds wildcards?"""
 
     life: Count
+    answers: bool = False  # I shall say `Heard` when I am asked
+
+
+class Answer(msgspec.Struct, frozen=True, array_like=True):
+    """To one node: I have taken in your `Who`, or the patterns with these numbers."""
+
+    node: Name
+    life: Count  # the incarnation that is answered
+    numbers: Numbers = ()
+    is_to_who: bool = False
+
+
+class Heard(msgspec.Struct, frozen=True, array_like=True, tag="y"):
+    """To all nodes with a listener: answers to some of them."""
+
+    life: Count
+    answers: Annotated[tuple[Answer, ...], Meta(max_length=PREFIXES_MAX)]
+    is_informed: bool = False  # I know every node that joined before me
+    members: Annotated[tuple[Name, ...], Meta(max_length=MEMBERS_MAX)] = ()  # the nodes that I know
+
+
+class Joined(msgspec.Struct, frozen=True, array_like=True, tag="j"):
+    """To all nodes with a listener: the mesh brings me these overlay topics; copy no more."""
+
+    life: Count
+    upto: Count  # the sender's counter: an answer to nothing that is newer
+    prefixes: Prefixes
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True, tag="h"):
-    """To all doors: I am not confirmed yet on these overlay topics; go on copying."""
+    """To all nodes with a listener: I am not on these overlay topics; copy again, if I hold a pattern that fits."""
 
     prefixes: Prefixes
+    upto: Count = 0
+
+
+class Bye(msgspec.Struct, frozen=True, array_like=True, tag="b"):
+    """To all nodes with a listener: I leave."""
+
+    life: Count
 
 
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag="r"):
@@ -85,7 +129,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag="k"):
     messages: Annotated[tuple[Envelope, ...], Meta(max_length=KEPT_MAX)]
 
 
-Said = Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Hold
+Said = Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Heard | Joined | Hold | Bye
 
 _CODEC: Codec[Said] = Codec(Said)
 
@@ -108,3 +152,17 @@ def unpack(topic: Topic, payload: bytes) -> tuple[str, bytes] | None:
     if said is None:
         return topic, payload
     return (said.topic, said.payload) if isinstance(said, Envelope) else None
+
+
+def parts_of(names: Iterable[str]) -> Iterator[list[str]]:
+    """Split names into lists that each fit into one message."""
+    part: list[str] = []
+    size = 0
+    for name in names:
+        size += len(name.encode()) + 12
+        if part and (size > PART_BYTES or len(part) >= PREFIXES_MAX):
+            yield part
+            part, size = [], len(name.encode()) + 12
+        part.append(name)
+    if part:
+        yield part

@@ -30,7 +30,7 @@ from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.publications import Publications
 from trellis.protocols.mqtt.session import Link, Session
 from trellis.protocols.mqtt.subscriptions import Subscriptions
-from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, is_topic, overlay_topic
+from trellis.protocols.mqtt.topics import is_carried, overlay_topic
 
 
 class Host:
@@ -71,9 +71,9 @@ class Host:
         """The sidecar, as a client of ours that nobody can take over."""
         self.entrance.attach(connection, client, receive_max)
 
-    def failed(self, connection: Connection, error: PacketError) -> None:
-        """Bytes that are no packet."""
-        self.entrance.failed(connection, error)
+    def failed(self, connection: Connection, error: PacketError, version: int = 0) -> None:
+        """Bytes that are no packet. `version` is 0 where the client has not said which MQTT it speaks."""
+        self.entrance.failed(connection, error, version)
         self._settle()
 
     def closed(self, connection: Connection) -> None:
@@ -87,6 +87,8 @@ class Host:
 
     def shut_down(self) -> None:
         """The node goes: clients are told, and come back elsewhere."""
+        self.house.directory.leave()
+        self._settle()
         for session in list(self.house.by_connection.values()):
             self._drop(session, reasons.SHUTTING_DOWN, "")
         for connection in list(self.entrance.arriving):
@@ -157,10 +159,11 @@ class Host:
             self.house.recaller.joined(topic)
         self._settle()
 
-    def acknowledged(self, number: int) -> None:
+    def acknowledged(self, number: int, others: int | None = 0) -> None:
+        """`others` nodes beside this one hold the publication. None: the mesh cannot tell how many subscribe."""
         if number in self._questions:
             del self._questions[number]
-            self.house.directory.acknowledged(number)
+            self.house.directory.acknowledged(number, others)
         self.publications.acknowledged(number)
         self._settle()
 
@@ -178,11 +181,8 @@ class Host:
 
     def noticed(self, topic: Topic) -> None:
         """Somebody else published through this node: holders of wildcards are to know of the topic."""
-        if (
-            is_topic(topic)
-            and overlay_topic(topic, self.house.config.depth) == topic
-            and len(topic) <= PREFIX_LETTERS_MAX
-        ):
+        depth = self.house.config.depth
+        if is_carried(topic, depth) and overlay_topic(topic, depth) == topic:
             self.house.directory.publishes(topic, 0, is_plain=True)
             self._settle()
 
@@ -207,11 +207,12 @@ class Host:
                     self.deliveries.early.pop(change.topic, None)
                 self.house.out.append(change)
             emits = [*self.house.directory.emits, *self.house.recaller.emits]
-            self.house.directory.emits, self.house.recaller.emits = [], []
+            self.house.directory.emits.clear()
+            self.house.recaller.emits.clear()
             for topic, payload, which in emits:
                 number = self.house.next_number()
-                if which in ("ask", "who"):
-                    self.house.directory.asked(number, which)
+                if which == "who":
+                    self.house.directory.asked(number)
                     self._questions[number] = None
                 self.house.out.append(Emit(topic, payload, number))
         self.subscriptions.tell()

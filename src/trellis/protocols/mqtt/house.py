@@ -13,7 +13,7 @@ from trellis.protocols.mqtt.envelope import Envelope
 from trellis.protocols.mqtt.interests import Interests
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.recall import Recaller
-from trellis.protocols.mqtt.session import Link, Session, Subscription
+from trellis.protocols.mqtt.session import Link, Session, Subscription, filter_size
 
 
 class House:
@@ -24,7 +24,7 @@ class House:
         self.interests = Interests(config.depth)
         self.directory = Directory(node, life, config, self.interests)
         self.recaller = Recaller(node, config, self.interests)
-        self.directory.kept = self.recaller.prefixes
+        self.directory.introductions.kept = self.recaller.prefixes
         self.retained = self.recaller.retained
         self.tree: FilterTree[Session, Subscription] = FilterTree()
         self.sessions: dict[str, Session] = {}
@@ -33,7 +33,8 @@ class House:
         self._number = 0
 
     def at(self, now_ms: int, wall_ms: int) -> None:
-        self.now_ms = self.directory.now_ms = self.recaller.now_ms = now_ms
+        self.now_ms = self.recaller.now_ms = now_ms
+        self.directory.at(now_ms)
         self.wall_ms = wall_ms
 
     def take(self) -> list[DoorEffect]:
@@ -50,6 +51,7 @@ class House:
     def leave_filter(self, session: Session, filter_: str) -> bool:
         if session.subscriptions.pop(filter_, None) is None:
             return False
+        session.filter_bytes -= filter_size(filter_)
         self.tree.remove(filter_, session)
         self.interests.remove(filter_)
         return True

@@ -33,8 +33,11 @@ class Interests:
         self.depth = depth
         self.wanted: Counter[Topic] = Counter()  # for how many reasons
         self.patterns: Counter[str] = Counter()  # with wildcards, of how many filters
+        self.numbers: dict[str, int] = {}  # of each pattern: drawn anew whenever it is taken up
+        self.number = 0  # Grows whenever a pattern is taken up or dropped, or an overlay topic is forgotten.
         self.known: dict[Topic, int] = {}  # overlay topics that a pattern covers -> heard of when
         self.out: list[DoorEffect] = []
+        self._in: dict[Topic, dict[str, None]] = {}  # directory -> its patterns
 
     def want(self, topic: Topic) -> None:
         self.wanted[topic] += 1
@@ -55,7 +58,11 @@ class Interests:
             return pattern
         self.patterns[pattern] += 1
         if self.patterns[pattern] == 1:
-            self.want(bucket_of(pattern))
+            self.number += 1
+            self.numbers[pattern] = self.number
+            bucket = bucket_of(pattern)
+            self._in.setdefault(bucket, {})[pattern] = None
+            self.want(bucket)
         return pattern
 
     def remove(self, filter_: str) -> None:
@@ -65,8 +72,13 @@ class Interests:
             return
         self.patterns[pattern] -= 1
         if not self.patterns[pattern]:
-            del self.patterns[pattern]
-            self.unwant(bucket_of(pattern))
+            del self.patterns[pattern], self.numbers[pattern]
+            self.number += 1
+            bucket = bucket_of(pattern)
+            del self._in[bucket][pattern]
+            if not self._in[bucket]:
+                del self._in[bucket]
+            self.unwant(bucket)
             for prefix in [one for one in self.known if not self.is_covered(one)]:
                 self.forget(prefix)
 
@@ -81,11 +93,16 @@ class Interests:
         return is_new
 
     def forget(self, prefix: Topic) -> None:
+        self.number += 1
         del self.known[prefix]
         self.unwant(prefix)
 
     def is_covered(self, prefix: Topic) -> bool:
-        return any(covers(pattern, prefix, self.depth) for pattern in self.patterns)
+        if not self._in:
+            return False
+        return any(
+            covers(pattern, prefix, self.depth) for bucket in buckets_of(prefix) for pattern in self._in.get(bucket, ())
+        )
 
     def check(self) -> None:
         for prefix in self.known:
@@ -93,3 +110,5 @@ class Interests:
             assert self.wanted[prefix], f"I1: {prefix} is known and not wanted"
         for pattern in self.patterns:
             assert self.wanted[bucket_of(pattern)], f"I1: {pattern} has no directory"
+        assert self.numbers.keys() == self.patterns.keys()
+        assert sum(map(len, self._in.values())) == len(self.patterns)

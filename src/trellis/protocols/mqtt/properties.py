@@ -36,12 +36,16 @@ OF_UNSUBSCRIBE = frozenset({USER})
 OF_DISCONNECT = frozenset({SESSION_EXPIRY, REASON, USER, REFERENCE})
 OF_AUTH = frozenset({METHOD, DATA, REASON, USER})
 
-USER_PROPERTIES_MAX = 256  # of one packet
+USER_PROPERTIES_MAX = 256  # of one message
 Properties = dict[int, Any]
 
 
 def read(reader: Reader, allowed: frozenset[int]) -> Properties:
-    """User properties as a list of pairs, subscription identifiers as a list, the rest as one value each."""
+    """User properties as a list of pairs, subscription identifiers as a list, the rest as one value each.
+
+    User properties of a message are kept, and so there are at most `USER_PROPERTIES_MAX`. Those of other packets mean
+    nothing to us: they are read and dropped, as many as the packet holds.
+    """
     count = reader.varint()
     at = reader.take(count)
     inner = Reader(reader.data, at, at + count)
@@ -51,8 +55,11 @@ def read(reader: Reader, allowed: frozenset[int]) -> Properties:
         if key not in allowed:
             raise PacketError(f"property {key:#x} does not belong here")
         if key == USER:
+            pair = (inner.text(), inner.text())
+            if not allowed >= OF_MESSAGE:
+                continue
             pairs = found.setdefault(key, [])
-            pairs.append((inner.text(), inner.text()))
+            pairs.append(pair)
             if len(pairs) > USER_PROPERTIES_MAX:
                 raise PacketError(f"more than {USER_PROPERTIES_MAX} user properties", reasons.QUOTA)
             continue

@@ -2,6 +2,7 @@
 
 P1  a client is told PUBACK or PUBREC only after the mesh has acknowledged its publication
 P2  what a sidecar gives us is published again, under its identity, until the mesh has acknowledged it
+P3  at most `inflight_max` publications of a client with QoS 0 wait for the mesh; then the client is not read
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from trellis.protocols.mqtt.envelope import Copy, Envelope, wrap
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
-from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, has_wildcard, is_topic, overlay_topic
+from trellis.protocols.mqtt.topics import has_wildcard, is_carried, overlay_topic
 
 AGAIN_MS = 1_000  # what the mesh did not take of a sidecar is published again after so long
 
@@ -25,6 +26,7 @@ class Publications:
     def __init__(self, house: House, drop: Callable[[Session, int, str], None]) -> None:
         self.house, self.drop = house, drop
         self.waiting: dict[int, tuple[Session, Incoming]] = {}  # numbers of the mesh -> what waits for them
+        self.unanswered: dict[int, Session] = {}  # numbers of publications with QoS 0
         self.emitted: dict[int, Emit] = {}  # of the sidecar, not acknowledged
         self._again: deque[tuple[int, Emit]] = deque()  # to be published again, and when
         self._last_numbers: list[int] = []
@@ -46,21 +48,33 @@ class Publications:
                 self.drop(session, reasons.RECEIVE_MAX, "receive maximum")  # [MQTT-3.3.4-7]
                 return
             incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0)
-            if len(session.incoming) >= self.house.config.inflight_max and not link.is_paused and link.version != p.V5:
-                link.is_paused = True
-                self.house.out.append(Pause(link.id, False))
+            self._pause_if_full(session, link)
         refusal = self.publish(
             session.client, topic, packet.payload, packet.qos, packet.retain, packet.content, incoming
         )
         if refusal is not None:
             self.house.counters["publications refused"] += 1
             self._answer(session, incoming, *refusal)
-        elif incoming is not None:
+        elif incoming is None:
+            self.unanswered[self._last_numbers[0]] = session
+            session.unanswered += 1
+            self._pause_if_full(session, link)
+        else:
             for number in self._last_numbers:
                 self.waiting[number] = (session, incoming)
             if session.is_bridge:
                 mine = [one for one in self.house.out if isinstance(one, Emit) and one.number in self._last_numbers]
                 self.emitted.update({one.number: one for one in mine})
+
+    def _pause_if_full(self, session: Session, link: Link) -> None:
+        if self._is_full(session, link) and not link.is_paused and not session.is_bridge:
+            link.is_paused = True
+            self.house.out.append(Pause(link.id, False))
+
+    def _is_full(self, session: Session, link: Link) -> bool:
+        """Return whether too much of this client waits for the mesh. MQTT 5 has its receive maximum for QoS 1 and 2."""
+        limit = self.house.config.inflight_max
+        return session.unanswered >= limit or (link.version != p.V5 and len(session.incoming) >= limit)
 
     def _topic(self, session: Session, link: Link, packet: p.Publish) -> str | None:
         """Of a publication, its alias resolved.  [MQTT-3.3.2-2, -8 to -12]"""
@@ -95,8 +109,8 @@ class Publications:
     ) -> tuple[int, str] | None:
         """Into the mesh. A refusal and its reason, or None; then `_last_numbers` are the answers to wait for."""
         prefix = overlay_topic(topic, self.house.config.depth)
-        if not is_topic(topic) or len(prefix) > PREFIX_LETTERS_MAX:
-            return reasons.TOPIC_INVALID, "this topic is not carried"
+        if not is_carried(topic, self.house.config.depth):
+            return reasons.TOPIC_INVALID, "this topic is not carried: it begins with $, or is too long or too deep"
         number = self.house.next_number()
         buckets, previous, before = self.house.directory.publishes(prefix, number)
         identity = (client, self.house.life, number, self.house.wall_ms)
@@ -116,11 +130,18 @@ class Publications:
             self.house.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
         return None
 
+    def _answered(self, number: int) -> None:
+        session = self.unanswered.pop(number, None)
+        if session is not None:
+            session.unanswered -= 1
+            self._go_on(session)
+
     def is_awaited(self, number: int) -> bool:
         """Return whether a client waits for the answer of the mesh to this number."""
         return number in self.waiting
 
     def acknowledged(self, number: int) -> None:
+        self._answered(number)
         found = self.waiting.pop(number, None)
         self.emitted.pop(number, None)
         if found is not None:
@@ -130,6 +151,7 @@ class Publications:
                 self._answer(session, incoming, reasons.SUCCESS, None)
 
     def not_acknowledged(self, number: int, reason: str) -> None:
+        self._answered(number)
         found = self.waiting.pop(number, None)
         emitted = self.emitted.pop(number, None)
         if found is not None and emitted is not None:  # the same message, known again where it has come already
@@ -158,7 +180,12 @@ class Publications:
             return
         for one in session.answers():
             self.house.send(link, one)
-        if link.is_paused and len(session.incoming) < self.house.config.inflight_max:
+        self._go_on(session)
+
+    def _go_on(self, session: Session) -> None:
+        """Read a client again that was not read because too much of it waited for the mesh."""
+        link = session.link
+        if link is not None and link.is_paused and not self._is_full(session, link):
             link.is_paused, link.heard_ms = False, self.house.now_ms
             self.house.out.append(Pause(link.id, True))
 
@@ -179,6 +206,9 @@ class Publications:
             self.forget(session)
 
     def forget(self, session: Session) -> None:
+        for number in [one for one, found in self.unanswered.items() if found is session]:
+            del self.unanswered[number]
+        session.unanswered = 0
         for number in [one for one, found in self.waiting.items() if found[0] is session]:
             del self.waiting[number]
             self.emitted.pop(number, None)

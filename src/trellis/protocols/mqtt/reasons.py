@@ -29,6 +29,7 @@ TOO_LARGE = 0x95
 QUOTA = 0x97
 SHARED_UNSUPPORTED = 0x9E
 
+# Names are labels of metrics: only these, whatever a client sends.
 NAMES = {value: name.lower().replace("_", " ") for name, value in list(globals().items()) if name.isupper()}
 
 # CONNACK of 3.1.1 has five refusals of its own.  [MQTT 3.1.1, 3.2.2.3]
@@ -38,3 +39,7 @@ _V311 = {VERSION: 1, CLIENT_ID: 2, UNAVAILABLE: 3, BUSY: 3, SHUTTING_DOWN: 3, PA
 def connack_311(reason: int) -> int | None:
     """None: the connection is closed without a word."""
     return 0 if reason == SUCCESS else _V311.get(reason)
+
+
+def name(reason: int) -> str:
+    return NAMES.get(reason, NAMES[UNSPECIFIED])

@@ -18,7 +18,7 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import KEPT_MAX, Kept, Recall, wrap
 from trellis.protocols.mqtt.interests import Interests
 from trellis.protocols.mqtt.retained import Retained, RetainedMessages
-from trellis.protocols.mqtt.topics import overlay_topic
+from trellis.protocols.mqtt.topics import LEVELS_MAX, levels_of, overlay_topic
 
 _OTHERS_MS = 600  # answers of those that publish come first
 _SPREAD_MS = 600  # the rest answer one after the other
@@ -111,6 +111,8 @@ class Recaller:
         for origin, message in zip(said.origins, said.messages, strict=False):
             one = Retained(origin, message)
             if overlay_topic(message.topic, self.config.depth) != prefix or not message.payload or not message.retain:
+                continue
+            if levels_of(message.topic) > LEVELS_MAX:
                 continue
             if question is not None:
                 question.heard.add((message.topic, one.stamp))

@@ -16,6 +16,7 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.effects import Connection
+from trellis.protocols.mqtt.topics import levels_of
 
 BRIDGE_QUEUE_MAX = 1_000_000  # messages that wait for a broker; their bytes are the limit
 
@@ -71,6 +72,11 @@ class Link:
     is_paused: bool = False
 
 
+def filter_size(filter_: str) -> int:
+    """Return about how much memory a filter takes: its letters twice, and an object for each level."""
+    return 2 * len(filter_) + 300 * levels_of(filter_)
+
+
 class Session:
     def __init__(self, client: str, config: MqttConfig) -> None:
         self.client, self.config = client, config
@@ -79,11 +85,13 @@ class Session:
         self.expiry_s = 0
         self.gone_ms = 0  # since when without a connection
         self.subscriptions: dict[str, Subscription] = {}
+        self.filter_bytes = 0  # memory that the filters of `subscriptions` take, about
         self.queue: deque[Out] = deque()
         self.queue_bytes = 0
         self.flying: OrderedDict[int, Out] = OrderedDict()  # sent with QoS 1, not acknowledged
         self.incoming: OrderedDict[int, Incoming] = OrderedDict()  # by packet identifier
         self.dropped = 0
+        self.unanswered = 0  # publications of the client with QoS 0 that the mesh has not answered
         self._id = 0
 
     @property
@@ -181,5 +189,6 @@ class Session:
 
     def check(self) -> None:
         assert len(self.flying) <= self.config.inflight_max, "S1"
+        assert self.filter_bytes == sum(filter_size(one) for one in self.subscriptions)
         assert self.queue_bytes == sum(one.size for one in self.queue), "S3"
         assert len(self.queue) <= self.messages_max + self.config.inflight_max, "S3"

@@ -9,8 +9,18 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.deliveries import Deliveries
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.interests import bucket_of
-from trellis.protocols.mqtt.session import Link, Session, Subscription
-from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, SHARED, has_wildcard, is_filter, pattern_of
+from trellis.protocols.mqtt.session import Link, Session, Subscription, filter_size
+from trellis.protocols.mqtt.topics import (
+    LEVELS_MAX,
+    PREFIX_LETTERS_MAX,
+    SHARED,
+    has_wildcard,
+    is_filter,
+    levels_of,
+    pattern_of,
+)
+
+FILTER_BYTES = 4_096  # of memory that a client's filters may take on average, if it has `subscriptions_max` of them
 
 
 @dataclass
@@ -50,6 +60,7 @@ class Subscriptions:
             session.subscriptions[asked.filter] = one
             self.house.tree.put(asked.filter, session, one)
             if is_new:
+                session.filter_bytes += filter_size(asked.filter)
                 self.house.interests.add(asked.filter)
             due.patterns.append(pattern_of(asked.filter, self.house.config.depth))
             if asked.retain_handling == 0 or (asked.retain_handling == 1 and is_new):
@@ -68,6 +79,11 @@ class Subscriptions:
             return reasons.FILTER_INVALID, "topics that begin with $ are not carried"
         if len(pattern_of(filter_, self.house.config.depth)) > PREFIX_LETTERS_MAX:
             return reasons.FILTER_INVALID, f"its first levels have more than {PREFIX_LETTERS_MAX} letters"
+        if levels_of(filter_) > LEVELS_MAX:
+            return reasons.FILTER_INVALID, f"it has more than {LEVELS_MAX} levels"
+        is_new = filter_ not in session.subscriptions and not session.is_bridge
+        if is_new and session.filter_bytes + filter_size(filter_) > FILTER_BYTES * self.house.config.subscriptions_max:
+            return reasons.QUOTA, "the filters of this client take too much memory"
         is_full = len(session.subscriptions) >= self.house.config.subscriptions_max and not session.is_bridge
         if is_full and filter_ not in session.subscriptions:
             return reasons.QUOTA, f"a client has at most {self.house.config.subscriptions_max} filters"

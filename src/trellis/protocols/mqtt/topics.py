@@ -14,11 +14,28 @@ from trellis.protocols.effects import Topic
 DEPTH = 2
 PREFIX_LETTERS_MAX = 480  # an overlay topic's name has 512; the directory's names are longer by a few
 SHARED = "$share/"
+LEVELS_MAX = 128  # of a topic or a filter: each level of a filter costs memory
 
 
 def is_topic(text: str) -> bool:
     """May a client publish on it? `$` belongs to the server.  [MQTT-4.7.1-1, 4.7.2-1, 4.7.3-1, 4.7.3-2]"""
     return bool(text) and "+" not in text and "#" not in text and "\0" not in text and text[0] != "$"
+
+
+def levels_of(text: str) -> int:
+    return text.count("/") + 1
+
+
+def is_carried(topic: str, depth: int) -> bool:
+    """Return whether messages on this topic travel through the mesh."""
+    if not is_topic(topic) or levels_of(topic) > LEVELS_MAX:
+        return False
+    return len(overlay_topic(topic, depth)) <= PREFIX_LETTERS_MAX
+
+
+def is_prefix(name: str, depth: int) -> bool:
+    """Return whether a name that came from another node can be an overlay topic, or a pattern for some."""
+    return name == "/" or levels_of(name) <= depth
 
 
 def is_filter(text: str) -> bool:

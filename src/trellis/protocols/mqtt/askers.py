@@ -1,0 +1,136 @@
+"""Patterns with wildcards that nodes have told (`Ask`), as a publisher's node looks them up.
+
+Each pattern bears a number, drawn from a counter of its holder when the pattern was taken up. So a pattern that was
+dropped and taken up again is told apart from one that stayed, whatever was lost or reordered in between.
+
+K1  of two statements about a pattern the one with the greater number counts
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.mqtt.envelope import NEVER, Ask
+from trellis.protocols.mqtt.interests import bucket_of, buckets_of
+from trellis.protocols.mqtt.topics import covers, is_filter, is_prefix
+
+ASKERS_MAX = 4_096
+PATTERNS_MAX = 65_536  # of one holder
+
+
+@dataclass
+class Told:
+    number: int
+    heard_ms: int
+
+
+@dataclass
+class Asker:
+    """One holder of patterns."""
+
+    life: int
+    patterns: dict[str, Told] = field(default_factory=dict)
+
+
+class Askers:
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+        self.nodes: dict[NodeId, Asker] = {}
+        self._holders: dict[Topic, dict[NodeId, dict[str, None]]] = {}  # directory -> holder -> its patterns there
+
+    def hear(self, origin: NodeId, said: Ask, now_ms: int) -> tuple[list[str], list[int]] | None:
+        """Take in what a holder tells. Return the patterns that are new, and the numbers of all that were taken in.
+
+        Return None where it is stale, of another incarnation than the last one, or there is no room for another holder.
+        """
+        asker = self.nodes.get(origin)
+        if asker is not None and asker.life > said.life:
+            return None
+        if asker is not None and asker.life < said.life:
+            self.drop(origin)
+            asker = None
+        if asker is None:
+            if len(self.nodes) >= ASKERS_MAX:
+                return None
+            asker = self.nodes[origin] = Asker(said.life)
+        numbers = said.numbers if len(said.numbers) == len(said.patterns) else (0,) * len(said.patterns)
+        new: list[str] = []
+        taken: list[int] = []
+        for pattern, number in zip(said.patterns, numbers, strict=True):
+            known = asker.patterns.get(pattern)
+            if known is None:
+                if not is_prefix(pattern, self.depth) or not is_filter(pattern):
+                    continue
+                if len(asker.patterns) >= PATTERNS_MAX:
+                    continue
+                asker.patterns[pattern] = Told(number, now_ms)
+                self._holders.setdefault(bucket_of(pattern), {}).setdefault(origin, {})[pattern] = None
+                new.append(pattern)
+            elif number >= known.number:
+                if number > known.number:
+                    new.append(pattern)
+                known.number, known.heard_ms = number, now_ms
+            taken.append(number)
+        gone = list(said.gone)
+        if said.is_whole or (not said.numbers and said.upto == NEVER):  # an earlier release always tells all
+            listed = set(said.patterns)
+            gone += [one for one in asker.patterns if one not in listed]
+        for pattern in gone:
+            known = asker.patterns.get(pattern)
+            if known is not None and known.number <= said.upto:  # else it was taken up again since
+                self._remove(origin, asker, pattern)
+        if not asker.patterns:
+            del self.nodes[origin]
+        return new, taken
+
+    def drop(self, origin: NodeId) -> None:
+        asker = self.nodes.pop(origin, None)
+        if asker is not None:
+            for pattern in list(asker.patterns):
+                self._remove(origin, asker, pattern)
+
+    def expire(self, oldest_ms: int) -> None:
+        """Drop what was not repeated since `oldest_ms`."""
+        for origin, asker in list(self.nodes.items()):
+            for pattern in [one for one, told in asker.patterns.items() if told.heard_ms < oldest_ms]:
+                self._remove(origin, asker, pattern)
+            if not asker.patterns:
+                del self.nodes[origin]
+
+    def covering(self, prefix: Topic) -> dict[NodeId, int]:
+        """Return the holders of patterns that cover an overlay topic, each with the greatest number of these."""
+        found: dict[NodeId, int] = {}
+        for bucket in buckets_of(prefix):
+            for origin, patterns in self._holders.get(bucket, {}).items():
+                for pattern in patterns:
+                    if covers(pattern, prefix, self.depth):
+                        found[origin] = max(found.get(origin, 0), self.nodes[origin].patterns[pattern].number)
+        return found
+
+    def buckets_for(self, holder: NodeId, prefix: Topic) -> list[Topic]:
+        """Return the directories over which `holder` gets copies of an overlay topic.
+
+        All in which it has a pattern that covers it: it may have left one of them, and we have not heard of that yet.
+        """
+        out: list[Topic] = []
+        for bucket in buckets_of(prefix):
+            patterns = self._holders.get(bucket, {}).get(holder)
+            if patterns and any(covers(one, prefix, self.depth) for one in patterns):
+                out.append(bucket)
+        return out
+
+    def _remove(self, origin: NodeId, asker: Asker, pattern: str) -> None:
+        del asker.patterns[pattern]
+        bucket = bucket_of(pattern)
+        del self._holders[bucket][origin][pattern]
+        if not self._holders[bucket][origin]:
+            del self._holders[bucket][origin]
+            if not self._holders[bucket]:
+                del self._holders[bucket]
+
+    def check(self) -> None:
+        assert len(self.nodes) <= ASKERS_MAX
+        told = sum(len(one.patterns) for one in self.nodes.values())
+        listed = sum(len(patterns) for holders in self._holders.values() for patterns in holders.values())
+        assert told == listed, f"K1: {told} patterns were told, {listed} are listed"

@@ -1,0 +1,165 @@
+"""Overlay topics that this node publishes on, and the holders of wildcards that get copies of its messages.
+
+J1  a holder whose pattern covers an overlay topic gets copies until it has said that it joined that overlay topic,
+    after it was told of it (`Joined`), or until it holds no such pattern any more
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.mqtt.askers import Askers
+from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.envelope import NEVER, Hold, Introduce, Joined, parts_of, wrap
+from trellis.protocols.mqtt.interests import ROOT, bucket_of, buckets_of
+from trellis.protocols.mqtt.topics import covers
+
+ACTIVE_MAX = 65_536
+GUESSES_MAX = 100_000
+
+
+@dataclass
+class Active:
+    """An overlay topic that this node publishes on."""
+
+    last_ms: int
+    is_open: bool  # There may be patterns that we have not heard of: every message is copied to both directories.
+    pending: dict[NodeId, tuple[int, int]] = field(default_factory=dict)
+    """Holders that get copies -> the number from which on `Joined` ends that, and the time at which it ends anyway."""
+    number: int = 0  # of the last message
+    was_copied: bool = False
+
+
+class Introductions:
+    def __init__(self, config: MqttConfig, askers: Askers, emits: list[tuple[Topic, bytes, str]]) -> None:
+        """`emits` gets what is to be published: topic, payload, kind."""
+        self.askers, self.emits = askers, emits
+        self.now_ms = 0
+        self.active: OrderedDict[Topic, Active] = OrderedDict()
+        self.kept: Callable[[], list[Topic]] = list  # overlay topics with retained messages of ours
+        self.active_ms = int(config.active_s * 1_000)
+        self._introduce_ms = int(config.introduce_s * 1_000)
+        self._guesses: dict[int, tuple[Topic, Topic]] = {}  # copies that may be for nobody: overlay topic, directory
+        self._levels: dict[str, dict[Topic, None]] = {}  # first level -> the active overlay topics
+
+    def publishes(
+        self, prefix: Topic, number: int, is_informed: bool, is_plain: bool
+    ) -> tuple[tuple[Topic, ...], int, int]:
+        """This node publishes a message: the directories that get a copy; its predecessor, copied or not."""
+        found = self.active.get(prefix)
+        if found is None:
+            found = self.active[prefix] = Active(self.now_ms, not is_informed)
+            self._levels.setdefault(_level(prefix), {})[prefix] = None
+            self._begin_all(prefix, found)
+            if is_plain:
+                for bucket in self._buckets(prefix, found):
+                    self._introduce(bucket, [prefix])
+            if len(self.active) > ACTIVE_MAX:
+                self._forget_active(next(iter(self.active)))
+        elif found.is_open and is_informed:
+            found.is_open = False
+            self._begin_all(prefix, found)
+        found.last_ms = self.now_ms
+        self.active.move_to_end(prefix)
+        if is_plain:
+            return (), 0, 0
+        buckets = self._buckets(prefix, found)
+        last, was_copied = found.number, found.was_copied
+        found.number, found.was_copied = number, bool(buckets)
+        return (buckets, last, 0) if was_copied else (buckets, 0, last)
+
+    def _buckets(self, prefix: Topic, found: Active) -> tuple[Topic, ...]:
+        """Return the directories to which messages on an overlay topic are copied."""
+        out: dict[Topic, None] = dict.fromkeys(buckets_of(prefix)) if found.is_open else {}
+        for holder, (_, until_ms) in list(found.pending.items()):
+            buckets = self.askers.buckets_for(holder, prefix)
+            if not buckets or until_ms <= self.now_ms:
+                del found.pending[holder]
+            else:
+                out.update(dict.fromkeys(buckets))
+        return tuple(out)
+
+    def copied(self, number: int, prefix: Topic, bucket: Topic) -> None:
+        """Note that the copy with this number was published to the directory `bucket`."""
+        found = self.active.get(prefix)
+        if found is not None and found.is_open and len(self._guesses) < GUESSES_MAX:
+            self._guesses[number] = (prefix, bucket)
+
+    def needless(self, is_informed: bool) -> list[int]:
+        """Return the numbers of copies that, as we know now, no holder of a wildcard wants. Each is returned once.
+
+        A publication need not wait for them. Nobody subscribes to such a directory, and the proof of that needs a mesh
+        that has not changed for `registered_ms`.
+        """
+        if not self._guesses or not is_informed:
+            return []
+        guesses, self._guesses = self._guesses, {}
+        return [number for number, (prefix, bucket) in guesses.items() if not self._is_wanted(prefix, bucket)]
+
+    def _is_wanted(self, prefix: Topic, bucket: Topic) -> bool:
+        return any(bucket in self.askers.buckets_for(one, prefix) for one in self.askers.covering(prefix))
+
+    def _begin_all(self, prefix: Topic, found: Active) -> None:
+        for holder, number in self.askers.covering(prefix).items():
+            self._begin(found, holder, number)
+
+    def _begin(self, found: Active, holder: NodeId, number: int) -> None:
+        """Copy to a holder until it says `Joined`. One of an earlier release, without numbers, does not say so."""
+        before, _ = found.pending.get(holder, (0, 0))
+        found.pending[holder] = (max(before, number), NEVER if number else self.now_ms + self._introduce_ms)
+
+    def on_new(self, origin: NodeId, patterns: list[str]) -> None:
+        """A node has taken up patterns: introduce the overlay topics in use that fit, and copy to it from now on."""
+        fitting: dict[Topic, dict[Topic, None]] = {}
+        for pattern in patterns:
+            bucket, number = bucket_of(pattern), self.askers.nodes[origin].patterns[pattern].number
+            active: Iterable[Topic] = self.active if bucket == ROOT else self._levels.get(_level(pattern), ())
+            for prefix in [*active, *self.kept()]:
+                if covers(pattern, prefix, self.askers.depth):
+                    fitting.setdefault(bucket, {})[prefix] = None
+                    if prefix in self.active:
+                        self._begin(self.active[prefix], origin, number)
+        for bucket, prefixes in fitting.items():
+            self._introduce(bucket, list(prefixes))
+
+    def on_joined(self, origin: NodeId, said: Joined) -> None:
+        """A holder is on these overlay topics: the mesh brings it what is published from now on."""
+        for prefix in said.prefixes:
+            found = self.active.get(prefix)
+            if found is not None and origin in found.pending and found.pending[origin][0] <= said.upto:
+                del found.pending[origin]
+
+    def on_hold(self, origin: NodeId, said: Hold) -> None:
+        for prefix in said.prefixes:
+            number = self.askers.covering(prefix).get(origin) if prefix in self.active else None
+            if number is not None:
+                self._begin(self.active[prefix], origin, max(number, said.upto))
+
+    def _introduce(self, bucket: Topic, prefixes: list[Topic]) -> None:
+        for part in parts_of(prefixes):
+            self.emits.append((bucket, wrap(Introduce(tuple(part))), "introduce"))
+
+    def _forget_active(self, prefix: Topic) -> None:
+        del self.active[prefix]
+        level = _level(prefix)
+        del self._levels[level][prefix]
+        if not self._levels[level]:
+            del self._levels[level]
+
+    def tick(self) -> None:
+        """Forget overlay topics that this node has not used for long: they count as new again."""
+        for prefix, found in list(self.active.items()):
+            if found.last_ms > self.now_ms - self.active_ms:
+                break  # in the order of their last use
+            self._forget_active(prefix)
+
+    def check(self) -> None:
+        assert len(self.active) <= ACTIVE_MAX
+        assert sum(map(len, self._levels.values())) == len(self.active)
+
+
+def _level(name: str) -> str:
+    return name.split("/", 1)[0]

@@ -1,0 +1,134 @@
+"""What nodes tell each other about wildcards: stale, lost and repeated messages, one case each."""
+
+from __future__ import annotations
+
+from random import Random
+
+from mqtt.delayed import Mesh
+from mqtt.desk import Desk
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt.askers import Askers
+from trellis.protocols.mqtt.envelope import Ask, Joined
+from trellis.protocols.mqtt.interests import QUESTIONS
+from trellis.protocols.mqtt.members import SILENT_MS, Members
+
+
+def pending(mesh: Mesh, publisher: str, prefix: str) -> list[str]:
+    return sorted(mesh.hosts[publisher].directory.introductions.active[prefix].pending)
+
+
+def test_a_word_from_before_a_pattern_was_taken_up_again_ends_no_copies():
+    desk = Desk()
+    directory = desk.host.directory
+    directory.on_said(QUESTIONS, "m", Ask(1, 2, ("x/#",), (5,), 5, (), True))
+    assert directory.publishes("x/1", 1) == (("$mqtt/in/x",), 0, 0)
+    directory.on_said(QUESTIONS, "m", Joined(1, 4, ("x/1",)))
+    assert directory.publishes("x/1", 2)[0] == ("$mqtt/in/x",)
+    directory.on_said(QUESTIONS, "m", Joined(1, 5, ("x/1",)))
+    assert directory.publishes("x/1", 3)[0] == ()
+
+
+def test_a_pattern_that_was_dropped_gets_no_copies_any_more():
+    mesh = Mesh("ab", Random(1))
+    mesh.subscribe("a", "x/#")
+    mesh.pass_time(20_000)
+    mesh.hosts["a"].received(1, p.Unsubscribe(1, ("x/#",)))
+    mesh.carry_out("a")
+    mesh.pass_time(2_000)
+    mesh.copies = 0
+    mesh.send("b", "x/new/t", b"")
+    mesh.pass_time(1_000)
+    assert mesh.copies == 0
+
+
+def test_a_holder_that_has_forgotten_a_topic_that_is_still_in_use_gets_copies_again():
+    """It heard nothing of it for long, though the publisher went on."""
+    mesh = Mesh("ab", Random(1))
+    mesh.subscribe("a", "x/#")
+    mesh.pass_time(20_000)
+    mesh.send("b", "x/1/t", b"first")
+    mesh.pass_time(10_000)
+    assert not pending(mesh, "b", "x/1")
+    mesh.deaf = "a"
+    for _ in range(16):
+        mesh.send("b", "x/1/t", b"not heard")
+        mesh.pass_time(5_000)
+    mesh.deaf = ""
+    assert "x/1" not in mesh.hosts["a"].interests.wanted
+    assert pending(mesh, "b", "x/1") == ["a"]
+    mesh.send("b", "x/1/t", b"again")
+    mesh.pass_time(5_000)
+    assert mesh.got["a"] == [("x/1/t", b"first"), ("x/1/t", b"again")]
+
+
+def test_a_publisher_that_did_not_hear_that_a_holder_has_joined_hears_it_later():
+    mesh = Mesh("ab", Random(1), 100, 200)
+    mesh.subscribe("a", "x/#")
+    mesh.pass_time(20_000)
+    mesh.deaf = "b"
+    for _ in range(20):
+        mesh.send("b", "x/1/t", b"")
+        mesh.pass_time(100)
+    mesh.deaf = ""
+    assert pending(mesh, "b", "x/1") == ["a"]
+    for _ in range(30):
+        mesh.send("b", "x/1/t", b"")
+        mesh.pass_time(100)
+    assert not pending(mesh, "b", "x/1")
+
+
+def test_what_an_earlier_incarnation_said_is_not_believed():
+    askers = Askers(2)
+    assert askers.hear("m", Ask(2, 2, ("x/#",), (1,), 1, (), True), 0) == (["x/#"], [1])
+    assert askers.hear("m", Ask(1, 2, ("y/#",), (9,), 9, (), True), 0) is None
+    assert list(askers.covering("x/1")) == ["m"]
+    assert not askers.covering("y/1")
+    assert askers.hear("m", Ask(3, 2, ("y/#",), (1,), 1), 0) == (["y/#"], [1])
+    assert not askers.covering("x/1")
+
+
+def test_an_older_statement_takes_away_nothing_newer():
+    askers = Askers(2)
+    askers.hear("m", Ask(1, 2, ("x/#", "y/#"), (1, 4), 4, (), True), 0)
+    askers.hear("m", Ask(1, 2, ("x/#",), (1,), 3, ("y/#",), True), 0)  # said before y/# was taken up again
+    assert list(askers.covering("y/1")) == ["m"]
+    askers.hear("m", Ask(1, 2, ("x/#",), (1,), 5, (), True), 0)
+    assert not askers.covering("y/1")
+
+
+def test_a_node_that_was_named_must_answer_before_a_newcomer_is_informed():
+    members = Members("z")
+    members.joined(60_000)
+    members.acknowledged(1, 5_000)
+    members.heard("y", 1)
+    members.answered("y", True, ("x", "z"))
+    members.tick(100)
+    assert not members.is_informed
+    members.heard("x", 1)
+    members.answered("x", False, ())
+    members.tick(200)
+    assert members.is_informed
+
+
+def test_a_named_node_that_is_silent_is_given_up():
+    members = Members("z")
+    members.joined(60_000)
+    members.heard("y", 1)
+    members.answered("y", True, ("dead",))
+    assert members.tick(0) == 0
+    assert members.tick(SILENT_MS + 1) == 1
+    assert members.is_informed
+
+
+def test_answers_of_nodes_that_are_not_informed_need_a_time():
+    members = Members("z")
+    members.joined(60_000)
+    members.heard("y", 1)
+    members.answered("y", False, ())
+    members.tick(3_000)
+    assert not members.is_informed
+    members.acknowledged(1, 5_000)
+    members.tick(4_000)
+    assert not members.is_informed
+    members.tick(5_000)
+    assert members.is_informed

@@ -1,0 +1,187 @@
+"""What one client can make a node remember or count is bounded, and whoever is beyond a limit is told so."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+
+import pytest
+
+from live.lives import config, run, until
+from mqtt.desk import Desk
+from mqtt.talk import dial, doors
+from trellis.live.admin import exposition
+from trellis.live.frames import Refused, pack_control
+from trellis.live.shell import LiveNode
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.directory import Directory
+from trellis.protocols.mqtt.encode import encode
+from trellis.protocols.mqtt.envelope import Ask, Copy, Envelope, Introduce
+from trellis.protocols.mqtt.primitives import text, varint
+from trellis.protocols.mqtt.topics import LEVELS_MAX
+
+DEEP = "/".join("x" * (LEVELS_MAX + 1))
+NOT_DEEP = "/".join("x" * LEVELS_MAX)
+
+
+# Levels
+
+
+def test_filters_of_thousands_of_levels_are_refused_and_take_no_memory():
+    desk = Desk()
+    client = desk.welcome()
+    tracemalloc.start()
+    try:
+        for number in range(40):
+            assert client.subscribe(f"{number}" + "/" * 32_700) == (reasons.FILTER_INVALID,)
+            client.got.clear()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1 << 20
+    assert not desk.host.tree.count
+
+
+@pytest.mark.parametrize(("version", "code"), [(p.V5, reasons.FILTER_INVALID), (p.V311, 0x80)])
+def test_a_filter_has_at_most_128_levels(version, code):
+    client = Desk().welcome(version=version)
+    assert client.subscribe(NOT_DEEP, DEEP, NOT_DEEP + "/#") == (1, code, code)
+
+
+def test_a_topic_has_at_most_128_levels():
+    desk = Desk()
+    new, old = desk.welcome("new"), desk.welcome("old", p.V311)
+    new.publish(NOT_DEEP, qos=1, id=1)
+    assert new.take(p.Ack).reason == 0
+    new.publish(DEEP, qos=1, id=2)
+    assert new.take(p.Ack).reason == reasons.TOPIC_INVALID
+    assert new.closed is None
+    old.publish(DEEP, qos=1, id=1)
+    assert old.closed == "topic invalid"
+    refused = desk.connect("third", will=p.Will(topic=DEEP, payload=b"", qos=0, retain=False))
+    assert refused.take(p.ConnAck).reason == reasons.TOPIC_INVALID
+
+
+def test_many_long_filters_of_one_client_are_refused_before_they_take_much_memory():
+    desk = Desk(subscriptions_max=100)
+    client = desk.welcome()
+    codes = [client.subscribe(f"{number}/{NOT_DEEP[:-2]}")[0] for number in range(40) if not client.got.clear()]
+    assert codes[:5] == [1] * 5
+    assert codes[-1] == reasons.QUOTA
+    client.send(p.Unsubscribe(1, (f"0/{NOT_DEEP[:-2]}",)))
+    client.got.clear()
+    assert client.subscribe(f"new/{NOT_DEEP[:-2]}") == (1,)
+
+
+def test_what_other_nodes_tell_has_no_more_levels_either():
+    desk = Desk()
+    client = desk.welcome()
+    client.subscribe("#", "x/#")
+    directory: Directory = desk.host.directory
+    strange = directory.counters["strange"]
+    directory.on_said("$mqtt/all", "m", Introduce((DEEP,)))
+    directory.on_said("$mqtt/all", "m", Copy("x/x", Envelope(DEEP, b"", 0, False, "", 1, 1, 1)))
+    directory.on_said("$mqtt/ask", "m", Ask(1, 2, (DEEP + "/#", "a/#/b", "x/+"), (1, 2, 3), 3))
+    assert directory.counters["strange"] == strange + 2
+    assert not desk.host.interests.known
+    assert list(directory.askers.nodes["m"].patterns) == ["x/+"]
+
+
+# Labels of metrics
+
+
+def bad_packets() -> list[bytes]:
+    """Packets that are wrong in ever new words."""
+    connect = encode(p.V5, p.Connect(version=p.V5, client="c", clean_start=True))
+    options = [b"\x82" + varint(3 + 4) + b"\0\1\0\0\1a" + bytes((one,)) for one in range(3, 256)]
+    properties = [b"\x82" + varint(5 + 4) + b"\0\1" + b"\2" + bytes((one, 0)) + b"\0\1a\1" for one in range(60, 120)]
+    kinds = [bytes((one,)) + b"\0" for one in range(0xE1, 0xF0)]
+    sizes = [b"\x30" + varint((1 << 20) + one) for one in range(20)]
+    return [connect + one for one in [*options, *properties, *kinds, *sizes]]
+
+
+def test_bad_packets_make_no_new_series_of_metrics():
+    async def work() -> None:
+        async with doors("a") as (node,):
+            assert node.mqtt is not None
+            packets = bad_packets()
+            for start in range(0, len(packets), 50):
+                raws = [await dial(node) for _ in packets[start : start + 50]]
+                for raw, packet in zip(raws, packets[start : start + 50], strict=True):
+                    raw.writer.write(packet)
+                for raw in raws:
+                    while await raw.read() is not None:
+                        pass
+                    raw.writer.close()
+            closed = {key: count for key, count in node.mqtt.counters.items() if key.startswith(("closed ", "cut "))}
+            assert sum(closed.values()) >= len(packets)
+            assert {key.split(" ", 1)[1] for key in closed} <= set(reasons.NAMES.values())
+            assert exposition(node).count("trellis_mqtt_total{") < 60
+
+    run(work())
+
+
+def test_a_peer_cannot_invent_names_of_counters():
+    async def work() -> None:
+        words = [f"word {number}" for number in range(20)]
+        spoken = []
+
+        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            spoken.append(words[len(spoken) % len(words)])
+            writer.write(pack_control(Refused(spoken[-1], "because")))
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        seed = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        node = LiveNode(config("a", (seed,)))
+        await node.start()
+        try:
+            await until(lambda: node.transport.counters["refused other"] >= 2)
+            told = [key for key in node.transport.counters if key.startswith("refused ")]
+            assert told == ["refused other"]
+        finally:
+            await node.stop(in_order=False)
+            server.close()
+
+    run(work())
+
+
+# What is answered
+
+
+def test_a_connect_with_many_user_properties_is_taken():
+    """They mean nothing to us; only the size of the packet is bounded."""
+    user = b"".join(b"\x26" + text(f"name {number}") + text("value") for number in range(2_000))
+    properties = varint(len(user)) + user
+    body = text("MQTT") + b"\x05\x02\x00\x3c" + properties + text("c")
+    talker = Desk().open()
+    talker.raw(b"\x10" + varint(len(body)) + body)
+    assert talker.take(p.ConnAck).reason == 0
+
+
+@pytest.mark.parametrize("version", [p.V5, p.V311])
+def test_a_malformed_connect_is_answered_where_the_standard_has_an_answer(version):
+    body = text("MQTT") + bytes((version, 0x03, 0, 60)) + b"\0" * (version == p.V5) + text("c")
+    talker = Desk().open(version)
+    talker.raw(b"\x10" + varint(len(body)) + body)
+    if version == p.V5:
+        assert talker.take(p.ConnAck).reason == reasons.MALFORMED
+    assert not talker.got
+    assert talker.closed == "malformed"
+
+
+@pytest.mark.parametrize("version", [p.V5, p.V311])
+@pytest.mark.parametrize("packet", [b"\x82", b"\xa2"], ids=["SUBSCRIBE", "UNSUBSCRIBE"])
+def test_a_filter_without_letters_ends_the_connection(version, packet):
+    desk = Desk()
+    client = desk.welcome(version=version)
+    body = b"\0\1" + b"\0" * (version == p.V5) + text("a/b") + b"\1" * (packet == b"\x82")
+    body += text("") + b"\1" * (packet == b"\x82")
+    client.raw(packet + varint(len(body)) + body)
+    if version == p.V5:
+        assert client.take(p.Disconnect).reason == reasons.PROTOCOL_ERROR
+    assert not client.got
+    assert client.closed == "protocol error"
+    assert not desk.host.tree.count
