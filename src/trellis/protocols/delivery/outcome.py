@@ -6,6 +6,7 @@ import msgspec
 
 from trellis.protocols.effects import NodeId, Topic
 
+CANARY = "$trellis/canary/"  # topics on which nobody publishes: nodes ask for their homes, to see whether these answer
 ClientId = tuple[str, int]  # a client, and its own number of the publication
 
 
@@ -62,4 +63,11 @@ class Overflowed(msgspec.Struct, frozen=True, gc=False):
     messages: int
 
 
-Outcome = Published | Acknowledged | NotAcknowledged | Confirmed | Lost | Overflowed
+class HomeTold(msgspec.Struct, frozen=True, gc=False):
+    """The home of a canary's topic has answered. A publication there would be acknowledged now if the home is sure."""
+
+    topic: Topic
+    is_sure: bool
+
+
+Outcome = HomeTold | Published | Acknowledged | NotAcknowledged | Confirmed | Lost | Overflowed
