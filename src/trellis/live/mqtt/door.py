@@ -133,6 +133,10 @@ class MqttDoor(StreamOwner):
             "retained": len(host.retained),
         }
 
+    def complaints(self) -> list[str]:
+        """Return what keeps messages from flowing here, one sentence each."""
+        return self.sidecar.complaints() if self.sidecar is not None else []
+
     # What the node says
 
     def deliver(self, one: Deliver) -> None:

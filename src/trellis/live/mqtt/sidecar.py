@@ -25,7 +25,9 @@ log = logging.getLogger("trellis.live")
 
 _BACKOFF_S, _BACKOFF_S_MAX = 0.2, 5.0
 _HANDSHAKE_S = 10.0
-_PING_S, _SILENCE_S = 10.0, 25.0
+_PING_S = 3.0
+_QUIET_S = 6.0  # a broker that has not answered pings for so long is complained about
+_SILENCE_S = 25.0  # and left after so long: it may only be busy
 _PACKET_BYTES_MAX = 64 << 20  # a broker's; what the mesh does not carry is refused by the host
 
 
@@ -70,6 +72,16 @@ class Sidecar(StreamOwner):
         self._welcomed: asyncio.Future[p.ConnAck] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._is_moving = self._is_attached = False
+        self._why_away = "it has not answered yet"  # while we are not attached
+
+    def complaints(self) -> list[str]:
+        """Return why the broker is away, as a sentence; nothing while we are attached to it and it answers."""
+        place = f"{self.host_name}:{self.port}"
+        if not self._is_attached:
+            return [f"The broker at {place} is away: {self._why_away}."]
+        stream = self._stream
+        quiet_s = time.monotonic() - stream.heard_s if stream is not None and not stream.is_held else 0.0
+        return [f"The broker at {place} has said nothing for {int(quiet_s)} s."] if quiet_s > _QUIET_S else []
 
     def serve(self) -> None:
         self._keeper = self._loop.create_task(self._keep())
@@ -149,7 +161,10 @@ class Sidecar(StreamOwner):
                 await self._watch()
             except (OSError, TimeoutError, PacketError) as error:
                 why = str(error) or (_SILENT if self._stream is not None else "no answer")
+                self._why_away = why
                 log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, why)
+            else:
+                self._why_away = "the connection to it ended"
             finally:
                 self._is_attached = False
                 self.bridge.down()
