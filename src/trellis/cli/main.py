@@ -17,6 +17,7 @@ from trellis.cli import (
     convert,
     dashboard,
     demo,
+    doctor,
     lab,
     live,
     maintain,
@@ -49,6 +50,7 @@ app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
 app.command("node", epilog=live.NODE_EXAMPLE)(live.node)
 app.command("up", epilog=up.EXAMPLE)(up.up)
+app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.command("dashboard", epilog=dashboard.EXAMPLE)(dashboard.dashboard)
 app.command("pub", epilog=live.PUB_EXAMPLE)(live.pub)
 app.command("sub", epilog=live.SUB_EXAMPLE)(live.sub)

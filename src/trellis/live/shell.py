@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -18,17 +17,21 @@ import msgspec
 
 from trellis.live.addresses import parse_address
 from trellis.live.admin import Admin
+from trellis.live.clock import life_now, monotonic_ms, wall_ms
 from trellis.live.config import NodeConfig
 from trellis.live.door import Door
 from trellis.live.frames import Address
+from trellis.live.health import Health
 from trellis.live.mends import MendClock
 from trellis.live.meshes import make_mesh
+from trellis.live.story import Story
 from trellis.live.talk import CLIENT_VERSION, Welcome
 from trellis.live.telemetry import Telemetry
 from trellis.live.tls import contexts
 from trellis.live.transport import Transport
 from trellis.protocols.delivery.messages import Frame
-from trellis.protocols.delivery.outcome import ClientId, Lost, Outcome, Overflowed
+from trellis.protocols.delivery.outcome import ClientId, HomeTold, Lost, Outcome, Overflowed
+from trellis.protocols.delivery.state import is_internal
 from trellis.protocols.effects import (
     CancelTimer,
     Deliver,
@@ -49,23 +52,6 @@ if TYPE_CHECKING:
     from trellis.live.rest import Rest
 
 log = logging.getLogger("trellis.live")
-
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_EPOCH_S = 1_704_067_200  # 2024-01-01. Lives count tenths of a second from there: 33 bits last until 2051.
-
-
-def life_now() -> int:
-    """Grows with every start of a name, as long as the machine's clock does not go back."""
-    return int((time.time() - _EPOCH_S) * 10)
-
-
-def monotonic_ms() -> int:
-    """Goes on while the process is stopped and, where the system can tell, while the machine sleeps."""
-    return int(time.clock_gettime(_CLOCK) * 1_000)
-
-
-def wall_ms() -> int:
-    return int(time.time() * 1_000)
 
 
 class LiveNode:
@@ -89,6 +75,7 @@ class LiveNode:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._gone = asyncio.Event()  # the node has left, or was stopped
         self._is_stopped = False
+        self._input: tuple[NodeId | None, str] = (None, "")  # what is taken in: by whom, and its kind
 
     async def start(self) -> None:
         config = self.config
@@ -108,6 +95,9 @@ class LiveNode:
         self.door = Door(
             self, Welcome(self.name, config.cluster, self.life, CLIENT_VERSION), config.limits, self.mesh_topics()
         )
+        self.story = Story(self, self.now())
+        self.health = Health(self)
+        self.mends.watcher = self.story
         try:
             self.transport.bind(config.listen)
             self.door.bind(config.client_listen, tls[0] if tls is not None else None)
@@ -134,6 +124,10 @@ class LiveNode:
             self.admin.serve()
         if self.mqtt is not None:
             self.mqtt.serve()
+        self.health.start()
+
+    def now(self) -> float:
+        return self._loop.time()
 
     def mesh_topics(self) -> tuple[Topic, ...]:
         return tuple(self.mesh.wanted)
@@ -160,6 +154,7 @@ class LiveNode:
             self._is_stopped = True
             for timer in self._timers.values():
                 timer.cancel()
+            self.health.close()
             if self.telemetry is not None:
                 self.telemetry.close(in_order=in_order)
             if self.mqtt is not None:
@@ -182,6 +177,8 @@ class LiveNode:
         if self._is_stopped:
             return
         self._catch_up()
+        self.health.links.hears(sender)
+        self._input = (sender, type(message).__name__)
         try:
             effects = self.mesh.on_message(sender, message)
         except Exception:
@@ -196,12 +193,14 @@ class LiveNode:
     def _on_peer_down(self, peer: NodeId) -> None:
         if not self._is_stopped:
             self._catch_up()
+            self._input = (peer, "down")
             self._carry_out(self.mesh.on_peer_down(peer))
 
     def _on_timer(self, tag: str) -> None:
         del self._timers[tag]
         try:
             self._catch_up()
+            self._input = (None, "timer")
             self._carry_out(self.mesh.on_timer(tag))
         except Exception as error:
             # Without its timers a node is a zombie: better a crash, which the others mend.
@@ -226,6 +225,12 @@ class LiveNode:
             self.telemetry.published(topic, len(payload))
         self._carry_out(self.mesh.publish(topic, payload, client_id))
 
+    def ask_home(self, topic: Topic) -> None:
+        """Ask the home of a canary's topic; `health` is told the answer."""
+        if not self._is_stopped:
+            self._catch_up()
+            self._carry_out(self.mesh.ask_home(topic))
+
     def is_confirmed(self, topic: Topic) -> bool:
         found = self.mesh.delivery.state.topics.get(topic)
         return found is not None and found.is_wanted and found.was_confirmed and found.is_confirmed
@@ -249,6 +254,7 @@ class LiveNode:
         behind_ms = monotonic_ms() - self._started_ms - self.mesh.delivery.state.now_ms
         if behind_ms > 2 * tick_ms:
             self.counters["stood_still_ms"] += behind_ms - tick_ms
+            self.health.stood_still()
             self._carry_out(self.mesh.stood_still(behind_ms - tick_ms))
             behind_ms = tick_ms
         self.mesh.delivery.look_at_clock(behind_ms)
@@ -256,7 +262,6 @@ class LiveNode:
     # Effects
 
     def _carry_out(self, effects: Iterable[Effect | Outcome]) -> None:
-        self.mends.look()
         for effect in effects:
             match effect:
                 case Send(to, message):
@@ -280,21 +285,41 @@ class LiveNode:
                 case LinkUp(peer):
                     self.links[peer] = None
                     self.counters["links_up"] += 1
+                    self.health.links.up(peer)
+                    self.story.link_up(peer)
                 case LinkDown(peer):
                     self.links.pop(peer, None)
                     self.counters["links_down"] += 1
+                    self.story.link_down(peer, *self._input)
+                    self.health.links.down(peer)
                 case Deliver():
                     self.door.deliver(effect)
                     if self.mqtt is not None:
                         self.mqtt.deliver(effect)
                 case Left():
                     self._gone.set()
+                case HomeTold(topic, is_sure):
+                    self.health.canary.heard(topic, is_sure)
                 case _:
                     if isinstance(effect, Lost | Overflowed):
-                        log.warning("%s: %s", self.name, effect)
+                        say = log.debug if _is_harmless(effect) else log.warning
+                        say("%s: %s", self.name, _sentence(effect))
                     self.door.tell(effect)
                     if self.mqtt is not None:
                         self.mqtt.tell(effect)
+        self.mends.look()
+
+
+def _is_harmless(effect: Lost | Overflowed) -> bool:
+    """What nodes tell each other is repeated anyway."""
+    return isinstance(effect, Lost) and is_internal(effect.topic)
+
+
+def _sentence(effect: Lost | Overflowed) -> str:
+    if isinstance(effect, Overflowed):
+        return f"{effect.messages} messages were dropped from the window for want of room"
+    which = f"message {effect.first}" if effect.first == effect.last else f"messages {effect.first} to {effect.last}"
+    return f"{which} of {effect.origin} on {effect.topic} will never be handed over: {effect.why}"
 
 
 def _count(traffic: dict[type, list[int]], message: msgspec.Struct, encoded: bytes) -> None:

@@ -37,6 +37,7 @@ from trellis.live.frames import (
     read_control,
 )
 from trellis.live.listen import Listener
+from trellis.live.reasons import why_no_hello, why_not
 from trellis.live.stream import Outbox, Stream
 from trellis.live.tls import names_of
 from trellis.protocols.effects import NodeId
@@ -59,6 +60,7 @@ class Ends:
     told: int = 0  # the version of our address book that the peer has
     used: float = 0.0
     said_bye: bool = False
+    why: str = ""  # why one end refused the other; empty: none did
     timer: asyncio.TimerHandle | None = None  # the handshake must be over by then
 
 
@@ -92,6 +94,8 @@ class Transport:
         self.peers: dict[NodeId, Stream] = {}
         self.dials: dict[str, Dial] = {}  # by name or seed address
         self.names: dict[str, NodeId] = {}  # seed address -> the name that answered there
+        self.failures: dict[str, str] = {}  # seed address -> why its last dial did not lead to a peer
+        self.why_down = ""  # of the peer that `on_peer_down` is called with
         self.counters: Counter[str] = Counter()
         self.speaks = (VERSION_OLDEST, VERSION)
         self.port = 0
@@ -196,7 +200,9 @@ class Transport:
             async with asyncio.timeout(self.limits.handshake_s):
                 await self._loop.create_connection(lambda: stream, host, port, ssl=dialling)
         except (TimeoutError, OSError) as error:
-            log.debug("%s: cannot reach %s: %s", self.me.node, to, error)
+            why = why_not(error, has_tls=dialling is not None)
+            log.debug("%s: cannot reach %s: %s", self.me.node, to, why)
+            self._note_failure(to, why)
             self._failed(to)
 
     def _failed(self, to: str) -> None:
@@ -263,12 +269,22 @@ class Transport:
         if stream in self._greeting:
             del self._greeting[stream]
             if ends.dialled:
+                if not ends.why:
+                    why = why_no_hello(stream.why, has_tls=self.tls is not None)
+                    self._note_failure(ends.dialled, why)
                 self._failed(ends.dialled)
         elif self.peers.get(ends.peer) is stream:
             del self.peers[ends.peer]
             if not ends.said_bye and not self._is_closed:
                 self.counters["broken"] += 1
+                self.why_down = f"its stream was cut off: {stream.why}" if stream.why else "its stream broke"
                 self.on_peer_down(ends.peer)
+
+    def _note_failure(self, to: str, why: str) -> None:
+        """Remember why a seed is no peer, and log it when the reason is new."""
+        if ":" in to and self.failures.get(to) != why:
+            self.failures[to] = why
+            log.warning("%s: seed %s did not accept us: %s", self.me.node, to, why)
 
     # The handshake
 
@@ -297,7 +313,9 @@ class Transport:
         if hello.overlay != self.overlay:
             return Refused("overlay", f"this mesh runs {self.overlay}")
         if hello.address.node == self.me.node:
-            return Refused("self", "this is you, or somebody of your name")
+            if hello.address != self.me:
+                return Refused("taken", f"another node is named {self.me.node}: names must be unique in a cluster")
+            return Refused("self", "this is you")
         return None
 
     def _misnamed(self, stream: Stream, hello: Hello) -> Refused | None:
@@ -314,6 +332,10 @@ class Transport:
             stream.send(pack_control(refusal))
         elif refusal.kind == "self" and ":" in ends.dialled:
             self.names[ends.dialled] = self.me.node  # our own address is among the seeds
+        if ends.dialled:
+            ends.why = refusal.text
+            if refusal.kind not in ("second", "self"):
+                self._note_failure(ends.dialled, f"this node refused it: {refusal.text}")
         if refusal.kind not in ("second", "self"):
             log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
             self.counters[f"cut {refusal.kind}"] += 1
@@ -323,9 +345,12 @@ class Transport:
         dialled = stream.tag.dialled or stream.tag.peer
         kind = refusal.kind if refusal.kind in REFUSALS else "other"  # a label of a metric is never a peer's own word
         self.counters[f"refused {kind}"] += 1
+        stream.tag.why = refusal.text or kind
+        if refusal.kind not in ("second", "self"):
+            self._note_failure(dialled, f"it refused this node ({kind}): {refusal.text}")
         if refusal.kind == "self" and ":" in dialled:
             self.names[dialled] = self.me.node
-        elif refusal.kind not in ("second", "self"):
+        elif refusal.kind not in ("second", "self") and ":" not in dialled:
             log.warning("%s: %s refuses us: %s", self.me.node, dialled, refusal.text)
         stream.close()
 
@@ -347,6 +372,7 @@ class Transport:
             # The other end may not have taken the new stream yet: without a word it would take this for our death.
             self._say_bye(old)
             if incarnation > before.incarnation:
+                self.why_down = "it restarted"
                 self.on_peer_down(peer)
         del self._greeting[stream]
         if ends.timer is not None:
@@ -360,6 +386,7 @@ class Transport:
             stream.send(pack_control(self._hello()))
         elif ":" in ends.dialled:
             self.names[ends.dialled] = peer
+            self.failures.pop(ends.dialled, None)
         self._tell_addresses(stream)
         for waiting in {ends.dialled, peer} & self.dials.keys():
             dial = self.dials.pop(waiting)

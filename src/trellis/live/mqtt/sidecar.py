@@ -26,7 +26,9 @@ log = logging.getLogger("trellis.live")
 
 _BACKOFF_S, _BACKOFF_S_MAX = 0.2, 5.0
 _HANDSHAKE_S = 10.0
-_PING_S, _SILENCE_S = 10.0, 25.0
+_PING_S = 3.0
+_QUIET_S = 6.0  # a broker that has not answered pings for so long is complained about
+_SILENCE_S = 25.0  # and left after so long: it may only be busy
 _PACKET_BYTES_MAX = 64 << 20  # a broker's; what the mesh does not carry is refused by the host
 
 
@@ -79,8 +81,11 @@ class Sidecar(StreamOwner):
         place = f"{self.host_name}:{self.port}"
         if not self._is_attached:
             return [f"The broker at {place} is away: {self._why_away}."]
+        stream = self._stream
+        quiet_s = time.monotonic() - stream.heard_s if stream is not None and not stream.is_held else 0.0
+        quiet = [f"The broker at {place} has said nothing for {int(quiet_s)} s."] if quiet_s > _QUIET_S else []
         refused = [f"The broker at {place} refuses our subscription to {one}." for one in self.bridge.refused[:4]]
-        return [*refused, *(self.memory.complaints() if self.memory is not None else ())]
+        return [*quiet, *refused, *(self.memory.complaints() if self.memory is not None else ())]
 
     def serve(self) -> None:
         self._keeper = self._loop.create_task(self._keep())

@@ -19,7 +19,7 @@ from hashlib import blake2b
 
 from trellis.protocols.delivery.messages import Ask, Held
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged
-from trellis.protocols.delivery.state import State
+from trellis.protocols.delivery.state import State, is_internal
 from trellis.protocols.delivery.streams import Entry, TopicState
 from trellis.protocols.effects import NodeId, Topic
 
@@ -204,6 +204,7 @@ class Copies:
         holders = (self.state.id, *pending.holders)
         outcome = Acknowledged(stream_id.topic, stream_id.life, sequence, len(holders), holders, pending.client_id)
         self.state.counters.acknowledged += 1
+        self.state.counters.acknowledged_internal += is_internal(stream_id.topic)
         self._tell(pending, outcome)
 
     def _over(self, pending: Pending, reason: str) -> None:
@@ -211,6 +212,7 @@ class Copies:
         del self.pending[stream_id.topic, sequence]
         pending.entry.needs = 0
         self.state.counters.not_acknowledged += 1
+        self.state.counters.not_acknowledged_internal += is_internal(stream_id.topic)
         self._tell(pending, NotAcknowledged(stream_id.topic, stream_id.life, sequence, reason, pending.client_id))
 
     def _tell(self, pending: Pending, outcome: Acknowledged | NotAcknowledged) -> None:
