@@ -9,12 +9,13 @@ import pytest
 from trellis.cli.main import run
 from trellis.errors import InputError
 from trellis.lab.fleet.interests import draw_interests, subscribers_of
+from trellis.lab.fleet.ledger import NODE_ENDED, OTHER, Ledger
 from trellis.lab.fleet.planned import low_links, neighbours, read_links
 from trellis.lab.fleet.scenario import Step, make_scenario, read_scenario
 from trellis.lab.fleet.score import Score
 from trellis.lab.fleet.simulated import FORMING_MS, schedule_of, simulate_scenario
 from trellis.lab.fleet.traffic import number_in, pack
-from trellis.lab.fleet.up import settle_s_max
+from trellis.lab.fleet.up import UpConfig, refused_max, settle_s_max
 from trellis.lab.fleet.watch import Link, Snapshot, links_of, one_sided, percentile, split_topics
 from trellis.model import Interests
 from trellis.plan import construct
@@ -201,7 +202,15 @@ def test_a_scenario_in_which_messages_are_lost_does_not_hold(monkeypatch):
 
 def score(**fields: object) -> Score:
     given: dict[str, object] = dict.fromkeys(Score.__struct_fields__, 0)
-    given |= {"overlay": "omen", "copies": 2, "published": 9, "acknowledged": 9, "kills_at_once": 1, "mends": []}
+    given |= {
+        "refusals": {},
+        "overlay": "omen",
+        "copies": 2,
+        "published": 9,
+        "acknowledged": 9,
+        "kills_at_once": 1,
+        "mends": [],
+    }
     return Score(**{**given, **fields})  # type: ignore[arg-type]
 
 
@@ -219,6 +228,7 @@ def score(**fields: object) -> Score:
         ({"node_failures": 1}, "by themselves"),
         ({"skipped": 1}, "could not be done"),
         ({"forgone": 1}, "lost"),
+        ({"refused": 1, "refused_max": 0.1}, "11.1% of the publications were not acknowledged, and 10.0% may be"),
     ],
 )
 def test_a_score_names_what_is_wrong(fields, fault):
@@ -229,3 +239,49 @@ def test_a_score_names_what_is_wrong(fields, fault):
 def test_what_dies_with_all_its_copies_at_once_is_no_fault():
     assert not list(score(forgone=3, kills_at_once=2).faults())
     assert not list(score().faults())
+
+
+def test_the_verdict_says_what_the_rows_say():
+    """Nobody reads "nothing twice" below a row that counts some."""
+    assert score().verdict() == "good: nothing missing, nothing twice, every topic whole"
+    repeated = score(duplicates=7, excused=7, doors="mosquitto", kills=3, repeats_max=256)
+    assert ("delivered twice", 7) in list(repeated.rows())
+    assert repeated.verdict() == (
+        "good: nothing missing, 7 twice, as 3 killed sidecars (each: at most 256 messages) allow, every topic whole"
+    )
+    assert score(duplicates=8, excused=7).verdict() == "not good: 1 were delivered twice"
+    lost = score(forgone=3, kills_at_once=2).verdict()
+    assert lost.startswith("good: nothing missing, 3 lost with all their copies at once")
+
+
+def test_the_score_says_which_share_was_refused_and_why():
+    told = score(published=200, refused=10, refusals={"too late": 3, "killed": 7}, refused_max=0.1)
+    rows = list(told.rows())
+    start = rows.index(("not acknowledged", "10 (5.0%; 10.0% may be)"))
+    assert rows[start + 1 : start + 3] == [("  of them", "7: killed"), ("  of them", "3: too late")]
+    assert told.to_json()["refused_share"] == 0.05
+    assert not list(told.faults())
+    assert list(score(published=200, refused=21, refused_max=0.1).faults())
+
+
+def test_fewer_refusals_are_allowed_where_nothing_was_done_to_the_mesh():
+    assert refused_max(UpConfig(), False) == 0.02
+    assert refused_max(UpConfig(), True) == 0.1
+    assert refused_max(UpConfig(steps=(Step(at=1, do="partition", lasts=1),)), False) == 0.1
+    assert refused_max(UpConfig(refused_max=0.5), True) == 0.5
+
+
+def test_the_ledger_keeps_the_reasons_of_refusals_apart_and_few():
+    ledger = Ledger()
+    for node in ("a", "b"):
+        ledger.born(node)
+    for number in range(1, 51):
+        ledger.publish("a" if number == 1 else "b", "t", number)
+    ledger.died("a", 60)
+    ledger.refuse(1, "the connection is closed")
+    for number in range(2, 51):
+        ledger.refuse(number, f"reason {number}")
+    assert ledger.refused == sum(ledger.refusals.values()) == 50
+    assert ledger.refusals[NODE_ENDED] == 1
+    assert len(ledger.refusals) == 21
+    assert ledger.refusals[OTHER] == 30

@@ -82,19 +82,9 @@ def test_a_node_is_healthy_when_it_has_joined_and_not_while_it_leaves():
             while (await read(nodes[1], "/healthz"))[0] != 200:
                 await asyncio.sleep(0.01)
             nodes[1].leave()
-            assert await read(nodes[1], "/healthz") == (503, "leaving\n")
-
-    run(work())
-
-
-def test_a_node_whose_seeds_are_silent_says_so():
-    async def work() -> None:
-        lonely = LiveNode(config("lonely", ("127.0.0.1:9",), **ADMIN))
-        await lonely.start()
-        try:
-            assert await read(lonely, "/healthz") == (503, "joining: no seed answers\n")
-        finally:
-            await lonely.stop(in_order=False)
+            assert await read(nodes[1], "/healthz") == (503, "The node is leaving the mesh.\n")
+            assert await read(nodes[1], "/readyz") == (503, "leaving\n")
+            assert await read(nodes[1], "/livez") == (200, "ok\n")
 
     run(work())
 
@@ -223,7 +213,7 @@ class Ticking:
 
     def __init__(self) -> None:
         self.mends: dict[int, SimpleNamespace] = {}
-        self.ended: deque[tuple[int, str, str]] = deque()
+        self.ended: deque[tuple[int, str, str, tuple[str, ...]]] = deque()
 
     def cause_of(self, mend: SimpleNamespace) -> str:
         return str(mend.cause)
@@ -237,12 +227,14 @@ def test_the_clock_of_mends_times_what_it_sees_begin_and_end_and_counts_what_end
     assert [one.cause for one, _ in clock.open.values()] == ["crash"]
     now[0] = 250
     del coordinator.mends[1]
-    coordinator.ended += [(1, "crash", "b"), (2, "join", "c")]  # the second began and ended in one input
+    topics = tuple("tuvwxyz")
+    coordinator.ended += [(1, "crash", "b", topics), (2, "join", "c", ())]  # the second began and ended in one input
     clock.look()
-    assert [(one.cause, one.node, one.at_ms, one.ms) for one in clock.latest] == [
-        ("crash", "b", 1_000_000, 250),
-        ("join", "c", 1_000_250, 0),
+    assert [(one.cause, one.node, one.at_ms, one.ms, one.topics, one.topic_count) for one in clock.latest] == [
+        ("crash", "b", 1_000_000, 250, tuple("tuvwx"), 7),
+        ("join", "c", 1_000_250, 0, (), 0),
     ]
     assert not clock.open
-    assert clock.buckets == {"crash": [0, 0, 0, 1, 0, 0, 0, 0], "join": [1, 0, 0, 0, 0, 0, 0, 0]}
+    counted = {cause: buckets for cause, buckets in clock.buckets.items() if any(buckets)}
+    assert counted == {"crash": [0, 0, 0, 1, 0, 0, 0, 0], "join": [1, 0, 0, 0, 0, 0, 0, 0]}
     assert clock.sum_ms == {"crash": 250, "join": 0}

@@ -121,6 +121,18 @@ def test_rates_survive_a_restart_that_sets_counters_back():
     assert view.sample(3_000)["delivered_s"] == 5
 
 
+def test_why_a_node_is_not_healthy_is_shown_with_it_until_it_is_well_or_gone():
+    why = "The broker at 127.0.0.1:1883 is away: connection refused."
+    view = view_of(told("a", complaints=(why,)), told("b"))
+    assert {one["name"]: one["complaints"] for one in view.whole(0)["nodes"]} == {"a": (why,), "b": ()}
+    assert view.sample(1)["numbers"]["a"]["complaints"] == (why,)
+    view.take(told("a"), 2)
+    assert view.sample(3)["numbers"]["a"]["complaints"] == ()
+    view.take(told("a", complaints=(why,)), 4)
+    view.down("a", "down", 5)
+    assert {one["name"]: one["complaints"] for one in view.whole(6)["nodes"]} == {"a": (), "b": ()}
+
+
 def test_nodes_that_are_gone_are_forgotten_after_a_while():
     view = view_of(told("a"), told("b"))
     view.down("b", "left", 0)

@@ -90,6 +90,18 @@ def test_a_mesh_whose_clients_speak_mqtt_loses_nothing_when_nodes_are_killed():
 
 
 @pytest.mark.slow
+def test_clients_of_mqtt_are_acknowledged_while_a_node_is_killed_every_three_seconds():
+    """With the periods of every day: homes are never sure of an empty directory, since the ring keeps changing."""
+    command = [PROGRAM, "up", "--json", "--nodes", "6", "--mqtt", "--kill-every", "3", "--duration", "30"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S)
+    score = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert score["kills"] >= 7
+    assert score["refused_share"] <= score["refused_max"] == 0.1
+    assert score["refused"] == sum(score["refusals"].values())
+
+
+@pytest.mark.slow
 @needs_mosquitto
 def test_a_mesh_of_mosquitto_brokers_loses_nothing_when_their_sidecars_are_killed(tmp_path):
     kept = tmp_path / "kept"

@@ -59,7 +59,7 @@ class Site:
         finally:
             client.close()
         for line in body.decode().splitlines():
-            if f'{{what="{what}"}}' in line:
+            if f'{{what="{what.replace(" ", "_")}"}}' in line:
                 return int(line.rpartition(" ")[2])
         return 0
 

@@ -181,7 +181,8 @@ def test_a_sidecar_that_dies_leaves_its_messages_at_the_broker(tmp_path):
 
 
 @needs_mosquitto
-def test_a_sidecar_learns_from_mosquitto_s_log_what_its_clients_want(tmp_path):
+def test_a_sidecar_learns_from_mosquitto_s_log_what_its_clients_want(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     lines = "log_dest topic\nlog_type subscribe\nlog_type unsubscribe\nlog_type notice\n"
 
     async def work() -> None:

@@ -92,7 +92,7 @@ def sentences() -> dict[str, Path]:
                 and isinstance(call.func, ast.Attribute)
                 and isinstance(call.func.value, ast.Name)
                 and call.func.value.id == "log"
-            ):
+            ) or (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "say"):
                 assert isinstance(call.args[0], ast.Constant), f"{path.name}: a sentence that is made when it is logged"
                 found[call.args[0].value] = path
     return found
@@ -104,7 +104,7 @@ def test_every_sentence_that_is_logged_has_a_name():
     assert named - logged.keys() == set(), "nobody logs this any more"
     assert len({name for name, _ in EVENTS.values()}) == len(EVENTS)
     for sentence, (_, parts) in EVENTS.items():
-        assert len(re.findall(r"%[sd]", sentence)) == len(parts)
+        assert len(re.findall(r"%(?:\.\d)?[sdf]", sentence)) == len(parts)
 
 
 def test_the_runbook_lists_every_event_with_its_parts_and_no_other():

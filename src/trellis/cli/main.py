@@ -17,12 +17,14 @@ from trellis.cli import (
     convert,
     dashboard,
     demo,
+    doctor,
     lab,
     live,
     maintain,
     pipeline,
     plan,
     profile,
+    retire,
     simulate,
     up,
     workload,
@@ -48,9 +50,11 @@ app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
 app.command("node", epilog=live.NODE_EXAMPLE)(live.node)
 app.command("up", epilog=up.EXAMPLE)(up.up)
+app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.command("dashboard", epilog=dashboard.EXAMPLE)(dashboard.dashboard)
 app.command("pub", epilog=live.PUB_EXAMPLE)(live.pub)
 app.command("sub", epilog=live.SUB_EXAMPLE)(live.sub)
+app.command("retire", epilog=retire.EXAMPLE)(retire.retire)
 app.command("completion", epilog=completion.EXAMPLE)(completion.completion)
 app.add_typer(certs.app, name="certs")
 app.add_typer(simulate.app, name="simulate")

@@ -22,7 +22,7 @@ EXAMPLE = examples(
     "trellis up --nodes 24 --duration 120",
     "trellis up --nodes 24 --interests interests.parquet --churn churn.parquet --speed 60 --duration 120",
     "trellis up --interests interests.parquet --plan overlay.parquet --duration 120",
-    "trellis up --nodes 6 --mqtt",
+    "trellis up --nodes 6 --mqtt --kill-every 3 --refused-max 0.05 --duration 60",
     "trellis up --nodes 6 --mqtt --broker mosquitto --duration 60",
     "trellis up --scenario tests/scenarios/neighbours.toml",
     "trellis up --scenario tests/scenarios/neighbours.toml --simulated",
@@ -67,6 +67,18 @@ def up(
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Run the scenario in the simulator.", rich_help_panel=_FAULTS)
     ] = False,
+    refused_max: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of publications that need not be acknowledged, 0 to 1. Above it the run fails. Unless given: "
+            "0.02 without faults, 0.1 with them.",
+            min=0,
+            max=1,
+            metavar="SHARE",
+            show_default=False,
+            rich_help_panel=_FAULTS,
+        ),
+    ] = None,
     overlay: Annotated[str, typer.Option(help="What keeps the links.")] = "omen",
     plan: Annotated[
         str | None,
@@ -103,8 +115,9 @@ def up(
 ) -> None:
     """Run a mesh of real nodes on this machine: publish, kill, restart, and keep score.
 
-    Exits 1 if an acknowledged message is missing, one is delivered twice, a topic is split at the end, or nothing was
-    published. Ctrl-C ends the traffic and judges; a second one ends it at once. No process is left in any case.
+    Exits 1 if an acknowledged message is missing, one is delivered twice, a topic is split at the end, nothing was
+    published, or more publications than --refused-max were not acknowledged. Ctrl-C ends the traffic and judges; a
+    second one ends it at once. No process is left in any case.
     """
     from trellis.lab.fleet.fleet import FleetConfig, check_config
     from trellis.lab.fleet.interests import draw_interests, expect_few, read_interests
@@ -115,7 +128,7 @@ def up(
 
     given = dict(_setting(one) for one in settings or ())
     shared: dict[str, Any] = {"seed": seed, "rate": rate, "foreign": foreign, "duration": duration}
-    shared |= {"dashboard": dashboard or None}
+    shared |= {"dashboard": dashboard or None, "refused_max": refused_max}
     doors = _doors(mqtt, broker, simulated)
     if dashboard and not is_loopback(parse_address(dashboard, "--dashboard")[0]):
         raise InputError("--dashboard", f"{dashboard} is beyond loopback", "a mesh of this kind stays on its machine")
@@ -197,11 +210,8 @@ def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool)
             shutil.rmtree(folder, ignore_errors=True)
     for fault in (*done.missing[:5], *done.fleet.failures[:5]):
         note(str(fault))
-    faults = list(score.faults())
-    whole = ", every topic whole" if fleet.is_topic_connected else ""
-    verdict = f"not good: {'; '.join(faults)}" if faults else f"good: nothing missing, nothing twice{whole}"
-    show(score.to_json(), as_json, [*table(score.rows()), verdict])
-    if faults:
+    show(score.to_json(), as_json, [*table(score.rows()), score.verdict()])
+    if any(score.faults()):
         raise typer.Exit(1)
 
 

@@ -12,6 +12,7 @@ import json
 import logging
 import sys
 import time
+from collections import OrderedDict
 
 from trellis.errors import InputError
 
@@ -23,6 +24,22 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: leaves": ("node-leaving", ("node",)),
     "%s: has left": ("node-left", ("node",)),
     "%s: cannot reach %s: %s": ("peer-unreachable", ("node", "peer", "why")),
+    "%s: joined the mesh after %.1f s: %s; %s": ("joined", ("node", "after_s", "neighbors", "streams")),
+    "%s: seed %s did not accept us: %s": ("seed-failed", ("node", "seed", "why")),
+    "%s: linked with %s": ("linked", ("node", "peer")),
+    "%s: closed the link with %s": ("unlinked", ("node", "peer")),
+    "%s: lost neighbor %s: %s; %s": ("neighbor-lost", ("node", "peer", "why", "topics")),
+    "%s: repair %d started: %s of %s": ("repair-started", ("node", "number", "cause", "peer")),
+    "%s: repair %d finished after %d ms: %s of %s; %s": (
+        "repair-finished",
+        ("node", "number", "ms", "cause", "peer", "topics"),
+    ),
+    "%s: whole again %.1f s after the loss of %s: neighbors %s%s": (
+        "whole-again",
+        ("node", "after_s", "lost", "neighbors", "alone"),
+    ),
+    "%s: is not healthy: %s": ("unhealthy", ("node", "why")),
+    "%s: is healthy again": ("healthy", ("node",)),
     "%s: cut off %s: %s": ("peer-cut-off", ("node", "peer", "why")),
     "%s: refused a peer: %s": ("peer-refused", ("node", "why")),
     "%s: %s refuses us: %s": ("refused-by-peer", ("node", "peer", "why")),
@@ -36,8 +53,64 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: a publication on %s was refused: %s": ("mqtt-publication-refused", ("node", "topic", "why")),
     "%s: cut off an MQTT client: %s": ("mqtt-client-cut-off", ("node", "why")),
     "%s: attached to %s:%d": ("broker-attached", ("node", "host", "port")),
+    "%s: broker %s:%d: subscriptions of its clients may be unknown here: %s": (
+        "broker-subscriptions-unknown",
+        ("node", "host", "port", "why"),
+    ),
+    "%s: remembers %d filters of the broker's clients from %s": ("learned-read", ("node", "filters", "file")),
+    "%s: cannot remember what the broker's clients want: %s: %s": ("learned-not-saved", ("node", "file", "why")),
+    "%s: %s is damaged and was set aside as %s: %s": ("learned-set-aside", ("node", "file", "aside", "why")),
     "%s: broker %s:%d: %s": ("broker-lost", ("node", "host", "port", "why")),
 }
+
+
+class Damper(logging.Filter):
+    """Keeps a peer that flaps, or thousands of them, from flooding the log.
+
+    Of lines with the same sentence, node and peer, `SAME_MAX` pass in `WINDOW_S` seconds; of all lines with the same
+    sentence, `KIND_MAX`. The next line that passes says how many were left out (`record.left_out`).
+    """
+
+    WINDOW_S = 10.0
+    SAME_MAX, KIND_MAX = 5, 50
+    KEYS_MAX = 1_024
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: OrderedDict[object, list[float]] = OrderedDict()  # key -> since when, lines passed, lines left out
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind, values = str(record.msg), record.args if isinstance(record.args, tuple) else ()
+        same = self._window((kind, *(str(value)[:64] for value in values[:2])), record.created)
+        every = self._window(kind, record.created)
+        if same[1] >= self.SAME_MAX or every[1] >= self.KIND_MAX:
+            every[2] += 1
+            return False
+        same[1] += 1
+        every[1] += 1
+        record.left_out, every[2] = int(every[2]), 0
+        return True
+
+    def _window(self, key: object, now: float) -> list[float]:
+        found = self._seen.get(key)
+        if found is None:
+            found = self._seen[key] = [now, 0, 0]
+        elif now - found[0] >= self.WINDOW_S:
+            found[0], found[1] = now, 0
+        self._seen.move_to_end(key)
+        if len(self._seen) > self.KEYS_MAX:
+            self._seen.popitem(last=False)
+        return found
+
+
+class PlainLines(logging.Formatter):
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        left_out = getattr(record, "left_out", 0)
+        text = super().formatMessage(record)
+        return f"{text} ({left_out} lines like this were left out before)" if left_out else text
 
 
 class JsonLines(logging.Formatter):
@@ -50,11 +123,14 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "event": event,
             **{
-                part: value if isinstance(value, int) else str(value)
+                part: value if isinstance(value, int | float) else str(value)
                 for part, value in zip(parts, values, strict=False)
             },
             "text": record.getMessage(),
         }
+        left_out = getattr(record, "left_out", 0)
+        if left_out:
+            told["left_out"] = left_out
         if record.exc_info:
             told["trace"] = self.formatException(record.exc_info)
         return json.dumps(told, ensure_ascii=False)
@@ -65,6 +141,6 @@ def start_logging(level: str, as_json: bool) -> None:
     if level not in LEVELS:
         raise InputError(f"--log-level {level}", "there is no such level", f"choose from {', '.join(LEVELS)}")
     handler = logging.StreamHandler(sys.stderr)
-    plain = logging.Formatter("%(asctime)s %(levelname)s %(message)s")
-    handler.setFormatter(JsonLines() if as_json else plain)
+    handler.addFilter(Damper())
+    handler.setFormatter(JsonLines() if as_json else PlainLines())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from trellis.live.addresses import parse_address, show_address
 from trellis.live.config import NodeConfig
+from trellis.live.files import allow_files
 from trellis.live.rest import Rest
 from trellis.live.shell import LiveNode
 
@@ -33,6 +34,7 @@ def run_loop(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None]) -> None:
     """Until SIGTERM or SIGINT: then it leaves in order. A second one ends it at once."""
+    allow_files(config)
     node = LiveNode(config)
     loop = asyncio.get_running_loop()
     stopping: list[asyncio.Task[None]] = []

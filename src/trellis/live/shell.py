@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -18,17 +17,21 @@ import msgspec
 
 from trellis.live.addresses import parse_address
 from trellis.live.admin import Admin
+from trellis.live.clock import life_now, monotonic_ms, wall_ms
 from trellis.live.config import NodeConfig
 from trellis.live.door import Door
 from trellis.live.frames import Address
+from trellis.live.health import Health
 from trellis.live.mends import MendClock
 from trellis.live.meshes import make_mesh
+from trellis.live.story import Story
 from trellis.live.talk import CLIENT_VERSION, Welcome
 from trellis.live.telemetry import Telemetry
 from trellis.live.tls import contexts
 from trellis.live.transport import Transport
 from trellis.protocols.delivery.messages import Frame
-from trellis.protocols.delivery.outcome import ClientId, Lost, Outcome, Overflowed
+from trellis.protocols.delivery.outcome import ClientId, HomeTold, Lost, Outcome, Overflowed
+from trellis.protocols.delivery.state import is_internal
 from trellis.protocols.effects import (
     CancelTimer,
     Deliver,
@@ -50,23 +53,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trellis.live")
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _TIMER_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)  # before a timer that failed is tried again; then the node ends
-_EPOCH_S = 1_704_067_200  # 2024-01-01. Lives count tenths of a second from there: 33 bits last until 2051.
-
-
-def life_now() -> int:
-    """Grows with every start of a name, as long as the machine's clock does not go back."""
-    return int((time.time() - _EPOCH_S) * 10)
-
-
-def monotonic_ms() -> int:
-    """Goes on while the process is stopped and, where the system can tell, while the machine sleeps."""
-    return int(time.clock_gettime(_CLOCK) * 1_000)
-
-
-def wall_ms() -> int:
-    return int(time.time() * 1_000)
 
 
 class LiveNode:
@@ -91,6 +78,7 @@ class LiveNode:
         self._failed: Counter[str] = Counter()  # timers -> how many times in a row each has failed
         self._gone = asyncio.Event()  # the node has left, or was stopped
         self._is_stopped = False
+        self._input: tuple[NodeId | None, str] = (None, "")  # what is taken in: by whom, and its kind
 
     async def start(self) -> None:
         config = self.config
@@ -110,6 +98,9 @@ class LiveNode:
         self.door = Door(
             self, Welcome(self.name, config.cluster, self.life, CLIENT_VERSION), config.limits, self.mesh_topics()
         )
+        self.story = Story(self, self.now())
+        self.health = Health(self)
+        self.mends.watcher = self.story
         try:
             self.transport.bind(config.listen)
             self.door.bind(config.client_listen, tls[0] if tls is not None else None)
@@ -136,6 +127,10 @@ class LiveNode:
             self.admin.serve()
         if self.mqtt is not None:
             self.mqtt.serve()
+        self.health.start()
+
+    def now(self) -> float:
+        return self._loop.time()
 
     def mesh_topics(self) -> tuple[Topic, ...]:
         return tuple(self.mesh.wanted)
@@ -162,6 +157,7 @@ class LiveNode:
             self._is_stopped = True
             for timer in self._timers.values():
                 timer.cancel()
+            self.health.close()
             if self.telemetry is not None:
                 self.telemetry.close(in_order=in_order)
             if self.mqtt is not None:
@@ -183,6 +179,8 @@ class LiveNode:
         _count(self.traffic_in, message, encoded)
         if self._is_stopped:
             return
+        self.health.links.hears(sender)
+        self._input = (sender, type(message).__name__)
         try:
             self._catch_up()
             effects = self.mesh.on_message(sender, message)
@@ -195,6 +193,7 @@ class LiveNode:
 
     def _on_peer_down(self, peer: NodeId) -> None:
         if not self._is_stopped:
+            self._input = (peer, "down")
             try:
                 self._catch_up()
                 effects = self.mesh.on_peer_down(peer)
@@ -207,6 +206,7 @@ class LiveNode:
         del self._timers[tag]
         try:
             self._catch_up()
+            self._input = (None, "timer")
             effects = self.mesh.on_timer(tag)
         except Exception as error:
             self._timer_failed(tag, error)
@@ -253,6 +253,12 @@ class LiveNode:
             self.telemetry.published(topic, len(payload))
         self._carry_out(self.mesh.publish(topic, payload, client_id))
 
+    def ask_home(self, topic: Topic) -> None:
+        """Ask the home of a canary's topic; `health` is told the answer."""
+        if not self._is_stopped:
+            self._catch_up()
+            self._carry_out(self.mesh.ask_home(topic))
+
     def is_confirmed(self, topic: Topic) -> bool:
         found = self.mesh.delivery.state.topics.get(topic)
         return found is not None and found.is_wanted and found.was_confirmed and found.is_confirmed
@@ -276,6 +282,7 @@ class LiveNode:
         behind_ms = monotonic_ms() - self._started_ms - self.mesh.delivery.state.now_ms
         if behind_ms > 2 * tick_ms:
             self.counters["stood_still_ms"] += behind_ms - tick_ms
+            self.health.stood_still()
             self._carry_out(self.mesh.stood_still(behind_ms - tick_ms))
             behind_ms = tick_ms
         self.mesh.delivery.look_at_clock(behind_ms)
@@ -284,7 +291,6 @@ class LiveNode:
 
     def _carry_out(self, effects: Iterable[Effect | Outcome]) -> None:
         """Carry out all effects. One that fails does not keep back the others, which may set timers."""
-        self.mends.look()
         left = iter(effects)
         while True:
             try:
@@ -318,21 +324,41 @@ class LiveNode:
                 case LinkUp(peer):
                     self.links[peer] = None
                     self.counters["links_up"] += 1
+                    self.health.links.up(peer)
+                    self.story.link_up(peer)
                 case LinkDown(peer):
                     self.links.pop(peer, None)
                     self.counters["links_down"] += 1
+                    self.story.link_down(peer, *self._input)
+                    self.health.links.down(peer)
                 case Deliver():
                     self.door.deliver(effect)
                     if self.mqtt is not None:
                         self.mqtt.deliver(effect)
                 case Left():
                     self._gone.set()
+                case HomeTold(topic, is_sure):
+                    self.health.canary.heard(topic, is_sure)
                 case _:
                     if isinstance(effect, Lost | Overflowed):
-                        log.warning("%s: %s", self.name, effect)
+                        say = log.debug if _is_harmless(effect) else log.warning
+                        say("%s: %s", self.name, _sentence(effect))
                     self.door.tell(effect)
                     if self.mqtt is not None:
                         self.mqtt.tell(effect)
+        self.mends.look()
+
+
+def _is_harmless(effect: Lost | Overflowed) -> bool:
+    """What nodes tell each other is repeated anyway."""
+    return isinstance(effect, Lost) and is_internal(effect.topic)
+
+
+def _sentence(effect: Lost | Overflowed) -> str:
+    if isinstance(effect, Overflowed):
+        return f"{effect.messages} messages were dropped from the window for want of room"
+    which = f"message {effect.first}" if effect.first == effect.last else f"messages {effect.first} to {effect.last}"
+    return f"{which} of {effect.origin} on {effect.topic} will never be handed over: {effect.why}"
 
 
 def _count(traffic: dict[type, list[int]], message: msgspec.Struct, encoded: bytes) -> None:

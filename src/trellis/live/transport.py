@@ -42,6 +42,7 @@ from trellis.live.frames import (
 from trellis.live.listen import Listener
 from trellis.live.proof import ROUND_S, Proof
 from trellis.live.reach import reach
+from trellis.live.reasons import why_no_hello, why_not
 from trellis.live.stream import Outbox, Stream
 from trellis.live.tls import names_of
 from trellis.protocols.effects import Contact, NodeId, Seed
@@ -50,7 +51,7 @@ from trellis.protocols.wire import WireError
 log = logging.getLogger("trellis.live")
 
 DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
-REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second"))
+REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second", "taken", "tls"))
 _PING, _PONG = pack_control(Ping()), pack_control(Pong())
 _LOST_S = 0.3  # an attempt to connect that has lasted so long has lost its first packet, or goes very far
 
@@ -67,6 +68,7 @@ class Ends:
     used: float = 0.0
     said_bye: bool = False
     proof: Proof = field(default_factory=lambda: Proof(0.0))
+    why: str = ""  # why one end refused the other; empty: none did
     timer: asyncio.TimerHandle | None = None  # the handshake must be over by then
 
 
@@ -102,6 +104,8 @@ class Transport:
         self.peers: dict[NodeId, Stream] = {}
         self.dials: dict[Contact, Dial] = {}
         self.names: dict[Seed, NodeId] = {}  # the name that answered at each seed
+        self.failures: dict[Seed, str] = {}  # why the last dial to a seed did not lead to a peer
+        self.why_down = ""  # of the peer that `on_peer_down` is called with
         self.counters: Counter[str] = Counter()
         self.speaks = (VERSION_OLDEST, VERSION)
         self.port = 0
@@ -249,7 +253,9 @@ class Transport:
                 name = host if dialling is not None else None
                 await self._loop.create_connection(lambda: stream, sock=connected, ssl=dialling, server_hostname=name)
         except Exception as error:  # the resolver raises ValueError, too; whatever it is, the dial is tried again
-            log.debug("%s: cannot reach %s: %s", self.me.node, to, error)
+            why = why_not(error, has_tls=dialling is not None)
+            log.debug("%s: cannot reach %s: %s", self.me.node, to, why)
+            self._note_failure(to, why)
             self._failed(to)
 
     def _healed(self) -> None:
@@ -332,12 +338,22 @@ class Transport:
         if stream in self._greeting:
             del self._greeting[stream]
             if ends.dialled:
+                if not ends.why:
+                    why = why_no_hello(stream.why, has_tls=self.tls is not None)
+                    self._note_failure(ends.dialled, why)
                 self._failed(ends.dialled)
         elif self.peers.get(ends.peer) is stream:
             del self.peers[ends.peer]
             if not ends.said_bye and not self._is_closed:
                 self.counters["broken"] += 1
+                self.why_down = f"its stream was cut off: {stream.why}" if stream.why else "its stream broke"
                 self.on_peer_down(ends.peer)
+
+    def _note_failure(self, to: Contact, why: str) -> None:
+        """Remember why a seed is no peer, and log it when the reason is new."""
+        if isinstance(to, Seed) and self.failures.get(to) != why:
+            self.failures[to] = why
+            log.warning("%s: seed %s did not accept us: %s", self.me.node, to, why)
 
     # The handshake
 
@@ -366,7 +382,9 @@ class Transport:
         if hello.overlay != self.overlay:
             return Refused("overlay", f"this mesh runs {self.overlay}")
         if hello.address.node == self.me.node:
-            return Refused("self", "this is you, or somebody of your name")
+            if hello.address != self.me:
+                return Refused("taken", f"another node is named {self.me.node}: names must be unique in a cluster")
+            return Refused("self", "this is you")
         return None
 
     def _misnamed(self, stream: Stream, hello: Hello) -> Refused | None:
@@ -383,6 +401,10 @@ class Transport:
             stream.send(pack_control(refusal))
         elif refusal.kind == "self" and isinstance(ends.dialled, Seed):
             self.names[ends.dialled] = self.me.node  # our own address is among the seeds
+        if ends.dialled:
+            ends.why = refusal.text
+            if refusal.kind not in ("second", "self"):
+                self._note_failure(ends.dialled, f"this node refused it: {refusal.text}")
         if refusal.kind not in ("second", "self"):
             log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
             self.counters[f"cut {refusal.kind}"] += 1
@@ -391,10 +413,14 @@ class Transport:
     def _was_refused(self, stream: Stream, refusal: Refused) -> None:
         dialled = stream.tag.dialled or stream.tag.peer
         # Other kinds are of a newer version, or made up: they must not become labels of metrics without end.
-        self.counters[f"refused {refusal.kind if refusal.kind in REFUSALS else 'other'}"] += 1
+        kind = refusal.kind if refusal.kind in REFUSALS else "other"
+        self.counters[f"refused {kind}"] += 1
+        stream.tag.why = refusal.text or kind
+        if refusal.kind not in ("second", "self"):
+            self._note_failure(dialled, f"it refused this node ({kind}): {refusal.text}")
         if refusal.kind == "self" and isinstance(dialled, Seed):
             self.names[dialled] = self.me.node
-        elif refusal.kind not in ("second", "self"):
+        elif refusal.kind not in ("second", "self") and not isinstance(dialled, Seed):
             log.warning("%s: %s refuses us: %s", self.me.node, dialled, refusal.text)
         stream.close()
 
@@ -417,6 +443,7 @@ class Transport:
             # The other end may not have taken the new stream yet: without a word it would take this for our death.
             self._say_bye(old)
             if incarnation > before.incarnation:
+                self.why_down = "it restarted"
                 self.on_peer_down(peer)
         del self._greeting[stream]
         if ends.timer is not None:
@@ -430,6 +457,7 @@ class Transport:
             stream.send(pack_control(self._hello()))
         elif isinstance(ends.dialled, Seed):
             self.names[ends.dialled] = peer
+            self.failures.pop(ends.dialled, None)
         self._tell_addresses(stream)
         waiting: tuple[Contact, ...] = (ends.dialled, peer)
         was_lost = False

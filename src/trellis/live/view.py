@@ -33,6 +33,7 @@ LinkState = Literal["up", "broken", "gone"]
 Event = tuple[str, dict[str, Any]]
 Pair = tuple[NodeId, NodeId]
 Word = Annotated[str, Meta(max_length=64)]
+Sentence = Annotated[str, Meta(max_length=512)]
 
 
 class LinkTold(msgspec.Struct, frozen=True):
@@ -61,6 +62,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     mending: Annotated[tuple[MendTold, ...], Meta(max_length=1_000)] = ()
     clients: Count = 0
     counters: Annotated[dict[Word, Count], Meta(max_length=64)] = {}
+    complaints: Annotated[tuple[Sentence, ...], Meta(max_length=64)] = ()
 
 
 SNAPSHOT = msgspec.json.Decoder(Snapshot)
@@ -77,6 +79,7 @@ class Seen(msgspec.Struct):
     claims: frozenset[NodeId] = frozenset()
     clients: int = 0
     counters: dict[str, int] = {}
+    complaints: tuple[str, ...] = ()  # why it is not healthy
     mended: frozenset[int] = frozenset()  # repairs that were over when it was last asked: they may end in any order
     mending: dict[int, dict[str, Any]] = {}  # repairs that go on: by number, as they were told
 
@@ -111,7 +114,7 @@ class MeshView:
         else:
             self.put(told.node, told.topics, at_ms, state=state, incarnation=told.incarnation)
         seen = self.nodes[told.node]
-        seen.clients = told.clients
+        seen.clients, seen.complaints = told.clients, told.complaints
         for key, value in told.counters.items():
             self.totals[key] += max(0, value - seen.counters.get(key, 0))
         seen.counters = dict(told.counters)
@@ -174,6 +177,7 @@ class MeshView:
         if seen is None or seen.state not in LIVING:
             return
         seen.state, seen.since_ms, seen.claims, seen.mending = state, at_ms, frozenset(), {}
+        seen.complaints = ()
         self._changed(seen, at_ms, True)
 
     def link(self, u: NodeId, v: NodeId, state: LinkState, at_ms: int) -> None:
@@ -245,7 +249,7 @@ class MeshView:
         }
 
     def _numbers(self, seen: Seen) -> dict[str, Any]:
-        return {"clients": seen.clients, "counters": seen.counters}
+        return {"clients": seen.clients, "counters": seen.counters, "complaints": seen.complaints}
 
     def _changed(self, seen: Seen, at_ms: int, is_news: bool) -> None:
         self._split = None

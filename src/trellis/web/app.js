@@ -59,10 +59,12 @@ function draw() {
 function drawHeader() {
   const { living, links, split, topics: known } = mesh.facts;
   const down = [...mesh.nodes.values()].filter((node) => !LIVING.has(node.state) && node.state !== "unknown").length;
+  const unwell = [...mesh.nodes.values()].filter((node) => node.complaints?.length && node.state === "up");
   let [state, text] = ["good", `Every topic is connected`];
   if (!isConnected) [state, text] = ["lost", "The dashboard does not answer; trying again"];
   else if (!living) [state, text] = ["lost", isReplay ? "No node is up" : "No node answers"];
   else if (split) [state, text] = ["bad", split === 1 ? "1 topic is split" : `${split.toLocaleString("en")} topics are split`];
+  else if (unwell.length) [state, text] = ["bad", unwell.length === 1 ? `${unwell[0].name} is not healthy` : `${unwell.length.toLocaleString("en")} nodes are not healthy`];
   else if (!known.size) [state, text] = ["lost", "Nobody subscribes to anything"];
   set($("health"), { class: `health ${state}` });
   if ($("health").lastElementChild.textContent !== text) $("health").lastElementChild.textContent = text;

@@ -202,6 +202,7 @@ export class Circle {
       if (name === chosen) marks.push("chosen");
       if (name === near || peers.has(name)) marks.push("near");
       if (mending.has(name)) marks.push("mends");
+      if (node.complaints?.length) marks.push("unhealthy");
       const isUrgent = !LIVING.has(node.state) || mending.has(name);
       if (isUrgent && !one.isUrgent) this.#lift(one.group);
       one.isUrgent = isUrgent;

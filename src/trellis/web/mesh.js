@@ -7,7 +7,7 @@ export const linkKey = (u, v) => `${u}\u0000${v}`;
 
 export class Mesh {
   constructor() {
-    this.nodes = new Map(); // name -> {name, place, state, topics: Set, incarnation, since_ms, clients, counters}
+    this.nodes = new Map(); // name -> {name, place, state, topics: Set, incarnation, since_ms, clients, counters, complaints}
     this.links = new Map(); // key -> {key, u, v, state}
     this.version = 0;
     this.reset = 0; // grows whenever everything may be different, so that nothing is shown as news
@@ -61,7 +61,9 @@ export class Mesh {
   #numbers(numbers) {
     for (const [name, told] of Object.entries(numbers ?? {})) {
       const node = this.nodes.get(name);
-      if (node) Object.assign(node, told);
+      if (!node) continue;
+      if (String(node.complaints ?? "") !== String(told.complaints ?? "")) this.version++; // a dot changes its look
+      Object.assign(node, told);
     }
   }
 

@@ -107,6 +107,7 @@ export class Details {
     const active = isSame ? document.activeElement?.dataset?.key : undefined;
     $("details-body").replaceChildren(
       h("p", { class: "state" }, h("span", { class: `pill ${node.state}` }, node.state), ` for ${duration(age * 1000)}`),
+      ...(node.complaints?.length ? [h("ul", { class: "complaints" }, ...node.complaints.map((text) => h("li", {}, text)))] : []),
       this.#numbers(node, peers),
       h("h3", {}, `Links `, h("span", { class: "count" }, String(peers.length))),
       h("ul", { class: "peers" }, ...peers.map(([peer, how]) => this.#peer(mesh, node, peer, how))),

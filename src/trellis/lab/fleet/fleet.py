@@ -286,7 +286,9 @@ class Fleet:
     def _door(self, member: Member, listen: str) -> dict[str, object]:
         """Its MQTT door, if there are any."""
         if member.broker is not None:
-            return {"mqtt.broker": f"mqtt://{member.broker.address}", "mqtt.learn": True}
+            learned = self.folder.absolute() / f"{self._labels[member.name]}.learned.json"
+            mine = {"mqtt.broker": f"mqtt://{member.broker.address}", "mqtt.learn": True}
+            return {**mine, "mqtt.learn_file": str(learned)}
         return {"mqtt.listen": listen} if self.config.doors == "mqtt" else {}
 
     def _seeds(self, name: str) -> list[str]:

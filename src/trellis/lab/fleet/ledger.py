@@ -27,6 +27,10 @@ from random import Random
 SPREAD_S = 15.0  # an acknowledged message has reached every subscriber by then: a group of crashes may take as long
 _KEPT_S = 180.0  # complete publications are forgotten then: nobody may deliver them any more
 _DELAYS_MAX = 100_000
+_REASONS_MAX = 20  # different ones that are counted; further ones count as one
+
+NODE_ENDED = "the publisher's node was killed or told to leave"
+OTHER = "other reasons"
 
 Life = tuple[str, int]  # a node, and which of its lives
 
@@ -66,6 +70,7 @@ class Ledger:
         self.expected = 0  # deliveries that are owed, happened or not: counted as they come, since it is asked often
         self.duplicates = self.strays = self.disordered = 0
         self.delays: list[float] = []  # seconds from publication to a delivery that is owed: a sample of the whole run
+        self.refusals: Counter[str] = Counter()  # why publications were not acknowledged
         self._delays_seen = 0
         self._random = Random(0)
         self.publications: dict[int, Publication] = {}  # by number; complete ones are forgotten after a while
@@ -121,9 +126,15 @@ class Ledger:
         lives = [self.life(node) for node in holders]
         publication.holders = tuple(one if one in self._born else (one[0], one[1] - 1) for one in lives)
 
-    def refuse(self, number: int) -> None:
-        """Not acknowledged: it may reach all, some or none."""
+    def refuse(self, number: int, why: str) -> None:
+        """Count a publication that was not acknowledged. It may reach all, some or none."""
         self.refused += 1
+        publication = self.publications.get(number)
+        if publication is not None and publication.origin in self._deaths:
+            why = NODE_ENDED
+        elif why not in self.refusals and len(self.refusals) >= _REASONS_MAX:
+            why = OTHER
+        self.refusals[why] += 1
 
     def deliver(self, subscriber: Life, topic: str, number: int, sequence: int, now: float) -> None:
         publication = self.publications.get(number)

@@ -21,12 +21,15 @@ class Score(msgspec.Struct, kw_only=True):
     published: int
     acknowledged: int
     refused: int  # not acknowledged in time, or their publisher died
+    refusals: dict[str, int] = {}  # why, and how many of them
+    refused_max: float = 1.0  # share of all publications that may be refused
     delivered: int
     expected: int  # deliveries that were owed; others may have happened too
     missing: int
     forgone: int  # lost with all their copies at once: beyond the promise
     duplicates: int
     excused: int  # of them: a broker's, of messages whose sidecar died before it acknowledged them
+    repeats_max: int = 0  # messages that one killed sidecar may have left to be sent again; 0: none
     disordered: int
     strays: int
     kills: int
@@ -55,6 +58,11 @@ class Score(msgspec.Struct, kw_only=True):
     client_reconnects: int
     cpu_s: float  # of all nodes together
 
+    @property
+    def refused_share(self) -> float:
+        """Return the share of all publications that were not acknowledged."""
+        return self.refused / self.published if self.published else 0.0
+
     def faults(self) -> Iterator[str]:
         """Why the run is no good; none: it is."""
         promises = self.overlay in TOPIC_CONNECTED
@@ -62,6 +70,11 @@ class Score(msgspec.Struct, kw_only=True):
             yield "nothing was published"
         elif not self.acknowledged:
             yield "nothing was acknowledged"
+        if self.refused_share > self.refused_max:
+            yield (
+                f"{_percent(self.refused_share)} of the publications were not acknowledged, and "
+                f"{_percent(self.refused_max)} may be (--refused-max)"
+            )
         if self.missing:
             yield f"{self.missing} acknowledged deliveries are missing"
         if self.forgone and self.kills_at_once < self.copies:
@@ -81,9 +94,28 @@ class Score(msgspec.Struct, kw_only=True):
         if self.skipped:
             yield f"{self.skipped} steps could not be done"
 
+    def verdict(self) -> str:
+        """Return one line that says whether the run is good, in the numbers of `rows`."""
+        faults = list(self.faults())
+        if faults:
+            return f"not good: {'; '.join(faults)}"
+        parts = ["nothing missing"]
+        if self.forgone:
+            parts.append(f"{self.forgone:,} lost with all their copies at once, which copies do not survive")
+        parts.append(f"{self.duplicates:,} twice, as {self._bound} allow" if self.duplicates else "nothing twice")
+        if self.overlay in TOPIC_CONNECTED:
+            parts.append("every topic whole")
+        return f"good: {', '.join(parts)}"
+
+    @property
+    def _bound(self) -> str:
+        """What permits a message to come twice."""
+        return f"{self.kills:,} killed sidecars (each: at most {self.repeats_max} messages)"
+
     def to_json(self) -> dict[str, Any]:
         faults = list(self.faults())
-        return {"ok": not faults, "faults": faults, **msgspec.to_builtins(self)}
+        told = msgspec.to_builtins(self)
+        return {"ok": not faults, "faults": faults, **told, "refused_share": round(self.refused_share, 4)}
 
     def rows(self) -> Iterator[tuple[str, object]]:
         """For people: what happened first."""
@@ -96,7 +128,10 @@ class Score(msgspec.Struct, kw_only=True):
         yield "under traffic", f"{self.seconds:.0f} s, {self.cpu_s:.0f} s of computing by all nodes"
         yield "published", self.published
         yield "acknowledged", self.acknowledged
-        yield "not acknowledged", self.refused
+        share, most = _percent(self.refused_share), _percent(self.refused_max)
+        yield "not acknowledged", f"{self.refused:,} ({share}; {most} may be)"
+        for why, count in sorted((self.refusals or {}).items(), key=lambda one: (-one[1], one[0])):
+            yield "  of them", f"{count:,}: {why}"
         yield "deliveries owed", self.expected
         yield "missing", self.missing
         if self.forgone:
@@ -104,7 +139,7 @@ class Score(msgspec.Struct, kw_only=True):
         yield "delivered, others too", self.delivered
         yield "delivered twice", self.duplicates
         if self.doors == "mosquitto":
-            yield "of them sent again by brokers of killed sidecars", self.excused
+            yield "  of them allowed", f"{self.excused:,}: sent again for {self._bound}"
         yield "delay of delivery, p50 and p99", _pair(self.delivery_ms_p50, self.delivery_ms_p99)
         yield "kills, hangs, departures, starts", f"{self.kills}, {self.hangs}, {self.leaves}, {self.starts}"
         yield "kill to connected, p50 and p99", _pair(self.mend_ms_p50, self.mend_ms_p99)
@@ -113,6 +148,10 @@ class Score(msgspec.Struct, kw_only=True):
         planned = f" ({self.planned_links} planned)" if self.planned_links else ""
         yield "links, degrees", f"{self.links}{planned}; {self.degree_mean:.2f} on average, {self.degree_max} at most"
         yield "topics split at the end", self.split_topics
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}%"
 
 
 def _pair(first: float | None, second: float | None) -> str:

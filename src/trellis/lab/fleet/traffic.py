@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from random import Random
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 PAYLOAD_BYTES = 128
 FOREIGN = 0.05  # of all: on topics that the publisher does not subscribe to
 _BEHIND_S = 0.5  # a publisher that is later than this leaves out what it has missed
+_ADDRESS = re.compile(r"^\S+:\d+: ")  # of the node, at the beginning of a client's error
 _LOOKS = 8  # at members drawn at random, before all are looked at
 
 
@@ -86,10 +88,10 @@ class Traffic:
     async def _publish(self, client: Talk, topic: str, number: int) -> None:
         try:
             receipt = await client.publish(topic, pack(self.fleet.mark, number))
-        except ClientError:
-            self.fleet.ledger.refuse(number)
+        except ClientError as error:
+            self.fleet.ledger.refuse(number, _ADDRESS.sub("", str(error)))
         except asyncio.CancelledError:
-            self.fleet.ledger.refuse(number)
+            self.fleet.ledger.refuse(number, "it still waited at the end")
             raise
         else:
             self.fleet.ledger.acknowledge(number, receipt.holders, time.monotonic())

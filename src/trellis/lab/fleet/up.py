@@ -32,6 +32,7 @@ from trellis.protocols.delivery import DeliveryConfig
 _FORM_S_MAX = 180.0
 _SETTLE_S = 60.0
 _LOOK_S = 0.25
+REFUSED_MAX_CALM, REFUSED_MAX_DISTURBED = 0.02, 0.1  # without faults; with kills, hangs, departures or cuts
 HANG_S = 12.0  # longer than a hang may take to be mended around
 
 
@@ -44,6 +45,9 @@ class UpConfig(msgspec.Struct, frozen=True, kw_only=True):
     duration: float | None = None
     steps: tuple[Step, ...] | None = None
     """Instead of a kill now and then."""
+
+    refused_max: float | None = None
+    """Share of publications that need not be acknowledged. None: see `refused_max`."""
 
     absent: tuple[str, ...] = ()
     dashboard: str | None = None
@@ -192,7 +196,7 @@ class Up:
         parts = [
             f"{self.seconds:.0f} s",
             f"{len(self.fleet.joined)} of {len(self.fleet.members)} nodes joined",
-            f"{ledger.acknowledged:,} of {ledger.published:,} acknowledged",
+            f"{ledger.acknowledged:,} of {ledger.published:,} acknowledged, {ledger.refused:,} refused",
             f"{len(ledger.missing()):,} of {ledger.expected:,} deliveries under way",
             f"{ledger.duplicates} twice",
             f"{counts['kills']} kills",
@@ -229,12 +233,15 @@ class Up:
             published=ledger.published,
             acknowledged=ledger.acknowledged,
             refused=ledger.refused,
+            refusals=dict(ledger.refusals),
+            refused_max=refused_max(self.config, bool(counts["kills"] or counts["hangs"] or counts["leaves"])),
             delivered=ledger.delivered,
             expected=ledger.expected,
             missing=len(self.missing),
             forgone=len(ledger.forgone()),
             duplicates=ledger.duplicates,
             excused=ledger.excused(SIDECAR_INFLIGHT_MAX) if fleet.config.doors == "mosquitto" else 0,
+            repeats_max=SIDECAR_INFLIGHT_MAX if fleet.config.doors == "mosquitto" else 0,
             disordered=ledger.disordered,
             strays=ledger.strays,
             kills=counts["kills"],
@@ -263,6 +270,13 @@ class Up:
             client_reconnects=fleet.reconnects,
             cpu_s=round(used.children_user + used.children_system, 1),
         )
+
+
+def refused_max(config: UpConfig, is_disturbed: bool) -> float:
+    """Return the share of publications that may be refused: the given one, or a default that depends on faults."""
+    if config.refused_max is not None:
+        return config.refused_max
+    return REFUSED_MAX_DISTURBED if is_disturbed or config.steps else REFUSED_MAX_CALM
 
 
 def settle_s_max(settings: Mapping[str, str]) -> float:

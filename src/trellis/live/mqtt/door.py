@@ -142,9 +142,11 @@ class MqttDoor(StreamOwner):
 
     def metrics(self) -> dict[str, int]:
         host, sidecar = self.host, self.sidecar.bridge.counters if self.sidecar is not None else {}
+        memory = self.sidecar.memory if self.sidecar is not None else None
         return {
             **self.counters,
             **host.counters,
+            **(memory.metrics() if memory is not None else {}),
             **{f"sidecar {key}": value for key, value in sidecar.items()},
             **{f"directory {key}": value for key, value in host.directory.counters.items()},
             "clients": len(host.by_connection),
@@ -152,6 +154,10 @@ class MqttDoor(StreamOwner):
             "filters": host.tree.count,
             "retained": len(host.retained),
         }
+
+    def complaints(self) -> list[str]:
+        """Return what keeps messages from flowing here, one sentence each."""
+        return self.sidecar.complaints() if self.sidecar is not None else []
 
     # What the node says
 
@@ -165,7 +171,8 @@ class MqttDoor(StreamOwner):
                 others = outcome.copies - 1 if self._proves_copies else None
                 self._soon(partial(self.host.acknowledged, number, others))
             case NotAcknowledged(client_id=(client, _, number)) if client == CLIENT:
-                log.warning("%s: a publication on %s was refused: %s", self.node, outcome.topic, outcome.reason)
+                if self.host.publications.is_awaited(number):
+                    log.warning("%s: a publication on %s was refused: %s", self.node, outcome.topic, outcome.reason)
                 self._soon(partial(self.host.not_acknowledged, number, outcome.reason))
             case Confirmed(topic) if topic in self.host.interests.wanted:
                 self._soon(partial(self.host.confirmed, topic))
@@ -311,8 +318,9 @@ class MqttDoor(StreamOwner):
         """The broker beside us is a client of ours: it gets what its clients want, and never its own."""
         client = f"$sidecar/{self.node}"
         self.host.attach(_SIDECAR, client, self.config.inflight_max)
-        if self.config.want and self.sidecar is not None:
-            self.host.received(_SIDECAR, self.sidecar.bridge.wish(self.config.want))
+        wanted = self.sidecar.bridge.wanted if self.sidecar is not None else ()
+        if wanted and self.sidecar is not None:
+            self.host.received(_SIDECAR, self.sidecar.bridge.wish(wanted))
 
     def _from_sidecar(self, packet: p.Packet) -> None:
         self._do(partial(self.host.received, _SIDECAR, packet))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
 from trellis.errors import InputError
+from trellis.live.mqtt.memory import Memory
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
@@ -25,7 +26,9 @@ log = logging.getLogger("trellis.live")
 
 _BACKOFF_S, _BACKOFF_S_MAX = 0.2, 5.0
 _HANDSHAKE_S = 10.0
-_PING_S, _SILENCE_S = 10.0, 25.0
+_PING_S = 3.0
+_QUIET_S = 6.0  # a broker that has not answered pings for so long is complained about
+_SILENCE_S = 25.0  # and left after so long: it may only be busy
 _PACKET_BYTES_MAX = 64 << 20  # a broker's; what the mesh does not carry is refused by the host
 
 
@@ -70,6 +73,19 @@ class Sidecar(StreamOwner):
         self._welcomed: asyncio.Future[p.ConnAck] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._is_moving = self._is_attached = False
+        self._why_away = "it has not answered yet"  # while we are not attached
+        self.memory = Memory(node, self.bridge, config, self.host_name, self.port) if config.learn else None
+
+    def complaints(self) -> list[str]:
+        """Return what keeps messages from flowing between the broker and the mesh, one sentence each."""
+        place = f"{self.host_name}:{self.port}"
+        if not self._is_attached:
+            return [f"The broker at {place} is away: {self._why_away}."]
+        stream = self._stream
+        quiet_s = time.monotonic() - stream.heard_s if stream is not None and not stream.is_held else 0.0
+        quiet = [f"The broker at {place} has said nothing for {int(quiet_s)} s."] if quiet_s > _QUIET_S else []
+        refused = [f"The broker at {place} refuses our subscription to {one}." for one in self.bridge.refused[:4]]
+        return [*quiet, *refused, *(self.memory.complaints() if self.memory is not None else ())]
 
     def serve(self) -> None:
         self._keeper = self._loop.create_task(self._keep())
@@ -87,6 +103,8 @@ class Sidecar(StreamOwner):
     async def closed(self) -> None:
         if self._keeper is not None:
             await asyncio.gather(self._keeper, return_exceptions=True)
+        if self.memory is not None:
+            await self.memory.close()
 
     # What the host says
 
@@ -96,6 +114,8 @@ class Sidecar(StreamOwner):
 
     def tick(self) -> None:
         self.bridge.tick(_now_ms())
+        if self.memory is not None:
+            self.memory.tick(self._is_attached)
         self._move()
         if self.bridge.leaves and self._is_attached and self._stream is not None:
             self._leave(self._stream, self._why_left())
@@ -144,13 +164,20 @@ class Sidecar(StreamOwner):
                 if not answer.session_present:
                     self._begun()  # the broker counts its messages anew
                 self._is_attached = True
+                if self.memory is not None:
+                    self.memory.attached(answer.session_present)
                 self.bridge.up(answer, _now_ms())
                 self._move()
                 await self._watch()
             except (OSError, TimeoutError, PacketError) as error:
                 why = str(error) or (_SILENT if self._stream is not None else "no answer")
+                self._why_away = why
                 log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, why)
+            else:
+                self._why_away = "the connection to it ended"
             finally:
+                if self.memory is not None and self._is_attached and self._stream is not None:
+                    self.memory.detached(time.monotonic() - self._stream.heard_s)
                 self._is_attached = False
                 self.bridge.down()
                 if self._stream is not None:
@@ -172,7 +199,7 @@ class Sidecar(StreamOwner):
             stream.send(encode(self.bridge.version, self.bridge.connect(self.user, self.password)))
             answer = await self._welcomed
         if answer.reason:
-            raise PacketError(_why(answer.reason), answer.reason)
+            raise PacketError(refusal(answer.reason), answer.reason)
         return answer
 
     async def _watch(self) -> None:
@@ -264,7 +291,8 @@ _LEFT = {
 }
 
 
-def _why(reason: int) -> str:
+def refusal(reason: int) -> str:
+    """Return why a broker does not take us, in words, by the reason of its CONNACK."""
     if reason in (reasons.VERSION, 1):
         return _VERSION
     return f"it refuses us: {reasons.NAMES.get(reason, hex(reason))}"

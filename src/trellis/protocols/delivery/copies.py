@@ -19,7 +19,7 @@ from hashlib import blake2b
 
 from trellis.protocols.delivery.messages import Ask, Held
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged
-from trellis.protocols.delivery.state import State
+from trellis.protocols.delivery.state import State, is_internal
 from trellis.protocols.delivery.streams import Entry, TopicState
 from trellis.protocols.effects import NodeId, Topic
 
@@ -203,12 +203,14 @@ class Copies:
         holders = (self.state.id, *pending.holders)
         outcome = Acknowledged(stream_id.topic, stream_id.life, sequence, len(holders), holders, pending.client_id)
         self.state.counters.acknowledged += 1
+        self.state.counters.acknowledged_internal += is_internal(stream_id.topic)
         self._tell(pending, outcome)
 
     def _over(self, pending: Pending, reason: str) -> None:
         stream_id, sequence = pending.entry.stream.id, pending.entry.sequence
         self._waits_no_more(pending)
         self.state.counters.not_acknowledged += 1
+        self.state.counters.not_acknowledged_internal += is_internal(stream_id.topic)
         self._tell(pending, NotAcknowledged(stream_id.topic, stream_id.life, sequence, reason, pending.client_id))
 
     def _waits_no_more(self, pending: Pending) -> None:

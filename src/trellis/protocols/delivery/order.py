@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from trellis.protocols.delivery.messages import Pull
 from trellis.protocols.delivery.outcome import Lost
-from trellis.protocols.delivery.state import State
+from trellis.protocols.delivery.state import State, is_internal
 from trellis.protocols.delivery.streams import Entry, Stream, TopicState
 from trellis.protocols.effects import NodeId
 
@@ -182,6 +182,8 @@ class Order:
         """Count a gap as lost and tell the application."""
         assert stream.handed is not None
         if last > stream.handed:
-            self.state.counters.lost += last - stream.handed
+            count = last - stream.handed
+            self.state.counters.lost += count
+            self.state.counters.lost_internal += count if is_internal(stream.id.topic) else 0
             self.state.out.append(Lost(*stream.id, stream.handed + 1, last, why))
             stream.handed = last

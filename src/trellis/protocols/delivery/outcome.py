@@ -8,6 +8,7 @@ from trellis.protocols.effects import NodeId, Topic
 
 ClientId = tuple[str, int, int]
 """A client, its session, and its own number of the publication. Names that begin with "$" belong to the node itself."""
+CANARY = "$trellis/canary/"  # topics on which nobody publishes: nodes ask for their homes, to see whether these answer
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -63,4 +64,11 @@ class Overflowed(msgspec.Struct, frozen=True, gc=False):
     messages: int
 
 
-Outcome = Published | Acknowledged | NotAcknowledged | Confirmed | Lost | Overflowed
+class HomeTold(msgspec.Struct, frozen=True, gc=False):
+    """The home of a canary's topic has answered. A publication there would be acknowledged now if the home is sure."""
+
+    topic: Topic
+    is_sure: bool
+
+
+Outcome = HomeTold | Published | Acknowledged | NotAcknowledged | Confirmed | Lost | Overflowed

@@ -34,9 +34,9 @@ from trellis.protocols.delivery.homes import Homes
 from trellis.protocols.delivery.leaving import LeavingInOrder
 from trellis.protocols.delivery.neighbours import Neighbours
 from trellis.protocols.delivery.order import Order
-from trellis.protocols.delivery.outcome import ClientId, NotAcknowledged, Outcome, Published
+from trellis.protocols.delivery.outcome import CANARY, ClientId, HomeTold, NotAcknowledged, Outcome, Published
 from trellis.protocols.delivery.seam import Overlay
-from trellis.protocols.delivery.state import State
+from trellis.protocols.delivery.state import State, is_internal
 from trellis.protocols.delivery.streams import Entry, TopicState
 from trellis.protocols.delivery.tree import Tree
 from trellis.protocols.delivery.upkeep import Upkeep
@@ -154,6 +154,7 @@ class Delivery:
         if reason is not None or found is None:
             refusal = NotAcknowledged(topic, self.overlay.life, 0, reason or "no such topic here", client_id)
             state.counters.not_acknowledged += 1
+            state.counters.not_acknowledged_internal += is_internal(topic)
             state.out.append(refusal)
             return self._finish()
         stream = found.stream(state.id, self.overlay.life, state.now_ms)
@@ -167,11 +168,23 @@ class Delivery:
             self.copies.remember(client_id, topic, payload)
         first_question = self.homes.questions + 1  # homes that answer this one were asked after the publication
         state.counters.published += 1
+        state.counters.published_internal += is_internal(topic)
         state.out.append(Published(topic, self.overlay.life, sequence, client_id))
         if self.overlay.has_homes and (found.needs_proof or not found.ways) and not self.is_publishing(topic):
             self.homes.ask(topic)  # nobody to send it to, or only such as do not subscribe: who does?
         self.tree.take(found, entry, None)
         self.copies.wait_for(Pending(entry, client_id, state.now_ms, first_question, asked_ms=state.now_ms))
+        return self._finish()
+
+    def ask_home(self, topic: Topic) -> DeliveryEffects:
+        """Ask the home of a canary's topic who subscribes to it. The answer comes as a `HomeTold`.
+
+        This is all that a publication without subscribers sends over the network before it is acknowledged. Nothing is
+        stored for it, and the overlay takes no part in the topic.
+        """
+        assert topic.startswith(CANARY), topic
+        if self.overlay.has_homes:
+            self.homes.ask(topic)
         return self._finish()
 
     # Leaving
@@ -269,6 +282,9 @@ class Delivery:
 
     def _on_home(self, message: m.HomeTells) -> None:
         self.homes.answered(message.topic)
+        if message.topic.startswith(CANARY):
+            self.state.out.append(HomeTold(message.topic, message.is_sure))
+            return
         others = tuple(name for name in message.names if name != self.state.id)
         found = self.state.topics.get(message.topic)
         if found is None:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from trellis.protocols.effects import Effect
 
 SESSIONS = 1 << 24  # of one life
+INTERNAL = ("$mqtt/", "$trellis/")  # topics on which nodes talk to each other; clients neither read nor write them
+
+
+def is_internal(topic: Topic) -> bool:
+    """Return whether `topic` belongs to the mesh itself. Its publications are counted apart from those of clients."""
+    return topic.startswith(INTERNAL)
 
 
 class Counters(msgspec.Struct):
@@ -41,6 +47,11 @@ class Counters(msgspec.Struct):
     strange: int = 0  # frames over links that are not there
     left_undrained: int = 0  # topics that were left although nobody had taken over what was held
     restarts: int = 0  # sessions begun anew because the other end did, or took nothing
+    # Parts of `published`, `acknowledged`, `not_acknowledged` and `lost`: topics of the mesh itself (`is_internal`).
+    published_internal: int = 0
+    acknowledged_internal: int = 0
+    not_acknowledged_internal: int = 0
+    lost_internal: int = 0
 
 
 class State:

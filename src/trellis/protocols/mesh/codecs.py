@@ -16,9 +16,10 @@ from trellis.protocols.spidercast.messages import SpiderCastMessage
 from trellis.protocols.vitis.messages import Gossip, Leave, Profile, Relay, Unlink
 from trellis.protocols.wire import Codec
 
-CODECS: dict[str, Codec[Any]] = {
-    "omen": Codec(OMenMessage | DeliveryMessage),
-    "spidercast": Codec(SpiderCastMessage | NewscastRequest | NewscastReply | DeliveryMessage),
-    "vitis": Codec(Gossip | Profile | Unlink | Relay | Leave | DeliveryMessage),
-    "magnet": Codec(MagnetControl | OscarMessage | NewscastRequest | NewscastReply | DeliveryMessage),
+UNIONS: dict[str, Any] = {
+    "omen": OMenMessage | DeliveryMessage,
+    "spidercast": SpiderCastMessage | NewscastRequest | NewscastReply | DeliveryMessage,
+    "vitis": Gossip | Profile | Unlink | Relay | Leave | DeliveryMessage,
+    "magnet": MagnetControl | OscarMessage | NewscastRequest | NewscastReply | DeliveryMessage,
 }
+CODECS: dict[str, Codec[Any]] = {overlay: Codec(union) for overlay, union in UNIONS.items()}

@@ -102,6 +102,10 @@ class MeshNode:
                 return [SetTimer("mesh/first", _FIRST_MS)] if is_first else []
         return [*self.delivery.publish(topic, payload, client_id)]
 
+    def ask_home(self, topic: Topic) -> list[Effect | Outcome]:
+        """Ask the home of a canary's topic. The answer comes as a `HomeTold`."""
+        return self.delivery.ask_home(topic)
+
     def leave(self) -> list[Effect | Outcome]:
         """In order: goes when others hold what this node holds, and the overlay is mended around it."""
         if self.is_leaving:

@@ -10,6 +10,8 @@ B4  at most `inflight_max` messages of the broker are in the mesh and not acknow
     than these come twice, whatever the broker makes of our receive maximum (Mosquitto 2.0.11 sends more)
 B5  the probe of another sidecar means that its messages come here past the mesh, and ours would go to it: a loop where
     3.1.1 knows no identities. Such a broker is left
+B6  a line of the broker's log that changes what its clients want is acknowledged when that is saved (`saved`): if we
+    die before, the broker tells it again
 """
 
 from __future__ import annotations
@@ -22,14 +24,16 @@ from msgspec.structs import replace
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
-from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES, Echoes, digest
-from trellis.protocols.mqtt.learn import LOG, TOPICS, SubscriptionLog
+from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES, SUBSCRIBE_ID, Echoes, digest
+from trellis.protocols.mqtt.learn import COUNTS, LOG, TOPICS, SubscriptionLog
 
 IDENTITY = "trellis-id"  # the user property that a message out of the mesh bears
 WAITING_MAX = 10_000  # with QoS 0; the host bounds the others
 DONE_MAX = 10_000  # a broker that died may give us again what it had under way when it last saved: seconds ago
 _BRIDGE = 0x80  # in the version of CONNECT: do not send me what is mine
 _PROBATION_MS = 2_000
+_UNKNOWN_MS = 15_000  # Mosquitto updates its counts every 10 s: what is missing for longer is missing
+_COUNT_DIGITS_MAX = 9
 _AGAIN_MS = 1_000  # what the mesh did not take is offered again after so long
 _FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED)
 
@@ -41,6 +45,10 @@ class Bridge:
         self.version = p.V5 if config.broker_version == "5" else p.V311
         self.probe = PROBES + "".join("-" if one in "/+#" else one for one in client)
         self.log = SubscriptionLog(client) if config.learn else None
+        self.session_s = config.broker_session_s
+        self.is_saved = False  # somebody saves what is learned, and says `saved`
+        self.refused: tuple[str, ...] = ()  # filters of ours that the broker does not grant
+        self.unknown = 0  # subscriptions at the broker that the log did not tell us, for as long as it takes to be sure
         self.to_broker: list[p.Packet] = []
         self.to_host: list[p.Packet] = []
         self.is_up = False
@@ -48,7 +56,7 @@ class Bridge:
         self.packet_bytes_max: int | None = None
         self.counters: Counter[str] = Counter()
         self.leaves = ""  # why the connection is to be ended: "echo", "other", "unheard"
-        logs = TOPICS if config.learn else ()
+        logs = (*TOPICS, *COUNTS) if config.learn else ()
         self.echoes = (
             Echoes(self.probe, self.take, logs, self.inflight_max, mark, self.counters)
             if config.broker_echo == "match"
@@ -63,6 +71,11 @@ class Bridge:
         self._backlog: deque[int] = deque()  # of these, not yet offered to the mesh
         self._done: OrderedDict[int, bytes] = OrderedDict()  # acknowledged to it lately, as far as we know
         self._again: dict[int, int] = {}  # refused by the mesh for now: offered when
+        self._unsaved: deque[tuple[int, p.Publish]] = deque()  # lines of the log: the changes after them
+        self._saved_changes = 0
+        self._asked: dict[int, tuple[str, ...]] = {}  # our SUBSCRIBEs of this connection: their filters
+        self._counts: dict[str, int] = {}  # subscriptions that the broker says it has
+        self._unknown_ms: int | None = None  # since when some are unknown
 
     # The broker
 
@@ -74,7 +87,7 @@ class Bridge:
             keep_alive_s=30,
             user=user,
             password=password,
-            expiry_s=0xFFFF_FFFF,
+            expiry_s=self.session_s,
             receive_max=self.inflight_max,
         )
 
@@ -85,6 +98,7 @@ class Bridge:
         self._probation_ms = None if self.is_up else now_ms + _PROBATION_MS
         self.is_taking = answer.session_present
         self._early = []
+        self._asked, self._counts, self._unknown_ms, self.unknown = {}, {}, None, 0
         self.packet_bytes_max = answer.packet_bytes_max
         self._window = min(answer.receive_max or 65_535, self.inflight_max)
         if not answer.session_present:  # its identifiers mean nothing any more
@@ -95,6 +109,7 @@ class Bridge:
             self._again.clear()
         if self.echoes is not None:
             self.to_broker += self.echoes.up(answer.session_present, now_ms)
+            self._asked[SUBSCRIBE_ID] = (*self.echoes.filters, *self.echoes.qos_0)
         else:
             self._subscribe(answer.session_present)
         again = list(self._flying.values())
@@ -106,14 +121,18 @@ class Bridge:
         # A filter that is there already is replaced by itself. Retained messages are not ours to publish again.
         asked = tuple(p.Asked(one, 1, no_local=True, retain_as_published=True, retain_handling=2) for one in self.take)
         if self.log is not None:
-            asked += tuple(p.Asked(one, 0) for one in TOPICS)
+            asked += tuple(p.Asked(one, 1) for one in TOPICS)  # QoS 1: the broker keeps them while we are away
+            asked += tuple(p.Asked(one, 0) for one in COUNTS)
+        self._asked[SUBSCRIBE_ID] = tuple(one.filter for one in asked)
         if self.version == p.V5 or not session_present:  # 3.1.1 sends what is retained at each SUBSCRIBE
-            self.to_broker.append(p.Subscribe(1, asked))
+            self.to_broker.append(p.Subscribe(SUBSCRIBE_ID, asked))
         if not self.is_up:
+            self._asked[2] = (self.probe,)
             self.to_broker += [p.Subscribe(2, (p.Asked(self.probe, 0),)), p.Publish(topic=self.probe, payload=b"?")]
 
     def down(self) -> None:
         self.is_up, self.is_taking, self._probation_ms = False, False, None
+        self._unsaved.clear()  # they come again
         self.to_broker.clear()
         if self.echoes is not None:
             self.echoes.down()
@@ -136,7 +155,7 @@ class Bridge:
                 self._pump()
             case p.SubAck():
                 self.is_taking = True
-                self.counters["filters refused"] += sum(one >= reasons.UNSPECIFIED for one in packet.reasons)
+                self._granted(packet)
                 if self.echoes is not None:
                     self.to_broker += self.echoes.subscribed()
             case p.PingResp():
@@ -144,6 +163,13 @@ class Bridge:
             case _:
                 return False
         return not self.leaves
+
+    def _granted(self, packet: p.SubAck) -> None:
+        asked = self._asked.get(packet.id, ())
+        if packet.id == SUBSCRIBE_ID and len(asked) == len(packet.reasons):
+            refused = zip(asked, packet.reasons, strict=True)
+            self.refused = tuple(one for one, reason in refused if reason >= reasons.UNSPECIFIED)
+        self.counters["filters refused"] += sum(one >= reasons.UNSPECIFIED for one in packet.reasons)
 
     def _probed(self, packet: p.Publish) -> None:
         self._acknowledge(packet)
@@ -159,6 +185,11 @@ class Bridge:
     def _take_in(self, packet: p.Publish) -> None:
         if packet.topic.startswith(LOG):
             self._learn(packet)
+            return
+        if packet.topic in COUNTS:
+            if packet.payload.isdigit() and len(packet.payload) <= _COUNT_DIGITS_MAX:
+                self._counts[packet.topic] = int(packet.payload)
+            self._acknowledge(packet)
             return
         if any(name == IDENTITY for name, _ in packet.content.user):  # B1
             self.counters["kept out"] += 1
@@ -199,13 +230,43 @@ class Bridge:
     def _learn(self, packet: p.Publish) -> None:
         """The broker's clients want more, or less."""
         if self.log is None:
+            self._acknowledge(packet)
             return
         wanted, gone = self.log.heard(packet.topic, packet.payload.decode("utf-8", "replace"))
+        if self.is_saved and self.log.changes > self._saved_changes:
+            self._unsaved.append((self.log.changes, packet))  # B6
+        else:
+            self._acknowledge(packet)
         if wanted:
             self.to_host.append(self.wish(wanted))
         gone = [one for one in gone if one not in self.want]
         if gone:
             self.to_host.append(p.Unsubscribe(1, tuple(gone)))
+
+    def saved(self, changes: int) -> None:
+        """What the log told up to this number of changes outlives us."""
+        self._saved_changes = max(self._saved_changes, changes)
+        while self._unsaved and self._unsaved[0][0] <= changes:
+            self._acknowledge(self._unsaved.popleft()[1])
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """All that is wanted of the mesh: by the configuration, and as far as we know by the broker's clients."""
+        learned = self.log.filters if self.log is not None else ()
+        return tuple(dict.fromkeys((*self.want, *learned)))
+
+    def _look_for_unknown(self, now_ms: int) -> None:
+        """Compare the subscriptions that the broker counts with those that we know, ours among them."""
+        if self.log is None or COUNTS[0] not in self._counts:
+            return
+        ours = sum(len(set(one)) for one in self._asked.values())
+        plain, shared = (self._counts.get(one, 0) for one in COUNTS)
+        unknown = max(0, plain - self.log.plain - ours) + max(0, shared - self.log.shared)
+        if not unknown:
+            self._unknown_ms, self.unknown = None, 0
+            return
+        self._unknown_ms = now_ms if self._unknown_ms is None else self._unknown_ms
+        self.unknown = unknown if now_ms - self._unknown_ms >= _UNKNOWN_MS else 0
 
     def wish(self, filters: Iterable[str]) -> p.Subscribe:
         """To the host: what the broker's clients want of the mesh. Never what came from them."""
@@ -255,6 +316,7 @@ class Bridge:
         self._offer_more()
 
     def tick(self, now_ms: int) -> None:
+        self._look_for_unknown(now_ms)
         if self._probation_ms is not None and now_ms >= self._probation_ms:
             self._probation_ms, self.is_up = None, True
             early, self._early = self._early, []
@@ -291,5 +353,8 @@ class Bridge:
         assert self._again.keys() <= self._taken.keys()
         assert set(self._backlog) <= self._taken.keys()
         assert len(self._taken) - len(self._backlog) <= self.inflight_max, "B4"
+        assert not self._unsaved or self.is_saved, "B6"
+        if self.log is not None:
+            self.log.check()
         if self.echoes is not None:
             self.echoes.check()

@@ -32,6 +32,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     broker_queue_bytes: int = 64 << 20
     """Sidecar: what waits for the broker while it is away or slow. More is dropped and counted."""
 
+    broker_session_s: int = 604_800
+    """Sidecar: the broker ends our session, and what waits in it, so long after we have left (MQTT 5). A week."""
+
     take: tuple[str, ...] = ("#",)
     """Sidecar: what is published at the broker on these filters goes into the mesh."""
 
@@ -40,6 +43,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     learn: bool = False
     """Sidecar: also what the broker's log says that they subscribe to (Mosquitto with `log_dest topic`)."""
+
+    learn_file: str = ""
+    """Sidecar with `learn`: the file that remembers it across restarts. Empty: one in the user's state folder."""
 
     users: str = ""
     """A file of users and hashed passwords (`trellis.live.mqtt.passwords`). Empty: everybody may come in."""
@@ -116,6 +122,8 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                     raise InputError(field, f'"{one}" is no topic filter that is carried', "give filters as in a/+/b")
         if self.broker and not self.take and not self.want and not self.learn:
             raise InputError("broker", "it would neither take nor give anything", "give take, want or both")
+        if self.broker_session_s > 0xFFFF_FFFF:
+            raise InputError("broker_session_s", f"it is {self.broker_session_s}", "give 4294967295 or less: for ever")
         if self.broker_echo == "match" and self.broker_version == "5":
             raise InputError("broker_echo", "a broker of MQTT 5 sends no echoes", 'give broker_version = "3.1.1" too')
         if self.depth > 32:

@@ -168,7 +168,7 @@ class Host:
         self._settle()
 
     def not_acknowledged(self, number: int, reason: str) -> None:
-        self.house.counters["not acknowledged"] += 1
+        self.house.counters["not acknowledged"] += self.publications.is_awaited(number)
         if number in self._questions:
             del self._questions[number]
             self.house.directory.not_acknowledged(number)

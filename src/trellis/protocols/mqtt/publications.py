@@ -136,6 +136,10 @@ class Publications:
             session.unanswered -= 1
             self._go_on(session)
 
+    def is_awaited(self, number: int) -> bool:
+        """Return whether a client waits for the answer of the mesh to this number."""
+        return number in self.waiting
+
     def acknowledged(self, number: int) -> None:
         self._answered(number)
         found = self.waiting.pop(number, None)

@@ -18,7 +18,7 @@ from collections.abc import Collection
 import msgspec
 
 from trellis.protocols.detector import Again, Down
-from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
+from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.events import DONE, DOUBT, EXE, MENDING, STANDBY, Event
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.mend import Departed, LowEdges, Mend, Oracle
@@ -46,7 +46,8 @@ class Coordinator:
         self.mends: dict[int, Mend] = {}
         self.repairs = 0
         self.closures = 0  # of them over more than one departed node
-        self.ended: deque[tuple[int, str, NodeId]] = deque(maxlen=64)  # number, cause, node: for who watches us
+        # Number, cause, node and topics of repairs that are over: for whoever watches us.
+        self.ended: deque[tuple[int, str, NodeId, tuple[Topic, ...]]] = deque(maxlen=64)
         self._numbers = 0
 
     # What is heard
@@ -252,7 +253,7 @@ class Coordinator:
     def mended(self, mend: Mend) -> Effects:
         """A repair of an event is over."""
         parts = self.parts
-        self.ended.append((mend.number, self.cause_of(mend), mend.node))
+        self.ended.append((mend.number, self.cause_of(mend), mend.node, mend.topics))
         del self.mends[mend.number]
         self.repairs += 1
         self.closures += len(mend.departed) > 1

@@ -1,0 +1,130 @@
+"""`trellis retire`: end a site's membership, so that nothing of it is left at its broker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trellis.cli.common import AsJson, examples, note, show
+from trellis.errors import InputError
+
+if TYPE_CHECKING:
+    from trellis.live.config import NodeConfig
+    from trellis.live.mqtt.retire import Waiting
+
+EXAMPLE = examples(
+    "trellis retire --config node-3.toml",
+    "trellis retire --config node-3.toml --drop",
+    "trellis retire --broker mqtt://127.0.0.1:1883 --client trellis-site-3",
+)
+_TOPICS_TOLD = 5
+
+
+def retire(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="node.toml of the site.", metavar="FILE", show_default=False)
+    ] = None,
+    broker: Annotated[
+        str | None,
+        typer.Option(help="Without --config: the broker, as in mqtt.broker.", metavar="URL", show_default=False),
+    ] = None,
+    client: Annotated[
+        str | None,
+        typer.Option(
+            help="With --broker: the name of the session, trellis-NAME for a node NAME.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    drop: Annotated[
+        bool, typer.Option("--drop", help="End the session even if messages wait in it. They are lost.")
+    ] = False,
+    keep_learned: Annotated[
+        bool, typer.Option("--keep-learned", help="Keep the file that remembers the clients' filters: for a new name.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Retire a site: its node leaves in order, and its session at the broker ends.
+
+    The node is told to leave if it runs on this machine. Then the session at its broker ends, which would otherwise
+    keep all that is published there until mqtt.broker_session_s is over, and the file of learned filters is removed.
+    Exits 1 if messages wait in the session and --drop is not given: start the node again to carry them into the mesh.
+    """
+    from trellis.live.config import read_config
+    from trellis.live.run import run_loop
+
+    if (config is None) == (broker is None) or (client is not None and broker is None):
+        raise InputError("", "no site is named, or two", "give --config, or --broker and --client")
+    if config is not None:
+        chosen, who = read_config(config, os.environ, {}), ""
+        if not chosen.mqtt.broker:
+            raise InputError(str(config), "the node is no sidecar: it has no mqtt.broker", "end it with SIGTERM")
+    else:
+        if not client:
+            raise InputError("--broker", "it has many sessions", "name one with --client")
+        chosen, who = read_config(None, {}, {"name": "retired", "mqtt.broker": broker}), client
+    told = run_loop(_retire(chosen, who, drop, keep_learned))
+    show(told, as_json, told["said"])
+    if told["waiting"] and not told["session_ended"]:
+        raise typer.Exit(1)
+
+
+async def _retire(config: NodeConfig, client: str, drop: bool, keep_learned: bool) -> dict[str, Any]:
+    """`client`: of a session without a configuration; empty: that of the configuration."""
+    from trellis.live.mqtt.learned import LearnedFile, learned_path
+    from trellis.live.mqtt.retire import BrokerSession
+    from trellis.live.retire import make_leave
+
+    session = BrokerSession(client or f"trellis-{config.name}", config.mqtt)
+    said: list[str] = []
+    told: dict[str, Any] = {"client": session.client, "broker": session.place, "left": False, "said": said}
+    if not client:
+        note(f"asking node {config.name} to leave, if it runs")
+        departure = await make_leave(config)
+        told["left"] = departure is not None
+        if departure is not None:
+            said.append(
+                f"Node {config.name} (process {departure.pid}) was told to leave, and has left after "
+                f"{departure.seconds:.1f} s."
+            )
+        else:
+            said.append(f"Node {config.name} does not run.")
+    waiting = await session.look()
+    said += _say_waiting(waiting, session.client, session.place)
+    told |= {"session": waiting.is_there, "waiting": waiting.messages, "session_ended": False, "file_removed": False}
+    if waiting.messages and not drop:
+        said.append(
+            "Nothing was ended. Start the node again to carry them into the mesh, and retire it later; or drop them "
+            "with --drop."
+        )
+        return told
+    await session.end()
+    told["session_ended"] = True
+    if waiting.is_there:
+        said.append(f"The session {session.client} at {session.place} has ended.")
+    if not client and not keep_learned:
+        file = LearnedFile(learned_path(config.mqtt.learn_file, session.client, session.host, session.port))
+        told["file_removed"] = file.remove()
+        if told["file_removed"]:
+            said.append(f"The file {file.path} was removed.")
+    if not client:
+        said.append(f"If {config.name} is among the seeds of other nodes, take it out there.")
+    return told
+
+
+def _say_waiting(waiting: Waiting, client: str, place: str) -> Iterator[str]:
+    if not waiting.is_there:
+        yield f"The broker at {place} has no session {client}."
+        return
+    if not waiting.messages:
+        yield f"Nothing waits in the session {client} at {place}."
+        return
+    most = ", ".join(f"{topic} ({count})" for topic, count in waiting.topics.most_common(_TOPICS_TOLD))
+    at_least = "At least " if waiting.is_more else ""
+    noun = "message waits" if waiting.messages == 1 else "messages wait"
+    others = f", and {len(waiting.topics) - _TOPICS_TOLD} other topics" if len(waiting.topics) > _TOPICS_TOLD else ""
+    yield f"{at_least}{waiting.messages} {noun} in the session {client} at {place}: {most}{others}."

@@ -1,0 +1,382 @@
+"""`trellis doctor`: what is wrong with a configuration or a running node, in sentences.  [docs/runbook.md, Doctor]
+
+Each check returns findings. A finding that is `wrong` keeps messages from flowing, now or soon; a note does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+import ssl
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from trellis.errors import InputError
+from trellis.live.addresses import parse_address, show_address
+from trellis.live.clock import life_now
+from trellis.live.config import NodeConfig, TlsConfig
+from trellis.live.files import files_needed
+from trellis.live.frames import Address
+from trellis.live.http import HttpClient
+from trellis.live.mqtt.sidecar import parse_broker
+from trellis.live.probe import ask_broker, greet
+from trellis.live.reasons import why_not
+from trellis.live.tls import make_context, names_of
+from trellis.live.view import Snapshot
+
+SOON_DAYS = 21  # certificates that end within this time are worth a word
+CLOCK_S_MAX = 2.0
+_PRIVILEGED = 1_024
+_PEER_TIMEOUT_S = 5.0
+
+
+class Finding(msgspec.Struct, frozen=True):
+    level: Literal["wrong", "note", "good"]
+    where: str  # a key of node.toml, or an address
+    what: str  # a sentence
+    remedy: str = ""
+
+    def line(self) -> str:
+        told = f"{self.level:<5}  {self.where}: {self.what}"
+        return f"{told} {self.remedy}" if self.remedy else told
+
+
+def wrong(where: str, what: str, remedy: str) -> Finding:
+    return Finding("wrong", where, what, remedy)
+
+
+def note(where: str, what: str, remedy: str) -> Finding:
+    return Finding("note", where, what, remedy)
+
+
+def good(where: str, what: str) -> Finding:
+    return Finding("good", where, what)
+
+
+async def examine(config: NodeConfig, timeout_s: float = _PEER_TIMEOUT_S) -> list[Finding]:
+    """Check a configuration on this machine: certificates, ports, limits, the clock, seeds, the broker."""
+    found = check_tls(config)
+    tls = None
+    if config.tls and not any(one.level == "wrong" for one in found):
+        tls = make_context(config.tls, server=False)
+    found += check_mqtt_tls(config)
+    busy, is_running = await check_ports(config, tls, timeout_s)
+    found += [*busy, *check_files(config), *check_clock()]
+    if config.tls and tls is None:
+        if config.seeds:
+            found.append(note("seeds", "They were not dialed.", "Mend the certificates first."))
+    else:
+        each = [check_seed(config, seed, tls, is_running, timeout_s) for seed in config.seeds]
+        for some in await asyncio.gather(*each):
+            found += some
+    if config.mqtt.broker:
+        found += await check_broker(config, timeout_s)
+    return found
+
+
+# Certificates
+
+
+def check_tls(config: NodeConfig) -> list[Finding]:
+    if not config.tls:
+        return []
+    found = [one for key in ("cert", "key", "ca") for one in _check_file(f"tls.{key}", getattr(config.tls, key))]
+    if any(one.level == "wrong" for one in found):
+        return found
+    try:
+        shown = _shown(config.tls)
+    except InputError as error:
+        return [*found, wrong("tls", f"{_mismatch(config.tls)}{error.what}.", "Give a certificate and its own key.")]
+    except ssl.SSLCertVerificationError as error:
+        remedy = f"Make a new one: trellis certs node {config.name}."
+        return [*found, wrong("tls.cert", f"Other nodes do not accept it: {error.verify_message}.", remedy)]
+    except ssl.SSLError as error:
+        why = why_not(error, has_tls=True)
+        return [*found, wrong("tls.cert", f"Other nodes do not accept it: {why}.", "Sign it by the authority tls.ca.")]
+    if config.name not in names_of(shown):
+        names = ", ".join(sorted(names_of(shown))[:5]) or "nobody"
+        remedy = f"Make one for this name: trellis certs node {config.name}."
+        found.append(wrong("tls.cert", f"It is a certificate of {names}, and this node is {config.name}.", remedy))
+    found += _check_end("tls.cert", str(shown["notAfter"]), f"Make a new one: trellis certs node {config.name}.")
+    for one in make_context(config.tls, server=True).get_ca_certs():
+        found += _check_end("tls.ca", str(one["notAfter"]), "See docs/runbook.md on how to change an authority.")
+    return found if any(one.level == "wrong" for one in found) else [*found, good("tls", "The certificates are good.")]
+
+
+def check_mqtt_tls(config: NodeConfig) -> list[Finding]:
+    mqtt = config.mqtt
+    given = {"cert": mqtt.cert, "key": mqtt.key, "ca": mqtt.ca, "broker_ca": mqtt.broker_ca}
+    found = [one for key, path in given.items() if path for one in _check_file(f"mqtt.{key}", path)]
+    if not mqtt.cert or any(one.level == "wrong" for one in found):
+        return found
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        server.load_cert_chain(mqtt.cert, mqtt.key)
+        client.load_verify_locations(mqtt.cert)  # believed as it is: only its dates matter here
+        shown = _handshake(server, client)
+    except ssl.SSLCertVerificationError as error:
+        return [*found, wrong("mqtt.cert", f"MQTT clients do not accept it: {error.verify_message}.", "Renew it.")]
+    except ssl.SSLError as error:
+        why = why_not(error, has_tls=True)
+        return [*found, wrong("mqtt.cert", f"It cannot be used: {why}.", "Give a certificate and its own key, as PEM.")]
+    return [*found, *_check_end("mqtt.cert", str(shown["notAfter"]), "Renew it.")]
+
+
+def _check_file(where: str, path: str) -> list[Finding]:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123
+            mode = os.fstat(file.fileno()).st_mode
+    except OSError as error:
+        return [wrong(where, f"{path} cannot be read: {(error.strerror or str(error)).lower()}.", "Name a PEM file.")]
+    if where.endswith("key") and mode & (stat.S_IRGRP | stat.S_IROTH) and mode & stat.S_IROTH:
+        return [note(where, f"Everybody on this machine may read {path}.", f"chmod 600 {path}")]
+    return []
+
+
+def _mismatch(tls: TlsConfig) -> str:
+    return f"{tls.cert}, {tls.key} and {tls.ca} do not fit together: "
+
+
+def _shown(tls: TlsConfig) -> dict[str, Any]:
+    """Return what the node's certificate says, as another node of the cluster sees it. Raises ssl.SSLError if not."""
+    return _handshake(make_context(tls, server=True), make_context(tls, server=False))
+
+
+def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
+    """Let both ends shake hands in memory; return the server's certificate, which the client has checked."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)]
+    waiting = list(ends)
+    for _ in range(20):
+        for end in list(waiting):
+            try:
+                end.do_handshake()
+                waiting.remove(end)
+            except ssl.SSLWantReadError:
+                pass
+        if not waiting:
+            return dict(ends[0].getpeercert() or {})
+    raise ssl.SSLError("the handshake does not end")
+
+
+def _check_end(where: str, not_after: str, remedy: str) -> list[Finding]:
+    days = (ssl.cert_time_to_seconds(not_after) - time.time()) / 86_400
+    if days < 0:
+        return [wrong(where, f"It ended on {not_after}.", remedy)]
+    if days <= SOON_DAYS:
+        return [wrong(where, f"It ends in {int(days)} days, on {not_after}.", remedy)]
+    return []
+
+
+# This machine
+
+
+def listeners(config: NodeConfig) -> dict[str, str]:
+    given = {"listen": config.listen, "client_listen": config.client_listen, "admin_listen": config.admin_listen}
+    return {key: text for key, text in {**given, "mqtt.listen": config.mqtt.listen}.items() if text}
+
+
+async def check_ports(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s: float) -> tuple[list[Finding], bool]:
+    """Whether every listener can be bound. Also: does this very node run already?"""
+    found: list[Finding] = []
+    seen: dict[tuple[str, int], str] = {}
+    for key, text in listeners(config).items():
+        host, port = parse_address(text)
+        if port and (host, port) in seen:
+            found.append(
+                wrong(key, f"{text} is the address of {seen[host, port]}, too.", "Give each a port of its own.")
+            )
+            continue
+        seen[host, port] = key
+        error = _try_bind(host, port)
+        if error is None:
+            continue
+        if error.errno == errno.EADDRINUSE and key == "listen" and await _is_this_node(config, tls, timeout_s):
+            return [note(key, f"{text} is taken by this node, which runs.", "The ports were not checked.")], True
+        found.append(_cannot_bind(key, text, port, error))
+    return found or [good("ports", "Every listener can be bound.")], False
+
+
+def _try_bind(host: str, port: int) -> OSError | None:
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        socket.create_server(place[:2], family=family).close()
+    except OSError as error:
+        return error
+    return None
+
+
+def _cannot_bind(key: str, text: str, port: int, error: OSError) -> Finding:
+    if isinstance(error, socket.gaierror):
+        return wrong(
+            key, f"The host of {text} cannot be resolved: {error.strerror}.", "Give an address of this machine."
+        )
+    if error.errno == errno.EADDRINUSE:
+        return wrong(
+            key,
+            f"{text} is taken by another program.",
+            f"Find it (ss -ltnp 'sport = :{port}'), or choose another port.",
+        )
+    if error.errno == errno.EACCES and port < _PRIVILEGED:
+        return wrong(key, f"Port {port} is privileged: only root may listen there.", "Choose a port from 1024 up.")
+    if error.errno == errno.EADDRNOTAVAIL:
+        return wrong(
+            key, f"{text} is no address of this machine.", "Listen on one that is, and use advertise for others."
+        )
+    return wrong(key, f"{text} cannot be bound: {(error.strerror or str(error)).lower()}.", "Choose another address.")
+
+
+async def _is_this_node(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s: float) -> bool:
+    host, port = parse_address(config.listen)
+    place = ("::1" if ":" in host else "127.0.0.1") if host in ("0.0.0.0", "::") else host
+    told = await greet((place, port), _me(config), config.cluster, config.overlay, tls, timeout_s)
+    return told.refused is not None and told.refused.kind in ("taken", "self")
+
+
+def _me(config: NodeConfig) -> Address:
+    host, port = parse_address(config.advertise or config.listen)
+    return Address(config.name, 0, host, port or 1)
+
+
+def check_files(config: NodeConfig) -> list[Finding]:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # a node raises its own limit up to this
+    needed = files_needed(config)
+    if most == resource.RLIM_INFINITY or needed <= most:
+        return [good("limits", f"{needed} open files are enough, and they are allowed.")]
+    what = f"{needed} open files are needed for clients_max and connections_max, and {most} are allowed."
+    return [wrong("limits.clients_max", what, "Raise the limit (ulimit -Hn, LimitNOFILE), or lower clients_max.")]
+
+
+def check_clock(now_s: float | None = None) -> list[Finding]:
+    now_s = time.time() if now_s is None else now_s
+    built_s = Path(__file__).stat().st_mtime
+    if now_s < built_s - 86_400:
+        told = time.strftime("%Y-%m-%d", time.gmtime(now_s))
+        what = f"It says {told}, which is before this program was installed."
+        return [wrong("clock", what, "Synchronize it: a node's incarnation is the time of its start.")]
+    return []
+
+
+# Others
+
+
+async def check_seed(
+    config: NodeConfig, seed: str, tls: ssl.SSLContext | None, is_running: bool, timeout_s: float
+) -> list[Finding]:
+    where = f"seed {seed}"
+    if seed in (config.listen, config.advertise):
+        return [note(where, "It is this node itself.", "")] if len(config.seeds) > 1 else []
+    told = await greet(parse_address(seed), _me(config), config.cluster, config.overlay, tls, timeout_s)
+    if told.failure:
+        return [
+            wrong(where, f"It is not reached: {told.failure}.", "Start it, or look at the address and the network.")
+        ]
+    if told.hello is not None:
+        ahead_s = (told.hello.address.incarnation - life_now()) / 10
+        if ahead_s > CLOCK_S_MAX:
+            what = f"{told.hello.address.node} started {ahead_s:.0f} s in the future by this machine's clock."
+            return [wrong(where, what, "Synchronize the clocks of both machines.")]
+        return [good(where, f"{told.hello.address.node} accepts this node.")]
+    assert told.refused is not None
+    kind, text = told.refused.kind, told.refused.text
+    if kind in ("old", "taken") and is_running:
+        return [good(where, "It is connected with this node, which runs.")]
+    if kind in ("old", "taken"):
+        what = f"The name {config.name} is taken: {text}."
+        return [
+            wrong(where, what, "Give each node a name of its own; end the other one first if it is an old process.")
+        ]
+    return [wrong(where, f"It refuses this node ({kind}): {text}.", _REMEDIES.get(kind, "See its log."))]
+
+
+_REMEDIES = {
+    "cluster": "Give both the same cluster.",
+    "overlay": "Give both the same overlay.",
+    "version": "Upgrade the older one.",
+    "certificate": "Make a certificate that carries this name: trellis certs node NAME.",
+}
+
+
+async def check_broker(config: NodeConfig, timeout_s: float) -> list[Finding]:
+    try:
+        host, port, user, password, tls = parse_broker(config.mqtt.broker, config.mqtt)
+    except InputError as error:
+        return [wrong(error.where, f"{error.what}.", f"{error.remedy}.")]
+    where = f"broker {show_address(host, port)}"
+    client = f"trellis-doctor-{os.getpid()}"
+    told = await ask_broker((host, port), tls, user, password, config.mqtt, client, timeout_s)
+    if told.failure:
+        return [wrong(where, f"It is not used: {told.failure}.", "Start it, or look at mqtt.broker and its password.")]
+    remedy = "Allow it in the broker's access rules, or change take and want."
+    refused = [wrong(where, f'It refuses the filter "{one}": {why}.', remedy) for one, why in told.refused]
+    return refused or [good(where, "It accepts this node and its filters.")]
+
+
+# A running node
+
+
+async def examine_running(address: str, tls: ssl.SSLContext | None, config: NodeConfig | None) -> list[Finding]:
+    """Ask a node's admin port how it is."""
+    client = HttpClient(address, tls)
+    try:
+        began = time.time()
+        status, body = await client.get("/overlay.json", timeout_s=_PEER_TIMEOUT_S)
+        told = _RUNNING.decode(body) if status == 200 else None
+        took_s = time.time() - began
+        _, health = await client.get("/healthz", timeout_s=_PEER_TIMEOUT_S)
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        why = why_not(error, has_tls=tls is not None)
+        remedy = "Is it an admin_listen, and does the node run? With [tls], give --ca, --cert and --key."
+        return [wrong(address, f"No node answers there: {why}.", remedy)]
+    finally:
+        client.close()
+    if told is None:
+        return [wrong(address, f"It answers with status {status}.", "Name the admin_listen of a node.")]
+    found = [*_complaints(address, health), *_other_node(address, told, config)]
+    apart_s = told.time_ms / 1_000 - began - took_s / 2
+    if told.time_ms and abs(apart_s) > CLOCK_S_MAX + took_s:
+        what = f"Its clock differs from this machine's by {apart_s:+.0f} s."
+        found.append(wrong(address, what, "Synchronize both: a node's incarnation is the time of its start."))
+    if told.peers_ahead_s > CLOCK_S_MAX:
+        what = f"One of its peers started {told.peers_ahead_s:.0f} s in the future by its clock."
+        found.append(wrong(address, what, "Synchronize the clocks of all nodes."))
+    return found or [good(address, f"{told.node} runs and is healthy.")]
+
+
+class Running(Snapshot, frozen=True):
+    cluster: str = ""
+    time_ms: int = 0
+    peers_ahead_s: float = 0.0
+
+
+_RUNNING = msgspec.json.Decoder(Running)
+
+
+def _complaints(address: str, body: bytes) -> Iterable[Finding]:
+    for line in body.decode("utf-8", "replace").splitlines():
+        if line != "ok":
+            yield wrong(address, line, "")
+
+
+def _other_node(address: str, told: Running, config: NodeConfig | None) -> Iterable[Finding]:
+    if config is None:
+        return
+    expected: Mapping[str, tuple[str, str]] = {
+        "name": (config.name, told.node),
+        "cluster": (config.cluster, told.cluster),
+        "overlay": (config.overlay, told.overlay),
+    }
+    for key, (wanted, there) in expected.items():
+        if there and wanted != there:
+            what = f'The node there has {key} "{there}", and the configuration says "{wanted}".'
+            yield wrong(address, what, "Name the admin port of this node, or restart it.")

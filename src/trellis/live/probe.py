@@ -1,0 +1,167 @@
+"""Questions to seeds and brokers from outside, for `trellis doctor`: each is asked once, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TypeVar
+
+import msgspec
+
+from trellis.live.frames import (
+    HELLO_BYTES_MAX,
+    PROTOCOL,
+    VERSION,
+    Address,
+    Addresses,
+    Bye,
+    Control,
+    Hello,
+    Refused,
+    Splitter,
+    pack_control,
+    read_control,
+)
+from trellis.live.reasons import why_not
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.decode import decode
+from trellis.protocols.mqtt.encode import encode
+from trellis.protocols.mqtt.framing import Framing
+from trellis.protocols.mqtt.primitives import PacketError
+from trellis.protocols.wire import WireError
+
+Packet = TypeVar("Packet", p.ConnAck, p.SubAck)
+_READ_BYTES = 64 << 10
+_PACKET_BYTES_MAX = 1 << 20
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """What a seed answered: its hello, or its refusal, or why there was neither."""
+
+    hello: Hello | None = None
+    refused: Refused | None = None
+    failure: str = ""
+
+
+async def greet(
+    place: tuple[str, int], me: Address, cluster: str, overlay: str, tls: ssl.SSLContext | None, timeout_s: float
+) -> Greeting:
+    """Say hello to a node and goodbye at once.
+
+    `me` has incarnation 0. So a node that is connected with a living node of this name refuses us, and keeps its
+    stream. One that knows nobody of the name takes us for a peer, for the moment until we say goodbye.
+    """
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(*place, ssl=tls)
+            writer.write(pack_control(Hello(PROTOCOL, VERSION, cluster, overlay, me)))
+            answer = await _first(reader)
+            if isinstance(answer, Hello):
+                writer.write(pack_control(Bye()))
+                await writer.drain()
+    except WireError:
+        return Greeting(failure=_no_hello(tls))
+    except EOFError:
+        return Greeting(failure=f"it closed the connection without a hello; {_guess(tls)}")
+    except (OSError, UnicodeError) as error:
+        return Greeting(failure=why_not(error, has_tls=tls is not None))
+    finally:
+        if writer is not None:
+            writer.close()
+    return Greeting(hello=answer) if isinstance(answer, Hello) else Greeting(refused=answer)
+
+
+async def _first(reader: asyncio.StreamReader) -> Hello | Refused:
+    splitter = Splitter(HELLO_BYTES_MAX)
+    while data := await reader.read(_READ_BYTES):
+        for body in splitter.feed(data):
+            answer: Control = read_control(body)
+            if isinstance(answer, Hello | Refused):
+                return answer
+            if not isinstance(answer, Addresses):
+                raise WireError("no hello")
+    raise EOFError
+
+
+def _no_hello(tls: ssl.SSLContext | None) -> str:
+    return f"what it answers is no hello of Trellis; {_guess(tls)}"
+
+
+def _guess(tls: ssl.SSLContext | None) -> str:
+    return "perhaps it speaks TLS, and [tls] is not configured here" if tls is None else "perhaps it is no Trellis node"
+
+
+class BrokerAnswer(msgspec.Struct, frozen=True):
+    """What a broker said: why it did not let us in, or which filters it refused, each with the reason."""
+
+    failure: str = ""
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+async def ask_broker(
+    place: tuple[str, int],
+    tls: ssl.SSLContext | None,
+    user: str | None,
+    password: bytes | None,
+    config: MqttConfig,
+    client: str,
+    timeout_s: float,
+) -> BrokerAnswer:
+    """Connect under a name of our own, ask for every filter of `take` and `want`, and disconnect."""
+    version = p.V5 if config.broker_version == "5" else p.V311
+    filters = list(dict.fromkeys((*config.take, *config.want)))
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(*place, ssl=tls)
+            packets = _Packets(reader, version)
+            hello = p.Connect(version=version, client=client, clean_start=True, user=user, password=password)
+            writer.write(encode(version, hello))
+            answer = await packets.of(p.ConnAck)
+            if answer.reason:
+                name = reasons.NAMES.get(answer.reason, hex(answer.reason))
+                return BrokerAnswer(failure=f"it refuses the connection: {name}")
+            found: list[tuple[str, str]] = []
+            for number, one in enumerate(filters, start=1):
+                writer.write(encode(version, p.Subscribe(number, (p.Asked(one, 0, retain_handling=2),))))
+                told = await packets.of(p.SubAck)
+                code = max(told.reasons, default=0)
+                if code >= reasons.UNSPECIFIED:
+                    found.append((one, reasons.NAMES.get(code, hex(code))))
+            writer.write(encode(version, p.Disconnect()))
+            await writer.drain()
+    except PacketError as error:
+        return BrokerAnswer(failure=f"it does not speak MQTT {config.broker_version}: {error}")
+    except EOFError:
+        return BrokerAnswer(failure=f"it closed the connection; perhaps it does not speak MQTT {config.broker_version}")
+    except (OSError, UnicodeError) as error:
+        return BrokerAnswer(failure=why_not(error, has_tls=tls is not None))
+    finally:
+        if writer is not None:
+            writer.close()
+    return BrokerAnswer(refused=tuple(found))
+
+
+class _Packets:
+    """Packets of a broker, of which only some matter."""
+
+    def __init__(self, reader: asyncio.StreamReader, version: int) -> None:
+        self._reader, self._version = reader, version
+        self._framing = Framing(_PACKET_BYTES_MAX)
+        self._waiting: list[p.Packet] = []
+
+    async def of(self, kind: type[Packet]) -> Packet:
+        """Return the next packet of this kind. Others are skipped."""
+        while True:
+            while self._waiting:
+                packet = self._waiting.pop(0)
+                if isinstance(packet, kind):
+                    return packet
+            data = await self._reader.read(_READ_BYTES)
+            if not data:
+                raise EOFError
+            self._framing.feed(data)
+            self._waiting += [decode(self._version, first, body) for first, body in self._framing.packets()]

@@ -1,0 +1,44 @@
+"""Why a connection did not come about, in words for logs, /healthz and `trellis doctor`."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+
+def why_not(error: BaseException, *, has_tls: bool) -> str:
+    """Return why a connection failed. `has_tls`: this side spoke TLS."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not accepted here: {error.verify_message}"
+        case ssl.SSLError():
+            reason = (error.reason or str(error)).replace("_", " ").lower()
+            if any(one in reason for one in ("wrong version number", "http request", "record layer failure")):
+                return "it does not speak TLS, and this side does"
+            return f"the TLS handshake failed: {reason}"
+        case socket.gaierror():
+            return f"its host name cannot be resolved: {error.strerror or error}"
+        case ConnectionRefusedError():
+            return "connection refused: nothing listens there"
+        case ConnectionResetError() | BrokenPipeError():
+            hint = "; perhaps it does not speak TLS, or does not accept our certificate" if has_tls else ""
+            return f"it closed the connection{hint}"
+        case TimeoutError():
+            return "no answer in time"
+        case UnicodeError():
+            return "its host name is not a valid one"
+        case OSError():
+            return (error.strerror or str(error) or type(error).__name__).lower()
+    return str(error) or type(error).__name__
+
+
+def why_no_hello(cut: str, *, has_tls: bool) -> str:
+    """Return why a stream that we dialed ended before a hello. `cut`: why we cut it; empty if the peer closed it."""
+    if cut in ("oversized", "garbage"):
+        hint = "it is no Trellis node" if has_tls else "perhaps it speaks TLS, and this node does not"
+        return f"what it answers is no hello: {hint}"
+    if cut == "handshake":
+        return "it took the connection and said nothing in time"
+    if has_tls:
+        return "it closed the connection before a hello; perhaps it does not accept our certificate"
+    return "it closed the connection before a hello; perhaps it speaks TLS, and this node does not"

@@ -1,0 +1,117 @@
+"""Makes a node that runs on this machine leave its mesh in order, and waits until it has.  [docs/operating.md]
+
+The admin port says which process the node is. It changes nothing, so the process is told by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from trellis.errors import InputError, TrellisError
+from trellis.live.addresses import parse_address
+from trellis.live.config import NodeConfig
+from trellis.live.http import HttpClient
+from trellis.live.tls import make_context
+
+_ASK_S = 5.0
+_LOOK_S = 0.1
+_MORE_S = 10.0  # beyond `limits.leave_s`
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A node that was told to leave, and has left."""
+
+    pid: int
+    seconds: float
+
+
+async def make_leave(config: NodeConfig) -> Departure | None:
+    """Tell the node to leave, and wait until it has. None: it did not run.
+
+    Raises `TrellisError` where it runs and cannot be told.
+    """
+    pid = await _running(config)
+    if pid is None:
+        return None
+    begun = time.monotonic()
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return Departure(pid, 0.0)
+    except PermissionError:
+        raise TrellisError(f"node {config.name} runs as process {pid}, which is not yours; end it first") from None
+    until = begun + config.limits.leave_s + _MORE_S
+    while _is_alive(pid):
+        if time.monotonic() > until:
+            raise TrellisError(f"node {config.name}, process {pid}, does not leave; see its log, and end it")
+        await asyncio.sleep(_LOOK_S)
+    return Departure(pid, time.monotonic() - begun)
+
+
+async def _running(config: NodeConfig) -> int | None:
+    """Return the process that is the node; None if there is none."""
+    if not config.admin_listen or parse_address(config.admin_listen)[1] == 0:
+        if await _is_open(config.client_listen):
+            what = f"something listens on {config.client_listen}, where node {config.name} takes clients"
+            raise InputError(config.name, what, "end it with SIGTERM first, since there is no admin_listen to ask")
+        return None
+    client = HttpClient(config.admin_listen, make_context(config.tls, server=False) if config.tls.cert else None)
+    try:
+        _, body = await client.get("/overlay.json", timeout_s=_ASK_S)
+        about = json.loads(body)
+        name, pid = about["node"], about["pid"]
+    except OSError:
+        return None  # nobody is there
+    except (ValueError, KeyError, TypeError):
+        what = "what answers is no node that tells its process"
+        raise InputError(f"admin_listen {config.admin_listen}", what, "end the node with SIGTERM first") from None
+    finally:
+        client.close()
+    if name != config.name or not isinstance(pid, int) or pid <= 1:
+        what = f"it is the admin port of {name}, not of {config.name}"
+        raise InputError(f"admin_listen {config.admin_listen}", what, "give the configuration of the node that runs")
+    if not _is_ours(pid):
+        what = f"node {config.name} says that it is process {pid}, and here that is something else"
+        raise InputError(f"admin_listen {config.admin_listen}", what, "end the node with SIGTERM where it runs")
+    return pid
+
+
+async def _is_open(address: str) -> bool:
+    host, port = parse_address(address)
+    if not port:
+        return False
+    try:
+        async with asyncio.timeout(_ASK_S):
+            _, writer = await asyncio.open_connection(host, port)
+    except OSError:
+        return False
+    writer.close()
+    return True
+
+
+def _is_ours(pid: int) -> bool:
+    """Return whether a process of this machine is a node of Trellis. Where that cannot be read, it must be there."""
+    try:
+        return b"trellis" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return not Path("/proc/self").exists() and _is_alive(pid)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:  # one that has ended, and whose parent has not noticed
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (OSError, IndexError):
+        return True

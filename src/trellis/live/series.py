@@ -1,0 +1,259 @@
+"""What /metrics says about a node.  [docs/dashboard.md names every metric, docs/runbook.md says what to do about it]
+
+The number of series does not depend on what peers and clients do. Every label has a fixed list of values, all of which
+are there from the start with 0: a rate of a counter that did not exist before its first event would miss that event.
+What is not on a list is counted under `other`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, get_args
+
+from trellis import __version__
+from trellis.live.frames import VERSION
+from trellis.live.health import KINDS, not_ready
+from trellis.live.mends import BOUNDS_MS, CAUSES
+from trellis.live.metrics import Exposition, Labels, cpu_seconds, resident_bytes, slug
+from trellis.protocols.mesh.codecs import UNIONS
+from trellis.protocols.mqtt import reasons
+
+if TYPE_CHECKING:
+    from trellis.live.shell import LiveNode
+
+_STARTED = time.time()
+Samples = list[tuple[Labels, float]]
+
+# Why this node ended a stream. `other` holds reasons that are not listed.
+CUT = {
+    "peer": (
+        "certificate", "cluster", "full", "garbage", "handshake", "name", "old", "overlay", "oversized", "role",
+        "silent", "slow", "taken", "tls", "version",
+    ),
+    "client": (
+        "certificate", "full", "garbage", "handshake", "name", "oversized", "role", "slow", "subscriptions", "tls",
+        "version",
+    ),
+}  # fmt: skip
+REFUSED = ("certificate", "cluster", "name", "old", "overlay", "second", "self", "taken", "version")
+DROPPED = ("dialling", "full", "queued", "unaddressed", "unreachable")
+
+MQTT_NOW = (
+    "clients", "sessions", "filters", "retained", "sidecar filters learned", "sidecar subscriptions unknown",
+)  # fmt: skip
+_MQTT_HOST = (
+    "before the subscription", "connected", "delivered", "dropped", "expired", "filters refused", "garbage",
+    "malformed", "not acknowledged", "passwords refused", "publications refused", "refused", "retained refused",
+    "subacks early", "taken over", "too large for a client", "wills",
+)  # fmt: skip
+_MQTT_SIDECAR = (
+    "beyond take", "connections ended", "dropped", "echoes", "echoes missing", "filters refused", "given", "kept out",
+    "log gaps", "log unread", "subscriptions forgotten", "subscriptions not learned",
+    "not carried", "perhaps echoes", "probes of others", "refused by the broker", "retained before", "sent again",
+    "sessions begun", "taken", "too large for the broker",
+)  # fmt: skip
+_MQTT_DIRECTORY = ("other depth", "out of order", "strange", "too many askers", "unknown")
+_MQTT_CUT = (
+    "full",
+    "handshake",
+    "slow",
+    "tls",
+    *(name for value, name in sorted(reasons.NAMES.items()) if value >= 128),
+)
+MQTT_HAPPENED = (
+    *(slug(one) for one in _MQTT_HOST),
+    *(slug(f"sidecar {one}") for one in _MQTT_SIDECAR),
+    *(slug(f"directory {one}") for one in _MQTT_DIRECTORY),
+    *(slug(f"cut {one}") for one in _MQTT_CUT),
+    "closed",  # by this node, with a reason that the client was told
+)
+
+
+def exposition(node: LiveNode, *, is_open: bool = False) -> str:
+    """Return all metrics of `node`, as OpenMetrics if `is_open`."""
+    page = Exposition(is_open=is_open)
+    _overlay(page, node)
+    _health(page, node)
+    _mends(page, node)
+    _delivery(page, node)
+    _streams(page, node)
+    _traffic(page, node)
+    _mqtt(page, node)
+    _process(page, node)
+    return page.text()
+
+
+def _overlay(page: Exposition, node: LiveNode) -> None:
+    mesh = node.mesh
+    neighbours = mesh.overlay.neighbours()
+    interest = mesh.overlay.interest
+    alone = interest & ~_union(neighbours.values())
+    about = {"node": node.name, "cluster": node.config.cluster, "overlay": node.config.overlay, "version": __version__}
+    page.info("trellis_node_info", "Who this is: always 1.", about)
+    page.gauge("trellis_incarnation", "The incarnation of this name: grows with every start.", node.life)
+    page.gauge("trellis_ready", "1 while the node has joined and is not leaving.", int(not not_ready(node)))
+    page.gauge("trellis_degree", "Neighbours in the overlay.", len(neighbours))
+    page.counter("trellis_links_up_total", "Links that came up.", node.counters["links_up"])
+    page.counter("trellis_links_down_total", "Links that went down.", node.counters["links_down"])
+    page.gauge("trellis_topics", "Topics that this node takes part in.", interest.bit_count())
+    page.gauge("trellis_topics_alone", "Of these, topics that no neighbour takes part in.", alone.bit_count())
+    page.gauge("trellis_subscriptions", "Topics that clients or the configuration want here.", len(mesh.wanted))
+
+
+def _union(bitsets: Iterable[int]) -> int:
+    union = 0
+    for one in bitsets:
+        union |= one
+    return union
+
+
+def _health(page: Exposition, node: LiveNode) -> None:
+    found = Counter(one.kind for one in node.health.complaints())
+    page.gauge("trellis_healthy", "1 while /healthz says ok.", int(not found))
+    page.gauge("trellis_complaints", "Reasons why /healthz does not say ok, by kind.", _each("kind", KINDS, found))
+    page.counter("trellis_canaries_total", "Canary publications of this node.", node.health.canary.sent)
+    page.counter("trellis_canaries_answered_total", "Canaries whose home answered.", node.health.canary.answered)
+
+
+def _mends(page: Exposition, node: LiveNode) -> None:
+    running = Counter(one.cause for one, _ in node.mends.open.values())
+    page.gauge("trellis_mends_running", "Repairs under way here.", _each("cause", CAUSES, running))
+    page.histogram(
+        "trellis_mend_seconds",
+        "Repairs that this node coordinated, from their first question to links that stand.",
+        tuple(bound / 1_000 for bound in BOUNDS_MS),
+        [({"cause": cause}, node.mends.buckets[cause], node.mends.sum_ms[cause] / 1_000) for cause in CAUSES],
+    )
+
+
+# The name in `Delivery.metrics()` -> what it counts.
+_COUNTERS = {
+    "published": "Publications taken in from clients.",
+    "acknowledged": "Publications of clients that have their copies.",
+    "not_acknowledged": "Publications of clients without enough copies in time, or refused.",
+    "delivered": "Messages handed over at this node.",
+    "duplicates": "Messages that came in and were here already. They are not handed over.",
+    "resends": "Frames sent again for want of an acknowledgement.",
+    "pulls": "Messages asked for after an announcement.",
+    "passed_by": "Messages that a new subscription skipped: they were published before it.",
+    "lost": "Messages that will never be handed over to a subscriber that was promised them.",
+    "late": "Messages that came after their turn was skipped.",
+    "too_old": "Messages older than two windows.",
+    "stale": "Messages of incarnations that are over.",
+    "overflows": "Messages dropped from the window for want of room.",
+    "turned_lazy": "Links that were full and are told of messages only.",
+    "restarts": "Sessions of links begun anew.",
+    "left_undrained": "Topics left although nobody had taken over what was held.",
+}
+_GAUGES = {
+    "held": ("held_messages", "Messages in the window."),
+    "held_bytes": ("held_bytes", "Their bytes."),
+    "held_back": ("held_back_messages", "Messages that wait for earlier ones of their publisher."),
+    "missing": ("missing_messages", "Messages known of and not here yet."),
+    "pending": ("pending_publications", "Publications that wait for their copies."),
+    "queued": ("queued_messages", "Messages that wait for room on links."),
+    "under_way_bytes": ("under_way_bytes", "Bytes sent on links and not acknowledged yet."),
+}
+_INTERNAL = {
+    "published": "Publications of nodes to each other, as of the MQTT directory.",
+    "acknowledged": "Publications of nodes to each other that have their copies.",
+    "not_acknowledged": "Publications of nodes to each other without enough copies in time.",
+    "lost": "Messages of nodes to each other that will never be handed over. They are repeated.",
+}
+
+
+def of_clients(found: Mapping[str, int], key: str) -> int:
+    """Return a counter of `Delivery.metrics()` without what nodes publish to each other."""
+    return found[key] - found.get(f"{key}_internal", 0)
+
+
+def _delivery(page: Exposition, node: LiveNode) -> None:
+    found = node.mesh.delivery.metrics()
+    for key, about in _COUNTERS.items():
+        page.counter(f"trellis_{key}_total", about, of_clients(found, key))
+    for key, about in _INTERNAL.items():
+        page.counter(f"trellis_internal_{key}_total", about, found[f"{key}_internal"])
+    page.counter("trellis_pushes_total", "Messages that came in whole from neighbours.", found["pushes_in"])
+    ratio = found["pushes_in"] / found["delivered"] if found["delivered"] else 0.0
+    page.gauge("trellis_sends_per_delivery", "Messages that came in, by messages handed over, since the start.", ratio)
+    for key, (name, about) in _GAUGES.items():
+        page.gauge(f"trellis_{name}", about, found[key])
+
+
+def _streams(page: Exposition, node: LiveNode) -> None:
+    peers, door = node.transport, node.door
+    page.gauge("trellis_peer_streams", "Streams to other nodes.", len(peers.peers))
+    versions = Counter(str(stream.tag.version) for stream in peers.peers.values())
+    listed = tuple(str(one) for one in range(1, VERSION + 1))
+    by_version = _each("version", listed, versions)
+    page.gauge("trellis_peers_by_version", "Streams to other nodes, by the protocol spoken on them.", by_version)
+    page.gauge("trellis_clients", "Clients that are connected.", len(door.clients))
+    queues: Samples = []
+    queued_bytes: Samples = []
+    for who, streams in (("peers", list(peers.peers.values())), ("clients", list(door.streams))):
+        queues.append(({"to": who}, sum(len(one.outbox) for one in streams)))
+        queued_bytes.append(({"to": who}, sum(one.outbox.bytes for one in streams)))
+    page.gauge("trellis_queue_frames", "Frames that wait for slow readers.", queues)
+    page.gauge("trellis_queue_bytes", "Their bytes.", queued_bytes)
+    cuts: Samples = []
+    for who, counters in (("peer", peers.counters), ("client", door.counters)):
+        found = _each("reason", CUT[who], _behind("cut ", counters))
+        cuts += [({"who": who, **labels}, count) for labels, count in found]
+    page.counter("trellis_cut_off_total", "Streams that this node ended, and why.", cuts)
+    refusals = _each("reason", REFUSED, _behind("refused ", peers.counters))
+    page.counter("trellis_refused_total", "Streams to this node that peers refused, and why.", refusals)
+    drops = _each("reason", DROPPED, _behind("dropped ", peers.counters))
+    page.counter("trellis_dropped_total", "Messages to peers that were dropped, and why.", drops)
+    page.counter(
+        "trellis_streams_broken_total", "Streams to peers that broke without a word.", peers.counters["broken"]
+    )
+    page.counter("trellis_client_messages_total", "Messages given to clients.", door.counters["delivered"])
+
+
+def _traffic(page: Exposition, node: LiveNode) -> None:
+    kinds = sorted((str(kind.__struct_config__.tag), kind) for kind in get_args(UNIONS[node.config.overlay]))
+    for way, traffic in (("in", node.traffic_in), ("out", node.traffic_out)):
+        told = "Messages of each kind that came in" if way == "in" else "Messages of each kind that went out"
+        counts: Samples = [({"kind": tag}, traffic.get(kind, (0, 0))[0]) for tag, kind in kinds]
+        sizes: Samples = [({"kind": tag}, traffic.get(kind, (0, 0))[1]) for tag, kind in kinds]
+        page.counter(f"trellis_messages_{way}_total", f"{told}.", counts)
+        page.counter(f"trellis_bytes_{way}_total", f"{told}, in bytes.", sizes)
+
+
+def _mqtt(page: Exposition, node: LiveNode) -> None:
+    found = node.mqtt.metrics() if node.mqtt is not None else {}
+    happened: Counter[str] = Counter()
+    for key, count in found.items():
+        if key not in MQTT_NOW:
+            happened["closed" if key.startswith("closed ") else slug(key)] += count
+    now: Samples = [({"what": slug(key)}, found.get(key, 0)) for key in MQTT_NOW]
+    page.gauge("trellis_mqtt_held", "What the MQTT listener holds.", now)
+    page.counter(
+        "trellis_mqtt_total",
+        "What has happened at the MQTT listener, and at the broker beside it.",
+        _each("what", MQTT_HAPPENED, happened),
+    )
+
+
+def _process(page: Exposition, node: LiveNode) -> None:
+    page.counter("trellis_bugs_total", "Messages on which a handler of ours failed.", node.counters["bugs"])
+    page.counter(
+        "trellis_stood_still_seconds_total",
+        "Time for which the process was found to have stood still.",
+        node.counters["stood_still_ms"] / 1_000,
+    )
+    page.counter("trellis_process_cpu_seconds_total", "Computing time of the process.", cpu_seconds())
+    page.gauge("trellis_process_resident_bytes", "Memory of the process.", resident_bytes())
+    page.gauge("trellis_process_start_time_seconds", "When it started, in seconds since 1970.", _STARTED)
+
+
+def _behind(prefix: str, counters: Mapping[str, int]) -> dict[str, int]:
+    return {key.removeprefix(prefix): count for key, count in counters.items() if key.startswith(prefix)}
+
+
+def _each(label: str, listed: tuple[str, ...], found: Mapping[Any, int]) -> Samples:
+    """One sample for each value of the list, and one for the rest."""
+    rest = sum(count for key, count in found.items() if key not in listed)
+    return [*(({label: one}, found.get(one, 0)) for one in listed), ({label: "other"}, rest)]

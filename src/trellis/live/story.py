@@ -1,0 +1,152 @@
+"""The story of a node in its log: joined, neighbor lost and why, repairs, whole again.  [docs/runbook.md, Logs]
+
+The shell tells which links come up and go down, and what was being taken in when they did. `look` is called twice a
+second. Nothing here changes what the node does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from trellis.live.health import not_ready
+from trellis.live.mends import MendTime
+from trellis.protocols.effects import NodeId, Topic
+
+if TYPE_CHECKING:
+    from trellis.live.shell import LiveNode
+
+log = logging.getLogger("trellis.live")
+
+NAMED = 5  # names that a line lists before it says how many more there are
+JOINED_S_MAX = 10.0  # a node that is ready waits so long for its first neighbor before it says that it has joined
+WHOLE_S_MAX = 10.0  # after so long, topics without a neighbor are taken for topics that only this node has
+_RESTARTED = ("Connect", "Heartbeat")  # messages of a neighbor by which an overlay learns of its new incarnation
+_CLOSED = ("Disconnect", "Unlink", "Leave", "Leaving")  # by which a neighbor closes a link in order
+_TOLD = ("crash", "leave", "join")  # causes of repairs that are told at level info; clients cause the others
+
+
+class Story:
+    def __init__(self, node: LiveNode, now: float) -> None:
+        self.node, self._started = node, now
+        self.has_joined = False
+        self._ready_at: float | None = None
+        self._interests: dict[NodeId, int] = {}  # of neighbors, as last seen
+        self._closed: dict[NodeId, int] = {}  # neighbors that closed their link in order, and what was shared with them
+        self._lost: dict[NodeId, None] = {}  # since the node was whole
+        self._lost_topics = 0
+        self._lost_at = 0.0
+
+    # What the shell tells
+
+    def link_up(self, peer: NodeId) -> None:
+        self._remember()
+        log.debug("%s: linked with %s", self.node.name, peer)
+        self._closed.pop(peer, None)
+        if self._lost:
+            self._look_whole()
+
+    def link_down(self, peer: NodeId, source: NodeId | None, kind: str) -> None:
+        """`source` and `kind`: the sender and type of the message that was taken in, or "down", or "timer"."""
+        topics = self._interests.pop(peer, 0) & self.node.mesh.overlay.interest
+        if self.node.mesh.is_leaving:
+            return
+        if source == peer and kind in _CLOSED:
+            self._closed[peer] = topics
+            return
+        silent_s = self.node.health.links.silent_s(peer)
+        if source == peer and kind == "down":
+            why = self.node.transport.why_down
+        elif source == peer and kind in _RESTARTED:
+            why = "it restarted"
+        elif source == peer:
+            why = "it no longer knows this link"
+        elif source is not None:
+            why = f"{source} reported that it is gone"
+        elif silent_s >= 2 * self.node.health.links.period_s:
+            why = f"it was silent for {silent_s:.1f} s"
+        else:
+            log.debug("%s: closed the link with %s", self.node.name, peer)
+            return
+        self._lose(peer, topics, why)
+
+    def repair_began(self, repair: MendTime) -> None:
+        say = log.info if repair.cause in _TOLD else log.debug
+        say("%s: repair %d started: %s of %s", self.node.name, repair.number, repair.cause, repair.node)
+
+    def repair_ended(self, repair: MendTime) -> None:
+        topics = _topics(repair.topics, repair.topic_count)
+        say = log.info if repair.cause in _TOLD else log.debug
+        about = (self.node.name, repair.number, repair.ms, repair.cause, repair.node, topics)
+        say("%s: repair %d finished after %d ms: %s of %s; %s", *about)
+
+    def look(self) -> None:
+        self._remember()
+        if not self.has_joined:
+            self._look_joined()
+        for peer, topics in list(self._closed.items()):
+            del self._closed[peer]
+            if peer not in self.node.transport.peers:
+                self._lose(peer, topics, "it left in order")
+            else:
+                log.debug("%s: closed the link with %s", self.node.name, peer)
+        if self._lost:
+            self._look_whole()
+
+    # What follows
+
+    def _remember(self) -> None:
+        self._interests.update(self.node.mesh.overlay.neighbours())
+
+    def _now(self) -> float:
+        return self.node.now()
+
+    def _look_joined(self) -> None:
+        node = self.node
+        if not_ready(node) or not node.transport.peers:
+            return
+        self._ready_at = self._ready_at or self._now()
+        if not node.links and node.mesh.overlay.interest and self._now() - self._ready_at < JOINED_S_MAX:
+            return
+        self.has_joined = True
+        neighbors = f"neighbors {listed(sorted(node.links))}" if node.links else "nobody else has its topics"
+        streams = f"streams to {listed(sorted(node.transport.peers))}"
+        after_s = self._now() - self._started
+        log.info("%s: joined the mesh after %.1f s: %s; %s", node.name, after_s, neighbors, streams)
+
+    def _lose(self, peer: NodeId, topics: int, why: str) -> None:
+        if not self._lost:
+            self._lost_at = self._now()
+        self._lost[peer] = None
+        self._lost_topics |= topics
+        names = self.node.mesh.overlay.table.topics(topics)
+        log.info("%s: lost neighbor %s: %s; %s", self.node.name, peer, why, _topics(names, len(names)))
+
+    def _look_whole(self) -> None:
+        node, overlay = self.node, self.node.mesh.overlay
+        after_s = self._now() - self._lost_at
+        missing = self._lost_topics & overlay.interest
+        for interest in overlay.neighbours().values():
+            missing &= ~interest
+        if any(one.cause in _TOLD for one, _ in node.mends.open.values()) or (missing and after_s < WHOLE_S_MAX):
+            return
+        alone = overlay.table.topics(missing)
+        rest = f"; topics that only this node has: {listed(alone)}" if alone else ""
+        lost, neighbors = listed(self._lost), listed(sorted(node.links)) or "none"
+        about = (node.name, after_s, lost, neighbors, rest)
+        log.info("%s: whole again %.1f s after the loss of %s: neighbors %s%s", *about)
+        self._lost, self._lost_topics = {}, 0
+
+
+def listed(names: Iterable[str], count: int | None = None) -> str:
+    """The first few names, and how many more there are."""
+    known = list(names)
+    more = (len(known) if count is None else count) - NAMED
+    return ", ".join(known[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _topics(names: Iterable[Topic], count: int) -> str:
+    if not count:
+        return "no shared topics"
+    return f"{count} {'topic' if count == 1 else 'topics'}: {listed(names, count)}"

@@ -1,0 +1,365 @@
+"""A sidecar remembers what its broker's clients want: across restarts, and where files and brokers misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import stat
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from live.lives import run, until
+from mqtt.attached import attach, client_of, sidecars
+from mqtt.brokers import brokers, free_port, needs_mosquitto
+from mqtt.sites import Site, sites, talking
+from mqtt.talk import doors, vanish_all
+from trellis.live.mqtt import memory
+from trellis.live.mqtt.learned import LearnedFile, learned_path
+from trellis.live.shell import LiveNode
+from trellis.protocols.mqtt import bridge as bridges
+from trellis.protocols.mqtt import learn
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt.bridge import Bridge
+from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.learn import COUNTS, LOG, Learned, SubscriptionLog
+
+TELLS = "log_dest topic\nlog_type subscribe\nlog_type unsubscribe\nlog_type notice\nsys_interval 1\n"
+
+
+def hear(one: Bridge, kind: str, line: str, **fields: Any) -> None:
+    one.from_broker(p.Publish(topic=LOG + kind, payload=line.encode(), **fields))
+
+
+def learning(**fields: Any) -> Bridge:
+    one = Bridge("trellis-n", MqttConfig(broker="mqtt://b", learn=True, **fields))
+    one.up(p.ConnAck(reason=0))
+    one.to_broker.clear()
+    return one
+
+
+# Without a broker
+
+
+LINES = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("M/subscribe"), st.sampled_from(["a 0 x/#", "a 1 y", "b 1 x/#", "b 1 $share/g/x/#", "c 1 $SYS/#"])
+        ),
+        st.tuples(st.just("M/unsubscribe"), st.sampled_from(["a x/#", "b x/#", "b $share/g/x/#", "c y"])),
+        st.tuples(
+            st.just("N"),
+            st.sampled_from(
+                [
+                    "New client connected from 127.0.0.1:1 as a (p2, c1, k60).",
+                    "New client connected from 127.0.0.1:1 as b (p5, c0, k60).",
+                    "Client a disconnected.",
+                    "Client b disconnected.",
+                    "Expiring client b due to timeout.",
+                ]
+            ),
+        ),
+    )
+)
+
+
+@given(LINES, LINES)
+def test_a_log_that_is_restored_goes_on_as_if_it_had_never_stopped(before, after):
+    whole, first, second = (SubscriptionLog("trellis-n") for _ in range(3))
+    for kind, line in before:
+        whole.heard(LOG + kind, line)
+        first.heard(LOG + kind, line)
+        first.check()
+    second.restore(first.remember())
+    second.check()
+    for kind, line in after:
+        told = [sorted(some) for some in whole.heard(LOG + kind, line)]
+        assert told == [sorted(some) for some in second.heard(LOG + kind, line)]
+        second.check()
+    assert sorted(whole.filters) == sorted(second.filters)
+    assert (whole.plain, whole.shared) == (second.plain, second.shared)
+
+
+def test_a_full_log_forgets_clients_that_are_away_and_then_learns_no_more(monkeypatch):
+    monkeypatch.setattr(learn, "SUBSCRIPTIONS_MAX", 3)
+    one = SubscriptionLog("trellis-n")
+    for line in ("a 1 t/1", "b 1 t/2", "c 1 t/3"):
+        one.heard(f"{LOG}M/subscribe", line)
+    one.heard(f"{LOG}N", "Client b disconnected.")
+    assert one.heard(f"{LOG}M/subscribe", "d 1 t/4") == (["t/4"], ["t/2"])
+    assert one.heard(f"{LOG}M/subscribe", "e 1 t/5") == ([], [])
+    assert (one.forgotten, one.unlearned, one.filters) == (1, 1, ("t/1", "t/3", "t/4"))
+    monkeypatch.setattr(learn, "LETTERS_MAX", 20)
+    one.heard(f"{LOG}M/unsubscribe", "d t/4")
+    assert one.heard(f"{LOG}M/subscribe", "f 1 " + "x" * 30) == ([], [])
+    one.check()
+
+
+def test_a_line_of_the_log_is_acknowledged_when_what_it_says_is_saved():
+    one = learning()
+    one.is_saved = True
+    hear(one, "M/subscribe", "a 1 t/1", qos=1, id=5)
+    hear(one, "N", "Client nobody disconnected.", qos=1, id=6)
+    assert not one.to_broker
+    one.saved(one.log.changes)
+    assert [packet.id for packet in one.to_broker] == [5, 6]
+    hear(one, "N", "New connection from 127.0.0.1:1 on port 2.", qos=1, id=7)  # changes nothing
+    assert [packet.id for packet in one.to_broker] == [5, 6, 7]
+    hear(one, "M/subscribe", "a 1 t/2", qos=1, id=8)
+    one.down()
+    one.up(p.ConnAck(reason=0, session_present=True))
+    one.to_broker.clear()
+    hear(one, "M/subscribe", "a 1 t/2", qos=1, id=8, dup=True)  # told again, and still not saved
+    assert not one.to_broker
+    one.check()
+
+
+def test_the_log_is_read_with_qos_1_so_that_the_broker_keeps_it_while_we_are_away():
+    one = Bridge("trellis-n", MqttConfig(broker="mqtt://b", learn=True))
+    one.up(p.ConnAck(reason=0))
+    (asked,) = [packet.asked for packet in one.to_broker if isinstance(packet, p.Subscribe)]
+    assert {each.filter: each.qos for each in asked} == {
+        "#": 1,
+        **dict.fromkeys(learn.TOPICS, 1),
+        COUNTS[0]: 0,
+        COUNTS[1]: 0,
+    }
+
+
+def test_subscriptions_that_the_broker_counts_and_never_told_are_found():
+    one = learning()
+    hear(one, "M/subscribe", "a 1 t/1")
+    hear(one, "M/subscribe", "a 1 $share/g/t/1")
+    ours = 1 + len(learn.TOPICS) + len(COUNTS)
+
+    def counted(plain: int, shared: int, ms: int) -> int:
+        for topic, count in zip(COUNTS, (plain, shared), strict=True):
+            one.from_broker(p.Publish(topic=topic, payload=b"%d" % count))
+        one.tick(ms)
+        return one.unknown
+
+    assert counted(ours + 1, 1, 100_000) == 0
+    assert counted(ours + 3, 2, 110_000) == 0  # the broker's count may be newer than its log
+    assert counted(ours + 3, 2, 126_000) == 3
+    hear(one, "M/subscribe", "b 1 t/1")
+    hear(one, "M/subscribe", "b 1 t/2")
+    assert counted(ours + 3, 2, 127_000) == 1
+    assert counted(ours + 3, 1, 128_000) == 0
+    assert counted(ours, 0, 200_000) == 0  # we know more than there are: that costs messages, and loses none
+
+
+# The file
+
+
+def test_the_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    file = LearnedFile(tmp_path / "deep" / "s.json")
+    assert file.read() is None
+    first = Learned(1, {"a": ["x/#"]}, ["a"], [])
+    file.write(first)
+    assert file.read() == first
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        file.write(Learned(1, {"b": ["y"]}, [], []))
+    assert file.read() == first
+    assert [path.name for path in file.path.parent.iterdir()] == ["s.json"]
+
+
+def test_each_sidecar_has_a_file_of_its_own_unless_one_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found = {learned_path("", *one) for one in (("a/../b", "h", 1), ("a/../b", "h", 2), ("a_.._b", "h", 1))}
+    assert len(found) == 3
+    assert {path.parent for path in found} == {tmp_path / "trellis"}
+    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/one:/var/lib/two")
+    assert learned_path("", "a", "h", 1).parent == Path("/var/lib/one")
+    assert learned_path("~/x.json", "a", "h", 1) == Path("~/x.json").expanduser()
+
+
+async def beside_a_door(stack: AsyncExitStack, **fields: Any) -> LiveNode:
+    """A sidecar of our own MQTT listener, which tells no subscriptions."""
+    (outer,) = await stack.enter_async_context(doors("outer"))
+    nodes: list[LiveNode] = []
+
+    async def end() -> None:
+        await vanish_all()
+        for one in nodes:
+            await one.stop(in_order=False)
+
+    stack.push_async_callback(end)
+    return await attach("s0", f"mqtt://127.0.0.1:{outer.mqtt.port}", nodes, **{"want": (), "learn": True, **fields})
+
+
+def test_a_node_wants_at_its_start_what_it_had_learned_before(tmp_path):
+    path = tmp_path / "s.json"
+    LearnedFile(path).write(Learned(1, {"a": ["home/#", "x/y"], "b": ["no/#/filter"], "trellis-s0": ["own"]}, [], []))
+
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            node = await beside_a_door(stack, learn_file=str(path))
+            assert node.mqtt.sidecar.bridge.wanted == ("home/#", "x/y")
+            host = node.mqtt.host
+            await until(lambda: "x/y" in host.interests.wanted and "home/#" in host.interests.patterns)
+            assert node.mqtt.metrics()["sidecar filters learned"] == 2
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[]", b'{"version": 2, "clients": {}, "clean": [], "away": []}', b"[" * 100_000,
+     b'{"version": 1, "clients": {"a": [1]}, "clean": [], "away": []}'],
+    ids=["empty", "cut off", "not text", "no object", "another version", "deep", "numbers for filters"],
+)  # fmt: skip
+def test_a_damaged_file_is_set_aside_with_a_warning_and_the_node_goes_on(content, tmp_path, caplog):
+    path = tmp_path / "s.json"
+    path.write_bytes(content)
+
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            node = await beside_a_door(stack, learn_file=str(path))
+            await until(lambda: path.exists())  # a new one
+            assert node.mqtt.sidecar.memory.file.read() == Learned(1, {}, [], [])
+            assert not [one for one in node.mqtt.complaints() if "saved" in one]
+
+    run(work())
+    assert (tmp_path / "s.json.damaged").read_bytes() == content
+    assert "is damaged and was set aside" in caplog.text
+
+
+def test_a_file_that_cannot_be_written_is_complained_about_and_the_node_goes_on(tmp_path, caplog):
+    (tmp_path / "file").write_text("no folder")
+
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            node = await beside_a_door(stack, learn_file=str(tmp_path / "file" / "s.json"))
+            await until(lambda: any("cannot be saved" in one for one in node.mqtt.complaints()))
+            await until(lambda: any("refuses our subscription" in one for one in node.mqtt.complaints()))
+
+    run(work())
+    assert 1 <= caplog.text.count("cannot remember") <= 2  # it cannot be read, and cannot be written
+
+
+def test_a_broker_that_is_away_is_complained_about(tmp_path):
+    async def work() -> None:
+        nodes: list[LiveNode] = []
+        node = await attach("s0", f"mqtt://127.0.0.1:{free_port()}", nodes, learn_file=str(tmp_path / "s.json"))
+        try:
+            await until(lambda: any("is away" in one and "refused" in one for one in node.mqtt.complaints()))
+        finally:
+            await node.stop(in_order=False)
+
+    run(work())
+
+
+# Mosquitto
+
+
+async def hears(site: Site, talk: Any, topic: str, payload: bytes, *, again: str = "") -> None:
+    """Publish at another site until it comes: the mesh may need a moment. `again`: subscribe to this each time."""
+    async with talking(site.port, "publisher") as publisher:
+        while True:
+            if again:  # the sidecar may not have read the log yet
+                await talk.subscribe(again)
+            await publisher.publish(topic, payload)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    while await talk.message() != payload:
+                        pass
+                    return
+
+
+@needs_mosquitto
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_clients_that_stay_at_the_broker_hear_the_mesh_after_a_restart_of_the_sidecar(how, tmp_path, monkeypatch):
+    """Those that subscribed before it went, and those that subscribed while it was away."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    async def work() -> None:
+        async with (
+            brokers(tmp_path, "x", "y", lines=TELLS) as both,
+            sites(tmp_path, list(both), learn=True) as (a, b),
+            talking(b.port, "before") as before,
+            talking(b.port, "meanwhile") as meanwhile,
+        ):
+            await hears(a, before, "plant/oven/temperature", b"1", again="plant/+/temperature")
+            b.node.signal(how)
+            await b.node.ended()
+            await meanwhile.subscribe("other/x")
+            await b.start_node([a.node.about["listen"]])
+            await hears(a, before, "plant/oven/temperature", b"2")
+            await hears(a, meanwhile, "other/x", b"3")
+
+    run(work())
+
+
+@needs_mosquitto
+def test_a_client_that_subscribes_at_a_restarted_broker_before_its_sidecar_is_back_hears_the_mesh(tmp_path):
+    lines = f"{TELLS}persistence true\npersistence_location {tmp_path}/NAME/\nautosave_interval 1\nuser root\n"
+
+    async def work() -> None:
+        fields = {"want": (), "learn": True, "learn_file": str(tmp_path / "y.json")}
+        async with brokers(tmp_path, "x", "y", lines=lines) as (x, y), sidecars(x.url) as nodes:
+            node = await attach("sy", y.url, nodes, **fields)
+            bridge = node.mqtt.sidecar.bridge
+            await until(lambda: bridge.is_taking)
+            stayer = await client_of(y, "stayer", "old/1", clean_start=False, expiry_s=600)
+            await until(lambda: "old/1" in node.mqtt.host.interests.wanted)
+            y.process.send_signal(signal.SIGUSR1)  # it saves its sessions
+            await asyncio.sleep(0.2)
+            node.mqtt.sidecar.port = free_port()  # it does not find its broker for a while
+            await y.kill()
+            await y.start()
+            stayer = await client_of(y, "stayer", clean_start=False, expiry_s=600)  # and subscribes to nothing
+            newcomer = await client_of(y, "newcomer", "new/1")
+            node.mqtt.sidecar.port = y.port
+            publisher = await client_of(x, "p")
+            for reader, topic in ((stayer, "old/1"), (newcomer, "new/1")):
+                await until(lambda topic=topic: node.mqtt.host.directory.is_confirmed(topic))
+                await publisher.publish(topic, b"1")
+                assert (await reader.message()).payload == b"1"
+
+    run(work())
+
+
+@needs_mosquitto
+def test_subscriptions_that_are_older_than_the_sidecar_are_complained_about_until_they_are_known(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(bridges, "_UNKNOWN_MS", 2_000)
+
+    async def work() -> None:
+        async with brokers(tmp_path, "x", lines=TELLS) as (x,):
+            old = await client_of(x, "old", "t/1", "t/2")
+            fields = {"want": (), "learn": True, "learn_file": str(tmp_path / "x.json")}
+            async with sidecars(x.url, **fields) as (node,):
+                await until(lambda: any("has 2 subscriptions" in one for one in node.mqtt.complaints()))
+                assert node.mqtt.metrics()["sidecar subscriptions unknown"] == 2
+                await old.subscribe("t/1", "t/2")
+                await until(lambda: not node.mqtt.complaints())
+
+    run(work())
+    assert "subscriptions of its clients may be unknown here: it has 2 more than it told" in caplog.text
+
+
+@needs_mosquitto
+def test_a_log_that_went_unread_for_longer_than_the_broker_keeps_it_is_told(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(memory, "_UNREAD_S_MAX", 0.0)
+
+    async def work() -> None:
+        async with brokers(tmp_path, "x", lines=TELLS) as (x,):
+            fields = {"want": (), "learn": True, "learn_file": str(tmp_path / "x.json")}
+            for gaps in (0, 1):
+                async with sidecars(x.url, **fields) as (node,):
+                    await until(lambda: (tmp_path / "x.json").exists())
+                    assert node.mqtt.sidecar.memory.gaps == gaps
+
+    run(work())
+    assert "its log was not read for" in caplog.text
