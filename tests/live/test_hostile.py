@@ -17,7 +17,7 @@ from trellis.live.shell import LiveNode
 from trellis.live.transport import Transport
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.newscast import NewscastRequest
-from trellis.protocols.omen.messages import FindRecord, FoundRecord
+from trellis.protocols.omen.messages import Connect, FindRecord, FoundRecord
 
 ROUNDS = 12  # of gossip: what one node has taken is at all others by then
 
@@ -195,5 +195,25 @@ def test_the_loss_of_a_stream_that_breaks_a_handler_is_counted_and_the_node_goes
             await some_rounds([node])
             assert node.failure is None
             assert node.counters.pop("bugs") == 1
+
+    run(work())
+
+
+def test_names_of_topics_that_nobody_uses_any_more_are_forgotten():
+    """A peer that invents topics, or one that changes its honest ones often, does not fill the node's memory."""
+
+    async def work() -> None:
+        async with mesh("a", topics=("t",)) as (node,):
+            names = node.mesh.overlay.table
+            for number in range(1, 61):
+                invented = tuple(f"{number}/{place}" for place in range(500))
+                node._on_message("x", node.codec.encode(Connect(7, ("t", *invented), 1, number)))
+            state, ticks = node.mesh.delivery.state, 5 * node.config.delivery.tick_ms
+            end_ms = state.now_ms + ticks
+            await until(lambda: state.now_ms >= end_ms)
+            assert sum(map(bool, names.names)) < 10_000
+            (link,) = node.mesh.overlay.node.links.links.values()  # type: ignore[attr-defined]
+            assert names.topics(link.interest) == tuple(sorted(("t", *invented)))
+            assert names.topics(node.mesh.overlay.interest) == ("t",)
 
     run(work())

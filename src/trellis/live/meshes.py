@@ -20,7 +20,9 @@ from trellis.protocols.omen.planned import Plan
 
 def make_mesh(config: NodeConfig, life: int) -> MeshNode:
     topics = tuple(sorted(dict.fromkeys(config.topics)))
-    return MeshNode(_make_overlay(config, topics, life), topics, config.delivery)
+    overlay = _make_overlay(config, topics, life)
+    overlay.table.is_shared = False  # nobody else in this process has bitsets of it
+    return MeshNode(overlay, topics, config.delivery)
 
 
 def _make_overlay(config: NodeConfig, topics: tuple[str, ...], life: int) -> DrivenOverlay:

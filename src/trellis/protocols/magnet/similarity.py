@@ -18,7 +18,7 @@ class Similarity:
         self.change(interest)
 
     def change(self, interest: Interest) -> None:
-        self._bits, self._mine = self.table.bits(interest), frozenset(interest)
+        self._bits, self._mine = self.table.own_bits(interest), frozenset(interest)
         self._weight = sum(map(self._rate, interest))
 
     def of(self, interest: Interest) -> float:

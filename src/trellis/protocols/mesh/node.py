@@ -23,6 +23,7 @@ from trellis.protocols.delivery import DeliveryConfig, DeliveryMessage
 from trellis.protocols.delivery.outcome import ClientId, Outcome
 from trellis.protocols.delivery.part import Delivery, DeliveryEffects
 from trellis.protocols.effects import Deliver, Effect, Effects, LinkDown, LinkUp, NodeId, SetTimer, Topic
+from trellis.protocols.forgetting import held_bits
 from trellis.protocols.mesh.driven import DrivenOverlay
 from trellis.protocols.wire import name_fault
 
@@ -62,6 +63,7 @@ class MeshNode:
 
     def on_timer(self, tag: str) -> list[Effect | Outcome]:
         if tag == "delivery/tick":
+            self._forget_topics()
             return [*self.delivery.on_timer(tag), *self._tick()]
         if tag.startswith("delivery/"):
             return self.delivery.on_timer(tag)
@@ -182,6 +184,13 @@ class MeshNode:
                 del self.wanted[topic]
                 self.draining[topic] = None
         return [*effects, *self._tick()] if self.draining else effects
+
+    def _forget_topics(self) -> None:
+        """Forget names of topics that nothing here uses any more, if there are many. Between two inputs all bitsets
+        are in the state of the overlay, or are what delivery last saw of it."""
+        table, seen = self.overlay.table, self.delivery.neighbours
+        if not table.is_shared and len(table) >= table.due:
+            table.keep_only(held_bits((self.overlay, seen.links, seen.interest), len(table.names)))
 
     def _stay(self, topic: Topic) -> None:
         """If we were about to leave the topic, we stay after all."""

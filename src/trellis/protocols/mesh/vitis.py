@@ -45,11 +45,11 @@ class VitisOverlay:
         """The own topics, and those that are relayed here."""
         now = (self.node.relays.changes, self.node.topics)
         if now[0] != self._known[0] or now[1] is not self._known[1]:
-            self._known, self._interest = now, self.table.bits(now[1]) | self._bits(self.node.relays.relayed())
+            self._known, self._interest = now, self.table.own_bits(now[1]) | self._bits(self.node.relays.relayed())
         return self._interest
 
     def neighbours(self) -> Mapping[NodeId, int]:
-        mine, relays = self.table.bits(self.node.topics), self.node.relays
+        mine, relays = self.table.own_bits(self.node.topics), self.node.relays
         found: dict[NodeId, int] = {}
         for one in self.node.neighbors.firm():
             shared = mine & self.table.bits(one.topics) | self._bits(relays.shared_with(one))

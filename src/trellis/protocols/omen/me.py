@@ -18,7 +18,7 @@ class Me:
     def __init__(self, node: NodeId, topics: tuple[Topic, ...], table: TopicTable, life: int) -> None:
         self.id, self.table = node, table
         self.incarnation = life * REFUTATIONS
-        self.interest = table.bits(topics)  # what it takes part in
+        self.interest = table.own_bits(topics)  # what it takes part in
         self.leaving = 0  # of these, what it wants no more and relays until others are linked  [make before break]
         self.topics = topics  # the names of `interest`, sorted
         self.version = 1  # grows whenever topics or hints change

@@ -130,7 +130,7 @@ class OMenNode:
 
     def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
         """Free where a neighbour has the topic; one join, limited to them, for all others.  [A-OMN-23]"""
-        me, bits = self.me, self.me.table.bits(tuple(topics))
+        me, bits = self.me, self.me.table.own_bits(topics)
         me.leaving &= ~bits
         for number in self._unsubscribing:
             self._unsubscribing[number] &= ~bits

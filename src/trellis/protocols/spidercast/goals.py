@@ -24,7 +24,7 @@ class Me:
     def __init__(self, node: NodeId, topics: tuple[Topic, ...], table: TopicTable, incarnation: int) -> None:
         self.id, self.table = node, table
         self.topics = table.normal(topics)
-        self.interest = table.bits(self.topics)
+        self.interest = table.own_bits(self.topics)
         self.stamp = Stamp(incarnation, 0)
 
     def change(self, interest: int) -> None:

@@ -159,7 +159,7 @@ class SpiderCastNode:
         return self.subscribe_all((topic,))
 
     def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
-        return self._change(self.me.interest | self.me.table.bits(tuple(topics)))
+        return self._change(self.me.interest | self.me.table.own_bits(topics))
 
     def unsubscribe(self, topic: Topic) -> Effects:
         return self.unsubscribe_all((topic,))

@@ -34,7 +34,7 @@ class Utility:
 
     def set(self, topics: Interest) -> None:
         """The topics of the node itself."""
-        self.bits, self.count = self.table.bits(topics), len(topics)
+        self.bits, self.count = self.table.own_bits(topics), len(topics)
         self._total = self._sum(self.bits)
 
     def of(self, interest: Interest) -> float:
