@@ -22,6 +22,7 @@ from trellis.protocols.delivery.streams import ENTRY_BYTES, Entry
 
 _ITEM_BYTES = 64  # a guess at an item without payload
 _EARLY_MAX = 128  # frames that came before their predecessors
+_EARLY_BYTES_MAX = 4 << 20  # that they carry; or twice what an end may have under way
 _ITEMS_MAX = 256  # of one frame
 _FRAME_BYTES = 128 << 10  # a frame is closed when it is this large: with any last item it is far below the wire's limit
 
@@ -156,19 +157,22 @@ class Channel:
             return [], has_begun
         self.is_ack_due = True
         self.unacked += 1
-        for item in frame.items:
-            if type(item) is Push:
-                self.unacked_bytes += len(item.payload) + ENTRY_BYTES
+        size = sum([len(item.payload) + ENTRY_BYTES for item in frame.items if type(item) is Push])
+        self.unacked_bytes += size
         if frame.number <= self.upto or len(self._early) >= _EARLY_MAX:
             return [], has_begun
         if frame.number > self.upto + 1:
-            self._early[frame.number] = frame.items
+            if frame.number not in self._early and self._early_bytes + size <= self._early_bytes_max:
+                self._early[frame.number] = frame.items
+                self._early_bytes += size
             return [], has_begun
         items = list(frame.items)
         self.upto += 1
         while self.upto + 1 in self._early:
             self.upto += 1
             items += self._early.pop(self.upto)
+        if not self._early:
+            self._early_bytes = 0
         return items, has_begun
 
     def check(self) -> None:
@@ -185,6 +189,8 @@ class Channel:
     def _expect(self) -> None:
         self.upto = 0  # frames of the peer's session that have come without a gap
         self._early: dict[int, tuple[Item, ...]] = {}
+        self._early_bytes: int = 0  # that came with them; counted anew when none is left
+        self._early_bytes_max: int = max(_EARLY_BYTES_MAX, 2 * self.config.flight_bytes)
 
     def _acknowledged(self, upto: int) -> None:
         while self.flight and self.flight[0].number <= upto:
