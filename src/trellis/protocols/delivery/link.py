@@ -50,6 +50,8 @@ class Channel:
         self.is_ack_due = False
         self.unacked = self.unacked_bytes = 0  # frames that came since the last acknowledgement, and what they carried
         self.peer_session = 0  # the session of the peer that we take part in
+        self._early_bytes = 0  # that came with early frames; counted anew when none is left
+        self._early_bytes_max = max(_EARLY_BYTES_MAX, 2 * config.flight_bytes)
         self.begin(session)
         self._expect()
 
@@ -189,8 +191,7 @@ class Channel:
     def _expect(self) -> None:
         self.upto = 0  # frames of the peer's session that have come without a gap
         self._early: dict[int, tuple[Item, ...]] = {}
-        self._early_bytes: int = 0  # that came with them; counted anew when none is left
-        self._early_bytes_max: int = max(_EARLY_BYTES_MAX, 2 * self.config.flight_bytes)
+        self._early_bytes = 0
 
     def _acknowledged(self, upto: int) -> None:
         while self.flight and self.flight[0].number <= upto:
