@@ -207,6 +207,23 @@ def test_a_neighbor_that_says_nothing_on_a_link_that_is_up_is_told(monkeypatch):
     run(work())
 
 
+def test_a_node_whose_only_peer_hangs_is_not_healthy_although_the_stream_stands(monkeypatch):
+    monkeypatch.setattr(Links, "SILENT_S", 1.0)
+
+    async def work() -> None:
+        async with mesh("a", "b", topics=("t",), **ADMIN) as (a, b):
+            await until_health(b, 200)
+            send = a.transport.send
+            a.transport.send = lambda *_: None  # type: ignore[method-assign]
+            await until_health(b, 503, "No other node has said anything for ")
+            assert not b.links, "the overlay has given it up, and b would be its own home"
+            assert "a" in b.transport.peers
+            a.transport.send = send  # type: ignore[method-assign]
+            await until_health(b, 200)
+
+    run(work())
+
+
 @pytest.mark.parametrize("overlay_name", ["spidercast", "vitis", "magnet"])
 def test_links_of_every_overlay_are_heard_of_while_nothing_is_published(overlay_name):
     """Heartbeats of every overlay come more often than the time after which a neighbor counts as silent."""

@@ -2,8 +2,9 @@
 
     leaving   the node leaves in order
     joining   the node has seeds and has not joined
-    seeds     the node has seeds, and no stream to any other node: one complaint for each seed, with the true reason
+    seeds     the node has seeds, and nobody talks to it: one complaint for each seed, with the true reason
     name      another node runs under the name of this one
+    certificate  a certificate of this node has ended
     links     a link is up, and its neighbor says nothing on it
     canary    homes of topics do not answer, so publications are not acknowledged
     broker    the broker of the sidecar is away
@@ -137,6 +138,7 @@ class Links:
 
     def __init__(self, period_s: float, now: Callable[[], float]) -> None:
         self.heard: dict[NodeId, float] = {}
+        self.heard_any = now()  # of any node, neighbor or not: gossip comes from somebody in every period
         self.period_s = period_s
         self._silent_s, self._now = max(self.SILENT_S, self.PERIODS * period_s), now
 
@@ -147,11 +149,18 @@ class Links:
         self.heard.pop(peer, None)
 
     def hears(self, peer: NodeId) -> None:
+        self.heard_any = self._now()
         if peer in self.heard:
-            self.heard[peer] = self._now()
+            self.heard[peer] = self.heard_any
+
+    def silence_s(self) -> float:
+        """Return for how long nobody at all has said anything; 0 if that is no longer than usual."""
+        seconds = self._now() - self.heard_any
+        return seconds if seconds >= self._silent_s else 0.0
 
     def begin_anew(self) -> None:
-        self.heard = dict.fromkeys(self.heard, self._now())
+        self.heard_any = self._now()
+        self.heard = dict.fromkeys(self.heard, self.heard_any)
 
     def silent_s(self, peer: NodeId) -> float:
         return self._now() - self.heard.get(peer, self._now())
@@ -177,12 +186,15 @@ class Seeds:
         return [seed for seed in map(parse_seed, self.node.config.seeds) if names.get(seed) != self.node.name]
 
     def complaints(self) -> list[str]:
-        transport = self.node.transport
+        transport, others = self.node.transport, self.others()
+        silence_s = self.node.health.links.silence_s()
+        if others and transport.peers and silence_s:
+            return [f"No other node has said anything for {int(silence_s)} s, although streams to some are open."]
         if transport.peers:
             return []
         return [
             f"Seed {seed} did not accept this node: {transport.failures.get(seed, 'it has not answered yet')}."
-            for seed in self.others()
+            for seed in others
         ]
 
 
