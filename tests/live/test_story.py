@@ -186,6 +186,26 @@ def test_the_number_of_lines_left_out_is_told_in_both_formats():
     assert json.loads(JsonLines().format(again))["left_out"] == 7
 
 
+def test_nobody_can_write_lines_of_their_own_into_the_log_or_into_health():
+    forged = "no\n2026-01-01 00:00:00,000 INFO a: all is well\x1b[2J"
+    line = PlainLines().format(record("%s: %s refuses us: %s", "a", "b", forged))
+    assert line.splitlines() == [line]
+    assert line.endswith("a: b refuses us: no\\n2026-01-01 00:00:00,000 INFO a: all is well\\x1b[2J")
+
+    async def work() -> None:
+        async with mesh("a") as (a,):
+            node = LiveNode(config("n", (peer_address(a),)))
+            await node.start()
+            try:
+                node.transport.peers.clear()
+                node.transport.failures[peer_address(a)] = forged
+                assert all("\n" not in one.text for one in node.health.complaints())
+            finally:
+                await node.stop(in_order=False)
+
+    run(work())
+
+
 def test_thousands_of_names_cannot_flood_the_log_or_fill_the_memory():
     damper = Damper()
     passed = sum(damper.filter(record(LOST, "a", f"n{number}", "why", "t")) for number in range(20_000))

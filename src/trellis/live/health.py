@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from trellis.live.addresses import parse_seed
+from trellis.live.log import one_line
 from trellis.protocols.delivery.outcome import CANARY
 from trellis.protocols.effects import NodeId, Seed, Topic
 
@@ -308,4 +309,6 @@ def period_s(node: LiveNode) -> float:
 
 
 def _bounded(text: str) -> str:
+    """A seed's reason is its own words: they make one line, and no more than that."""
+    text = one_line(text)
     return text if len(text) <= TEXT_LETTERS_MAX else f"{text[: TEXT_LETTERS_MAX - 4]} ..."

@@ -64,6 +64,11 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
+def one_line(text: str) -> str:
+    """Escape what is not printable: names and reasons come from others, who must not be able to write lines here."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
 class Damper(logging.Filter):
     """Keeps a peer that flaps, or thousands of them, from flooding the log.
 
@@ -109,7 +114,7 @@ class PlainLines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         left_out = getattr(record, "left_out", 0)
-        text = super().formatMessage(record)
+        text = one_line(super().formatMessage(record))
         return f"{text} ({left_out} lines like this were left out before)" if left_out else text
 
 
