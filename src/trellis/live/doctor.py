@@ -138,7 +138,7 @@ def _check_file(where: str, path: str) -> list[Finding]:
             mode = os.fstat(file.fileno()).st_mode
     except OSError as error:
         return [wrong(where, f"{path} cannot be read: {(error.strerror or str(error)).lower()}.", "Name a PEM file.")]
-    if where.endswith("key") and mode & (stat.S_IRGRP | stat.S_IROTH) and mode & stat.S_IROTH:
+    if where.endswith("key") and mode & stat.S_IROTH:
         return [note(where, f"Everybody on this machine may read {path}.", f"chmod 600 {path}")]
     return []
 

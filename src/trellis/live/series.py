@@ -34,15 +34,13 @@ CUT = {
     ),
     "client": (
         "certificate", "full", "garbage", "handshake", "name", "oversized", "role", "slow", "subscriptions", "tls",
-        "version",
+        "topics", "version",
     ),
 }  # fmt: skip
-REFUSED = ("certificate", "cluster", "name", "old", "overlay", "second", "self", "taken", "version")
-DROPPED = ("dialling", "full", "queued", "unaddressed", "unreachable")
+REFUSED = ("certificate", "cluster", "name", "old", "overlay", "second", "self", "taken", "tls", "version")
+DROPPED = ("dialling", "full", "queued", "unaddressed", "unreachable", "version")
 
-MQTT_NOW = (
-    "clients", "sessions", "filters", "retained", "sidecar filters learned", "sidecar subscriptions unknown",
-)  # fmt: skip
+MQTT_NOW = ("clients", "sessions", "filters", "retained", "sidecar filters learned", "sidecar subscriptions unknown")
 _MQTT_HOST = (
     "before the subscription", "connected", "delivered", "dropped", "expired", "filters refused", "garbage",
     "malformed", "not acknowledged", "passwords refused", "publications refused", "refused", "retained refused",
@@ -50,11 +48,19 @@ _MQTT_HOST = (
 )  # fmt: skip
 _MQTT_SIDECAR = (
     "beyond take", "connections ended", "dropped", "echoes", "echoes missing", "filters refused", "given", "kept out",
-    "log gaps", "log unread", "subscriptions forgotten", "subscriptions not learned",
+    "log gaps", "log unread",
     "not carried", "perhaps echoes", "probes of others", "refused by the broker", "retained before", "sent again",
-    "sessions begun", "taken", "too large for the broker",
+    "sessions begun", "subscriptions forgotten", "subscriptions not learned", "taken", "too large for the broker",
 )  # fmt: skip
-_MQTT_DIRECTORY = ("other depth", "out of order", "strange", "too many askers", "unknown")
+_MQTT_DIRECTORY = (
+    "asks ignored",
+    "members silent",
+    "other depth",
+    "out of order",
+    "strange",
+    "too many askers",
+    "unknown",
+)
 _MQTT_CUT = (
     "full",
     "handshake",
