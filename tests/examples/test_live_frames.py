@@ -28,7 +28,7 @@ from trellis.live.frames import (
 )
 from trellis.live.talk import TO_CLIENT, TO_NODE, Publish, pack_to_node
 from trellis.protocols.mesh import CODECS
-from trellis.protocols.wire import NAME_LETTERS_MAX, WireError
+from trellis.protocols.wire import NAME_LETTERS_MAX, NODE_LETTERS_MAX, WireError
 
 HELLO = Hello("trellis-mesh", 1, "demo", "omen", Address("a", 7, "127.0.0.1", 7001))
 CORPUS = [pack_control(one)[4:] for one in (HELLO, Refused("cluster", "no"), Addresses((HELLO.address,)), Bye())]
@@ -100,8 +100,9 @@ def test_only_a_wire_error_escapes_a_decoder(decode, data):
 
 
 def test_what_is_said_first_fits_into_what_may_be_said_first():
-    name = "\U0001f331" * NAME_LETTERS_MAX
-    hello = Hello("p" * 64, 1, name, "o" * 64, Address(name, 2**53, "h" * 255, 65_535))
+    cluster, name = "\U0001f331" * NAME_LETTERS_MAX, "\U0001f331" * NODE_LETTERS_MAX
+    host = ".".join(["h" * 63] * 4)
+    hello = Hello("p" * 64, 1, cluster, "o" * 64, Address(name, 2**53, host, 65_535))
     packed = pack_control(hello)
     assert len(packed) - 4 <= HELLO_BYTES_MAX
     assert read_control(packed[4:]) == hello

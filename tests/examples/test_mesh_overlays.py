@@ -76,6 +76,7 @@ def test_a_publisher_without_subscription_joins_the_tree_and_keeps_its_place_on_
     mesh, node = magnet()
     moves = node.placement.changes
     mesh.publish("other", b"x")
+    mesh.on_timer("mesh/first")
     assert "other" in node.trees.forest.trees
     assert node.topics == ("t",)
     assert node.placement.changes == moves

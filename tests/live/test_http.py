@@ -232,8 +232,12 @@ def test_who_does_not_read_is_cut_off_and_nobody_waits_for_it():
 def test_there_are_no_more_connections_than_allowed_and_room_comes_back():
     async def work() -> None:
         async with serving(Site(), Limits(connections_max=3)) as server:
-            opened = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
-            await until(lambda: len(server.connections) == 3)
+            opened = []
+            for _ in range(3):  # each asks something, and stays: connections that say nothing would give way
+                opened.append(await asyncio.open_connection("127.0.0.1", server.port))
+                opened[-1][1].write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                await opened[-1][0].readuntil(b"\r\n\r\n")
+            assert len(server.connections) == 3
             assert await say(server, LAST) == b""
             assert server.counters["cut full"] == 1
             for _, writer in opened:

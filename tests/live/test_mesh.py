@@ -192,11 +192,15 @@ def test_a_peer_that_stops_reading_is_cut_off_and_the_others_do_not_wait_for_it(
     run(work())
 
 
-def test_connections_beyond_the_limit_are_turned_away():
+def test_of_idle_connections_beyond_the_limit_the_oldest_are_cut_off():
     async def work() -> None:
         async with mesh("a", limits=LimitsConfig(handshakes_max=3)) as (node,):
-            streams = [await asyncio.open_connection("127.0.0.1", node.transport.port) for _ in range(6)]
-            await until(lambda: node.transport.counters["cut full"] == 3)
+            streams = [await asyncio.open_connection("127.0.0.1", node.transport.port) for _ in range(30)]
+            await until(lambda: node.transport.counters["cut full"] == 6)  # eight times the limit may come in a burst
+            for reader, writer in streams[:6]:
+                assert await reader.read() == b""
+                writer.close()
+            assert not any(reader.at_eof() for reader, _ in streams[6:])
             for _, writer in streams:
                 writer.close()
 

@@ -34,6 +34,7 @@ from trellis.live.shell import LiveNode
 from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, CLIENT_VERSION_OLDEST, Greet, Subscribe, pack_to_node
 from trellis.live.tls import make_context, names_of
 from trellis.live.transport import Transport
+from trellis.protocols.effects import Seed
 
 
 class Node:
@@ -324,7 +325,7 @@ def test_a_seed_that_answers_badly_is_cut_off_and_counted_and_others_are_served(
             over.set()
 
         server = await asyncio.start_server(bad, "127.0.0.1", 0)
-        a.transport.send(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", b"hello?")
+        a.transport.send(Seed("127.0.0.1", server.sockets[0].getsockname()[1]), b"hello?")
         await until(lambda: a.transport.counters[counted] == 1)
         await over.wait()
         assert not a.transport.peers
@@ -370,8 +371,8 @@ def test_a_bad_client_is_cut_off_and_counted_and_others_are_served(sent, counted
     run(work())
 
 
-def _address(node: Node) -> str:
-    return f"127.0.0.1:{node.transport.port}"
+def _address(node: Node) -> Seed:
+    return Seed("127.0.0.1", node.transport.port)
 
 
 # TLS

@@ -138,9 +138,9 @@ def test_a_peer_cannot_invent_names_of_counters():
         node = LiveNode(config("a", (seed,)))
         await node.start()
         try:
-            await until(lambda: node.transport.counters["refused other"] >= 2)
+            await until(lambda: node.transport.counters["refused otherwise"] >= 2)
             told = [key for key in node.transport.counters if key.startswith("refused ")]
-            assert told == ["refused other"]
+            assert told == ["refused otherwise"]
         finally:
             await node.stop(in_order=False)
             server.close()

@@ -65,4 +65,19 @@ class AnybodyCounts(_Mutant):
         delivery.state.only_subscribers_count = False
 
 
+class OldBaseline(_Mutant):
+    """A subscription that begins again goes on where the earlier one ended, and waits for what it was never owed."""
+
+    def break_it(self, delivery: Any) -> None:
+        end = delivery.order.end_subscription
+
+        def keep(topic: Any) -> None:
+            before = {stream: stream.handed for stream in topic.streams.values()}
+            end(topic)
+            for stream, handed in before.items():
+                stream.handed = handed
+
+        delivery.order.end_subscription = keep
+
+
 MUTANTS = (NoComparison, OneCopy, ForgetsEarly, LazyWithoutPull, AnybodyCounts)

@@ -16,7 +16,7 @@ from trellis.simulate.seeds import check_seeds
 from trellis.simulate.systems.delivery import Delivery
 
 sys.path.insert(0, str(Path(__file__).parent))
-from delivery_mutants import MUTANTS, AnybodyCounts, ForgetsEarly, LazyWithoutPull, NoComparison, OneCopy
+from delivery_mutants import MUTANTS, AnybodyCounts, ForgetsEarly, LazyWithoutPull, NoComparison, OldBaseline, OneCopy
 
 SMALL = CheckConfig(instance=InstanceDraw(nodes=9, topics=4, subscriptions=3))
 
@@ -29,6 +29,16 @@ def with_strangers(make=Delivery, **options):
     """Everybody publishes from its start on, half of the time on any topic, while nodes crash and come back."""
     plan = FaultPlan(kinds=CRASHES, crash_size_max=3, start_ms=10_000, span_ms=60_000, crash_gap_ms=15_000)
     return partial(make, every_ms=3_000, first_ms=0, foreign=0.5, plan=plan, **options)
+
+
+def with_returns(make=Delivery, kinds=("return",), **options):
+    """Nodes leave topics, perhaps all they have, and take them up again, several times, while everybody publishes.
+
+    Publishers lose interest soon, so that what nobody holds any more is really gone.
+    """
+    longest = 20_000 if kinds == ("return",) else 8_000  # a cut of more than 15 s may hide a subscriber from its home
+    plan = FaultPlan(kinds=kinds, start_ms=12_000, span_ms=90_000, faults_max=10, duration_ms_max=longest)
+    return partial(make, every_ms=6_000, foreign=0.5, interest_ms=3_000, plan=plan, **options)
 
 
 def assert_all_hold(summary):
@@ -62,6 +72,31 @@ def test_three_nodes_may_crash_at_once_with_four_copies():
 def test_the_promise_holds_with_a_window_shorter_than_the_run():
     make = partial(Delivery, window=40.0, tombstone_ms=150_000)
     assert not check_seeds(make, seeds=5, first_seed=300, config=SMALL).failures
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_a_node_that_leaves_a_topic_and_takes_it_up_again_gets_everything_from_then_on(nodes):
+    config = CheckConfig(instance=InstanceDraw(nodes=nodes, topics=6, subscriptions=3))
+    assert_all_hold(check_seeds(with_returns(), seeds=10, config=config))
+
+
+def test_a_subscription_that_waits_for_what_it_was_never_owed_is_found():
+    config = CheckConfig(instance=InstanceDraw(nodes=2, topics=6, subscriptions=3))
+    make = with_returns(OldBaseline)
+    found = check_seeds(make, seeds=12, config=config, failures_max=1, shrink_runs_max=0).failures
+    assert found
+    assert "is missing at" in (found[0].result.failure or "")
+
+
+RETURNS_AND_FAULTS = ("return", "restart", "pause", "leave", "join", "crash-uniform", "loss", "reorder", "slow")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", [("return",), RETURNS_AND_FAULTS])
+@pytest.mark.parametrize("nodes", [2, 3, 5, 9])
+def test_returns_hold_over_many_seeds(nodes, kinds):
+    config = CheckConfig(instance=InstanceDraw(nodes=nodes, topics=6, subscriptions=3))
+    assert_all_hold(check_seeds(with_returns(kinds=kinds), seeds=100, first_seed=2_001, config=config, jobs=2))
 
 
 @pytest.mark.parametrize(("seed", "nodes"), [(26, 13), (129, 11)])

@@ -7,12 +7,13 @@ of a name can dial it, without a question.
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Container, Iterable
 
 from trellis.errors import InputError
-from trellis.live.frames import Address
-from trellis.protocols.effects import NodeId
+from trellis.live.frames import HOST_LETTERS_MAX, HOST_PATTERN, Address
+from trellis.protocols.effects import NodeId, Seed
 
 BOOK_MAX = 8_192  # at most about 100 bytes each
 
@@ -58,12 +59,17 @@ class AddressBook:
 
 
 def parse_address(text: str, where: str = "") -> tuple[str, int]:
-    """`host:port` or `[v6]:port`."""
+    """`host:port` or `[v6]:port`. The host is one that a node may tell to others (`frames.Host`)."""
     host, colon, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+    is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
+    if not colon or not is_port or not 0 < len(host) <= HOST_LETTERS_MAX or not re.search(HOST_PATTERN, host):
         raise InputError(where, f'"{text}" is no address', "give host:port, as in 127.0.0.1:7001")
     return host, int(port)
+
+
+def parse_seed(text: str) -> Seed:
+    return Seed(*parse_address(text, "seeds"))
 
 
 def show_address(host: str, port: int) -> str:

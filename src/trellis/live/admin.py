@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from trellis import __version__
-from trellis.live.addresses import parse_address
+from trellis.live.addresses import parse_address, parse_seed
 from trellis.live.config import is_loopback
 from trellis.live.http import Answer, Events, HttpServer, Request
 from trellis.live.mends import BOUNDS_MS
@@ -66,7 +66,7 @@ def not_ready(node: LiveNode) -> str:
         return "leaving"
     parts = getattr(node.mesh.overlay.node, "parts", None)
     is_joining = getattr(parts, "is_joining", not node.transport.peers)  # the others know no such time: somebody is met
-    others = [seed for seed in node.config.seeds if node.transport.names.get(seed) != node.name]
+    others = [seed for seed in node.config.seeds if node.transport.names.get(parse_seed(seed)) != node.name]
     if is_joining and others:  # whoever has no seed waits for nobody
         return "joining" if node.transport.peers else "joining: no seed answers"
     return ""

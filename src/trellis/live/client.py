@@ -48,7 +48,7 @@ from trellis.live.talk import (
     pack_to_node,
 )
 from trellis.protocols.delivery.messages import PAYLOAD_BYTES_MAX
-from trellis.protocols.wire import NAME_LETTERS_MAX
+from trellis.protocols.wire import name_fault
 
 _BACKOFF_S, _BACKOFF_S_MAX = 0.1, 5.0
 _HANDSHAKE_S = 5.0
@@ -281,8 +281,8 @@ class Client:
 
     def _check(self, topic: str) -> None:
         """What the node would take for garbage must not be sent, and be sent again after it has cut us off."""
-        if not 0 < len(topic) <= NAME_LETTERS_MAX:
-            raise ClientError(f"a topic's name of {len(topic)} letters; give it 1 to {NAME_LETTERS_MAX}")
+        if (fault := name_fault(topic)) is not None:
+            raise ClientError(f"a topic's name: {fault[0]}; {fault[1]}")
         if self._error is not None:
             raise self._error
         if self._is_closed:

@@ -28,7 +28,7 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.spidercast.config import SpiderCastConfig
 from trellis.protocols.vitis.config import VitisConfig
-from trellis.protocols.wire import NAME_LETTERS_MAX
+from trellis.protocols.wire import name_fault, node_name_fault
 
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +53,8 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
     """Clients that are connected at once."""
 
     handshakes_max: int = 128
-    """Streams that have not said yet who they are."""
+    """Streams that have not said yet who they are. Beyond it the source address with the most of them loses its
+    oldest one, and the newcomer is accepted."""
 
     handshake_s: float = 5.0
     """They are cut off after so long."""
@@ -64,8 +65,15 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
     backoff_s: float = 0.1
     """Pause after a peer could not be reached; doubled each time, up to `backoff_s_max`."""
 
-    backoff_s_max: float = 5.0
-    """The longest pause."""
+    backoff_s_max: float = 1.0
+    """The longest pause. Raising it saves attempts to reach dead peers; a network that was cut heals later."""
+
+    connect_s: float = 2.0
+    """How long one attempt to reach a peer may take, before TLS. Above the slowest round trip. Raising it makes a
+    network that was cut heal later: an attempt from before the healing is waited for."""
+
+    silent_s: float = 6.0
+    """A peer that answers nothing for so long is cut off, and counts as down. Above `omen.silence_max` periods."""
 
     subscriptions_max: int = 10_000
     """Topics of one client."""
@@ -91,8 +99,9 @@ class PlannedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         if not self.wait_s > 0:
             raise InputError("", f"wait_s is {self.wait_s:g}", "give more than 0")
-        if any(not 0 < len(one) <= NAME_LETTERS_MAX for one in self.neighbours):
-            raise InputError("neighbours", "a name is empty or too long", f"give 1 to {NAME_LETTERS_MAX} letters")
+        for one in self.neighbours:
+            if (fault := node_name_fault(one)) is not None:
+                raise InputError("neighbours", *fault)
 
 
 class LiveOMenConfig(OMenConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,6 +109,8 @@ class LiveOMenConfig(OMenConfig, frozen=True, kw_only=True, forbid_unknown_field
 
     repair_wait: int = 0
     optional_tries: int = 1  # streams lose nothing: who is silent is dead, or too busy
+    helper_tries: int = 2  # for the same reason
+    try_soon: int = 240  # at 1 s a period, longer than `delivery.window_ms`: what is still kept arrives
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,11 +159,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     mqtt: MqttConfig = msgspec.field(default_factory=MqttConfig)
 
     def __post_init__(self) -> None:
-        for field, text in (("name", self.name), ("cluster", self.cluster), *(("topics", one) for one in self.topics)):
-            if not 0 < len(text) <= NAME_LETTERS_MAX:
-                raise InputError(field, f"{len(text)} letters", f"give 1 to {NAME_LETTERS_MAX}")
-        if ":" in self.name or self.name != self.name.strip():
-            raise InputError("name", f'"{self.name}" could be an address', "leave out colons and blanks at the ends")
+        if (fault := node_name_fault(self.name)) is not None:
+            raise InputError("name", *fault)
+        for field, text in (("cluster", self.cluster), *(("topics", one) for one in self.topics)):
+            if (fault := name_fault(text)) is not None:
+                raise InputError(field, *fault)
         listeners = ("listen", "client_listen", *(("admin_listen",) if self.admin_listen else ()))
         for field in listeners:
             parse_address(getattr(self, field), field)

@@ -84,7 +84,15 @@ class Door:
     def bind(self, address: str, tls: ssl.SSLContext | None) -> None:
         """Nothing is accepted before `serve`."""
         limits = self.limits
-        self._listener = Listener(address, self._accept, tls, self.counters, limits.handshake_s, limits.handshakes_max)
+        self._listener = Listener(
+            address,
+            self._accept,
+            tls,
+            self.counters,
+            limits.handshake_s,
+            limits.handshakes_max,
+            is_known=lambda stream: bool(stream.tag.name),
+        )
         self.port = self._listener.port
 
     def serve(self) -> None:

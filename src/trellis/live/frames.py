@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from trellis.protocols.wire import FRAME_BYTES_MAX, Codec, Count, Name, WireError
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, Name, NodeName, WireError
 
 PROTOCOL = "trellis-mesh"
 VERSION = 1
@@ -27,9 +27,17 @@ ADDRESSES_MAX = 256  # in one frame
 
 CONTROL, MESSAGE = b"\x00", b"\x01"
 
-Host = Annotated[str, Meta(min_length=1, max_length=255)]
+# A DNS name (labels of at most 63 letters, digits, `-` and `_`), an IPv4 address, or an IPv6 address with or without
+# the name of an interface. Whatever else is given to the resolver can raise more than OSError.
+_LABEL = r"[0-9A-Za-z_](?:[0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?"
+_HEX = r"[0-9A-Fa-f]{0,4}"
+_IPV6 = rf"{_HEX}(?::{_HEX}){{2,7}}(?::[0-9]{{1,3}}(?:\.[0-9]{{1,3}}){{3}})?(?:%[0-9A-Za-z_-]{{1,15}})?"
+HOST_PATTERN = rf"\A(?:{_LABEL}(?:\.{_LABEL})*\.?|{_IPV6})\Z"
+HOST_LETTERS_MAX = 255
+
+Host = Annotated[str, Meta(min_length=1, max_length=HOST_LETTERS_MAX, pattern=HOST_PATTERN)]
 Port = Annotated[int, Meta(ge=1, le=65_535)]
-Reason = Annotated[str, Meta(max_length=1_024)]
+Reason = Annotated[str, Meta(max_length=1_024, pattern=f"\\A(?:{NAME_PATTERN})?\\Z")]  # it is shown, and logged
 
 
 class Oversized(WireError):
@@ -39,7 +47,7 @@ class Oversized(WireError):
 class Address(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Where a life of a node listens."""
 
-    node: Name
+    node: NodeName
     incarnation: Count
     host: Host
     port: Port
@@ -76,7 +84,15 @@ class Bye(msgspec.Struct, frozen=True, gc=False, tag="bye"):
     """The stream ends in order: it is no sign of a crash."""
 
 
-Control = Hello | Refused | Addresses | Bye
+class Ping(msgspec.Struct, frozen=True, gc=False, tag="ping"):
+    """Asks the other end to answer at once: proof that it reads and writes this stream."""
+
+
+class Pong(msgspec.Struct, frozen=True, gc=False, tag="pong"):
+    """The answer to a `Ping`."""
+
+
+Control = Hello | Refused | Addresses | Bye | Ping | Pong
 CONTROLS: Codec[Control] = Codec(Control)
 
 

@@ -107,7 +107,17 @@ class HttpServer:
     def bind(self, address: str, tls: ssl.SSLContext | None = None) -> None:
         """Nothing is accepted before `serve`."""
         limits = self.limits
-        self._listener = Listener(address, self._accept, tls, self.counters, limits.head_s, limits.connections_max)
+        most = max(1, limits.connections_max // 2)  # the others stay free for connections that ask something
+        self._listener = Listener(
+            address,
+            self._accept,
+            tls,
+            self.counters,
+            limits.head_s,
+            most,
+            is_known=lambda connection: connection.requests > 0,
+            burst_max=most,
+        )
         self.port = self._listener.port
 
     def serve(self) -> None:

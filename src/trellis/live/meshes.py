@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from random import Random
 
+from trellis.live.addresses import parse_seed
 from trellis.live.config import NodeConfig
 from trellis.protocols.mesh import (
     DrivenOverlay,
@@ -24,7 +25,8 @@ def make_mesh(config: NodeConfig, life: int) -> MeshNode:
 
 def _make_overlay(config: NodeConfig, topics: tuple[str, ...], life: int) -> DrivenOverlay:
     # Seeds are spoken to by their addresses, until their hellos tell their names (transport.py).
-    name, contacts, random = config.name, config.seeds, Random()
+    contacts = tuple(map(parse_seed, config.seeds))
+    name, random = config.name, Random()
     match config.overlay:
         case "omen":
             from trellis.protocols.omen import OMenNode

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trellis.live")
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_TIMER_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)  # before a timer that failed is tried again; then the node ends
 _EPOCH_S = 1_704_067_200  # 2024-01-01. Lives count tenths of a second from there: 33 bits last until 2051.
 
 
@@ -87,6 +88,7 @@ class LiveNode:
         self.failure: Exception | None = None
         self.rest: Rest | None = None  # where the process runs nothing but this node
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._failed: Counter[str] = Counter()  # timers -> how many times in a row each has failed
         self._gone = asyncio.Event()  # the node has left, or was stopped
         self._is_stopped = False
 
@@ -181,13 +183,11 @@ class LiveNode:
         _count(self.traffic_in, message, encoded)
         if self._is_stopped:
             return
-        self._catch_up()
         try:
+            self._catch_up()
             effects = self.mesh.on_message(sender, message)
         except Exception:
-            # Our bug. One message must not be able to stop node after node, so this one counts as lost.
-            log.exception("%s: a %s of %s broke a handler", self.name, type(message).__name__, sender)
-            self.counters["bugs"] += 1
+            self._broke(f"a {type(message).__name__} of {sender}")
             return
         self._carry_out(effects)
         if self.rest is not None:
@@ -195,19 +195,46 @@ class LiveNode:
 
     def _on_peer_down(self, peer: NodeId) -> None:
         if not self._is_stopped:
-            self._catch_up()
-            self._carry_out(self.mesh.on_peer_down(peer))
+            try:
+                self._catch_up()
+                effects = self.mesh.on_peer_down(peer)
+            except Exception:
+                self._broke(f"the loss of the stream to {peer}")
+                return
+            self._carry_out(effects)
 
     def _on_timer(self, tag: str) -> None:
         del self._timers[tag]
         try:
             self._catch_up()
-            self._carry_out(self.mesh.on_timer(tag))
+            effects = self.mesh.on_timer(tag)
         except Exception as error:
-            # Without its timers a node is a zombie: better a crash, which the others mend.
+            self._timer_failed(tag, error)
+            return
+        self._failed.pop(tag, None)
+        self._carry_out(effects)
+
+    def _timer_failed(self, tag: str, error: Exception) -> None:
+        """Try the timer again after a pause. A node whose timer keeps failing ends: the others repair around it.
+
+        What has made it fail may be data that a peer sent. So one failure must not end the node.
+        """
+        failed = self._failed[tag]
+        self._failed[tag] += 1
+        self.counters["bugs"] += 1
+        if failed >= len(_TIMER_PAUSES_S):
+            log.critical("%s: timer %s failed %d times in a row; the node ends", self.name, tag, failed + 1)
             self.failure = error
             self._gone.set()
-            raise
+            return
+        pause_s = _TIMER_PAUSES_S[failed]
+        log.error("%s: timer %s failed; tried again in %g s", self.name, tag, pause_s, exc_info=error)
+        self._timers[tag] = self._loop.call_later(pause_s, self._on_timer, tag)
+
+    def _broke(self, what: str) -> None:
+        """Log and count an error of ours. The input counts as lost: none may be able to stop node after node."""
+        log.exception("%s: %s broke a handler", self.name, what)
+        self.counters["bugs"] += 1
 
     def subscribe(self, topic: Topic) -> None:
         self._wants[topic] += 1
@@ -250,11 +277,23 @@ class LiveNode:
         if behind_ms > 2 * tick_ms:
             self.counters["stood_still_ms"] += behind_ms - tick_ms
             self._carry_out(self.mesh.stood_still(behind_ms - tick_ms))
+            behind_ms = tick_ms
+        self.mesh.delivery.look_at_clock(behind_ms)
 
     # Effects
 
     def _carry_out(self, effects: Iterable[Effect | Outcome]) -> None:
+        """Carry out all effects. One that fails does not keep back the others, which may set timers."""
         self.mends.look()
+        left = iter(effects)
+        while True:
+            try:
+                self._carry_out_in_turn(left)
+                return
+            except Exception:  # `left` stands behind the effect that failed
+                self._broke("carrying out an effect")
+
+    def _carry_out_in_turn(self, effects: Iterator[Effect | Outcome]) -> None:
         for effect in effects:
             match effect:
                 case Send(to, message):
@@ -272,6 +311,7 @@ class LiveNode:
                         pending.cancel()
                     self._timers[tag] = self._loop.call_later(delay_ms / 1_000, self._on_timer, tag)
                 case CancelTimer(tag):
+                    self._failed.pop(tag, None)
                     pending = self._timers.pop(tag, None)
                     if pending is not None:
                         pending.cancel()

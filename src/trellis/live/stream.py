@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from trellis.live.frames import Oversized, Splitter
+from trellis.live.proof import notice_death
 from trellis.protocols.wire import WireError
 
 
@@ -155,6 +156,11 @@ class Stream(asyncio.Protocol):
         """The peer's, as `SSLSocket.getpeercert` tells it; nothing without TLS."""
         found = self._transport.get_extra_info("peercert") if self._transport is not None else None
         return found or {}
+
+    def notice_death(self, silent_s: float) -> None:
+        """Have the kernel end the stream when its other end acknowledges nothing for so long."""
+        if self._transport is not None:
+            notice_death(self._transport.get_extra_info("socket"), silent_s)
 
     # What the loop says
 

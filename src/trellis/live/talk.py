@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from trellis.live.frames import Reason, pack
 from trellis.protocols.delivery.messages import Names, Payload
-from trellis.protocols.wire import FRAME_BYTES_MAX, Codec, Count, Name
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, Name, NewName, NodeName
 
 CLIENT_PROTOCOL = "trellis-client"
 CLIENT_VERSION = 2
@@ -23,7 +23,7 @@ CLIENT_VERSION_OLDEST = max(1, CLIENT_VERSION - 1)
 CLIENT_NAME_MAX = 128
 SESSION_MAX = 2**53 - 1
 
-ClientName = Annotated[str, Meta(min_length=1, max_length=CLIENT_NAME_MAX)]
+ClientName = Annotated[str, Meta(min_length=1, max_length=CLIENT_NAME_MAX, pattern=NAME_PATTERN)]
 
 
 class Greet(msgspec.Struct, frozen=True, gc=False, tag="greet"):
@@ -36,21 +36,21 @@ class Greet(msgspec.Struct, frozen=True, gc=False, tag="greet"):
 
 
 class Subscribe(msgspec.Struct, frozen=True, gc=False, tag="subscribe"):
-    topic: Name
+    topic: NewName
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, gc=False, tag="unsubscribe"):
-    topic: Name
+    topic: NewName
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False, tag="publish"):
     number: Count
-    topic: Name
+    topic: NewName
     payload: Payload
 
 
 class Welcome(msgspec.Struct, frozen=True, gc=False, tag="welcome"):
-    node: Name
+    node: NodeName
     cluster: Name
     life: Count
     version: Count = 1  # the newest that the node speaks; both go on in the lesser of the two
@@ -80,7 +80,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, tag="message"):
     """A publication, as a subscriber gets it: by whom, and the number that its publisher gave it on this topic."""
 
     topic: Name
-    origin: Name
+    origin: NodeName
     sequence: Count
     payload: Payload
 
@@ -89,7 +89,7 @@ class Missed(msgspec.Struct, frozen=True, gc=False, tag="missed"):
     """These messages of a publisher will never come."""
 
     topic: Name
-    origin: Name
+    origin: NodeName
     first: Count
     last: Count
     why: Reason

@@ -4,7 +4,8 @@ Two nodes may dial each other at once. Both ends keep the stream that the smalle
 same dialler, or of a later life, replaces the first. After a failed dial a peer is left alone for a while (doubled each
 time); what is sent to it meanwhile is dropped, as a network may: whoever sent it says it again.
 
-A seed is spoken to by its address until its hello has told its name.
+A seed is spoken to by its address (a `Seed`) until its hello has told its name. A name is never taken for an address:
+what the network says about names cannot choose which code a dial goes through.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from trellis.live.addresses import AddressBook, parse_address
+from trellis.live.addresses import AddressBook
 from trellis.live.config import LimitsConfig
 from trellis.live.frames import (
     ADDRESSES_MAX,
@@ -31,34 +32,41 @@ from trellis.live.frames import (
     Addresses,
     Bye,
     Hello,
+    Ping,
+    Pong,
     Refused,
     pack_control,
     pack_message,
     read_control,
 )
 from trellis.live.listen import Listener
+from trellis.live.proof import ROUND_S, Proof
+from trellis.live.reach import reach
 from trellis.live.stream import Outbox, Stream
 from trellis.live.tls import names_of
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import Contact, NodeId, Seed
 from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
 
 DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
-REFUSALS = frozenset({"version", "cluster", "overlay", "self", "certificate", "name", "old", "second"})
+REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second"))
+_PING, _PONG = pack_control(Ping()), pack_control(Pong())
+_LOST_S = 0.3  # an attempt to connect that has lasted so long has lost its first packet, or goes very far
 
 
 @dataclass(eq=False)
 class Ends:
     """What we know of one stream (`Stream.tag`)."""
 
-    dialled: str = ""  # the name or seed address that we dialled; empty: accepted
+    dialled: Contact = ""  # the name or seed that we dialled; empty: accepted
     peer: NodeId = ""  # empty until its hello was taken
     incarnation: int = 0
     version: int = 0  # of the protocol: the newest that both ends speak
     told: int = 0  # the version of our address book that the peer has
     used: float = 0.0
     said_bye: bool = False
+    proof: Proof = field(default_factory=lambda: Proof(0.0))
     timer: asyncio.TimerHandle | None = None  # the handshake must be over by then
 
 
@@ -68,6 +76,8 @@ class Dial:
 
     outbox: Outbox = field(default_factory=lambda: Outbox(DIALLED_BYTES_MAX))
     task: asyncio.Task[None] | None = None
+    begun: float = 0.0  # when the present attempt began
+    since: float = 0.0  # when the first of the attempts that failed began; 0.0: none has failed
     pause_s: float = 0.0
     not_before: float = 0.0
 
@@ -90,38 +100,48 @@ class Transport:
         self.on_message, self.on_peer_down, self.is_linked = on_message, on_peer_down, is_linked
         self.book = AddressBook(me.node)
         self.peers: dict[NodeId, Stream] = {}
-        self.dials: dict[str, Dial] = {}  # by name or seed address
-        self.names: dict[str, NodeId] = {}  # seed address -> the name that answered there
+        self.dials: dict[Contact, Dial] = {}
+        self.names: dict[Seed, NodeId] = {}  # the name that answered at each seed
         self.counters: Counter[str] = Counter()
         self.speaks = (VERSION_OLDEST, VERSION)
         self.port = 0
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time()  # looked at once in a while: good enough for idle streams
         self._greeting: dict[Stream, None] = {}  # streams without a hello
+        self._dialling = 0  # dials whose connection is not there yet
         self._random = Random()
         self._cancelled: list[asyncio.Task[None]] = []  # dials that were under way when we closed
         self._listener: Listener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._prover: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def bind(self, address: str) -> None:
         """Nothing is accepted before `serve`."""
         accepting, limits = self.tls[0] if self.tls is not None else None, self.limits
         self._listener = Listener(
-            address, self._accept, accepting, self.counters, limits.handshake_s, limits.handshakes_max
+            address,
+            self._accept,
+            accepting,
+            self.counters,
+            limits.handshake_s,
+            limits.handshakes_max,
+            is_known=lambda stream: bool(stream.tag.peer),
         )
         self.port = self._listener.port
         if self.me.port == 0:
             self.me = Address(self.me.node, self.me.incarnation, self.me.host, self.port)
         self._sweep()
+        self._prove()
 
     def serve(self) -> None:
         assert self._listener is not None
         self._listener.serve()
 
-    def send(self, to: str, encoded: bytes, may_drop: bool = True) -> None:
-        """To a name, or to the address of a seed. Never waits."""
-        stream = self.peers.get(self.names.get(to, to))
+    def send(self, to: Contact, encoded: bytes, may_drop: bool = True) -> None:
+        """To a name, or to a seed. Never waits."""
+        name = self._name_of(to)
+        stream = self.peers.get(name) if name is not None else None
         if stream is None:
             self._dial(to, pack_message(encoded), may_drop)
             return
@@ -133,11 +153,24 @@ class Transport:
         self.counters["sent_bytes"] += len(encoded)
         stream.send(pack_message(encoded), may_drop)
 
+    def unanswered(self) -> dict[NodeId, float]:
+        """Return, for each peer that owes an answer, for how many seconds. Late answers only.
+
+        Neighbors that cannot even be reached are among them.
+        """
+        now = self._loop.time()
+        late = {peer: stream.tag.proof.waits_s(now) for peer, stream in self.peers.items()}
+        for to, dial in self.dials.items():
+            if dial.since and not isinstance(to, Seed) and self.is_linked(to):
+                late[to] = now - dial.since
+        return {peer: seconds for peer, seconds in late.items() if seconds > 0}
+
     def close(self, *, in_order: bool = True) -> None:
         """In order: peers are told, and what was sent goes out first. Else as if the process had died."""
         self._is_closed = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        for timer in (self._sweeper, self._prover):
+            if timer is not None:
+                timer.cancel()
         for dial in self.dials.values():
             if dial.task is not None:
                 dial.task.cancel()
@@ -159,8 +192,12 @@ class Transport:
 
     # Dialling
 
-    def _dial(self, to: str, frame: bytes, may_drop: bool) -> None:
-        if self._is_closed or self.names.get(to) == self.me.node:
+    def _name_of(self, to: Contact) -> NodeId | None:
+        """None for a seed that has not answered yet."""
+        return self.names.get(to) if isinstance(to, Seed) else to
+
+    def _dial(self, to: Contact, frame: bytes, may_drop: bool) -> None:
+        if self._is_closed or self._name_of(to) == self.me.node:
             return
         dial = self.dials.get(to)
         if dial is None:
@@ -174,32 +211,58 @@ class Transport:
                 self.counters["dropped unaddressed"] += 1
                 del self.dials[to]
                 return
-            if len(self.peers) + len(self._greeting) >= self.limits.connections_max and not self._make_room():
+            # Messages of others can make us dial anybody, anywhere. Seeds and neighbors do not wait for such dials.
+            is_busy = self._dialling >= self.limits.handshakes_max and not (isinstance(to, Seed) or self.is_linked(to))
+            is_full = len(self.peers) + len(self._greeting) >= self.limits.connections_max
+            if is_busy or (is_full and not self._make_room()):
                 self.counters["dropped full"] += 1
+                del self.dials[to]
                 return
-            dial.task = self._loop.create_task(self._connect(to, dial, *place))
+            self._begin(to, dial, *place)
         if not dial.outbox.put(frame, may_drop):
             dial.outbox.take()
             self.counters["dropped dialling"] += 1
 
-    def _place(self, to: str) -> tuple[str, int] | None:
-        if ":" in to:  # no name has a colon
-            return parse_address(to)
+    def _place(self, to: Contact) -> tuple[str, int] | None:
+        if isinstance(to, Seed):
+            return to.host, to.port
         known = self.book.find(to)
         return (known.host, known.port) if known is not None else None
 
-    async def _connect(self, to: str, dial: Dial, host: str, port: int) -> None:
+    def _begin(self, to: Contact, dial: Dial, host: str, port: int) -> None:
+        dial.begun = self._loop.time()
+        self._dialling += 1
+        dial.task = self._loop.create_task(self._connect(to, host, port))
+        dial.task.add_done_callback(self._dialled)
+
+    def _dialled(self, task: asyncio.Task[None]) -> None:
+        self._dialling -= 1
+
+    async def _connect(self, to: Contact, host: str, port: int) -> None:
+        """The TCP connection has a short limit of its own, so that an attempt during a cut does not outlast it."""
         dialling = self.tls[1] if self.tls is not None else None
         stream = Stream(self, self.limits, HELLO_BYTES_MAX)
         stream.tag = Ends(dialled=to)
         try:
             async with asyncio.timeout(self.limits.handshake_s):
-                await self._loop.create_connection(lambda: stream, host, port, ssl=dialling)
-        except (TimeoutError, OSError) as error:
+                connected = await reach(host, port, self.limits.connect_s)
+                name = host if dialling is not None else None
+                await self._loop.create_connection(lambda: stream, sock=connected, ssl=dialling, server_hostname=name)
+        except Exception as error:  # the resolver raises ValueError, too; whatever it is, the dial is tried again
             log.debug("%s: cannot reach %s: %s", self.me.node, to, error)
             self._failed(to)
 
-    def _failed(self, to: str) -> None:
+    def _healed(self) -> None:
+        """A peer that could not be reached is here again: a network has healed. Try all others anew, at once."""
+        now = self._loop.time()
+        for to, dial in self.dials.items():
+            dial.not_before = 0.0
+            place = self._place(to)
+            if dial.task is not None and not dial.task.done() and now - dial.begun > _LOST_S and place is not None:
+                dial.task.cancel()  # what it has sent was lost, and it would wait before it sends it again
+                self._begin(to, dial, *place)
+
+    def _failed(self, to: Contact) -> None:
         dial = self.dials.get(to)
         if dial is None or self._is_closed:
             return
@@ -208,13 +271,13 @@ class Transport:
         limits = self.limits
         pause_s = min(max(2 * dial.pause_s, limits.backoff_s), limits.backoff_s_max)
         not_before = self._loop.time() + pause_s * self._random.uniform(0.5, 1.0)
-        self.dials[to] = Dial(pause_s=pause_s, not_before=not_before)
+        self.dials[to] = Dial(since=dial.since or dial.begun, pause_s=pause_s, not_before=not_before)
 
     # Streams
 
     def _accept(self) -> Stream | None:
         is_full = len(self.peers) + len(self._greeting) >= self.limits.connections_max
-        if self._is_closed or len(self._greeting) >= self.limits.handshakes_max or (is_full and not self._make_room()):
+        if self._is_closed or (is_full and not self._make_room()):
             return None
         stream = Stream(self, self.limits, HELLO_BYTES_MAX)
         stream.tag = Ends()
@@ -226,12 +289,14 @@ class Transport:
             stream.cut("closed")
             return
         self._greeting[stream] = None
+        stream.notice_death(self.limits.silent_s)
         ends.timer = self._loop.call_later(self.limits.handshake_s, stream.cut, "handshake")
         if ends.dialled:
             stream.send(pack_control(self._hello()))
 
     def received(self, stream: Stream, body: bytes) -> None:
         ends: Ends = stream.tag
+        ends.proof.heard()
         if not ends.peer:
             if not stream.is_closing:  # else its hello was refused, and it has gone on talking meanwhile
                 self._greet(stream, body)
@@ -243,6 +308,10 @@ class Transport:
             message = read_control(body)
             if isinstance(message, Addresses):
                 self._learn(message.known)
+            elif isinstance(message, Ping):
+                stream.send(_PONG)
+            elif isinstance(message, Pong):
+                ends.proof.answered(self._loop.time())
             elif isinstance(message, Bye):
                 ends.said_bye = True
                 stream.close()
@@ -312,7 +381,7 @@ class Transport:
         ends: Ends = stream.tag
         if not ends.dialled or refusal.kind == "version":
             stream.send(pack_control(refusal))
-        elif refusal.kind == "self" and ":" in ends.dialled:
+        elif refusal.kind == "self" and isinstance(ends.dialled, Seed):
             self.names[ends.dialled] = self.me.node  # our own address is among the seeds
         if refusal.kind not in ("second", "self"):
             log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
@@ -321,9 +390,9 @@ class Transport:
 
     def _was_refused(self, stream: Stream, refusal: Refused) -> None:
         dialled = stream.tag.dialled or stream.tag.peer
-        kind = refusal.kind if refusal.kind in REFUSALS else "other"  # a label of a metric is never a peer's own word
-        self.counters[f"refused {kind}"] += 1
-        if refusal.kind == "self" and ":" in dialled:
+        # Other kinds are of a newer version, or made up: they must not become labels of metrics without end.
+        self.counters[f"refused {refusal.kind if refusal.kind in REFUSALS else 'otherwise'}"] += 1
+        if refusal.kind == "self" and isinstance(dialled, Seed):
             self.names[dialled] = self.me.node
         elif refusal.kind not in ("second", "self"):
             log.warning("%s: %s refuses us: %s", self.me.node, dialled, refusal.text)
@@ -332,7 +401,7 @@ class Transport:
     def _adopt(self, stream: Stream, hello: Hello) -> Refused | None:
         ends: Ends = stream.tag
         peer, incarnation = hello.address.node, hello.address.incarnation
-        if ends.dialled and ":" not in ends.dialled and ends.dialled != peer:
+        if ends.dialled and not isinstance(ends.dialled, Seed) and ends.dialled != peer:
             self.book.forget(ends.dialled)
             return Refused("name", f"{ends.dialled} is not there, {peer} is")
         old = self.peers.get(peer)
@@ -342,7 +411,8 @@ class Transport:
                 return Refused("old", f"a later life of {peer} is connected")
             is_same_dialler = bool(ends.dialled) == bool(before.dialled)
             is_by_smaller = bool(ends.dialled) == (self.me.node < peer)
-            if incarnation == before.incarnation and not is_same_dialler and not is_by_smaller:
+            is_alive = not before.proof.waits_s(self._loop.time())  # else it may be dead, and only the peer knows
+            if incarnation == before.incarnation and not is_same_dialler and not is_by_smaller and is_alive:
                 return Refused("second", "another stream is there")
             # The other end may not have taken the new stream yet: without a word it would take this for our death.
             self._say_bye(old)
@@ -352,20 +422,27 @@ class Transport:
         if ends.timer is not None:
             ends.timer.cancel()
         ends.peer, ends.incarnation, ends.used = peer, incarnation, self._now
-        ends.version = min(hello.version, self.speaks[1])
+        ends.version, ends.proof = min(hello.version, self.speaks[1]), Proof(self._loop.time())
         self.peers[peer] = stream
         stream.splitter.body_bytes_max = BODY_BYTES_MAX
         self._learn([hello.address])
         if not ends.dialled:
             stream.send(pack_control(self._hello()))
-        elif ":" in ends.dialled:
+        elif isinstance(ends.dialled, Seed):
             self.names[ends.dialled] = peer
         self._tell_addresses(stream)
-        for waiting in {ends.dialled, peer} & self.dials.keys():
-            dial = self.dials.pop(waiting)
+        waiting: tuple[Contact, ...] = (ends.dialled, peer)
+        was_lost = False
+        for one in waiting:
+            dial = self.dials.pop(one, None)
+            if dial is None:
+                continue
+            was_lost = was_lost or dial.since > 0
             while dial.outbox:
                 self.counters["sent"] += 1
                 stream.send(dial.outbox.take())
+        if was_lost:
+            self._healed()
         return None
 
     def _learn(self, addresses: Sequence[Address]) -> None:
@@ -383,7 +460,21 @@ class Transport:
         for first in range(0, len(news), ADDRESSES_MAX):
             stream.send(pack_control(Addresses(tuple(news[first : first + ADDRESSES_MAX]))))
 
-    # Idle streams
+    # Idle and silent streams
+
+    def _prove(self) -> None:
+        """Ask every peer for a proof of life that is due, and give up those that have been silent for too long."""
+        now = self._loop.time()
+        for peer, stream in list(self.peers.items()):
+            proof: Proof = stream.tag.proof
+            if proof.must_ask(now):
+                stream.send(_PING)
+            elif proof.is_silent(self.limits.silent_s):
+                log.info("%s: gives up the stream to %s, which has answered nothing lately", self.me.node, peer)
+                self.counters["cut silent"] += 1
+                self._say_bye(stream)  # if it only hangs, it reads this later and does not take us for dead
+                self.on_peer_down(peer)
+        self._prover = self._loop.call_later(ROUND_S, self._prove)
 
     def _sweep(self) -> None:
         self._now = self._loop.time()

@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.ring import place
-from trellis.protocols.wire import Count, Name
+from trellis.protocols.wire import Count, Name, NodeName
 
 PAST_MAX = 200  # events that a new reader is told
 SERIES_MAX = 900
@@ -36,13 +36,13 @@ Word = Annotated[str, Meta(max_length=64)]
 
 
 class LinkTold(msgspec.Struct, frozen=True):
-    peer: Name
+    peer: NodeName
 
 
 class MendTold(msgspec.Struct, frozen=True):
     cause: Word
     number: Count
-    node: Name
+    node: NodeName
     at_ms: Count
     ms: Count | None = None
 
@@ -50,7 +50,7 @@ class MendTold(msgspec.Struct, frozen=True):
 class Snapshot(msgspec.Struct, frozen=True):
     """/overlay.json, as it is believed. A node could send anything: everything has a limit."""
 
-    node: Name
+    node: NodeName
     incarnation: Count
     overlay: Word
     topics: Annotated[tuple[Name, ...], Meta(max_length=100_000)]

@@ -18,7 +18,7 @@ import msgspec
 
 from trellis.errors import InputError
 from trellis.protocols.descriptors import Descriptor, Descriptors, DescriptorTable
-from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
+from trellis.protocols.effects import Contact, Effects, NodeId, Seed, Send, SetTimer
 from trellis.protocols.sampling import Contacts, Describe
 from trellis.protocols.wire import PEERS_MAX, Codec
 
@@ -58,13 +58,13 @@ CODEC: Codec[msgspec.Struct] = Codec(CyclonRequest | CyclonReply)
 
 class Cyclon:
     def __init__(
-        self, describe: Describe, contacts: Iterable[NodeId], random: Random, config: CyclonConfig | None = None
+        self, describe: Describe, contacts: Iterable[Contact], random: Random, config: CyclonConfig | None = None
     ) -> None:
         self.describe, self.random, self.config = describe, random, config or CyclonConfig()
         self.id = describe().node
         self.contacts = Contacts(contacts, self.id)
         self.table = DescriptorTable(self.id, self.config.age_max)
-        self._given: dict[NodeId, list[NodeId]] = {}  # partner -> what it was offered last
+        self._given: dict[Contact, list[NodeId]] = {}  # partner -> what it was offered last
         self._shuffle = SetTimer("cyclon/shuffle", self.config.period_ms)
 
     @property
@@ -88,7 +88,8 @@ class Cyclon:
         partner = self.contacts.to_greet() or self._oldest() or self.contacts.any(self.random)
         if partner is None:
             return [self._shuffle]
-        self.table.forget(partner)
+        if not isinstance(partner, Seed):
+            self.table.forget(partner)
         given = self.sample(self.config.shuffle_size - 1)
         self._given = {partner: given}  # an older offer was not answered: its partner is gone
         offer = (self.describe(), *self.table.describe(given, hops=1))

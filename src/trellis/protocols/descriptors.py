@@ -22,14 +22,14 @@ import msgspec
 from msgspec import Meta
 
 from trellis.protocols.effects import NodeId
-from trellis.protocols.wire import PEERS_MAX, Count, Name, Topics
+from trellis.protocols.wire import PEERS_MAX, Count, NodeName, Topics
 
 AGE_MAX = 1_000_000
 _ANY_LIFE = 2**53
 
 
 class Descriptor(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    node: Name
+    node: NodeName
     age: Annotated[int, Meta(ge=0, le=AGE_MAX)] = 0  # rounds and hops
     incarnation: Count = 1
     interest: Topics = ()

@@ -19,8 +19,21 @@ NodeId = str  # a node's name
 Topic = str
 
 
+class Seed(msgspec.Struct, frozen=True, gc=False):
+    """Where some node of the mesh listens whose name is not known yet. It is never equal to a name."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+Contact = NodeId | Seed  # a node that a newcomer can speak to first
+
+
 class Send(msgspec.Struct, frozen=True, gc=False):
-    to: NodeId
+    to: Contact
     message: msgspec.Struct
 
 

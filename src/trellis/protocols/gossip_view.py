@@ -16,7 +16,7 @@ import msgspec
 
 from trellis.errors import InputError
 from trellis.protocols.descriptors import DescriptorTable
-from trellis.protocols.effects import Effects, NodeId
+from trellis.protocols.effects import Contact, Effects, NodeId
 from trellis.protocols.membership import KnownInterests
 from trellis.protocols.newscast import Newscast, NewscastConfig, NewscastReply, NewscastRequest
 from trellis.protocols.sampling import Describe
@@ -44,7 +44,7 @@ class GossipView:
     def __init__(
         self,
         describe: Describe,
-        contacts: Iterable[NodeId],
+        contacts: Iterable[Contact],
         topics: TopicTable,
         random: Random,
         config: GossipViewConfig | None = None,

@@ -17,7 +17,7 @@ import msgspec
 
 from trellis.errors import InputError
 from trellis.protocols.descriptors import Descriptor, Descriptors, DescriptorTable
-from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
+from trellis.protocols.effects import Contact, Effects, NodeId, Send, SetTimer
 from trellis.protocols.sampling import Contacts, Describe
 from trellis.protocols.wire import PEERS_MAX, Codec
 
@@ -56,7 +56,7 @@ CODEC: Codec[msgspec.Struct] = Codec(NewscastRequest | NewscastReply)
 
 class Newscast:
     def __init__(
-        self, describe: Describe, contacts: Iterable[NodeId], random: Random, config: NewscastConfig | None = None
+        self, describe: Describe, contacts: Iterable[Contact], random: Random, config: NewscastConfig | None = None
     ) -> None:
         self.describe, self.random, self.config = describe, random, config or NewscastConfig()
         self.id = describe().node
@@ -121,7 +121,7 @@ class Newscast:
         assert len(self.table) <= self.config.view_size, f"W1: {len(self.table)} entries"
         self.table.check()
 
-    def _partner(self) -> NodeId | None:
+    def _partner(self) -> Contact | None:
         lonely = not self.table.entries or self.silent_rounds > self.config.lonely_rounds
         lonely = lonely or self.contacts.is_due(self.table.round)
         first = self.contacts.to_greet() or (self.contacts.any(self.random) if lonely else None)

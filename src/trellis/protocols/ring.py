@@ -97,9 +97,9 @@ class Ring:
         return next(iter(self.predecessors), self.id)
 
     def responsible(self, place: int, without: NodeId | None = None) -> NodeId:
-        """The first known node at or after a place of the ring, oneself included."""
+        """Return the first known node at or after a place of the ring, this one included. A node alone is its own."""
         known = [node for node in (self.id, *self.tman.peers) if node != without]
-        return min(known, key=lambda node: clockwise(place, identifier(node)))
+        return min(known, key=lambda node: clockwise(place, identifier(node)), default=self.id)
 
     def is_coordinator(self, node: NodeId) -> bool:
         """Am I the closest living successor of `node`, as far as I know?  [OM §3.3]"""

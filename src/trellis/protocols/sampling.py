@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 
 from trellis.protocols.descriptors import Descriptor
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import Contact, NodeId
 
 Describe = Callable[[], Descriptor]  # one's own descriptor, at age 0
 
@@ -24,7 +24,7 @@ class Contacts:
     is spoken to every so many rounds: live nodes do that with their seeds.
     """
 
-    def __init__(self, contacts: Iterable[NodeId], owner: NodeId) -> None:
+    def __init__(self, contacts: Iterable[Contact], owner: NodeId) -> None:
         self.known = [node for node in contacts if node != owner]
         self._tries = dict.fromkeys(self.known, 3)
         self.revisit_rounds = 0
@@ -32,7 +32,7 @@ class Contacts:
     def heard(self, node: NodeId) -> None:
         self._tries.pop(node, None)
 
-    def to_greet(self) -> NodeId | None:
+    def to_greet(self) -> Contact | None:
         """The next one that was not heard yet."""
         for node, tries in self._tries.items():
             if tries > 1:
@@ -45,5 +45,5 @@ class Contacts:
     def is_due(self, round: int) -> bool:
         return self.revisit_rounds > 0 and round % self.revisit_rounds == 0
 
-    def any(self, random: Random) -> NodeId | None:
+    def any(self, random: Random) -> Contact | None:
         return self.known[random.randrange(len(self.known))] if self.known else None

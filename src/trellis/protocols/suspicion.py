@@ -78,6 +78,10 @@ class Suspicion:
         """The latest life that was heard of; 0 where none was named."""
         return self._incarnation.get(peer, 0)
 
+    def silence_of(self, peer: NodeId) -> int:
+        """Return the rounds since the last sign of life, the present one included; 0 for a peer that is not watched."""
+        return self._silence.get(peer, 0)
+
     def tick(self) -> list[NodeId]:
         """A round is over: those who are suspected now, in the order in which they came to be watched."""
         for peer in self._silence:

@@ -59,13 +59,20 @@ class TopicTable:
         return tuple(sorted(set(topics)))
 
 
+_WORD_BITS = 1_024
+_WORD = (1 << _WORD_BITS) - 1
 _CACHE_MAX = 100_000
 _CACHED_TOPICS_MAX = 4_000_000  # interests may be long: a hundred thousand of them would fill any memory
 
 
 def places(bits: int) -> Iterator[int]:
-    """The places of the bits that are set, ascending."""
-    while bits:
-        lowest = bits & -bits
-        yield lowest.bit_length() - 1
-        bits ^= lowest
+    """Return the places of the bits that are set, ascending.
+
+    Taking bits off a long number copies it each time, so it is cut into words first.
+    """
+    for start in range(0, bits.bit_length(), _WORD_BITS):
+        word = bits >> start & _WORD if start or bits > _WORD else bits
+        while word:
+            lowest = word & -word
+            yield start + lowest.bit_length() - 1
+            word ^= lowest

@@ -2,10 +2,15 @@
 
 Every field of a message that can grow carries its own limit (`Name`, `Names`, ...), and a frame has one for the whole.
 Whatever comes from the network is either a valid message or a `WireError`; nothing else escapes.
+
+Names have types of their own: `NodeName` for nodes, `Name` for topics and clusters. A node's configuration and its
+clients are held to rules that are the same or stricter (`node_name_fault`, `name_fault`), so that no node sends what
+another one refuses.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -13,20 +18,64 @@ from msgspec import Meta
 
 from trellis.errors import TrellisError
 
-NAME_LETTERS_MAX = 512
+NAME_LETTERS_MAX = 512  # of a topic or a cluster; at most 2,048 bytes in UTF-8
+NODE_LETTERS_MAX = 255  # of a node; at most 1,020 bytes in UTF-8
 TOPICS_MAX = 65_536  # topics of one node in one message
 PEERS_MAX = 1_024  # nodes described in one message
 FRAME_BYTES_MAX = 1 << 20
 
+# Control characters, and halves of surrogate pairs, which UTF-8 cannot encode.
+_UNPRINTABLE = r"\x00-\x1f\x7f-\x9f\ud800-\udfff"
+# Further, in names of nodes: white space other than a plain blank, marks that change how a line is shown, and colons.
+_NOT_IN_NODES = _UNPRINTABLE + r":\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufff9-\ufffb"
+NAME_PATTERN = rf"\A[^{_UNPRINTABLE}]+\Z"
+_NODE_NAME = rf"\A[^ {_NOT_IN_NODES}](?:[^{_NOT_IN_NODES}]*[^ {_NOT_IN_NODES}])?\Z"
+
+# Between nodes only the length of a topic is checked: lists of topics are long, and a pattern costs ten times as much
+# as the rest of decoding. What a client or a configuration names is checked as a whole (`NewName`, `name_fault`).
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LETTERS_MAX)]
+NewName = Annotated[str, Meta(min_length=1, max_length=NAME_LETTERS_MAX, pattern=NAME_PATTERN)]
+NodeName = Annotated[str, Meta(min_length=1, max_length=NODE_LETTERS_MAX, pattern=_NODE_NAME)]
 Topics = Annotated[tuple[Name, ...], Meta(max_length=TOPICS_MAX)]
-Count = Annotated[int, Meta(ge=0, le=2**53)]
+COUNT_MAX = 2**53
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 
 Message = TypeVar("Message", bound=msgspec.Struct)
 
 
+def counted(number: int) -> int:
+    """Return the next count after one that came from the network. The greatest stays: beyond it is no `Count`."""
+    return min(number + 1, COUNT_MAX)
+
+
 class WireError(TrellisError):
     """Bytes that are no message of ours."""
+
+
+Fault = tuple[str, str]  # what is wrong, and what to do about it
+
+_name, _node_name = re.compile(NAME_PATTERN), re.compile(_NODE_NAME)
+
+
+def is_printable(text: str) -> bool:
+    """Say whether `text` is not empty and has no control characters."""
+    return _name.search(text) is not None
+
+
+def name_fault(text: str) -> Fault | None:
+    """Say why `text` cannot be the name of a topic or a cluster; None if it can. The same rule as `NewName`."""
+    if not 0 < len(text) <= NAME_LETTERS_MAX:
+        return f"{len(text)} letters", f"give 1 to {NAME_LETTERS_MAX}"
+    return None if _name.search(text) else (f"{text!a} has control characters", "leave them out")
+
+
+def node_name_fault(text: str) -> Fault | None:
+    """Say why `text` cannot be the name of a node; None if it can. The same rule as `NodeName`."""
+    if not 0 < len(text) <= NODE_LETTERS_MAX:
+        return f"{len(text)} letters", f"give 1 to {NODE_LETTERS_MAX}"
+    if _node_name.search(text):
+        return None
+    return f"{text!a} cannot name a node", "leave out colons, control characters, and blanks at the ends"
 
 
 class Codec(Generic[Message]):
@@ -34,6 +83,7 @@ class Codec(Generic[Message]):
 
     def __init__(self, union: Any, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
+        self.union = union
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(union)
 

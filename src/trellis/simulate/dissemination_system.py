@@ -17,7 +17,7 @@ import msgspec
 
 from trellis import ids
 from trellis.errors import InputError
-from trellis.protocols.effects import Deliver, Effects, NodeId, Send, SetTimer, Topic
+from trellis.protocols.effects import Deliver, Effects, NodeId, Seed, Send, SetTimer, Topic
 from trellis.protocols.lookup import rendezvous
 from trellis.protocols.node import ProtocolNode
 from trellis.protocols.ring import identifier
@@ -232,7 +232,7 @@ def spread(world: World, publisher: NodeId, topic: Topic) -> Spread:
 
     def carry_out(name: NodeId, effects: Effects) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, Send) and not isinstance(effect.to, Seed):
                 waiting.append((name, effect.to, effect.message))
             elif isinstance(effect, Deliver):
                 delivered[name] += 1

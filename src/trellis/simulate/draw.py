@@ -85,6 +85,8 @@ def _fault(kind: str, time_ms: int, plan: FaultPlan, names: list[str], random: R
         return Fault(time_ms, kind, value=random.randint(min(size_min, plan.crash_size_max), plan.crash_size_max))
     if kind in ("leave", "join", "interest"):
         return Fault(time_ms, kind)
+    if kind == "return":
+        return Fault(time_ms, kind, duration_ms=duration, value=random.randint(1, 4))
     if kind == "partition":
         side = tuple(sorted(random.sample(names, random.randint(1, max(1, len(names) // 2)))))
         return Fault(time_ms, kind, side, duration_ms=duration)

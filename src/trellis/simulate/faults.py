@@ -30,12 +30,14 @@ class Injector:
         self.engine, self.schedule, self.down_share_max = engine, schedule, down_share_max
         self.counts: Counter[str] = Counter()  # faults that happened, by kind
         self.skipped = 0
+        self._is_over = False
         self._crashed: Counter[str] = Counter()  # nodes, by kind
         self._formed_before: int | None = None  # links formed when the first fault happened
         self._happened: list[Fault] = []
         self._down: dict[NodeId, tuple[Topic, ...]] = {}  # crashed, to be restarted with these topics
         self._paused: dict[NodeId, None] = {}
         self._leaving: dict[NodeId, object] = {}  # who leaves in order -> its actor, which may linger
+        self._away: dict[NodeId, dict[Topic, None]] = {}  # topics that a node has left and takes up again
         self._returning: dict[NodeId, int] = {}  # to join as soon as it has gone -> place in the schedule
         self._apply: dict[str, Callable[[Fault, Random], Fault | None]] = {
             "restart": self._restart,
@@ -43,6 +45,7 @@ class Injector:
             "leave": self._leave,
             "join": self._join,
             "interest": self._interest,
+            "return": self._return,
             "subscribe": self._topics,
             "unsubscribe": self._topics,
             "publish": self._publish,
@@ -67,12 +70,15 @@ class Injector:
 
     def heal(self) -> None:
         """Calm weather, everybody awake, and those that were to come back are back."""
+        self._is_over = True
         self.engine.network.heal()
         for name in sorted(self._paused):
             self.engine.resume(name)
         self._paused.clear()
         for name in sorted(self._down):
             self._back(name)
+        for name, topics in sorted(self._away.items()):
+            self._take_up(name, tuple(topics))
 
     def injected(self) -> dict[str, int]:
         """How often each kind took effect: crashes by node, faults of the network by message, the rest as they are."""
@@ -178,6 +184,30 @@ class Injector:
         else:
             return None
         return self._topics(concrete, random)
+
+    def _return(self, fault: Fault, random: Random) -> Fault | None:
+        """Let a node leave topics and take them up again, `value` times: one of its topics, or all of them."""
+        name = self._one(fault, random)
+        mine = self.engine.world.topics_of(name) if name is not None else ()
+        if name is None or not mine:
+            return None
+        topics = fault.topics or ((random.choice(mine),) if random.random() < 0.5 else mine)
+        for turn in range(max(1, int(fault.value))):
+            left_ms = fault.time_ms + 2 * turn * fault.duration_ms
+            self.engine.at(max(left_ms, self.engine.world.now_ms), self._go_away, name, topics)
+            self.engine.at(left_ms + fault.duration_ms, self._take_up, name, topics)
+        return msgspec.structs.replace(fault, nodes=(name,), topics=topics)
+
+    def _go_away(self, name: NodeId, topics: tuple[Topic, ...]) -> None:
+        for topic in topics:
+            if not self._is_over and self.engine.unsubscribe(name, topic):
+                self._away.setdefault(name, {})[topic] = None
+
+    def _take_up(self, name: NodeId, topics: tuple[Topic, ...]) -> None:
+        away = self._away.get(name, {})
+        for topic in topics:
+            if topic in away and self.engine.subscribe(name, topic):
+                del away[topic]
 
     def _topics(self, fault: Fault, random: Random) -> Fault | None:
         change = self.engine.subscribe if fault.kind == "subscribe" else self.engine.unsubscribe

@@ -9,6 +9,8 @@
 | leave                         | who, or chosen   |                                                                 |
 | join                          | who, or chosen   | `topics`; none: those of the interests table                    |
 | interest                      | who, or chosen   | chosen when it happens: becomes subscribe or unsubscribe        |
+| return                        | who, or chosen   | `topics`, or chosen: left, and taken up again `duration_ms`     |
+|                               |                  | later; `value`: how often                                       |
 | subscribe, unsubscribe        | who              | `topics`                                                        |
 | publish                       | who              | `topics`                                                        |
 | loss, duplicate, reorder      |                  | `duration_ms`, `value`: probability                             |
@@ -52,6 +54,8 @@ FAULT_KINDS = (
     "partition",
     "slow",  # all messages of a node take longer
 )
+# What a check draws only where its plan names it.
+MORE_KINDS = ("return",)  # a node leaves topics, perhaps all it has, and takes them up again
 GIVEN_KINDS = ("crash", "subscribe", "unsubscribe", "publish", "absent")  # by hand and from churn traces
 
 
@@ -84,11 +88,10 @@ class FaultPlan(msgspec.Struct, frozen=True):
     slow_ms_max: int = 400
 
     def __post_init__(self) -> None:
-        unknown = [kind for kind in self.kinds if kind not in FAULT_KINDS]
+        known = (*FAULT_KINDS, *MORE_KINDS)
+        unknown = [kind for kind in self.kinds if kind not in known]
         if unknown or not self.kinds:
-            raise InputError(
-                "", f"fault kinds {', '.join(unknown) or '(none)'}", f"choose from {', '.join(FAULT_KINDS)}"
-            )
+            raise InputError("", f"fault kinds {', '.join(unknown) or '(none)'}", f"choose from {', '.join(known)}")
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -168,9 +171,9 @@ def _fault(row: dict[str, str]) -> Fault:
 def _schedule(rows: Iterable[Fault], path: Path) -> Schedule:
     listed = list(rows)
     for fault in listed:
-        if fault.kind not in FAULT_KINDS and fault.kind not in GIVEN_KINDS:
-            known = ", ".join([*FAULT_KINDS, *GIVEN_KINDS])
-            raise InputError(str(path), f'fault kind "{fault.kind}" is not known', f"choose from {known}")
+        known = (*FAULT_KINDS, *MORE_KINDS, *GIVEN_KINDS)
+        if fault.kind not in known:
+            raise InputError(str(path), f'fault kind "{fault.kind}" is not known', f"choose from {', '.join(known)}")
         if fault.time_ms < 0 or fault.duration_ms < 0:
             raise InputError(str(path), f"a {fault.kind} at {fault.time_ms} ms", "times and durations are not negative")
     happening = sorted((fault for fault in listed if fault.kind != "absent"), key=lambda fault: fault.time_ms)

@@ -95,7 +95,15 @@ class MqttDoor(StreamOwner):
             return
         limits, tls = self.limits, make_tls(self.config)
         counters, accept = self.counters, self._accept
-        self._listener = Listener(self.config.listen, accept, tls, counters, limits.handshake_s, limits.handshakes_max)
+        self._listener = Listener(
+            self.config.listen,
+            accept,
+            tls,
+            counters,
+            limits.handshake_s,
+            limits.handshakes_max,
+            is_known=lambda stream: stream.number not in self.host.arriving,
+        )
         self.port = self._listener.port
 
     def serve(self) -> None:

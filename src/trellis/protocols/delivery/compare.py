@@ -85,8 +85,8 @@ class Comparison:
             if stream.touched_ms < oldest and not stream.entries:
                 continue
             flat = stream.seen.flat()[-2 * _RANGES_MAX :]
-            # Who does not want the topic hands nothing over: what has passed through it can be a baseline all the same.
-            handed = stream.handed or 0
+            # A node that does not subscribe hands nothing over. What has passed through it can be a baseline, too.
+            handed = 0 if stream.begun_ms is not None else stream.handed or 0
             handed = handed if topic.is_wanted else max(handed, stream.seen.last)
             found.append(Seen(origin, life, handed, self.state.floor(stream), flat))
         return found

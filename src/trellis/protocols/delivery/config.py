@@ -81,8 +81,9 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     alone_ms: int = 30_000
     """A new subscriber waits no longer than this; one without neighbours, until its topic's home knows nobody else."""
 
-    interest_ms: int = 30_000
-    """A publisher that does not subscribe stays interested for so long after its last publication. [SC §2.1]"""
+    interest_ms: int = 60_000
+    """A publisher that does not subscribe stays interested for so long after its last publication. [SC §2.1]
+    Below `window_ms` it may forget what it has acknowledged while a cut network kept it from all subscribers."""
 
     batch_ms: int = 50
     """Changes of subscriptions within this time are carried out together."""

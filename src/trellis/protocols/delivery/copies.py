@@ -50,6 +50,7 @@ class Copies:
     def __init__(self, state: State) -> None:
         self.state = state
         self.pending: dict[tuple[Topic, int], Pending] = {}
+        self.on_topic: dict[Topic, dict[int, Pending]] = {}  # the same by topic: thousands may wait, each on its own
         self.clients: dict[ClientId, Remembered] = {}  # in the order of `since_ms`
 
     # At the publisher
@@ -57,6 +58,7 @@ class Copies:
     def wait_for(self, pending: Pending) -> None:
         stream = pending.entry.stream
         self.pending[stream.id.topic, pending.entry.sequence] = pending
+        self.on_topic.setdefault(stream.id.topic, {})[pending.entry.sequence] = pending
         self._look_at(pending)
 
     def tick(self) -> list[Topic]:
@@ -82,7 +84,7 @@ class Copies:
         """All subscribers there are, if they are fewer than the copies wanted."""
         if total >= self.state.config.copies or len(names) < total:
             return
-        for pending in [one for one in self.pending.values() if one.entry.stream.id.topic == topic]:
+        for pending in list(self.on_topic.get(topic, {}).values()):
             if pending.question <= question and all(name in pending.holders for name in names if name != self.state.id):
                 self.state.topics[topic].needs_proof = True
                 self._acknowledge(pending)
@@ -91,17 +93,15 @@ class Copies:
         """So many others are known to subscribe, where there are no homes: too few for the copies, and all hold it."""
         if others + 1 >= self.state.config.copies:
             return
-        for pending in [one for one in self.pending.values() if one.entry.stream.id.topic == topic]:
+        for pending in list(self.on_topic.get(topic, {}).values()):
             if len(pending.holders) >= others:
                 self._acknowledge(pending)
 
     def is_stuck(self, topic: Topic) -> bool:
         """A publication on this topic waits, and no subscriber at all has said that it holds it."""
         oldest = self.state.now_ms - self.state.config.ask_ms
-        return any(
-            key[0] == topic and not pending.holders and pending.since_ms <= oldest
-            for key, pending in self.pending.items()
-        )
+        waiting = self.on_topic.get(topic, {}).values()
+        return any(not pending.holders and pending.since_ms <= oldest for pending in waiting)
 
     def link_down(self, peer: NodeId) -> None:
         """It may be dead: it counts again when it says so again."""
@@ -199,8 +199,7 @@ class Copies:
 
     def _acknowledge(self, pending: Pending) -> None:
         stream_id, sequence = pending.entry.stream.id, pending.entry.sequence
-        del self.pending[stream_id.topic, sequence]
-        pending.entry.needs = 0
+        self._waits_no_more(pending)
         holders = (self.state.id, *pending.holders)
         outcome = Acknowledged(stream_id.topic, stream_id.life, sequence, len(holders), holders, pending.client_id)
         self.state.counters.acknowledged += 1
@@ -208,10 +207,17 @@ class Copies:
 
     def _over(self, pending: Pending, reason: str) -> None:
         stream_id, sequence = pending.entry.stream.id, pending.entry.sequence
-        del self.pending[stream_id.topic, sequence]
-        pending.entry.needs = 0
+        self._waits_no_more(pending)
         self.state.counters.not_acknowledged += 1
         self._tell(pending, NotAcknowledged(stream_id.topic, stream_id.life, sequence, reason, pending.client_id))
+
+    def _waits_no_more(self, pending: Pending) -> None:
+        topic, sequence = pending.entry.stream.id.topic, pending.entry.sequence
+        del self.pending[topic, sequence]
+        del self.on_topic[topic][sequence]
+        if not self.on_topic[topic]:
+            del self.on_topic[topic]
+        pending.entry.needs = 0
 
     def _tell(self, pending: Pending, outcome: Acknowledged | NotAcknowledged) -> None:
         if pending.client_id is not None and pending.client_id in self.clients:

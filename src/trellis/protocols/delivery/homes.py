@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from trellis.protocols.delivery.messages import AskHome, HomeTells, Register, Registered, Unregister
+from trellis.protocols.delivery.messages import REGISTERED_MAX, AskHome, HomeTells, Register, Registered, Unregister
 from trellis.protocols.delivery.state import State
-from trellis.protocols.effects import NodeId, Send, Topic
+from trellis.protocols.effects import NodeId, Seed, Send, Topic
 
 HOPS_MAX = 128
 HOMES_MAX = 65_536  # topics that one node is home of
 SUBSCRIBERS_MAX = 4_096  # of one topic that its home remembers
-_TOPICS_MAX = 4_096  # in one message
+REGISTRATIONS_MAX = 262_144  # of all topics that one node is home of
 
 
 class Homes:
     def __init__(self, state: State) -> None:
         self.state = state
         self.registry: dict[Topic, dict[NodeId, int]] = {}  # as home: who subscribes, heard when
+        self._registered = 0  # entries of the registry; counted anew at every tick
         self.questions = 0
         self._home_of: dict[Topic, NodeId] = {}
         self._unanswered: dict[Topic, NodeId] = {}  # where the last question about a topic was sent first
@@ -44,8 +45,8 @@ class Homes:
             else:
                 self._step(topic, Register(state.id, (topic,)))
         for home, listed in grouped.items():
-            for start in range(0, len(listed), _TOPICS_MAX):
-                state.out.append(Send(home, Register(state.id, tuple(listed[start : start + _TOPICS_MAX]))))
+            for start in range(0, len(listed), REGISTERED_MAX):
+                state.out.append(Send(home, Register(state.id, tuple(listed[start : start + REGISTERED_MAX]))))
 
     def unregister(self, topic: Topic) -> None:
         self._home_of.pop(topic, None)
@@ -78,17 +79,22 @@ class Homes:
                 del nodes[node]
             if not nodes:
                 del self.registry[topic]
+        self._registered = sum(map(len, self.registry.values()))
 
     def on_register(self, message: Register) -> None:
         state, mine = self.state, []
-        for topic in message.topics:
+        for topic in dict.fromkeys(message.topics):
             if state.overlay.is_home(topic):
                 if len(self.registry) >= HOMES_MAX and topic not in self.registry:
                     continue
-                nodes = self.registry.setdefault(topic, {})
-                if len(nodes) < SUBSCRIBERS_MAX or message.node in nodes:
-                    nodes[message.node] = state.now_ms
-                    mine.append(topic)
+                nodes = self.registry.get(topic, {})
+                if message.node not in nodes:
+                    if len(nodes) >= SUBSCRIBERS_MAX or self._registered >= REGISTRATIONS_MAX:
+                        continue
+                    self._registered += 1
+                    self.registry[topic] = nodes
+                nodes[message.node] = state.now_ms
+                mine.append(topic)
             elif message.hops < HOPS_MAX:
                 state.out += state.overlay.toward_home(
                     topic, Register(message.node, (topic,), message.hops + 1), self._shunned()
@@ -98,7 +104,7 @@ class Homes:
 
     def on_unregister(self, message: Unregister) -> None:
         state = self.state
-        for topic in message.topics:
+        for topic in dict.fromkeys(message.topics):
             if state.overlay.is_home(topic):
                 self.registry.get(topic, {}).pop(message.node, None)
             elif message.hops < HOPS_MAX:
@@ -133,7 +139,9 @@ class Homes:
             pause_ms = min(2 * self._silent.get(silent, (0, longest // 8))[1], longest)
             self._silent[silent] = (state.now_ms + pause_ms, pause_ms)
         effects = state.overlay.toward_home(topic, message, self._shunned())
-        self._unanswered.update((topic, effect.to) for effect in effects if isinstance(effect, Send))
+        for effect in effects:
+            if isinstance(effect, Send) and not isinstance(effect.to, Seed):
+                self._unanswered[topic] = effect.to
         state.out += effects
 
     def _shunned(self) -> list[NodeId]:

@@ -26,6 +26,7 @@ class Departure:
         self.since_ms = now_ms
         self.marks: dict[NodeId, tuple[int, int]] = {}  # who stays -> session, and what it must have acknowledged
         self.is_alone = False  # the topic's home knows nobody else
+        self.was_taken_over = False  # a node that stays has acknowledged, at some time, all that we held
         self.was_late = False
 
 
@@ -97,9 +98,16 @@ class LeavingInOrder:
         state, departure = self.state, self.departures.get(topic)
         if departure is None or departure.is_alone or not any(s.entries for s in state.topics[topic].streams.values()):
             return True
-        return any(
+        is_taken_over = any(
             self._is_up(peer, mark) and state.links[peer].taken >= mark[1] for peer, mark in departure.marks.items()
         )
+        departure.was_taken_over = departure.was_taken_over or is_taken_over
+        return is_taken_over
+
+    def was_taken_over(self, topic: Topic) -> bool:
+        """Return whether another node keeps what we held of a topic that we leave."""
+        departure = self.departures.get(topic)
+        return departure is not None and departure.was_taken_over and not departure.is_alone
 
     def is_late(self, topic: Topic) -> bool:
         """Nobody took over what is held, and it is not waited for any longer: counted."""

@@ -19,7 +19,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from trellis.protocols.wire import Count, Name, Topics
+from trellis.protocols.wire import Count, Name, NodeName, Topics
 
 PAYLOAD_BYTES_MAX = 512 << 10
 RANGES_MAX = 512  # numbers in one item: two per range
@@ -27,9 +27,12 @@ STREAMS_MAX = 256  # streams in one comparison; a larger one travels in several
 ITEMS_MAX = 4_096
 NAMES_MAX = 64
 
+REGISTERED_MAX = 4_096  # topics in one message to a home: each of them may have to travel on alone
+
 Number = Annotated[int, Meta(ge=0, le=2**62)]
 Flat = Annotated[tuple[Count, ...], Meta(max_length=RANGES_MAX)]
-Names = Annotated[tuple[Name, ...], Meta(max_length=NAMES_MAX)]
+Names = Annotated[tuple[NodeName, ...], Meta(max_length=NAMES_MAX)]
+Registering = Annotated[tuple[Name, ...], Meta(max_length=REGISTERED_MAX)]
 Payload = Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
 
 
@@ -37,7 +40,7 @@ class Push(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="p"):
     """The message itself."""
 
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     sequence: Count
     floor: Count  # the oldest sequence that its origin still keeps
@@ -45,20 +48,21 @@ class Push(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="p"):
     needs: Annotated[int, Meta(ge=0, le=NAMES_MAX)]  # how many more holders its publisher wants to hear of
     is_eager: bool  # sent along the tree, not because the receiver was found to lack it
     payload: Payload
+    pause_ms: Count = 0  # between the publication of the sequence before this one and of this one, at the origin
 
 
 class Announce(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="a"):
     """I hold these."""
 
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     ranges: Flat
 
 
 class Pull(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="l"):
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     ranges: Flat
 
@@ -67,7 +71,7 @@ class Gone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="g"):
     """I cannot give these."""
 
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     ranges: Flat
 
@@ -79,9 +83,9 @@ class Prune(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="u"):
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    origin: Name
+    origin: NodeName
     life: Count
-    handed: Count  # all up to here was handed over, or will never be
+    handed: Count  # all up to here was handed over, or will never be; 0: the sender knows no such number
     floor: Count
     ranges: Flat
 
@@ -101,7 +105,7 @@ class Part(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="x"):
 
 class Held(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="h"):
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     sequence: Count
     names: Names
@@ -109,7 +113,7 @@ class Held(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="h"):
 
 class Ask(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="q"):
     topic: Name
-    origin: Name
+    origin: NodeName
     life: Count
     sequence: Count
     needs: Annotated[int, Meta(ge=0, le=NAMES_MAX)]
@@ -142,8 +146,8 @@ class Frame(msgspec.Struct, frozen=True, tag="frame"):
 class Register(msgspec.Struct, frozen=True, gc=False, tag="register"):
     """I subscribe to these. To their home location, from step to step."""
 
-    node: Name
-    topics: Topics
+    node: NodeName
+    topics: Registering
     hops: Count = 0
 
 
@@ -152,15 +156,15 @@ class Registered(msgspec.Struct, frozen=True, gc=False, tag="registered"):
 
 
 class Unregister(msgspec.Struct, frozen=True, gc=False, tag="unregister"):
-    node: Name
-    topics: Topics
+    node: NodeName
+    topics: Registering
     hops: Count = 0
 
 
 class AskHome(msgspec.Struct, frozen=True, gc=False, tag="ask-home"):
     """Who subscribes to this topic?"""
 
-    node: Name
+    node: NodeName
     topic: Name
     number: Count  # of the question
     hops: Count = 0

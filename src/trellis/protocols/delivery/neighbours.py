@@ -9,7 +9,7 @@ from trellis.protocols.delivery.identities import Ranges
 from trellis.protocols.delivery.leaving import LeavingInOrder
 from trellis.protocols.delivery.link import Channel
 from trellis.protocols.delivery.state import State
-from trellis.protocols.delivery.streams import TopicState
+from trellis.protocols.delivery.streams import Stream, TopicState
 from trellis.protocols.effects import NodeId
 from trellis.protocols.topics import places
 
@@ -85,8 +85,6 @@ class Neighbours:
             topic.since_ms = topic.changed_ms = self.state.now_ms
             for stream in topic.streams.values():
                 if stream.id.origin != self.state.id:
-                    if self.config.order == "none" and stream.handed is not None:
-                        stream.handed = max(stream.handed, stream.seen.last)  # these were handed over, or missed
                     stream.seen = Ranges()  # nothing of it is held any more: take the window of the others anew
         for place in places(before & ~interest):
             self._take_no_part(self.state.topics[names[place]])
@@ -96,11 +94,22 @@ class Neighbours:
             self.state.put(peer, m.Part(topic.topic))
             self.comparison.part(topic, peer)
         for stream in topic.streams.values():
-            if stream.entries and self.state.is_ours(stream):  # who has taken them over keeps them for the window
-                stream.left = self.state.floor(stream), self.state.now_ms + self.config.window_ms
+            if self.state.is_ours(stream):
+                self._note_what_is_left(stream)
             for entry in list(stream.entries.values()):
                 self.state.store.drop(entry)
             stream.waiting.clear()
         topic.missing.clear()
         topic.takes_part = topic.is_settled = topic.is_leaving = False
         self.leaving.over(topic.topic)
+
+    def _note_what_is_left(self, stream: Stream) -> None:
+        """Remember whether other nodes keep the messages of this own stream after we have left its topic.
+
+        Later messages tell it to subscribers (`State.floor`). Where nobody took them over, a subscriber must not wait
+        for them.
+        """
+        if not self.leaving.was_taken_over(stream.id.topic):
+            stream.left = None
+        elif stream.entries:
+            stream.left = self.state.floor(stream), self.state.now_ms + self.config.window_ms

@@ -7,6 +7,10 @@ A gap is skipped, and counted as lost, when
 (a) its origin is gone and a window has passed since the last change of the topic's links;
 (b) it lies below the floor, and every neighbour on the topic has answered that it cannot give it;
 (c) what follows it is older than two windows: nobody keeps or accepts the missing one any more.
+
+A subscription is owed what is published after it is confirmed. Its baseline in a stream is what a neighbor has handed
+over, or, where no neighbor knew the stream, what follows from the first message of it (`_begin`). A subscription that
+ends and begins again gets a new baseline: nothing waits for what was published in between.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ class Order:
             return
         stream = entry.stream
         if stream.handed is None and topic.is_settled:
-            self._begin(stream, entry.sequence)
+            self._begin(topic, entry)
         if stream.handed is not None and entry.sequence <= stream.handed:
             self.state.counters.late += topic.is_settled
             return
@@ -45,12 +49,15 @@ class Order:
         Of a stream that the neighbour does not know, whatever is here. What is skipped was published before.
         """
         topic.is_settled = True
+        if not topic.is_wanted:
+            return  # the subscription that may follow gets baselines of its own
         for (origin, life), handed in baseline.items():
-            stream = topic.stream(origin, life, self.state.now_ms)
-            stream.handed = max(stream.handed or 0, handed)
+            if handed:
+                stream = topic.stream(origin, life, self.state.now_ms)
+                stream.handed = max(stream.handed or 0, stream.past, handed)
         for stream in topic.streams.values():
             if stream.handed is None and stream.seen:
-                stream.handed = min(stream.seen.firsts[0], *(stream.waiting or (stream.seen.firsts[0],))) - 1
+                stream.handed = max(stream.past, self._first_here(stream) - 1)
             if stream.handed is not None:
                 for sequence in [number for number in stream.waiting if number <= stream.handed]:
                     del stream.waiting[sequence]
@@ -63,6 +70,16 @@ class Order:
         """No neighbour to ask, or we relayed the topic until now: what was published before is not ours."""
         known = {key: stream.seen.last for key, stream in topic.streams.items() if not stream.waiting and stream.seen}
         self.settle(topic, known)
+
+    def end_subscription(self, topic: TopicState) -> None:
+        """Forget the baselines of a topic that the application has unsubscribed from, but not what was handed over."""
+        topic.confirmed_ms = None
+        for stream in topic.streams.values():
+            stream.waiting.clear()
+            stream.past = max(stream.past, stream.handed or 0)
+            if stream.handed is not None and self.state.config.order == "none":
+                stream.past = max(stream.past, stream.seen.last)  # there `handed` is the baseline only
+            stream.handed = stream.begun_ms = None
 
     def tick(self) -> None:
         for topic in self.state.topics.values():
@@ -77,11 +94,30 @@ class Order:
         if stream.handed is not None and first <= stream.handed + 1 <= last:
             stream.refused[peer] = None
 
-    def _begin(self, stream: Stream, sequence: int) -> None:
-        """The first message of a stream: what lies below its origin's floor was out of the window before it came."""
-        first = min(stream.floor, sequence)
-        stream.handed = 0
-        self._lose(stream, first - 1, "before the first that came")
+    def _first_here(self, stream: Stream) -> int:
+        """Return the first sequence that a subscription without a baseline hands over of a stream it has seen."""
+        if self.state.is_ours(stream):  # what we published before we subscribed comes from nowhere else
+            return min(stream.waiting, default=stream.seen.last + 1)
+        return min(stream.seen.firsts[0], *(stream.waiting or (stream.seen.firsts[0],)))
+
+    def _begin(self, topic: TopicState, entry: Entry) -> None:
+        """Find the baseline of a stream whose first message comes when the subscription is settled.
+
+        The message tells when the one before it was published. Before the subscription was confirmed: then nothing
+        earlier is owed. After that: then that one is owed, and what lies below its origin's floor is lost. Ages do not
+        count the time on the network, so a message seems younger than it is, never older. Where that could decide, the
+        earlier message is waited for while a neighbor may have it (`_may_be_older`).
+        """
+        state, stream, before = self.state, entry.stream, entry.sequence - 1
+        stream.handed = stream.past
+        before_ms = entry.born_ms - entry.pause_ms
+        below_floor = min(stream.floor - 1, before)
+        if topic.confirmed_ms is None or before_ms < topic.confirmed_ms:
+            self._pass_by(stream, before)
+        else:
+            self._lose(stream, below_floor, "before the first that came")
+            if before_ms <= topic.confirmed_ms + state.config.confirm_ms:
+                stream.begun_ms = state.now_ms
 
     def _hand_over(self, stream: Stream) -> None:
         handed, waiting = stream.handed, stream.waiting
@@ -90,7 +126,7 @@ class Order:
             handed += 1
             self.state.deliver(entry)
         if handed != stream.handed:
-            stream.handed = handed
+            stream.handed, stream.begun_ms = handed, None
             stream.refused.clear()
 
     def _look_at_gap(self, topic: TopicState, stream: Stream) -> None:
@@ -98,6 +134,8 @@ class Order:
         assert stream.handed is not None
         following = min(stream.waiting)
         gap = (stream.handed + 1, following - 1)
+        if stream.begun_ms is not None and self._may_be_older(topic, stream, gap):
+            return
         origin, life = stream.id.origin, stream.id.life
         if state.now_ms - stream.waiting[following].born_ms > 2 * config.window_ms:
             self._skip(stream, following - 1, "older than two windows")  # (c)
@@ -115,13 +153,33 @@ class Order:
                 if peer not in stream.refused:
                     state.put(peer, Pull(*stream.id, gap))
 
+    def _may_be_older(self, topic: TopicState, stream: Stream, gap: tuple[int, int]) -> bool:
+        """Ask the neighbors for what may have been published just before this subscription; then begin without it."""
+        state = self.state
+        assert stream.begun_ms is not None
+        ways = state.ways(topic)
+        asked = [peer for peer, _ in ways if peer not in stream.refused]
+        for peer in asked:
+            state.put(peer, Pull(*stream.id, gap))
+        if asked or state.now_ms - max(stream.begun_ms, topic.changed_ms) < state.config.confirm_ms:
+            return False
+        self._skip(stream, gap[1], "no neighbor has it, and it may be older than the subscription")
+        return True
+
     def _skip(self, stream: Stream, last: int, why: str) -> None:
         self._lose(stream, last, why)
         stream.refused.clear()
         self._hand_over(stream)
 
+    def _pass_by(self, stream: Stream, last: int) -> None:
+        """Begin a subscription behind `last`: it was published before."""
+        assert stream.handed is not None
+        if last > stream.handed:
+            self.state.counters.passed_by += last - stream.handed
+            stream.handed = last
+
     def _lose(self, stream: Stream, last: int, why: str) -> None:
-        """Never silent."""
+        """Count a gap as lost and tell the application."""
         assert stream.handed is not None
         if last > stream.handed:
             self.state.counters.lost += last - stream.handed

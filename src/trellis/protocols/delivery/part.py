@@ -11,8 +11,9 @@
     upkeep.py     what is done once per tick
 
 Inputs: messages, three timers, changes of the overlay (`overlay_changed`, `link_down`), and wishes of clients.
-Everything is answered with effects. Time is the tick's: the part has no clock. A driver that finds that its process
-stood still says so (`stood_still`), or ages would be too young by that much.
+Everything is answered with effects. Time is the tick's: the part has no clock. A driver says before an input how long
+ago the last tick was (`look_at_clock`), so that ages of messages are exact. A driver that finds that its process stood
+still says so (`stood_still`), or ages would be too young by that much.
 
 A driver that takes in several inputs before it sends anything sets `gathers`: then frames are made at the end of its
 turn (the timer `delivery/go`, at once), and what came together goes together.
@@ -40,7 +41,7 @@ from trellis.protocols.delivery.streams import Entry, TopicState
 from trellis.protocols.delivery.tree import Tree
 from trellis.protocols.delivery.upkeep import Upkeep
 from trellis.protocols.effects import Effect, NodeId, Send, SetTimer, Topic
-from trellis.protocols.wire import NAME_LETTERS_MAX
+from trellis.protocols.wire import name_fault
 
 DeliveryEffects = list[Effect | Outcome]
 
@@ -106,9 +107,15 @@ class Delivery:
         self.neighbours.down(peer)
         return self._finish()
 
+    def look_at_clock(self, since_tick_ms: int) -> None:
+        """Say before an input how long ago the last tick was, so that ages of messages are exact."""
+        state = self.state
+        state.since_tick_ms = max(state.since_tick_ms, min(since_tick_ms, 2 * self.config.tick_ms))
+
     def stood_still(self, duration_ms: int) -> DeliveryEffects:
         """The process was stopped for so long: everything is that much older."""
         self.state.now_ms += duration_ms
+        self.state.since_tick_ms = 0
         self.state.store.expire(self.state.now_ms)
         return self._finish()
 
@@ -132,8 +139,7 @@ class Delivery:
         if found is not None and found.is_wanted:
             found.is_wanted = found.is_settled = found.is_registered = False
             self.upkeep.unregistered.pop(topic, None)
-            for stream in found.streams.values():
-                stream.waiting.clear()
+            self.order.end_subscription(found)
             if self.overlay.has_homes:
                 self.homes.unregister(topic)
         return self._finish()
@@ -152,10 +158,10 @@ class Delivery:
             return self._finish()
         stream = found.stream(state.id, self.overlay.life, state.now_ms)
         if found.is_wanted and found.is_settled and stream.handed is None:
-            stream.handed = 0
+            stream.handed = stream.seen.last
         sequence = stream.seen.last + 1
-        stream.touched_ms = state.now_ms
-        entry = Entry(stream, sequence, payload, state.now_ms)
+        entry = Entry(stream, sequence, payload, state.time_ms, state.time_ms - stream.published_ms)
+        stream.touched_ms, stream.published_ms = state.now_ms, state.time_ms
         entry.needs = self.config.copies
         if client_id is not None:
             self.copies.remember(client_id, topic, payload)
@@ -192,7 +198,7 @@ class Delivery:
         return self.leaving.is_late(topic)
 
     def is_publishing(self, topic: Topic) -> bool:
-        return any(key[0] == topic for key in self.copies.pending)
+        return topic in self.copies.on_topic
 
     # Checks
 
@@ -288,6 +294,7 @@ class Delivery:
     def _tick(self) -> None:
         state, config, overlay = self.state, self.config, self.overlay
         state.now_ms += config.tick_ms
+        state.since_tick_ms = max(0, state.since_tick_ms - config.tick_ms)
         state.store.expire(state.now_ms)
         self.order.tick()
         self.upkeep.tick(registers=overlay.has_homes and not self.is_going)
@@ -327,8 +334,8 @@ class Delivery:
     def _refusal(self, name: Topic, topic: TopicState | None, payload: bytes) -> str | None:
         if self.is_going:
             return "this node leaves"
-        if not 0 < len(name) <= NAME_LETTERS_MAX:
-            return f"a topic's name has 1 to {NAME_LETTERS_MAX} letters"
+        if (fault := name_fault(name)) is not None:
+            return f"a topic's name: {fault[0]}; {fault[1]}"
         if len(payload) > self.config.payload_bytes_max:
             return f"a payload of {len(payload)} bytes is over {self.config.payload_bytes_max}"
         if len(self.copies.pending) >= self.config.pending_max:

@@ -34,6 +34,7 @@ class Counters(msgspec.Struct):
     resends: int = 0
     turned_lazy: int = 0  # links that were full
     lost: int = 0  # sequences that were skipped: they will never be handed over
+    passed_by: int = 0  # sequences that a new subscription skipped: they were published before it
     late: int = 0  # messages that came after their turn was skipped
     too_old: int = 0  # messages older than two windows
     stale: int = 0  # messages of lives that are over
@@ -47,6 +48,7 @@ class State:
         self.overlay, self.config, self.id = overlay, config, overlay.id
         self.only_subscribers_count = overlay.has_homes and not overlay.relays
         self.now_ms = 0  # by ticks
+        self.since_tick_ms = 0  # as the driver last said; only the ages of messages need to be so exact
         self.rounds = 0
         self.topics: dict[Topic, TopicState] = {}
         self.links: dict[NodeId, Channel] = {}
@@ -57,6 +59,11 @@ class State:
         self.dirty: dict[NodeId, None] = {}  # links that have something to send or to acknowledge
         self.is_busy = False  # something is to be announced or pulled
         self._sessions = 0
+
+    @property
+    def time_ms(self) -> int:
+        """The time as exactly as the driver tells it. Messages carry their age by this clock."""
+        return self.now_ms + self.since_tick_ms
 
     def topic(self, name: Topic) -> TopicState:
         found = self.topics.get(name)
@@ -84,11 +91,12 @@ class State:
 
     def push(self, entry: Entry, is_eager: bool) -> Push:
         stream = entry.stream
-        age = max(0, self.now_ms - entry.born_ms)
+        age = max(0, self.time_ms - entry.born_ms)
         needs = entry.needs
         if needs and self.vouches(self.topics[stream.id.topic], stream):
             needs -= 1  # we hold it ourselves
-        return Push(*stream.id, entry.sequence, self.floor(stream), age, needs, is_eager, entry.payload)
+        floor = self.floor(stream)
+        return Push(*stream.id, entry.sequence, floor, age, needs, is_eager, entry.payload, entry.pause_ms)
 
     def vouches(self, topic: TopicState, stream: Stream | None = None) -> bool:
         """Does a message that we hold count as a copy?  [docs/delivery.md, Copies]

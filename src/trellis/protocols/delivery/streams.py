@@ -11,10 +11,11 @@ ENTRY_BYTES = 256  # what an entry costs beside its payload
 class Entry:
     """One message held."""
 
-    __slots__ = ("asker", "born_ms", "is_kept", "names", "needs", "payload", "sequence", "size", "stream")
+    __slots__ = ("asker", "born_ms", "is_kept", "names", "needs", "pause_ms", "payload", "sequence", "size", "stream")
 
-    def __init__(self, stream: Stream, sequence: int, payload: bytes, born_ms: int) -> None:
+    def __init__(self, stream: Stream, sequence: int, payload: bytes, born_ms: int, pause_ms: int = 0) -> None:
         self.stream, self.sequence, self.payload, self.born_ms = stream, sequence, payload, born_ms
+        self.pause_ms = pause_ms  # between the publication of the sequence before this one and of this one
         self.size = len(payload) + ENTRY_BYTES
         self.needs = 0  # holders that the publisher still wants to hear of
         self.asker: NodeId | None = None  # whom to tell of holders: who brought the message first, or asked last
@@ -23,16 +24,35 @@ class Entry:
 
 
 class Stream:
-    __slots__ = ("entries", "floor", "handed", "id", "left", "refused", "seen", "since_ms", "touched_ms", "waiting")
+    __slots__ = (
+        "begun_ms",
+        "entries",
+        "floor",
+        "handed",
+        "id",
+        "left",
+        "past",
+        "published_ms",
+        "refused",
+        "seen",
+        "since_ms",
+        "touched_ms",
+        "waiting",
+    )
 
     def __init__(self, stream_id: StreamId, now_ms: int) -> None:
         self.id = stream_id
         self.seen = Ranges()  # what came, still kept or not
         self.entries: dict[int, Entry] = {}  # what is kept for others
-        self.handed: int | None = None  # all up to here was handed over, or never will be; None: no baseline yet
+        # In this subscription, all up to here was handed over or never will be. None: there is no baseline yet.
+        self.handed: int | None = None
+        self.past = 0  # handed over in earlier subscriptions of this incarnation, up to here: never handed over again
+        # Since when the first message of this subscription waits for earlier ones that may be older than it. None: no.
+        self.begun_ms: int | None = None
         self.waiting: dict[int, Entry] = {}  # came, and not handed over yet
         self.floor = 1  # the oldest sequence that its origin keeps, as far as was heard
         self.left: tuple[int, int] | None = None  # of our own: the oldest that others keep for us, and until when
+        self.published_ms = now_ms  # of our own: when the last one was published
         self.refused: dict[NodeId, None] = {}  # neighbours that cannot give what is missing next
         self.since_ms = self.touched_ms = now_ms  # known since, and heard of last
 
@@ -74,6 +94,7 @@ class TopicState:
         self.is_registered = False  # its home knows that we subscribe
         self.was_confirmed = False
         self.since_ms = now_ms  # of taking part
+        self.confirmed_ms: int | None = None  # when the subscription was confirmed: what came before is not owed to it
         self.changed_ms = now_ms  # of the last change of its links
         self.streams: dict[tuple[NodeId, int], Stream] = {}
         self.ways: dict[NodeId, Way] = {}

@@ -46,7 +46,7 @@ class Tree:
                 way.is_eager = False
                 state.put(peer, Prune(item.topic))
             return None
-        entry = Entry(stream, item.sequence, item.payload, state.now_ms - item.age_ms)
+        entry = Entry(stream, item.sequence, item.payload, state.time_ms - item.age_ms, item.pause_ms)
         entry.needs, entry.asker = item.needs, peer
         self.take(topic, entry, peer)
         return entry

@@ -47,7 +47,7 @@ class Upkeep:
             if not topic.is_wanted:
                 continue
             if topic.is_confirmed and not topic.was_confirmed:
-                topic.was_confirmed = True
+                topic.was_confirmed, topic.confirmed_ms = True, self.state.time_ms
                 self.state.out.append(Confirmed(topic.topic))
 
     def _wait_for_baseline(self, topic: TopicState) -> None:

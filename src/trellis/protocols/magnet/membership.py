@@ -20,7 +20,10 @@ from trellis.protocols.magnet.config import MagnetConfig
 from trellis.protocols.magnet.messages import PARTS_MAX, Entry, SamplesUp, SampleUp, View
 from trellis.protocols.oscar.labels import hashed
 from trellis.protocols.oscar.oscar import Oscar
+from trellis.protocols.wire import COUNT_MAX, counted
 
+TREES_MAX = 16_384  # topics whose members pass through one node
+CHILDREN_MAX = 1_024  # of one topic at one node
 _SILENT_ROUNDS = 3
 Told = tuple[tuple[Entry, ...], int, int]  # a child's sample, the subscribers below it, the round it came in
 
@@ -76,7 +79,7 @@ class Membership:
                 empty.append(topic)
                 continue
             if self._is_home(topic):
-                effects += self._down(View(topic, self.id, self._merged(topic, tree)[0], tree.seen + 1), tree)
+                effects += self._down(View(topic, self.id, self._merged(topic, tree)[0], counted(tree.seen)), tree)
             else:
                 up = self._upwards(topic, tree)
                 if up is not None:
@@ -96,13 +99,20 @@ class Membership:
         tree = self.trees.get(message.topic)
         is_new = tree is None
         if tree is None:
+            if len(self.trees) >= TREES_MAX:
+                return []
             tree = self._tree(message.topic)
-        tree.children[sender] = (message.sample, message.count, self.round)
+        if len(tree.children) >= CHILDREN_MAX and sender not in tree.children:
+            return []
+        tree.children[sender] = (self._admitted(message.sample), message.count, self.round)
         tree.seen = max(tree.seen, message.seen)  # a new home goes on where the old one was
         return self._up(message.topic, tree) if is_new else []
 
     def on_view(self, message: View) -> Effects:
         tree = self.trees.get(message.topic)
+        sample = self._admitted(message.sample)
+        if sample is not message.sample:
+            message = View(message.topic, message.home, sample, message.round)
         if message.round == 0 or tree is None:  # the answer to an Inquire
             if message.topic in self.mine:
                 self.views[message.topic] = message
@@ -140,6 +150,12 @@ class Membership:
             if not self._is_home(topic) and tree is not None:
                 effects += self._up(topic, tree)
         return effects
+
+    def _admitted(self, sample: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        """Return a sample as S1 wants it: what comes from others may be longer, and name a node twice."""
+        if len(sample) <= self.config.sample_size and len({entry.node for entry in sample}) == len(sample):
+            return sample
+        return tuple({entry.node: entry for entry in sample}.values())[: self.config.sample_size]
 
     def _is_home(self, topic: Topic) -> bool:
         if self.control.owns(hashed(topic)):
@@ -190,7 +206,7 @@ class Membership:
         if len(entries) > k:
             entries = self._uniform(newest, own, tree) if self.config.sampling == "uniform" else []
             entries = entries or self.random.sample(list(newest.values()), k)
-        return tuple(entries), count
+        return tuple(entries), min(count, COUNT_MAX)
 
     def _uniform(self, newest: dict[NodeId, Entry], own: tuple[Entry, ...], tree: TopicMembers) -> list[Entry]:
         """k entries, each drawn from a subtree by the number of its subscribers (A-MAG-17)."""

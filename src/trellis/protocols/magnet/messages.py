@@ -24,7 +24,7 @@ from msgspec import Meta
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.oscar.labels import LabelField
 from trellis.protocols.oscar.messages import Hops, OscarMessage, Peer, Peers
-from trellis.protocols.wire import TOPICS_MAX, Codec, Count, Name, Topics
+from trellis.protocols.wire import TOPICS_MAX, Codec, Count, Name, NodeName, Topics
 
 SAMPLE_MAX = 1_024
 PARTS_MAX = 32
@@ -34,7 +34,7 @@ PAYLOAD_BYTES_MAX = 512 * 1_024
 class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A subscriber and its interest: what view(p) is made of.  [MG §2.1]"""
 
-    node: Name
+    node: NodeName
     interest: Topics
     incarnation: Count = 1
     version: Count = 0
@@ -44,7 +44,7 @@ Sample = Annotated[tuple[Entry, ...], Meta(max_length=SAMPLE_MAX)]
 
 
 class Inquire(msgspec.Struct, frozen=True, gc=False, tag="inquire"):
-    origin: Name
+    origin: NodeName
 
 
 class JoinAt(msgspec.Struct, frozen=True, gc=False, tag="join-at"):
@@ -53,7 +53,7 @@ class JoinAt(msgspec.Struct, frozen=True, gc=False, tag="join-at"):
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False, tag="publish"):
-    origin: Name
+    origin: NodeName
     sequence: Count
     payload: Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)] = b""
 
@@ -67,7 +67,7 @@ class ToHome(msgspec.Struct, frozen=True, gc=False, tag="to-home"):
 
 class View(msgspec.Struct, frozen=True, gc=False, tag="view"):
     topic: Name
-    home: Name
+    home: NodeName
     sample: Sample
     round: Count  # of the topic, from home to home, so that late ones are known; 0: the answer to an Inquire
 
@@ -148,7 +148,7 @@ class Pong(msgspec.Struct, frozen=True, gc=False, tag="tree-pong"):
 
 class Publication(msgspec.Struct, frozen=True, gc=False, tag="publication"):
     topic: Name
-    origin: Name
+    origin: NodeName
     sequence: Count
     hops: Hops  # links crossed below the home location, this one counted
     payload: Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)] = b""

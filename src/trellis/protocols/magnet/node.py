@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from trellis.protocols.descriptors import Descriptor
-from trellis.protocols.effects import Deliver, Effects, NodeId, Send, SetTimer, Topic
+from trellis.protocols.effects import Contact, Deliver, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.magnet.config import MagnetConfig
 from trellis.protocols.magnet.membership import Membership
 from trellis.protocols.magnet.messages import (
@@ -59,7 +59,7 @@ class MagnetNode:
         random: Random,
         config: MagnetConfig | None = None,
         *,
-        contacts: Iterable[NodeId] = (),
+        contacts: Iterable[Contact] = (),
         table: TopicTable | None = None,
         rates: Mapping[Topic, float] | None = None,
         incarnation: int = 1,
@@ -72,6 +72,7 @@ class MagnetNode:
         self.topics, self.incarnation = topics, incarnation
         self.begin_ms, self.trees_ms = begin_ms, trees_ms
         self.contacts = [contact for contact in contacts if contact != node]
+        self.publishes = True  # False: something else carries publications, and nodes know no message for them
         self.likeness = Similarity(topics, table if table is not None else TopicTable(), rates)
         self.newscast = Newscast(self._describe, self.contacts, random, self.config.newscast)
         self.control = Oscar("control", node, self._random_peer, random, self.config.control, incarnation=incarnation)
@@ -337,6 +338,8 @@ class MagnetNode:
                 return [*effects, *(self._answered(topic) if body.origin == self.id else [])]
             case JoinAt():
                 return self.trees.on_join_at(topic, body)
+        if not self.publishes:
+            return []
         return self._hand_down(None, Publication(topic, body.origin, body.sequence, 0, body.payload))
 
     def _join_request(self, topic: Topic, request: JoinAt, by_ring: bool) -> Effects:
@@ -374,7 +377,7 @@ class MagnetNode:
         self.skewed.relinked = False
         return [*effects, *self.trees.on_relinked()]
 
-    def _random_peer(self) -> NodeId | None:
+    def _random_peer(self) -> Contact | None:
         peers = self.newscast.peers
         if peers:
             return peers[self.random.randrange(len(peers))]

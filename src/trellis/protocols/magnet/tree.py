@@ -14,6 +14,8 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.oscar.labels import hashed
 from trellis.protocols.oscar.messages import Peer
 
+TREES_MAX = 16_384  # that one node takes part in because others ask it to
+
 
 class Tree:
     __slots__ = (
@@ -63,6 +65,10 @@ class Forest:
 
     def get(self, topic: Topic) -> Tree | None:
         return self.trees.get(topic)
+
+    def has_room(self, topic: Topic) -> bool:
+        """May another node make us take part in the tree of this topic?"""
+        return topic in self.trees or len(self.trees) < TREES_MAX
 
     def make(self, topic: Topic) -> Tree:
         tree = self.trees.get(topic)

@@ -27,6 +27,7 @@ from trellis.protocols.magnet.tree import Forest, Tree
 from trellis.protocols.oscar.labels import between, inside
 from trellis.protocols.oscar.messages import Peer
 from trellis.protocols.oscar.oscar import Oscar
+from trellis.protocols.wire import counted
 
 _HOPS_MAX = 512
 ToHome = Callable[[Topic, JoinAt, bool], Effects]  # brings a request to home(t); True: by the control ring alone
@@ -142,11 +143,11 @@ class Trees:
 
     def on_join_at(self, topic: Topic, request: JoinAt) -> Effects:
         """We are home(t): the join begins here."""
-        if self.skewed.me is None:
+        if self.skewed.me is None or not self.forest.has_room(topic):
             return []
         tree = self.forest.make(topic)
         effects = [] if tree.is_root else self._become_root(tree)
-        tree.count = max(tree.count, request.count + 1)
+        tree.count = max(tree.count, counted(request.count))
         if request.joiner.node == self.id:
             return effects
         return [*effects, *self._descend(tree, request.joiner, 0)]
@@ -172,6 +173,7 @@ class Trees:
         tree = self.forest.get(message.topic)
         if (
             me is None
+            or not self.forest.has_room(message.topic)
             or not self.skewed.table.is_up(sender)
             or (tree is not None and tree.is_root)
             or not (joiner.node == self.id or between(me.label, root.label, joiner.label))
@@ -210,7 +212,7 @@ class Trees:
             self.forest.set_parent(tree, None)
         tree.is_root, tree.root, tree.silence, tree.attempts = True, None, 0, 0
         tree.moving = False
-        tree.count += 1
+        tree.count = counted(tree.count)
         self.joining.pop(tree.topic, None)
         return effects
 
@@ -324,7 +326,7 @@ class Trees:
                 if silent > stale_max:
                     self.forest.drop_child(tree, child)
             if tree.is_root:
-                tree.count += 1
+                tree.count = counted(tree.count)
                 if not self.control.owns(tree.place):
                     effects += self._abdicate(tree)
                     continue

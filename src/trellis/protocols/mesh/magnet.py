@@ -31,6 +31,7 @@ class MagnetOverlay:
     def __init__(self, node: MagnetNode) -> None:
         self.node, self.id, self.life = node, node.id, node.incarnation
         self.table, self.forest = node.likeness.table, node.trees.forest
+        node.publishes = False
         node.newscast.contacts.revisit_rounds = REVISIT_ROUNDS
         self._known, self._interest = -1, 0
 

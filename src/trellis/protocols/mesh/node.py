@@ -24,8 +24,9 @@ from trellis.protocols.delivery.outcome import ClientId, Outcome
 from trellis.protocols.delivery.part import Delivery, DeliveryEffects
 from trellis.protocols.effects import Deliver, Effect, Effects, LinkDown, LinkUp, NodeId, SetTimer, Topic
 from trellis.protocols.mesh.driven import DrivenOverlay
-from trellis.protocols.wire import NAME_LETTERS_MAX
+from trellis.protocols.wire import name_fault
 
+_FIRST_MS = 5  # a client that publishes on many new topics sends them within a few milliseconds
 _OF_DELIVERY = frozenset(kind for union in get_args(DeliveryMessage) for kind in (get_args(union) or (union,)))
 
 
@@ -42,6 +43,8 @@ class MeshNode:
         self._leaving_since_ms = 0
         self._has_left_overlay = False
         self._changes: dict[Topic, bool] = {}  # of subscriptions, in the next batch
+        # Publications on topics that this node took no part in: the overlay hears of all these topics at once.
+        self._first: dict[Topic, list[tuple[bytes, ClientId | None]]] = {}
         self._overlay_changes = -1  # as delivery last looked
 
     # Inputs
@@ -64,14 +67,17 @@ class MeshNode:
             return self.delivery.on_timer(tag)
         if tag == "mesh/batch":
             return self._change_subscriptions()
+        if tag == "mesh/first":
+            return self._publish_first()
         return self._after(self.overlay.node.on_timer(tag))
 
     def on_peer_down(self, peer: NodeId) -> list[Effect | Outcome]:
         return self._after(self.overlay.node.on_peer_down(peer))
 
     def subscribe(self, topic: Topic) -> list[Effect | Outcome]:
-        if not 0 < len(topic) <= NAME_LETTERS_MAX:
-            raise InputError("", f"a topic's name of {len(topic)} letters", f"give it 1 to {NAME_LETTERS_MAX}")
+        fault = name_fault(topic)
+        if fault is not None:
+            raise InputError("a topic's name", *fault)
         return self._note_change(topic, True)
 
     def unsubscribe(self, topic: Topic) -> list[Effect | Outcome]:
@@ -79,15 +85,22 @@ class MeshNode:
         return [*self.delivery.unwant(topic), *self._note_change(topic, False)]
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> list[Effect | Outcome]:
-        effects: list[Effect | Outcome] = []
-        if topic not in self.wanted and 0 < len(topic) <= NAME_LETTERS_MAX and not self.is_leaving:
+        """Publish for a client. On a topic that this node takes no part in, its overlay must take it up first.
+
+        A client may publish on thousands of new topics in one moment, so they are taken up together (`mesh/first`).
+        """
+        if topic in self._first:
+            self._first[topic].append((payload, client_id))
+            return []
+        if topic not in self.wanted and name_fault(topic) is None and not self.is_leaving:
             is_new = topic not in self.interested
             self.interested[topic] = self.delivery.state.now_ms
             if is_new:
                 self._stay(topic)
-                effects += self._after(self.overlay.publish_on([topic]))
-        effects += self.delivery.publish(topic, payload, client_id)
-        return effects
+                is_first = not self._first
+                self._first[topic] = [(payload, client_id)]
+                return [SetTimer("mesh/first", _FIRST_MS)] if is_first else []
+        return [*self.delivery.publish(topic, payload, client_id)]
 
     def leave(self) -> list[Effect | Outcome]:
         """In order: goes when others hold what this node holds, and the overlay is mended around it."""
@@ -133,6 +146,14 @@ class MeshNode:
             self._overlay_changes = changes
             out += self.delivery.overlay_changed()
         return out
+
+    def _publish_first(self) -> list[Effect | Outcome]:
+        first, self._first = self._first, {}
+        effects = [] if self.is_leaving else self._after(self.overlay.publish_on(list(first)))
+        for topic, publications in first.items():
+            for payload, client_id in publications:
+                effects += self.delivery.publish(topic, payload, client_id)
+        return effects
 
     def _note_change(self, topic: Topic, wanted: bool) -> list[Effect | Outcome]:
         if self.is_leaving:

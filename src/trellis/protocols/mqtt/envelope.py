@@ -14,7 +14,7 @@ from msgspec import Meta
 from trellis.protocols.effects import Topic
 from trellis.protocols.mqtt.packets import PLAIN, Content
 from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX
-from trellis.protocols.wire import Codec, Count, Name, WireError
+from trellis.protocols.wire import NAME_PATTERN, Codec, Count, NodeName, WireError
 
 MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
 PREFIXES_MAX = 1_000  # in one message
@@ -24,7 +24,7 @@ MEMBERS_MAX = 4_096
 NEVER = 2**53
 
 MqttText = Annotated[str, Meta(max_length=65_535)]
-Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX)]
+Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX, pattern=NAME_PATTERN)]
 Numbers = Annotated[tuple[Count, ...], Meta(max_length=PREFIXES_MAX)]
 Prefixes = Annotated[tuple[Prefix, ...], Meta(max_length=PREFIXES_MAX)]
 
@@ -82,7 +82,7 @@ class Who(msgspec.Struct, frozen=True, array_like=True, tag="w"):
 class Answer(msgspec.Struct, frozen=True, array_like=True):
     """To one node: I have taken in your `Who`, or the patterns with these numbers."""
 
-    node: Name
+    node: NodeName
     life: Count  # the incarnation that is answered
     numbers: Numbers = ()
     is_to_who: bool = False
@@ -94,7 +94,7 @@ class Heard(msgspec.Struct, frozen=True, array_like=True, tag="y"):
     life: Count
     answers: Annotated[tuple[Answer, ...], Meta(max_length=PREFIXES_MAX)]
     is_informed: bool = False  # I know every node that joined before me
-    members: Annotated[tuple[Name, ...], Meta(max_length=MEMBERS_MAX)] = ()  # the nodes that I know
+    members: Annotated[tuple[NodeName, ...], Meta(max_length=MEMBERS_MAX)] = ()  # the nodes that I know
 
 
 class Joined(msgspec.Struct, frozen=True, array_like=True, tag="j"):
@@ -125,7 +125,7 @@ class Recall(msgspec.Struct, frozen=True, array_like=True, tag="r"):
 class Kept(msgspec.Struct, frozen=True, array_like=True, tag="k"):
     """On an overlay topic: these are retained."""
 
-    origins: Annotated[tuple[Name, ...], Meta(max_length=KEPT_MAX)]  # where each was published
+    origins: Annotated[tuple[NodeName, ...], Meta(max_length=KEPT_MAX)]  # where each was published
     messages: Annotated[tuple[Envelope, ...], Meta(max_length=KEPT_MAX)]
 
 

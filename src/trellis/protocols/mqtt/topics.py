@@ -10,6 +10,7 @@ T2  a filter that covers an overlay topic matches some topic in it (nothing fore
 from __future__ import annotations
 
 from trellis.protocols.effects import Topic
+from trellis.protocols.wire import is_printable
 
 DEPTH = 2
 PREFIX_LETTERS_MAX = 480  # an overlay topic's name has 512; the directory's names are longer by a few
@@ -19,7 +20,7 @@ LEVELS_MAX = 128  # of a topic or a filter: each level of a filter costs memory
 
 def is_topic(text: str) -> bool:
     """May a client publish on it? `$` belongs to the server.  [MQTT-4.7.1-1, 4.7.2-1, 4.7.3-1, 4.7.3-2]"""
-    return bool(text) and "+" not in text and "#" not in text and "\0" not in text and text[0] != "$"
+    return bool(text) and "+" not in text and "#" not in text and text[0] != "$" and is_printable(text)
 
 
 def levels_of(text: str) -> int:
@@ -39,8 +40,8 @@ def is_prefix(name: str, depth: int) -> bool:
 
 
 def is_filter(text: str) -> bool:
-    """[MQTT-4.7.1-1, 4.7.1-2, 4.7.3-1, 4.7.3-2]"""
-    if not text or "\0" in text:
+    """[MQTT-4.7.1-1, 4.7.1-2, 4.7.3-1, 4.7.3-2] Control characters may be refused.  [MQTT 5, 1.5.4]"""
+    if not is_printable(text):
         return False
     if "+" not in text and "#" not in text:
         return True

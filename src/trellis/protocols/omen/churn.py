@@ -35,7 +35,7 @@ from trellis.protocols.omen.messages import (
     ReportOk,
 )
 from trellis.protocols.omen.parts import Parts
-from trellis.protocols.ring import identifier
+from trellis.protocols.ring import clockwise, identifier
 
 TRIES_MAX = 2  # more repairs of a departure after one that gave up, since nodes that it counted on kept dying
 
@@ -61,8 +61,10 @@ class Coordinator:
         effects = self._survivor(event, report) if report is not None else []
         if certain and event.state == DOUBT:  # a survivor was quicker than our own detector
             return [*effects, *self._confirmed(event)]
-        if not is_new or not parts.ring.is_coordinator(node):
+        if not is_new:
             return effects
+        if not parts.ring.is_coordinator(node):
+            return [*effects, *self._stand_by(event)] if certain else effects
         effects += [Send(peer, Churn("leave", node, incarnation)) for peer in parts.ring.successors]
         if certain or parts.is_dead(node, incarnation):
             return [*effects, *self._confirmed(event)]
@@ -80,12 +82,21 @@ class Coordinator:
             return parts.route(identifier(node), on, (node,))
         return self.departure(node, message.incarnation, certain=False, report=message)
 
-    def on_churn(self, message: Churn) -> Effects:
+    def on_churn(self, sender: NodeId, message: Churn) -> Effects:
         parts = self.parts
         if message.node == parts.me.id:
             return []
         if message.kind == "leave":
-            return self.departure(message.node, message.incarnation, certain=False)
+            effects = self.departure(message.node, message.incarnation, certain=False)
+            event = parts.events.get("leave", message.node, message.incarnation)
+            if event is None or not parts.config.helper_tries:
+                return effects
+            if self._is_nearer(sender, message.node):
+                event.is_handled = True
+            elif event.state != STANDBY and not any(type(one) is Send and one.to == sender for one in effects):
+                # It stands by, and asks whether we are at it.
+                effects.append(Send(sender, Churn("leave", message.node, message.incarnation)))
+            return effects
         if parts.events.get("join", message.node, message.incarnation) is None:
             parts.events.add("join", message.node, message.incarnation, parts.ticks, STANDBY)
         return []
@@ -224,6 +235,7 @@ class Coordinator:
             key=parts.key,
             me=parts.me.id,
             oracle=self.oracle,
+            is_quiet=parts.is_quiet,
         )
         return mend
 
@@ -270,6 +282,39 @@ class Coordinator:
         if event.is_announced:
             effects.append(Send(event.node, done))
         return effects
+
+    def _stand_by(self, event: Event) -> Effects:
+        """Tell the coordinator of a departure that we have noticed ourselves; take over if it does not say a word.
+
+        Without this, a coordinator that hangs is waited for until it is suspected.
+        """
+        parts, config = self.parts, self.parts.config
+        if not config.helper_tries:
+            return []
+        place = identifier(event.node)
+        nearer = [one for one in parts.ring.tman.peers if one != event.node and self._is_nearer(one, event.node)]
+        awake = sorted(
+            (one for one in nearer if not parts.is_quiet(one)), key=lambda one: clockwise(place, identifier(one))
+        )
+        if len(nearer) >= config.resilience:
+            return []
+        told: Effects = [Send(one, Churn("leave", event.node, event.incarnation)) for one in awake]
+        wait_ms = max(1, len(awake) * config.helper_tries * config.ask_ms)
+        return [*told, SetTimer(f"standby/{event.node}", wait_ms)]
+
+    def overdue(self, node: NodeId) -> Effects:
+        """Nobody nearer to a departed node has said that it is at it: take over what we stand by for."""
+        effects: Effects = []
+        for event in self.parts.events.open():
+            if event.kind == "leave" and event.node == node and event.state == STANDBY and not event.is_handled:
+                event.is_late = True
+                effects += self._take_over(event)
+        return effects
+
+    def _is_nearer(self, one: NodeId, node: NodeId) -> bool:
+        """Return whether `one` comes before us among the successors of `node`."""
+        place = identifier(node)
+        return clockwise(place, identifier(one)) < clockwise(place, self.parts.ring.identifier)
 
     def _standby(self, event: Event) -> Effects:
         parts = self.parts

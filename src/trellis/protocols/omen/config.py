@@ -44,6 +44,12 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     optional_tries: int = 2
     """Questions to a node whose answer only saves links. Each waits `ask_ms`; 1 is enough where no message is lost."""
 
+    helper_tries: int = 0
+    """Questions, `ask_ms` apart, to a node that a repair needs and that says nothing, before the repair goes on without
+    it: a required node then counts as departed for this repair, a holder of a record is not waited for, and the next
+    successor takes over from a coordinator. Being wrong costs links, not correctness. 0: required nodes are asked
+    `ask_tries` times, and the others waited for until they are suspected. Live nodes use 2."""
+
     ready_rounds: int = 3
     """Gossip rounds that a view needs at least before it is ready (A-OMN-6)."""
 
@@ -78,6 +84,10 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     try_periods_max: int = 32
     """Suspected nodes and seeds are tried at a falling rate: after 2, 4, ... periods, at most so many."""
+
+    try_soon: int = 0
+    """Periods for which a suspected node is tried in every period, before that rate falls. Raising it makes topics
+    whole sooner after a network was cut; it costs one message a period for each dead node. Live nodes do that."""
 
     suspects_max: int = 64
     """Suspected nodes that are remembered; the oldest is forgotten."""

@@ -36,6 +36,7 @@ class Event:
     tries: int = 0  # repairs that gave up
     is_announced: bool = False  # the node itself has told us that it leaves in order
     is_late: bool = False  # whoever should have handled it did not
+    is_handled: bool = False  # a nearer successor of the node has said that it knows of the event
 
     def move(self, state: str, tick: int) -> None:
         self.state, self.since = state, tick

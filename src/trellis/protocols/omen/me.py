@@ -39,8 +39,9 @@ class Me:
             self.topics_version = self.version
 
     def refute(self, suspected: int) -> bool:
-        """Somebody thinks that we are dead: say the contrary, louder."""
-        if life_of(suspected) != life_of(self.incarnation) or suspected < self.incarnation:
+        """Somebody thinks that we are dead: say the contrary, louder. No suspicion may lead into the next life."""
+        is_ours = life_of(suspected) == life_of(suspected + 1) == life_of(self.incarnation)
+        if not is_ours or suspected < self.incarnation:
             return False
         self.incarnation = suspected + 1
         return True

@@ -58,6 +58,7 @@ class Mend:
     key: Callable[[NodeId], int]
     me: NodeId
     oracle: Oracle | None = None
+    is_quiet: Callable[[NodeId], bool] = lambda node: False
     backups: list[NodeId] = field(default_factory=list)
     survivors: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)  # who was its neighbour, on what
     departed: dict[NodeId, Departed] = field(default_factory=dict)
@@ -245,8 +246,10 @@ class Mend:
     def _ask_again(self) -> Effects:
         effects: Effects = []
         silent = [node for node in self.asked if node not in self.answers]
-        # Whoever answered all others' questions twice over is the one to wait for; backups and proofs are not.
-        given_up = [node for node in silent if self.asked[node] > self.config.ask_tries]
+        # Required nodes are asked `helper_tries` or `ask_tries` times, once if they were quiet before. Others are asked
+        # `optional_tries` times.
+        tries = self.config.helper_tries or self.config.ask_tries
+        given_up = [node for node in silent if self.asked[node] > (1 if self.is_quiet(node) else tries)]
         for node in silent:
             if node in given_up:
                 continue

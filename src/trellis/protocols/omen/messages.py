@@ -23,21 +23,21 @@ from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.detector import Ping, Pong
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.tman import TManReply, TManRequest
-from trellis.protocols.wire import PEERS_MAX, TOPICS_MAX, Codec, Count, Name, Topics
+from trellis.protocols.wire import PEERS_MAX, TOPICS_MAX, Codec, Count, Name, NodeName, Topics
 
 PATH_MAX = 64  # nodes on a root path
 HINTS_MAX = 4_096  # hints in one message
 LINKS_MAX = 16_384  # links of one node
 
-Path = Annotated[tuple[Name, ...], Meta(max_length=PATH_MAX)]
-Names = Annotated[tuple[Name, ...], Meta(max_length=PEERS_MAX)]
+Path = Annotated[tuple[NodeName, ...], Meta(max_length=PATH_MAX)]
+Names = Annotated[tuple[NodeName, ...], Meta(max_length=PEERS_MAX)]
 Mask = Annotated[bytes, Meta(max_length=TOPICS_MAX // 8)]
 
 
 class Life(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A node in one of its lives."""
 
-    node: Name
+    node: NodeName
     incarnation: Count
 
 
@@ -118,16 +118,16 @@ class Churn(msgspec.Struct, frozen=True, gc=False, tag="churn"):
     """An event, told to the L successors of the node that it happens to."""
 
     kind: Literal["join", "leave"]
-    node: Name
+    node: NodeName
     incarnation: Count
 
 
 class Report(msgspec.Struct, frozen=True, gc=False, tag="report"):
     """The reporter was a neighbour of this node, which is gone. Goes to its first living successor."""
 
-    node: Name
+    node: NodeName
     incarnation: Count
-    reporter: Name
+    reporter: NodeName
     hops: Count = 0
     topics: Topics = ()  # that the link was about: all there is where no record is found
 
@@ -135,7 +135,7 @@ class Report(msgspec.Struct, frozen=True, gc=False, tag="report"):
 class ReportOk(msgspec.Struct, frozen=True, gc=False, tag="report-ok"):
     """To a reporter: being mended, mended, or alive. That it lives hears also whoever was told that it is gone."""
 
-    node: Name
+    node: NodeName
     incarnation: Count
     state: Literal["open", "done", "alive"]
 
@@ -143,7 +143,7 @@ class ReportOk(msgspec.Struct, frozen=True, gc=False, tag="report-ok"):
 class Finished(msgspec.Struct, frozen=True, gc=False, tag="finished"):
     """This departure is mended, or this join is over.  [OM Alg. 5, notifySuccRange]"""
 
-    node: Name
+    node: NodeName
     incarnation: Count
     kind: Literal["leave", "join"]
 
@@ -179,7 +179,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False, tag="ask"):
 
 
 class Neighbour(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    node: Name
+    node: NodeName
     incarnation: Count
     wants: Mask
 
@@ -199,12 +199,12 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
 
 class OpenLink(msgspec.Struct, frozen=True, gc=False, tag="open-link"):
     mend: Count
-    peer: Name
+    peer: NodeName
 
 
 class LinkOpened(msgspec.Struct, frozen=True, gc=False, tag="link-opened"):
     mend: Count
-    peer: Name
+    peer: NodeName
     topics_version: Count = 0  # another one than in the answer: the link may not be about what was proven
 
 
@@ -214,16 +214,16 @@ class LinkOpened(msgspec.Struct, frozen=True, gc=False, tag="link-opened"):
 class FindRecord(msgspec.Struct, frozen=True, gc=False, tag="find-record"):
     """Who holds the record of this node? Goes to its first living successor, then from one to the next."""
 
-    node: Name
+    node: NodeName
     incarnation: Count
-    asker: Name
+    asker: NodeName
     mend: Count
     hops: Count
     left: Count  # further successors to ask
 
 
 class FoundRecord(msgspec.Struct, frozen=True, gc=False, tag="found-record"):
-    node: Name
+    node: NodeName
     incarnation: Count
     mend: Count
     last: bool  # nobody else will answer
@@ -232,7 +232,7 @@ class FoundRecord(msgspec.Struct, frozen=True, gc=False, tag="found-record"):
 
 class RootReport(msgspec.Struct, frozen=True, gc=False, tag="root-report"):
     topic: Name
-    root: Name
+    root: NodeName
     hops: Count
 
 
@@ -244,7 +244,7 @@ class RootHeard(msgspec.Struct, frozen=True, gc=False, tag="root-heard"):
 
 class RootMeet(msgspec.Struct, frozen=True, gc=False, tag="root-meet"):
     topic: Name
-    root: Name
+    root: NodeName
 
 
 # Suspicion

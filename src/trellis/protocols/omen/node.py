@@ -21,7 +21,7 @@ import msgspec
 
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.detector import Ping, Pong
-from trellis.protocols.effects import Effects, Left, NodeId, Send, SetTimer, Topic
+from trellis.protocols.effects import Contact, Effects, Left, NodeId, Send, SetTimer, Topic
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.omen import messages as m
 from trellis.protocols.omen.answers import answer, find_record
@@ -31,6 +31,7 @@ from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.mend import Departed, LowEdges, Mend, Oracle
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.planned import Plan, Planned
+from trellis.protocols.omen.records import RECORD_TIMER
 from trellis.protocols.omen.roots import Roots
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.omen.survivor import Survivor
@@ -50,7 +51,7 @@ class OMenNode:
         random: Random,
         config: OMenConfig,
         *,
-        contacts: Iterable[NodeId] = (),
+        contacts: Iterable[Contact] = (),
         neighbours: Iterable[NodeId] = (),
         plan: Plan | None = None,
         table: TopicTable | None = None,
@@ -113,6 +114,10 @@ class OMenNode:
         if part == "mend":
             mend = self.coordinator.mends.get(int(rest))
             return self._settle(mend.on_timer() if mend is not None else [])
+        if part == RECORD_TIMER:
+            return self._settle(self.parts.own.on_timer())
+        if part == "standby":
+            return self._settle(self.coordinator.overdue(rest))
         if part == "doubt":
             return self._settle(self.coordinator.doubt(rest))
         return self._settle(self._tick())
@@ -267,7 +272,7 @@ class OMenNode:
         effects += self.coordinator.tick()
         effects += self.survivor.tick()
         tried = parts.suspects.due(tick)
-        effects += [Send(node, m.Probe(parts.suspects.incarnations.get(node, 0))) for node in tried]
+        effects += [Send(node, m.Probe(parts.suspects.incarnation_of(node))) for node in tried]
         joins = parts.is_joining and not self.planned.awaited
         if joins and tick > 2 and ring.successor != self.id and self.leaving_since is None:
             effects.append(Send(ring.successor, m.Join(self.me.incarnation, self.me.topics)))
@@ -342,7 +347,7 @@ class OMenNode:
             m.OpenLink: lambda sender, message: links.open(message.peer, (sender, message.mend)),
             m.Record: lambda sender, message: parts.held.on_record(sender, message, parts.ticks),
             m.RecordOk: parts.own.on_ok,
-            m.Churn: lambda _, message: coordinator.on_churn(message),
+            m.Churn: coordinator.on_churn,
             m.Report: lambda _, message: coordinator.on_report(message),
             m.ReportOk: self._on_report_ok,
             m.Finished: lambda _, message: coordinator.on_finished(message),
@@ -401,7 +406,10 @@ class OMenNode:
     def _on_probe(self, sender: NodeId, message: m.Probe) -> Effects:
         if self.me.refute(message.suspected):
             self.links.is_changed = True  # the record carries the incarnation
-        return [Send(sender, m.ProbeOk(self.me.describe()))]
+        answer: Effects = [Send(sender, m.ProbeOk(self.me.describe()))]
+        if self.parts.believes_dead(sender):  # it lives: ask it in turn, so that it refutes its death
+            answer.append(Send(sender, m.Probe(self.parts.suspects.incarnations[sender])))
+        return answer
 
     def _on_probe_ok(self, sender: NodeId, message: m.ProbeOk) -> Effects:
         descriptor = message.descriptor
@@ -410,4 +418,5 @@ class OMenNode:
         self.parts.suspects.alive(sender)
         self.ring.tman.learn([descriptor])
         self.parts.sampling.learn([descriptor])
-        return self.coordinator.alive(sender, descriptor.incarnation)
+        effects = self.coordinator.alive(sender, descriptor.incarnation)
+        return [*effects, *self.survivor.alive(sender, descriptor.incarnation)]

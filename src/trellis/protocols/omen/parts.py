@@ -10,7 +10,7 @@ import msgspec
 from trellis import ids
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.detector import DetectorConfig, HeartbeatDetector
-from trellis.protocols.effects import Effects, NodeId, Send, Topic
+from trellis.protocols.effects import Contact, Effects, NodeId, Send, Topic
 from trellis.protocols.newscast import Newscast, NewscastConfig
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.events import Events
@@ -24,6 +24,8 @@ from trellis.protocols.ring import Ring, clockwise, identifier
 from trellis.protocols.tman import TManConfig
 from trellis.protocols.topics import TopicTable, places
 
+QUIET = 2  # periods: a node that has said nothing for more may hang
+
 
 class Parts:
     def __init__(
@@ -32,7 +34,7 @@ class Parts:
         topics: tuple[Topic, ...],
         random: Random,
         config: OMenConfig,
-        contacts: Iterable[NodeId],
+        contacts: Iterable[Contact],
         table: TopicTable | None,
         incarnation: int,
         seed: int | str,
@@ -58,10 +60,10 @@ class Parts:
         self.detector = HeartbeatDetector(incarnation, chance[3], watch)
         self.hints = Hints(me)
         self.links = Links(me, self.hints, config.silence_max)
-        self.own = OwnRecord(me, self.links, self.detector.suspicion.incarnation_of)
+        self.own = OwnRecord(me, self.links, self.detector.suspicion.incarnation_of, config, self.is_quiet)
         self.held = HeldRecords(incarnation, config.record_periods)
         self.events = Events(config.record_periods)
-        self.suspects = Suspects(known, config.try_periods_max, config.suspects_max)
+        self.suspects = Suspects(known, config.try_periods_max, config.suspects_max, config.try_soon)
         self.hints.refresh()
 
     def key(self, node: NodeId) -> int:
@@ -74,6 +76,11 @@ class Parts:
 
     def believes_dead(self, node: NodeId) -> bool:
         return node in self.suspects.incarnations
+
+    def is_quiet(self, node: NodeId) -> bool:
+        """Return whether a node that we watch has missed two periods or more. It may hang: it is not waited for."""
+        watchers = (self.detector.suspicion, self.links.suspicion)
+        return self.config.helper_tries > 0 and max(one.silence_of(node) for one in watchers) > QUIET
 
     def incarnation_of(self, node: NodeId) -> int:
         """As far as anything here knows."""

@@ -9,20 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trellis.protocols.effects import Effects, NodeId, Send
+from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
+from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.links import ASKED, Links
 from trellis.protocols.omen.me import Me, life_of
 from trellis.protocols.omen.messages import Life, Record, RecordOk
 
+RECORD_TIMER = "record"
 LIVES_MAX = 4  # earlier lives of one node whose records are kept: repairs of more than these are long over
 
 
 class OwnRecord:
     """What we tell our successors about ourselves."""
 
-    def __init__(self, me: Me, links: Links, life_heard: Callable[[NodeId], int]) -> None:
+    def __init__(
+        self,
+        me: Me,
+        links: Links,
+        life_heard: Callable[[NodeId], int],
+        config: OMenConfig,
+        is_quiet: Callable[[NodeId], bool],
+    ) -> None:
         """`life_heard`: in which a successor was heard last; 0 where it has not been."""
-        self.me, self.links, self.life_heard = me, links, life_heard
+        self.me, self.links, self.life_heard, self.config, self.is_quiet = me, links, life_heard, config, is_quiet
+        self._tries: dict[NodeId, int] = {}  # successor -> times that it was given a record and did not answer
+        self._is_waiting = False  # the timer is set
         self.record = Record(me.incarnation, 1, me.topics, ())
         self._known: dict[NodeId, tuple[int, int]] = {}  # successor -> its life, the version that it has
 
@@ -40,13 +51,36 @@ class OwnRecord:
     def push(self, successors: list[NodeId]) -> Effects:
         """To those who do not have it."""
         self._known = {node: self._known.get(node, (0, 0)) for node in successors}
+        self._tries = {node: tries for node, tries in self._tries.items() if node in self._known}
         record = self.record
-        missing = [node for node in self._known if self._version(node) < record.version]
-        return [*[Send(node, record) for node in missing], *self._ready()]
+        missing = self._missing()
+        effects: Effects = [Send(node, record) for node in missing]
+        if self.config.helper_tries and missing and not self._is_waiting:
+            self._is_waiting = True
+            effects.append(SetTimer(RECORD_TIMER, self.config.ask_ms))
+        return [*effects, *self._ready()]
+
+    def on_timer(self) -> Effects:
+        """Ask holders again that have not answered. After `helper_tries` links no longer wait for them.
+
+        Such a holder may hang. It counts as one of the L nodes that may fail at once, as if it had crashed. It is still
+        given the record once per period, and waited for again when it has answered.
+        """
+        self._is_waiting = False
+        effects: Effects = []
+        for node in self._missing():
+            self._tries[node] = self._tries.get(node, 0) + 1
+            if not self._is_skipped(node):
+                effects.append(Send(node, self.record))
+                self._is_waiting = True
+        if self._is_waiting:
+            effects.append(SetTimer(RECORD_TIMER, self.config.ask_ms))
+        return [*effects, *self._ready()]
 
     def on_ok(self, sender: NodeId, ok: RecordOk) -> Effects:
         if sender in self._known and life_of(ok.incarnation) == life_of(self.me.incarnation):
             self._known[sender] = max(self._known[sender], (ok.life, ok.version))
+            self._tries.pop(sender, None)
         return self._ready()
 
     def _version(self, holder: NodeId) -> int:
@@ -55,9 +89,17 @@ class OwnRecord:
         return version if life >= self.life_heard(holder) else 0
 
     def _ready(self) -> Effects:
-        """What all holders have."""
-        version = min(map(self._version, self._known), default=self.record.version)
+        """What all holders have, without those that are not waited for."""
+        waited_for = [node for node in self._known if not self._is_skipped(node)]
+        version = min(map(self._version, waited_for), default=self.record.version)
         return self.links.on_record_known(version)
+
+    def _missing(self) -> list[NodeId]:
+        return [node for node in self._known if self._version(node) < self.record.version]
+
+    def _is_skipped(self, holder: NodeId) -> bool:
+        tries = self.config.helper_tries
+        return tries > 0 and (self._tries.get(holder, 0) >= tries or self.is_quiet(holder))
 
 
 @dataclass(eq=False)

@@ -1,5 +1,7 @@
 """What a node does about links that it has lost.
 
+answers again       a neighbor that was lost by silence and answers in the same life was cut off, not dead: the link is
+                    opened again, since both sides of a cut have been repaired without it
 silent, restarted   it says to the peer's first living ring successor "I was its neighbour", once per period until it
                     hears that the repair is done and that it was counted in, or that the peer is alive after all
 stranger            the peer lives and holds no link to us (it suspected us, or was cut off): the link is opened
@@ -15,7 +17,7 @@ from trellis.protocols.effects import Effects, NodeId, Send, Topic
 from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.links import UP, Lost
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.messages import Report, ReportOk
+from trellis.protocols.omen.messages import Probe, Report, ReportOk
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier
 
@@ -38,8 +40,14 @@ class Survivor:
         self.parts, self.coordinator = parts, coordinator
         self.reports: dict[tuple[NodeId, int], _Reported] = {}  # node and life
         self.relinks: dict[NodeId, _Relink] = {}  # living peers
+        self.former: dict[NodeId, _Relink] = {}  # neighbors that were lost by silence, oldest first
 
     def on_lost(self, lost: Lost) -> Effects:
+        if lost.why == "silent" and lost.was_up:
+            self.former.pop(lost.peer, None)
+            self.former[lost.peer] = _Relink(self.parts.ticks, lost.interest, lost.incarnation)
+            if len(self.former) > self.parts.config.suspects_max:
+                del self.former[next(iter(self.former))]
         if lost.why in ("silent", "restarted") and lost.incarnation:
             key = (lost.peer, life_of(lost.incarnation))
             if key not in self.reports:
@@ -59,7 +67,7 @@ class Survivor:
                 effects += self._report(*key)
         for peer, relink in list(self.relinks.items()):
             effects += self._relink_due(peer, relink)
-        return effects
+        return [*effects, *self._try_former()]
 
     def on_report_ok(self, message: ReportOk) -> Effects:
         key = (message.node, life_of(message.incarnation))
@@ -70,6 +78,21 @@ class Survivor:
             self.parts.suspects.alive(message.node)
             return self._relink(message.node, self.parts.me.interest, message.incarnation)
         return []
+
+    def alive(self, peer: NodeId, incarnation: int) -> Effects:
+        """A peer that we believed dead has answered."""
+        former = self.former.pop(peer, None)
+        if former is None or life_of(former.incarnation) != life_of(incarnation) or peer in self.parts.links:
+            return []
+        return self._relink(peer, former.shared, incarnation)
+
+    def _try_former(self) -> Effects:
+        """Ask former neighbors whether they live, unless they are suspects, who are asked anyway."""
+        parts = self.parts
+        for peer in [one for one, lost in self.former.items() if parts.ticks - lost.since > parts.config.try_soon]:
+            del self.former[peer]
+        asked = [one for one in self.former if not parts.believes_dead(one) and one not in parts.links]
+        return [Send(one, Probe(self.former[one].incarnation)) for one in asked]
 
     def _report(self, peer: NodeId, life: int) -> Effects:
         """To its successors as it told them last, then to whoever is found on the ring, in turn."""

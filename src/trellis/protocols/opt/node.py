@@ -12,7 +12,7 @@ from random import Random
 from trellis.errors import InputError
 from trellis.protocols.coverage import Coverage
 from trellis.protocols.descriptors import Entry
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Contact, NodeId, Topic
 from trellis.protocols.topics import TopicTable
 from trellis.protocols.vitis.config import TableConfig
 from trellis.protocols.vitis.overlay import OverlayNode
@@ -41,7 +41,7 @@ class OptNode(OverlayNode):
         random: Random,
         config: OptConfig,
         *,
-        contacts: Iterable[NodeId] = (),
+        contacts: Iterable[Contact] = (),
         table: TopicTable | None = None,
         incarnation: int = 1,
     ) -> None:

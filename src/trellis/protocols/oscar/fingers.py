@@ -106,7 +106,8 @@ class Fingers:
         if walk.steps > 0:
             hop = self._step(start, end)
             if hop is not None and hop.node != walk.origin.node:
-                return [Send(hop.node, Walk(walk.layer, walk.origin, walk.query, end, walk.steps - 1))]
+                steps = min(walk.steps, self.config.walk_steps) - 1  # nobody makes us walk farther than we would
+                return [Send(hop.node, Walk(walk.layer, walk.origin, walk.query, end, steps))]
         if not inside(me.label, start, end) or walk.origin.node == self.table.node:
             return []
         interest = self.interest() if self.interest is not None else ()

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from trellis.protocols.oscar.labels import LabelField
-from trellis.protocols.wire import Codec, Count, Name, Topics
+from trellis.protocols.wire import Codec, Count, NodeName, Topics
 
 Layer = Annotated[str, Meta(min_length=1, max_length=16)]
 HOPS_MAX = 1_000_000
@@ -20,7 +20,7 @@ Hops = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
 
 
 class Peer(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    node: Name
+    node: NodeName
     label: LabelField
     incarnation: Count = 1
     version: Count = 0
@@ -114,16 +114,16 @@ class Spread(msgspec.Struct, frozen=True, gc=False, tag="spread"):
     """Looks clockwise for room: the receiver is the `count`-th after `origin`.  (A-MAG-7)"""
 
     layer: Layer
-    origin: Name
+    origin: NodeName
     start: LabelField
-    count: Hops
+    count: Annotated[int, Meta(ge=1, le=HOPS_MAX)]
 
 
 class SpreadBack(msgspec.Struct, frozen=True, gc=False, tag="spread-back"):
     """Room was found: the receiver moves up to grid point `place`, below the sender; those before it follow."""
 
     layer: Layer
-    origin: Name
+    origin: NodeName
     start: LabelField
     place: LabelField
     step: LabelField  # a distance on the grid

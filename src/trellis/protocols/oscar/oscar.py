@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from trellis.protocols.effects import Effects, LinkDown, LinkUp, NodeId
+from trellis.protocols.effects import Contact, Effects, LinkDown, LinkUp, NodeId
 from trellis.protocols.oscar.config import OscarConfig
 from trellis.protocols.oscar.fingers import Fingers, Interest, InUse, Similarity
 from trellis.protocols.oscar.labels import Label, between, midpoint
@@ -81,7 +81,7 @@ class Oscar:
     def owns(self, target: Label) -> bool:
         return self.table.owns(target)
 
-    def enter(self, label: Label, peers: tuple[Peer, ...] = (), through: NodeId | None = None) -> Effects:
+    def enter(self, label: Label, peers: tuple[Peer, ...] = (), through: Contact | None = None) -> Effects:
         """Take a place. `peers` are known to be around it; without them it is looked up, `through` a contact."""
         self.table.move(label)
         effects = self.ring.learn(peers)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from trellis.protocols.effects import Effects, NodeId, Send
 from trellis.protocols.oscar.config import OscarConfig
 from trellis.protocols.oscar.labels import Label, grid, grid_label, inside
-from trellis.protocols.oscar.messages import Spread, SpreadBack
+from trellis.protocols.oscar.messages import HOPS_MAX, Spread, SpreadBack
 from trellis.protocols.oscar.table import Table
 
 _ROOM_BITS = 32  # halvings that must fit between two re-spaced nodes
@@ -38,7 +38,7 @@ class Respacing:
 
     def on_spread(self, sender: NodeId, wave: Spread) -> Effects:
         me, first = self.table.me, self.table.successor
-        if me is None or first is None:
+        if me is None or first is None or wave.count >= HOPS_MAX:
             return []
         size = self.config.grid_bytes
         around = wave.origin == self.table.node

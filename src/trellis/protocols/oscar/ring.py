@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from random import Random
 
-from trellis.protocols.effects import Effects, NodeId, Send, SetTimer
+from trellis.protocols.effects import Contact, Effects, NodeId, Send, SetTimer
 from trellis.protocols.oscar.config import OscarConfig
 from trellis.protocols.oscar.labels import inside, midpoint
 from trellis.protocols.oscar.messages import Gone, Locate, Located, Neighbors, Peer, Stabilise
 from trellis.protocols.oscar.table import Table
 
-RandomPeer = Callable[[], NodeId | None]
+RandomPeer = Callable[[], Contact | None]
 _HOPS_MAX = 512
 _STRAY_HOPS_MAX = 16
 
@@ -53,7 +53,7 @@ class Ring:
             effects += self.locate()
         return [*self._ask_successor(), *effects]
 
-    def locate(self, through: NodeId | None = None) -> Effects:
+    def locate(self, through: Contact | None = None) -> Effects:
         """Look oneself up, from a random peer or a given one."""
         peer = through or self.random_peer()
         if peer is None or self.table.me is None or peer == self.table.node:
@@ -151,7 +151,10 @@ class Ring:
                 if table.node < peer.node:
                     continue
                 first = table.successor
-                table.move(midpoint(table.me.label, first.label if first is not None else table.me.label))
+                label = midpoint(table.me.label, first.label if first is not None else table.me.label)
+                if len(label) > self.config.label_bytes_max:
+                    continue  # no place is left to give way to
+                table.move(label)
                 self.collisions += 1
             found.append(peer)
         return found

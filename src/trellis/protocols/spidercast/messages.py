@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
-from trellis.protocols.wire import Codec, Count, Name, Topics
+from trellis.protocols.wire import Codec, Count, NodeName, Topics
 
 Task = Literal["greedy", "random"]
 Size = Annotated[int, Meta(ge=0, le=1_000_000)]  # a degree or a target
@@ -46,7 +46,7 @@ class Redirect(msgspec.Struct, frozen=True, gc=False, tag="redirect"):
     """Try `to` instead. Without `to` it only says no.  (A-SPC-8)"""
 
     task: Task
-    to: Name | None = None
+    to: NodeName | None = None
     interest: Topics = ()
 
 

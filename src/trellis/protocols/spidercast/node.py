@@ -18,7 +18,7 @@ from random import Random
 import msgspec
 
 from trellis.protocols.descriptors import Descriptor
-from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
+from trellis.protocols.effects import Contact, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.gossip_view import GossipView, GossipViewConfig
 from trellis.protocols.membership import InterestView
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
@@ -59,7 +59,7 @@ class SpiderCastNode:
         config: NeighborConfig,
         *,
         view: InterestView | None = None,
-        contacts: Iterable[NodeId] = (),
+        contacts: Iterable[Contact] = (),
         gossip: GossipViewConfig | None = None,
         table: TopicTable | None = None,
         incarnation: int = 1,

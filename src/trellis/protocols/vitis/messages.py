@@ -26,7 +26,7 @@ from msgspec import Meta
 
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.tman import TManReply, TManRequest
-from trellis.protocols.wire import TOPICS_MAX, Codec, Count, Name, Topics
+from trellis.protocols.wire import TOPICS_MAX, Codec, Count, Name, NodeName, Topics
 
 PAYLOAD_BYTES_MAX = 1 << 18
 Hops = Annotated[int, Meta(ge=0, le=100_000)]
@@ -36,8 +36,8 @@ Payload = Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
 class Proposal(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Who connects our cluster to the rendezvous node, from whom we have that, and how far it is.  [VI Alg. 5]"""
 
-    gateway: Name
-    parent: Name
+    gateway: NodeName
+    parent: NodeName
     hops: Annotated[int, Meta(ge=0, le=10_000)]
 
 
@@ -50,7 +50,7 @@ class Profile(msgspec.Struct, frozen=True, gc=False, tag="profile"):
     topics: Topics  # sorted
     proposals: Proposals = ()  # one for each topic, in their order; RVR and OPT have none
     relays: Topics = ()  # the sender's lookups of these topics go on through the receiver
-    beside: Annotated[tuple[Name, ...], Meta(max_length=2)] = ()  # the sender's successor and predecessor
+    beside: Annotated[tuple[NodeName, ...], Meta(max_length=2)] = ()  # the sender's successor and predecessor
 
 
 class Unlink(msgspec.Struct, frozen=True, gc=False, tag="unlink"):
@@ -67,21 +67,21 @@ class Leave(msgspec.Struct, frozen=True, gc=False, tag="leave"):
 
 class Notification(msgspec.Struct, frozen=True, gc=False, tag="notification"):
     topic: Name
-    origin: Name
+    origin: NodeName
     sequence: Count
     hops: Hops  # links crossed when this arrives
 
 
 class Pull(msgspec.Struct, frozen=True, gc=False, tag="pull"):
     topic: Name
-    origin: Name
+    origin: NodeName
     sequence: Count
     hops: Hops
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag="event"):
     topic: Name
-    origin: Name
+    origin: NodeName
     sequence: Count
     hops: Hops
     payload: Payload = b""
@@ -89,7 +89,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, tag="event"):
 
 class Handover(msgspec.Struct, frozen=True, gc=False, tag="handover"):
     topic: Name
-    origin: Name
+    origin: NodeName
     sequence: Count
     hops: Hops
     payload: Payload = b""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from random import Random
 
 from trellis.protocols.descriptors import Entry
-from trellis.protocols.effects import Effects, NodeId, Topic
+from trellis.protocols.effects import Contact, Effects, NodeId, Topic
 from trellis.protocols.small_world import LongLinks
 from trellis.protocols.topics import TopicTable
 from trellis.protocols.vitis.config import VitisConfig
@@ -27,7 +27,7 @@ class VitisNode(RingNode):
         random: Random,
         config: VitisConfig,
         *,
-        contacts: Iterable[NodeId] = (),
+        contacts: Iterable[Contact] = (),
         table: TopicTable | None = None,
         incarnation: int = 1,
         rates: Mapping[Topic, float] | None = None,

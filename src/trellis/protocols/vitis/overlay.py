@@ -20,7 +20,7 @@ from random import Random
 import msgspec
 
 from trellis.protocols.descriptors import Descriptor, Entry
-from trellis.protocols.effects import Effects, LinkDown, LinkUp, NodeId, Send, SetTimer, Topic
+from trellis.protocols.effects import Contact, Effects, LinkDown, LinkUp, NodeId, Send, SetTimer, Topic
 from trellis.protocols.newscast import Newscast, NewscastReply, NewscastRequest
 from trellis.protocols.ring import identifier
 from trellis.protocols.tman import TManConfig, TManReply, TManRequest
@@ -40,7 +40,7 @@ class OverlayNode(ABC):
         random: Random,
         config: TableConfig,
         *,
-        contacts: Iterable[NodeId] = (),
+        contacts: Iterable[Contact] = (),
         table: TopicTable | None = None,
         incarnation: int = 1,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from trellis.protocols.effects import Effects, NodeId, Send, Topic
+from trellis.protocols.effects import Contact, Effects, NodeId, Send, Topic
 from trellis.protocols.ring import RING, identifier
 from trellis.protocols.topics import TopicTable
 from trellis.protocols.vitis.config import TableConfig
@@ -23,7 +23,7 @@ class RingNode(OverlayNode):
         random: Random,
         config: TableConfig,
         *,
-        contacts: Iterable[NodeId] = (),
+        contacts: Iterable[Contact] = (),
         table: TopicTable | None = None,
         incarnation: int = 1,
     ) -> None:

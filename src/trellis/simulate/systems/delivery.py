@@ -78,7 +78,13 @@ class Delivery(System):
         if overlay not in _OVERLAYS:
             raise InputError("", f'overlay "{overlay}" is not known', f"choose from {', '.join(_OVERLAYS)}")
         window_ms = round(window * 1000)
-        chosen = {"copies": copies, "window_ms": window_ms, "tombstone_ms": max(600_000, 4 * window_ms), **fields}
+        chosen = {
+            "copies": copies,
+            "window_ms": window_ms,
+            "tombstone_ms": max(600_000, 4 * window_ms),
+            "interest_ms": 30_000,  # shorter than live nodes have it: a run settles only after interests have ended
+            **fields,
+        }
         try:
             self.config = msgspec.convert(chosen, DeliveryConfig)
         except msgspec.ValidationError as error:
@@ -90,7 +96,8 @@ class Delivery(System):
         self.first_ms, self.foreign = first_ms, foreign
         self.period_ms = self.below.period_ms
         self.overlay_is_tco_promised = self.below.overlay_is_tco_promised
-        self.fault_plan = plan or self.below.fault_plan
+        below_plan = self.below.fault_plan
+        self.fault_plan = plan or msgspec.structs.replace(below_plan, kinds=(*below_plan.kinds, "return"))
         # The slowest things that still change anything: interest that ends, leavers that wait, pulls, resends.
         slowest = max(self.config.interest_ms + self.config.leave_ms_max, self.config.publish_timeout_ms)
         self.settle_ms = max(self.below.settle_ms, slowest + 5_000)
@@ -162,7 +169,9 @@ class Client:
         self.random = Random(ids.stream(world.seed, "client", mesh.id, self.incarnation))
         plan = system.fault_plan
         self.until_ms = plan.start_ms + plan.span_ms
-        self.numbers = 0
+        self.numbers = self.published = 0
+        self.payloads: dict[int, bytes] = {}  # of publications that the node has not taken in yet, by our number
+        self.ticked_ms = world.now_ms  # when delivery last ticked
 
     def start(self) -> Effects:
         effects = self._told(self.mesh.start())
@@ -174,14 +183,19 @@ class Client:
         return effects
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        self._look_at_clock()
         return self._told(self.mesh.on_message(sender, message))
 
     def on_timer(self, tag: str) -> Effects:
-        mine, everything = self.world.topics_of(self.id), self.world.topics.names
+        everything = self.world.topics.names
+        mine = self.world.topics_of(self.id) or everything  # one that has left all its topics publishes on any
         if tag == "client/late":
             foreign = [self.random.choice(everything)] if self.random.random() < self.system.foreign else []
             return [effect for topic in dict.fromkeys((*mine, *foreign)) for effect in self._publish(topic)]
         if tag != "client/publish":
+            self._look_at_clock()
+            if tag == "delivery/tick":
+                self.ticked_ms = self.world.now_ms
             return self._told(self.mesh.on_timer(tag))
         if self.world.now_ms > self.until_ms:
             return []
@@ -205,10 +219,11 @@ class Client:
         return self.publish(topic, f"{self.id}/{self.incarnation}/{self.numbers}".encode())
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> Effects:
-        ledger = self.system.ledger
-        assert ledger is not None
-        ledger.publishing = payload
-        return self._told(self.mesh.publish(topic, payload, client_id))
+        """Publish under a number of our own: the node may take it in a moment later, and names that number then."""
+        self.published += 1
+        self.payloads[self.published] = payload
+        self._look_at_clock()
+        return self._told(self.mesh.publish(topic, payload, (self.id, 0, self.published)))
 
     def leave(self) -> Effects:
         return self._told(self.mesh.leave())
@@ -221,11 +236,14 @@ class Client:
         stream = found.streams.get((publication.origin, publication.life)) if found is not None else None
         return stream is not None and publication.sequence in stream.entries
 
-    def holds_back(self, publication: Publication) -> bool:
-        """Behind a gap."""
+    def gap_before(self, publication: Publication) -> list[int]:
+        """The sequences for which this message is held back. Empty: it is not held back."""
         found = self.mesh.delivery.state.topics.get(publication.topic)
         stream = found.streams.get((publication.origin, publication.life)) if found is not None else None
-        return stream is not None and publication.sequence in stream.waiting
+        if stream is None or publication.sequence not in stream.waiting:
+            return []
+        first = (stream.handed or 0) + 1
+        return [sequence for sequence in range(first, publication.sequence) if sequence not in stream.waiting]
 
     def relayed(self) -> list[Topic]:
         """Topics that this node takes part in for others only."""
@@ -236,6 +254,9 @@ class Client:
     def is_confirmed(self, topic: Topic) -> bool:
         found = self.mesh.delivery.state.topics.get(topic)
         return found is not None and found.was_confirmed and found.is_confirmed and not self.mesh.is_leaving
+
+    def _look_at_clock(self) -> None:
+        self.mesh.delivery.look_at_clock(self.world.now_ms - self.ticked_ms)
 
     def _pause_ms(self) -> int:
         return 1 + int(self.random.expovariate(1 / self.system.every_ms))
@@ -251,7 +272,8 @@ class Client:
         passed: Effects = []
         for effect in effects:
             if isinstance(effect, Published):
-                ledger.on_published(self.id, effect)
+                assert effect.client_id is not None
+                ledger.on_published(self.id, effect, self.payloads.pop(effect.client_id[-1]))
             elif isinstance(effect, Acknowledged):
                 ledger.on_acknowledged(self.id, effect)
             elif isinstance(effect, NotAcknowledged):

@@ -48,11 +48,11 @@ class Ledger(Watcher):
         self.proves_copies, self.late_ms = proves_copies, late_ms
         self.clients: dict[NodeId, Client] = {}
         self.publications: dict[bytes, Publication] = {}
-        self.publishing = b""
         self.refused = 0
         self._by_identity: dict[tuple[NodeId, int, Topic, int], Publication] = {}
         self._last: dict[tuple[NodeId, int, NodeId, int, Topic], int] = {}
         self._unsubscribed: dict[tuple[NodeId, Topic], int] = {}
+        self._subscribed: dict[tuple[NodeId, Topic], int] = {}  # since when
         self._topics: dict[NodeId, tuple[Topic, ...]] = {}
         self._whole: dict[Topic, list[list[int]]] = {}  # from when to when a topic was connected, as far as was looked
         self._is_whole: set[Topic] = set()
@@ -61,7 +61,7 @@ class Ledger(Watcher):
 
     # What happens
 
-    def on_published(self, node: NodeId, outcome: Published) -> None:
+    def on_published(self, node: NodeId, outcome: Published, payload: bytes) -> None:
         qualified = {
             name: self.clients[name].incarnation
             for name in self.world.living
@@ -69,7 +69,7 @@ class Ledger(Watcher):
         }
         identity = (node, outcome.life, outcome.topic, outcome.sequence)
         made = Publication(outcome.topic, node, outcome.life, outcome.sequence, self.world.now_ms, qualified)
-        self.publications[self.publishing] = self._by_identity[identity] = made
+        self.publications[payload] = self._by_identity[identity] = made
 
     def on_acknowledged(self, node: NodeId, outcome: Acknowledged) -> None:
         publication = self._by_identity[node, outcome.life, outcome.topic, outcome.sequence]
@@ -107,10 +107,13 @@ class Ledger(Watcher):
 
     def on_node_up(self, node: NodeId, topics: tuple[Topic, ...]) -> None:
         self._topics[node] = topics
+        self._subscribed.update(((node, topic), self.world.now_ms) for topic in topics)
 
     def on_topics(self, node: NodeId, topics: tuple[Topic, ...]) -> None:
         for topic in set(self._topics.get(node, ())).difference(topics):
             self._unsubscribed[node, topic] = self.world.now_ms
+        for topic in set(topics).difference(self._topics.get(node, ())):
+            self._subscribed[node, topic] = self.world.now_ms
         self._topics[node] = topics
 
     def on_node_down(self, node: NodeId, how: str) -> None:
@@ -232,5 +235,15 @@ class Ledger(Watcher):
         return not is_subscribed and self._unsubscribed.get((name, publication.topic), -1) < publication.time_ms
 
     def _has(self, name: NodeId, publication: Publication) -> bool:
-        """Handed over, or held back behind a gap: what is missing there is judged on its own."""
-        return name in publication.delivered or self.clients[name].holds_back(publication)
+        """Handed over; or held back behind a gap in which something is missing that this subscription may be owed.
+
+        What is owed and missing is judged on its own. A gap of messages from before the subscription excuses nothing.
+        """
+        if publication.delivered.get(name) == publication.qualified.get(name):
+            return True
+        since_ms = self._subscribed.get((name, publication.topic), 0)
+        return any(
+            gap.time_ms >= since_ms
+            for sequence in self.clients[name].gap_before(publication)
+            if (gap := self._by_identity.get((publication.origin, publication.life, publication.topic, sequence)))
+        )

@@ -23,7 +23,7 @@ from trellis.protocols.effects import (
     Topic,
 )
 from trellis.protocols.node import ProtocolNode
-from trellis.protocols.wire import PEERS_MAX, Codec, Count, Name
+from trellis.protocols.wire import PEERS_MAX, Codec, Count, Name, NodeName
 from trellis.simulate.schedule import FaultPlan
 from trellis.simulate.system import System, Violation, World
 
@@ -95,7 +95,7 @@ class PingPong(System):
 
 class Flood(msgspec.Struct, frozen=True, gc=False, tag="flood"):
     topic: Name
-    origin: Name
+    origin: NodeName
     sequence: Count
 
 
@@ -150,7 +150,7 @@ class Flooder(System):
 class Hello(msgspec.Struct, frozen=True, gc=False, tag="hello"):
     """Sent to all known nodes in every round; `known` spreads who is there."""
 
-    known: tuple[Name, ...]
+    known: tuple[NodeName, ...]
 
 
 class Bye(msgspec.Struct, frozen=True, gc=False, tag="bye"):

@@ -1,0 +1,155 @@
+"""Connections that never say who they are: they cost no other source address its place, on any port of a node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+import trellis
+from live.lives import client_address, mesh, peer_address, run, until
+from trellis.live.config import LimitsConfig
+from trellis.live.frames import PROTOCOL, VERSION, Address, Hello, pack_control
+from trellis.live.http import get
+from trellis.live.listen import source_of
+from trellis.live.mqtt.client import MqttClient
+from trellis.live.shell import LiveNode
+from trellis.protocols.mqtt.config import MqttConfig
+
+IDLE = 300
+STRANGER = "127.0.0.2"
+LIMITS = LimitsConfig(handshakes_max=8, handshake_s=50, leave_s=20)
+
+
+def needs_a_second_address() -> None:
+    with socket.socket() as one:
+        try:
+            one.bind((STRANGER, 0))
+        except OSError:
+            pytest.skip(f"{STRANGER} is no address of this machine")
+
+
+@asynccontextmanager
+async def idle(port: int) -> AsyncIterator[list[socket.socket]]:
+    """Connections of a stranger that are open and say nothing."""
+    loop, made = asyncio.get_running_loop(), []
+    try:
+        for _ in range(IDLE):
+            one = socket.socket()
+            one.setblocking(False)
+            one.bind((STRANGER, 0))
+            made.append(one)
+            await loop.sock_connect(one, ("127.0.0.1", port))
+        yield made
+    finally:
+        for one in made:
+            one.close()
+
+
+async def ask_as_peer(node: LiveNode) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", node.transport.port)
+    writer.write(pack_control(Hello(PROTOCOL, VERSION, "test", "omen", Address("b", 1, "127.0.0.1", 9))))
+    assert await reader.readexactly(4)
+    writer.close()
+
+
+async def ask_as_client(node: LiveNode) -> None:
+    async with trellis.connect(client_address(node), timeout_s=30) as client:
+        await client.subscribe("t")
+
+
+async def ask_by_mqtt(node: LiveNode) -> None:
+    assert node.mqtt is not None
+    async with MqttClient(f"127.0.0.1:{node.mqtt.port}", "good") as client:
+        await client.subscribe("t")
+
+
+async def ask_admin(node: LiveNode) -> None:
+    assert node.admin is not None
+    status, _ = await get(f"127.0.0.1:{node.admin.port}", "/metrics", timeout_s=30)
+    assert status == 200
+
+
+PORTS: dict[str, tuple[Callable[[LiveNode], int], Callable[..., object]]] = {
+    "peers": (lambda node: node.transport.port, ask_as_peer),
+    "clients": (lambda node: node.door.port, ask_as_client),
+    "mqtt": (lambda node: node.mqtt.port, ask_by_mqtt),  # type: ignore[union-attr]
+    "admin": (lambda node: node.admin.port, ask_admin),  # type: ignore[union-attr]
+}
+
+
+@pytest.mark.parametrize("port", PORTS)
+def test_idle_connections_of_one_address_keep_nobody_else_out(port):
+    needs_a_second_address()
+    port_of, ask = PORTS[port]
+
+    async def work() -> None:
+        settings = {"limits": LIMITS, "admin_listen": "127.0.0.1:0", "mqtt": MqttConfig(listen="127.0.0.1:0")}
+        async with mesh("a", **settings) as (node,), idle(port_of(node)) as strangers:
+            for _ in range(6):
+                await ask(node)
+            assert any(_has_ended(one) for one in strangers)
+
+    run(work())
+
+
+def test_a_burst_of_clients_from_one_address_is_served_to_the_last():
+    """They come faster than they are read. None of them is idle, so none may be taken for a stranger."""
+
+    async def work() -> None:
+        async with mesh("a", limits=LIMITS) as (node,):
+            clients = [trellis.connect(client_address(node), timeout_s=30) for _ in range(60)]
+            async with contextlib.AsyncExitStack() as stack:
+                await asyncio.gather(*(stack.enter_async_context(one) for one in clients))
+                await until(lambda: len(node.door.clients) == 60)
+                assert node.door.counters["cut full"] == 0
+
+    run(work())
+
+
+def test_a_peer_that_was_accepted_is_not_cut_when_the_pool_is_full():
+    needs_a_second_address()
+
+    async def work() -> None:
+        async with mesh("a", "b", limits=LIMITS, topics=("t",)) as nodes:
+            await until(lambda: all(len(node.transport.peers) == 1 for node in nodes))
+            before = [node.transport.peers.copy() for node in nodes]
+            async with idle(nodes[0].transport.port):
+                await ask_as_peer_elsewhere(peer_address(nodes[0]))
+            assert [node.transport.peers.items() >= kept.items() for node, kept in zip(nodes, before, strict=True)]
+            assert not any(node.transport.counters["broken"] for node in nodes)
+
+    run(work())
+
+
+async def ask_as_peer_elsewhere(address: str) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
+    writer.write(pack_control(Hello(PROTOCOL, VERSION, "another", "omen", Address("c", 1, "127.0.0.1", 9))))
+    assert await reader.read()
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "source"),
+    [
+        ("10.0.0.7", "10.0.0.7"),
+        ("::ffff:10.0.0.7", "10.0.0.7"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::"),
+        ("fe80::1%eth0", "fe80::"),
+    ],
+)
+def test_a_source_is_an_address_or_a_prefix_of_ipv6(host, source):
+    assert source_of(host) == source
+
+
+def _has_ended(one: socket.socket) -> bool:
+    try:
+        return one.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,60 @@
+"""No value that the wire types allow ends a node, breaks a handler, or makes a node grow without bound.
+
+`make test` tries some thousands of inputs for each overlay, `make test-slow` a million in all. A part of it by hand:
+
+    PYTHONPATH=src:tests python -m live.hostile_values --overlay omen --inputs 250000 --seed 1
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from live.hostile_values import Values, kinds_of, try_hostile_values
+from trellis.live.frames import CONTROLS, Control
+from trellis.live.talk import TO_NODE, ToNode
+from trellis.protocols.mesh import CODECS
+
+MIB = 1 << 20
+
+
+def check(found: dict, growth_bytes_max: int) -> None:
+    assert found["bugs"] == 0, "a handler or a timer has failed: the log has the traceback"
+    assert found["faults"] == {}, "a node has said what every other node cuts it off for"
+    half = len(found["bytes"]) // 2
+    assert found["bytes"][-1] - found["bytes"][half] < growth_bytes_max, found["bytes"]
+    assert found["metrics"][-1] < 1.1 * found["metrics"][half], found["metrics"]
+    tried = found["tried"]
+    kinds = {kind.__name__ for kind in kinds_of(CODECS[found["overlay"]].union)}
+    kinds |= {kind.__name__ for kind in kinds_of(Control)} | {f"client {kind.__name__}" for kind in kinds_of(ToNode)}
+    assert kinds <= tried.keys(), kinds - tried.keys()
+    assert {"timer", "lost stream", "garbage", "answer"} <= tried.keys()
+    counted = found["counted"]
+    assert counted["delivery delivered"] > 5  # or nobody was linked, and hardly anything was looked at
+    assert counted["links_up"] > 5
+
+
+@pytest.mark.parametrize("overlay", CODECS)
+def test_hostile_values_break_no_handler_and_end_no_node(overlay):
+    check(try_hostile_values(overlay, 2_500, seed=1), 64 * MIB)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("overlay", CODECS)
+def test_a_million_hostile_values_break_no_handler_and_end_no_node(overlay, seed):
+    check(try_hostile_values(overlay, 25_000, seed=100 + seed), 32 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("codec", "union"), [*((codec, codec.union) for codec in CODECS.values()), (CONTROLS, Control), (TO_NODE, ToNode)]
+)
+def test_drawn_values_are_values_of_their_types(codec, union):
+    """Or nothing but the decoder would be tried."""
+    values = Values(Random(1))
+    for kind in kinds_of(union):
+        for _ in range(30):
+            message = values.message(kind)
+            assert codec.decode(msgspec.msgpack.encode(message)) == message
