@@ -5,7 +5,6 @@ It only reads. Everything is put together when it is asked for, in the node's ow
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from trellis.live.config import is_loopback
 from trellis.live.http import Answer, Events, HttpServer, Request
 from trellis.live.mends import BOUNDS_MS
 from trellis.live.metrics import KIND, Exposition, Labels, cpu_seconds, resident_bytes
+from trellis.live.tls import Credentials
 from trellis.protocols.ring import place
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Admin:
     def port(self) -> int:
         return self.http.port if self.http is not None else 0
 
-    def bind(self, address: str, tls: ssl.SSLContext | None) -> None:
+    def bind(self, address: str, tls: Credentials | None) -> None:
         self.http = HttpServer(self.answer, is_local=is_loopback(parse_address(address)[0]))
         self.http.bind(address, tls)
 
@@ -52,7 +52,9 @@ class Admin:
         match request.path:
             case "/healthz":
                 trouble = not_ready(self.node)
-                return Answer(b"ok\n") if not trouble else Answer(f"{trouble}\n".encode(), status=503)
+                warnings = "".join(f"{one}\n" for found in self.node.credentials() for one in found.warnings())
+                text, status = (trouble, 503) if trouble else (f"ok\n{warnings}".rstrip("\n"), 200)
+                return Answer(f"{text}\n".encode(), status=status)
             case "/metrics":
                 return Answer(exposition(self.node).encode(), KIND)
             case "/overlay.json":
@@ -64,11 +66,16 @@ def not_ready(node: LiveNode) -> str:
     """Why the node should not be given work now; empty if it may."""
     if node.mesh.is_leaving:
         return "leaving"
+    ended = [one for found in node.credentials() for one in found.complaints()]
+    if ended:  # no new stream will be accepted, by us or by others
+        return ended[0]
     parts = getattr(node.mesh.overlay.node, "parts", None)
     is_joining = getattr(parts, "is_joining", not node.transport.peers)  # the others know no such time: somebody is met
     others = [seed for seed in node.config.seeds if node.transport.names.get(parse_seed(seed)) != node.name]
     if is_joining and others:  # whoever has no seed waits for nobody
-        return "joining" if node.transport.peers else "joining: no seed answers"
+        told = "; ".join(sorted(f"{seed}: {why}" for seed, why in node.transport.failures.items())[:3])
+        alone = f"joining: no seed accepted us: {told}" if told else "joining: no seed answers"
+        return "joining" if node.transport.peers else alone
     return ""
 
 
@@ -117,6 +124,7 @@ def exposition(node: LiveNode) -> str:
     _delivery(page, node)
     _streams(page, node)
     _mqtt(page, node)
+    _certificates(page, node)
     _process(page, node)
     return page.text()
 
@@ -172,6 +180,7 @@ _COUNTERS = {
     "late": "Messages that came after their turn was skipped.",
     "too_old": "Messages older than two windows.",
     "stale": "Messages of lives that are over.",
+    "forged": "Messages in this node's own name that it has not published: somebody lies.",
     "overflows": "Messages dropped from the window for want of room.",
     "turned_lazy": "Links that were full and are told of messages only.",
     "restarts": "Sessions of links begun anew.",
@@ -248,6 +257,17 @@ def _mqtt(page: Exposition, node: LiveNode) -> None:
     happened: list[tuple[Labels, float]] = [({"what": key}, value) for key, value in found if key not in _MQTT_NOW]
     page.gauge("trellis_mqtt", "What the MQTT door holds.", now)
     page.counter("trellis_mqtt_total", "What has happened at the MQTT door, and at the broker beside it.", happened)
+
+
+def _certificates(page: Exposition, node: LiveNode) -> None:
+    found = node.credentials()
+    ends: list[tuple[Labels, float]] = [
+        ({"section": one.what, "file": file}, until_s) for one in found for file, until_s in one.now.expires_s.items()
+    ]
+    about = "When a certificate ends, in seconds since 1970; of several authorities the first one."
+    page.gauge("trellis_certificate_expires_seconds", about, ends)
+    about = "1 while new files of certificates cannot be used and the old ones stay in use."
+    page.gauge("trellis_certificate_reload_failed", about, int(any(one.trouble for one in found)))
 
 
 def _process(page: Exposition, node: LiveNode) -> None:

@@ -25,7 +25,7 @@ from trellis.live.mends import MendClock
 from trellis.live.meshes import make_mesh
 from trellis.live.talk import CLIENT_VERSION, Welcome
 from trellis.live.telemetry import Telemetry
-from trellis.live.tls import contexts
+from trellis.live.tls import Credentials, node_credentials
 from trellis.live.transport import Transport
 from trellis.protocols.delivery.messages import Frame
 from trellis.protocols.delivery.outcome import ClientId, Lost, Outcome, Overflowed
@@ -84,6 +84,8 @@ class LiveNode:
         self.admin: Admin | None = None
         self.telemetry: Telemetry | None = None
         self.mqtt: MqttDoor | None = None
+        self.tls: Credentials | None = None
+        self._look: asyncio.TimerHandle | None = None  # at files of certificates
         self._wants: Counter[Topic] = Counter(dict.fromkeys(self.mesh.wanted, 1))  # by how many doors, or for good
         self.failure: Exception | None = None
         self.rest: Rest | None = None  # where the process runs nothing but this node
@@ -96,7 +98,7 @@ class LiveNode:
         config = self.config
         self._loop = asyncio.get_running_loop()
         host, port = parse_address(config.advertise or config.listen)
-        tls = contexts(config.tls)
+        tls = self.tls = node_credentials(config.tls, self.name)
         self.transport = Transport(
             Address(self.name, self.life, host, port),
             config.cluster,
@@ -112,10 +114,10 @@ class LiveNode:
         )
         try:
             self.transport.bind(config.listen)
-            self.door.bind(config.client_listen, tls[0] if tls is not None else None)
+            self.door.bind(config.client_listen, tls)
             if config.admin_listen:
                 self.admin = Admin(self)
-                self.admin.bind(config.admin_listen, tls[0] if tls is not None else None)
+                self.admin.bind(config.admin_listen, tls)
             if config.mqtt:
                 from trellis.live.mqtt.door import MqttDoor  # not every node has one
 
@@ -135,6 +137,23 @@ class LiveNode:
             self.admin.serve()
         if self.mqtt is not None:
             self.mqtt.serve()
+        if self.credentials():
+            self._look = self._loop.call_later(config.tls.reload_s, self._look_at_files)
+
+    def credentials(self) -> list[Credentials]:
+        """Return the certificates of this node: those of [tls], and those of the MQTT listener."""
+        found = (self.tls, self.mqtt.tls if self.mqtt is not None else None)
+        return [one for one in found if one is not None]
+
+    def reload(self) -> None:
+        """Read certificates again now, changed or not. New handshakes use them; streams that stand stay."""
+        for one in self.credentials():
+            one.look(at_once=True)
+
+    def _look_at_files(self) -> None:
+        for one in self.credentials():
+            one.look()
+        self._look = self._loop.call_later(self.config.tls.reload_s, self._look_at_files)
 
     def mesh_topics(self) -> tuple[Topic, ...]:
         return tuple(self.mesh.wanted)
@@ -159,7 +178,7 @@ class LiveNode:
         """Close everything. Not in order: as if the process had died."""
         if not self._is_stopped:
             self._is_stopped = True
-            for timer in self._timers.values():
+            for timer in (*self._timers.values(), *([self._look] if self._look is not None else [])):
                 timer.cancel()
             if self.telemetry is not None:
                 self.telemetry.close(in_order=in_order)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,15 +37,17 @@ from trellis.live.frames import (
     read_control,
 )
 from trellis.live.listen import Listener
+from trellis.live.log import Sparing
 from trellis.live.stream import Outbox, Stream
-from trellis.live.tls import names_of
+from trellis.live.tls import SPEAKS_TLS, Credentials, explain, why_not_node
 from trellis.protocols.effects import Contact, NodeId, Seed
 from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
 
+_REASON_LETTERS = 512  # of a refusal's text; names in it are the peer's
 DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
-REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second"))
+REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second", "tls"))
 
 
 @dataclass(eq=False)
@@ -60,6 +61,7 @@ class Ends:
     told: int = 0  # the version of our address book that the peer has
     used: float = 0.0
     said_bye: bool = False
+    why: str = ""  # why one end refused the other; empty: none did
     timer: asyncio.TimerHandle | None = None  # the handshake must be over by then
 
 
@@ -80,7 +82,7 @@ class Transport:
         cluster: str,
         overlay: str,
         limits: LimitsConfig,
-        tls: tuple[ssl.SSLContext, ssl.SSLContext] | None,
+        tls: Credentials | None,
         *,
         on_message: Callable[[NodeId, bytes], None],
         on_peer_down: Callable[[NodeId], None],
@@ -94,6 +96,8 @@ class Transport:
         self.dials: dict[Contact, Dial] = {}
         self.names: dict[Seed, NodeId] = {}  # the name that answered at each seed
         self.counters: Counter[str] = Counter()
+        self.failures: dict[Seed, str] = {}  # why the last dial of each seed did not lead to a peer
+        self._sparing = Sparing()
         self.speaks = (VERSION_OLDEST, VERSION)
         self.port = 0
         self._loop = asyncio.get_running_loop()
@@ -108,9 +112,9 @@ class Transport:
 
     def bind(self, address: str) -> None:
         """Nothing is accepted before `serve`."""
-        accepting, limits = self.tls[0] if self.tls is not None else None, self.limits
+        limits, refusal = self.limits, pack_control(Refused("tls", f"{SPEAKS_TLS}: give [tls] cert, key and ca"))
         self._listener = Listener(
-            address, self._accept, accepting, self.counters, limits.handshake_s, limits.handshakes_max
+            address, self._accept, self.tls, self.counters, limits.handshake_s, limits.handshakes_max, refusal
         )
         self.port = self._listener.port
         if self.me.port == 0:
@@ -201,14 +205,16 @@ class Transport:
         return (known.host, known.port) if known is not None else None
 
     async def _connect(self, to: Contact, dial: Dial, host: str, port: int) -> None:
-        dialling = self.tls[1] if self.tls is not None else None
+        dialling = self.tls.now.dialling if self.tls is not None else None
         stream = Stream(self, self.limits, HELLO_BYTES_MAX)
         stream.tag = Ends(dialled=to)
         try:
             async with asyncio.timeout(self.limits.handshake_s):
                 await self._loop.create_connection(lambda: stream, host, port, ssl=dialling)
         except Exception as error:  # the resolver raises ValueError, too; whatever it is, the dial is tried again
-            log.debug("%s: cannot reach %s: %s", self.me.node, to, error)
+            why = explain(error)
+            log.debug("%s: cannot reach %s: %s", self.me.node, to, why)
+            self._note_failure(to, why)
             self._failed(to)
         finally:
             self._dialling -= 1
@@ -274,15 +280,36 @@ class Transport:
         if stream.why not in ("", "closed"):
             self.counters[f"cut {stream.why}"] += 1
             log.info("%s: cut off %s: %s", self.me.node, ends.peer or ends.dialled or "a stranger", stream.why)
+            if stream.why == "tls" and self._sparing.may_say("tls"):
+                log.warning("%s: refused a peer: %s", self.me.node, "it speaks TLS, and this node does not: see [tls]")
         if stream in self._greeting:
             del self._greeting[stream]
             if ends.dialled:
+                if not ends.why:
+                    self._note_failure(ends.dialled, self._why_ended(stream))
                 self._failed(ends.dialled)
         elif self.peers.get(ends.peer) is stream:
             del self.peers[ends.peer]
             if not ends.said_bye and not self._is_closed:
                 self.counters["broken"] += 1
                 self.on_peer_down(ends.peer)
+
+    def _note_failure(self, to: Contact, why: str) -> None:
+        """Remember why a seed is no peer, and log it when the reason is new."""
+        if isinstance(to, Seed) and self.failures.get(to) != why:
+            self.failures[to] = why
+            log.warning("%s: seed %s did not accept us: %s", self.me.node, to, why)
+
+    def _why_ended(self, stream: Stream) -> str:
+        """Return why a stream that we dialled ended before the hello of its other end."""
+        if stream.why in ("oversized", "garbage"):
+            return "what it answers is no hello: it is no Trellis node"
+        if stream.why == "handshake":
+            return f"it took the connection and said nothing within {self.limits.handshake_s:g} s"
+        if isinstance(stream.error, OSError):
+            return explain(stream.error)
+        hint = "; perhaps it does not accept our certificate: its log says why" if self.tls is not None else ""
+        return f"it closed the connection before a hello{hint}"
 
     # The handshake
 
@@ -315,21 +342,23 @@ class Transport:
         return None
 
     def _misnamed(self, stream: Stream, hello: Hello) -> Refused | None:
-        """With TLS nobody may take a name that its certificate does not carry: its messages would be believed."""
-        names = names_of(stream.certificate()) if self.tls is not None else [hello.address.node]
-        if hello.address.node in names:
-            return None
-        carried = ", ".join(sorted(names)[:5]) or "nobody"
-        return Refused("certificate", f"{hello.address.node} shows a certificate of {carried}")
+        """With TLS a node must show a node's certificate of its name: its messages would be believed."""
+        why = why_not_node(stream.certificate(), hello.address.node) if self.tls is not None else ""
+        return Refused("certificate", why[:_REASON_LETTERS]) if why else None
 
     def _refuse(self, stream: Stream, refusal: Refused) -> None:
         ends: Ends = stream.tag
-        if not ends.dialled or refusal.kind == "version":
+        if not ends.dialled or refusal.kind in ("version", "certificate"):
             stream.send(pack_control(refusal))
         elif refusal.kind == "self" and isinstance(ends.dialled, Seed):
             self.names[ends.dialled] = self.me.node  # our own address is among the seeds
+        if ends.dialled:
+            ends.why = refusal.text
+            if refusal.kind not in ("second", "self"):
+                self._note_failure(ends.dialled, f"this node refused it: {refusal.text}")
         if refusal.kind not in ("second", "self"):
-            log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
+            if self._sparing.may_say("refused", refusal.text):
+                log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
             self.counters[f"cut {refusal.kind}"] += 1
         stream.close()
 
@@ -337,10 +366,18 @@ class Transport:
         dialled = stream.tag.dialled or stream.tag.peer
         # Other kinds are of a newer version, or made up: they must not become labels of metrics without end.
         self.counters[f"refused {refusal.kind if refusal.kind in REFUSALS else 'otherwise'}"] += 1
+        text = refusal.text
+        stream.tag.why = text or "refused"
+        if refusal.kind not in ("second", "self"):
+            self._note_failure(dialled, f"it refused this node ({refusal.kind}): {text}")
         if refusal.kind == "self" and isinstance(dialled, Seed):
             self.names[dialled] = self.me.node
-        elif refusal.kind not in ("second", "self"):
-            log.warning("%s: %s refuses us: %s", self.me.node, dialled, refusal.text)
+        elif (
+            refusal.kind not in ("second", "self")
+            and not isinstance(dialled, Seed)
+            and self._sparing.may_say(dialled, text)
+        ):
+            log.warning("%s: %s refuses us: %s", self.me.node, dialled, text)
         stream.close()
 
     def _adopt(self, stream: Stream, hello: Hello) -> Refused | None:
@@ -374,6 +411,7 @@ class Transport:
             stream.send(pack_control(self._hello()))
         elif isinstance(ends.dialled, Seed):
             self.names[ends.dialled] = peer
+            self.failures.pop(ends.dialled, None)
         self._tell_addresses(stream)
         waiting: tuple[Contact, ...] = (ends.dialled, peer)
         for one in waiting:

@@ -61,7 +61,7 @@ function drawHeader() {
   const down = [...mesh.nodes.values()].filter((node) => !LIVING.has(node.state) && node.state !== "unknown").length;
   let [state, text] = ["good", `Every topic is connected`];
   if (!isConnected) [state, text] = ["lost", "The dashboard does not answer; trying again"];
-  else if (!living) [state, text] = ["lost", isReplay ? "No node is up" : "No node answers"];
+  else if (!living) [state, text] = ["lost", isReplay ? "No node is up" : `No node answers${firstTrouble()}`];
   else if (split) [state, text] = ["bad", split === 1 ? "1 topic is split" : `${split.toLocaleString("en")} topics are split`];
   else if (!known.size) [state, text] = ["lost", "Nobody subscribes to anything"];
   set($("health"), { class: `health ${state}` });
@@ -73,6 +73,12 @@ function drawHeader() {
   $("totals").replaceChildren(
     ...told.map(([value, name, kind]) => h("div", { class: kind ?? "" }, h("dd", {}, value.toLocaleString("en")), h("dt", {}, name))),
   );
+}
+
+/** Why the first of the admin ports has not answered: without a node there is nothing else to show. */
+function firstTrouble() {
+  const [source, why] = Object.entries(mesh.troubles)[0] ?? [];
+  return source ? `: ${source}: ${why}` : "";
 }
 
 function drawFocus() {
@@ -144,9 +150,10 @@ function listen() {
     });
   }
   source.addEventListener("sample", (event) => {
-    const { numbers, ...row } = JSON.parse(event.data);
+    const { numbers, troubles, ...row } = JSON.parse(event.data);
     clock_ms = row.at_ms;
     mesh.apply("sample", { numbers });
+    mesh.troubles = troubles ?? {};
     charts.rows.push(row);
     if (charts.rows.length > SERIES_MAX) charts.rows.shift();
     redraw();
