@@ -27,7 +27,7 @@ from trellis.live.meshes import make_mesh
 from trellis.live.story import Story
 from trellis.live.talk import CLIENT_VERSION, Welcome
 from trellis.live.telemetry import Telemetry
-from trellis.live.tls import contexts
+from trellis.live.tls import Credentials, node_credentials
 from trellis.live.transport import Transport
 from trellis.protocols.delivery.messages import Frame
 from trellis.protocols.delivery.outcome import ClientId, HomeTold, Lost, Outcome, Overflowed
@@ -71,6 +71,8 @@ class LiveNode:
         self.admin: Admin | None = None
         self.telemetry: Telemetry | None = None
         self.mqtt: MqttDoor | None = None
+        self.tls: Credentials | None = None
+        self._look: asyncio.TimerHandle | None = None  # at files of certificates
         self._wants: Counter[Topic] = Counter(dict.fromkeys(self.mesh.wanted, 1))  # by how many doors, or for good
         self.failure: Exception | None = None
         self.rest: Rest | None = None  # where the process runs nothing but this node
@@ -84,7 +86,7 @@ class LiveNode:
         config = self.config
         self._loop = asyncio.get_running_loop()
         host, port = parse_address(config.advertise or config.listen)
-        tls = contexts(config.tls)
+        tls = self.tls = node_credentials(config.tls, self.name)
         self.transport = Transport(
             Address(self.name, self.life, host, port),
             config.cluster,
@@ -103,10 +105,10 @@ class LiveNode:
         self.mends.watcher = self.story
         try:
             self.transport.bind(config.listen)
-            self.door.bind(config.client_listen, tls[0] if tls is not None else None)
+            self.door.bind(config.client_listen, tls)
             if config.admin_listen:
                 self.admin = Admin(self)
-                self.admin.bind(config.admin_listen, tls[0] if tls is not None else None)
+                self.admin.bind(config.admin_listen, tls)
             if config.mqtt:
                 from trellis.live.mqtt.door import MqttDoor  # not every node has one
 
@@ -128,6 +130,23 @@ class LiveNode:
         if self.mqtt is not None:
             self.mqtt.serve()
         self.health.start()
+        if self.credentials():
+            self._look = self._loop.call_later(config.tls.reload_s, self._look_at_files)
+
+    def credentials(self) -> list[Credentials]:
+        """Return the certificates of this node: those of [tls], and those of the MQTT listener."""
+        found = (self.tls, self.mqtt.tls if self.mqtt is not None else None)
+        return [one for one in found if one is not None]
+
+    def reload(self) -> None:
+        """Read certificates again now, changed or not. New handshakes use them; streams that stand stay."""
+        for one in self.credentials():
+            one.look(at_once=True)
+
+    def _look_at_files(self) -> None:
+        for one in self.credentials():
+            one.look()
+        self._look = self._loop.call_later(self.config.tls.reload_s, self._look_at_files)
 
     def now(self) -> float:
         return self._loop.time()
@@ -155,7 +174,7 @@ class LiveNode:
         """Close everything. Not in order: as if the process had died."""
         if not self._is_stopped:
             self._is_stopped = True
-            for timer in self._timers.values():
+            for timer in (*self._timers.values(), *([self._look] if self._look is not None else [])):
                 timer.cancel()
             self.health.close()
             if self.telemetry is not None:

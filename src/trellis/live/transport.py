@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -40,16 +39,18 @@ from trellis.live.frames import (
     read_control,
 )
 from trellis.live.listen import Listener
+from trellis.live.log import Sparing
 from trellis.live.proof import ROUND_S, Proof
 from trellis.live.reach import reach
 from trellis.live.reasons import why_no_hello, why_not
 from trellis.live.stream import Outbox, Stream
-from trellis.live.tls import names_of
+from trellis.live.tls import SPEAKS_TLS, Credentials, why_not_node
 from trellis.protocols.effects import Contact, NodeId, Seed
 from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
 
+_REASON_LETTERS = 512  # of a refusal's text; names in it are the peer's
 DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
 REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second", "taken", "tls"))
 _PING, _PONG = pack_control(Ping()), pack_control(Pong())
@@ -91,7 +92,7 @@ class Transport:
         cluster: str,
         overlay: str,
         limits: LimitsConfig,
-        tls: tuple[ssl.SSLContext, ssl.SSLContext] | None,
+        tls: Credentials | None,
         *,
         on_message: Callable[[NodeId, bytes], None],
         on_peer_down: Callable[[NodeId], None],
@@ -107,6 +108,7 @@ class Transport:
         self.failures: dict[Seed, str] = {}  # why the last dial to a seed did not lead to a peer
         self.why_down = ""  # of the peer that `on_peer_down` is called with
         self.counters: Counter[str] = Counter()
+        self._sparing = Sparing()
         self.speaks = (VERSION_OLDEST, VERSION)
         self.port = 0
         self._loop = asyncio.get_running_loop()
@@ -122,14 +124,15 @@ class Transport:
 
     def bind(self, address: str) -> None:
         """Nothing is accepted before `serve`."""
-        accepting, limits = self.tls[0] if self.tls is not None else None, self.limits
+        limits, refusal = self.limits, pack_control(Refused("tls", f"{SPEAKS_TLS}: give [tls] cert, key and ca"))
         self._listener = Listener(
             address,
             self._accept,
-            accepting,
+            self.tls,
             self.counters,
             limits.handshake_s,
             limits.handshakes_max,
+            refusal,
             is_known=lambda stream: bool(stream.tag.peer),
         )
         self.port = self._listener.port
@@ -244,7 +247,7 @@ class Transport:
 
     async def _connect(self, to: Contact, host: str, port: int) -> None:
         """The TCP connection has a short limit of its own, so that an attempt during a cut does not outlast it."""
-        dialling = self.tls[1] if self.tls is not None else None
+        dialling = self.tls.now.dialling if self.tls is not None else None
         stream = Stream(self, self.limits, HELLO_BYTES_MAX)
         stream.tag = Ends(dialled=to)
         try:
@@ -335,11 +338,13 @@ class Transport:
         if stream.why not in ("", "closed"):
             self.counters[f"cut {stream.why}"] += 1
             log.info("%s: cut off %s: %s", self.me.node, ends.peer or ends.dialled or "a stranger", stream.why)
+            if stream.why == "tls" and self._sparing.may_say("tls"):
+                log.warning("%s: refused a peer: %s", self.me.node, "it speaks TLS, and this node does not: see [tls]")
         if stream in self._greeting:
             del self._greeting[stream]
             if ends.dialled:
                 if not ends.why:
-                    why = why_no_hello(stream.why, has_tls=self.tls is not None)
+                    why = why_no_hello(stream.why, stream.error, has_tls=self.tls is not None)
                     self._note_failure(ends.dialled, why)
                 self._failed(ends.dialled)
         elif self.peers.get(ends.peer) is stream:
@@ -388,16 +393,13 @@ class Transport:
         return None
 
     def _misnamed(self, stream: Stream, hello: Hello) -> Refused | None:
-        """With TLS nobody may take a name that its certificate does not carry: its messages would be believed."""
-        names = names_of(stream.certificate()) if self.tls is not None else [hello.address.node]
-        if hello.address.node in names:
-            return None
-        carried = ", ".join(sorted(names)[:5]) or "nobody"
-        return Refused("certificate", f"{hello.address.node} shows a certificate of {carried}")
+        """With TLS a node must show a node's certificate of its name: its messages would be believed."""
+        why = why_not_node(stream.certificate(), hello.address.node) if self.tls is not None else ""
+        return Refused("certificate", why[:_REASON_LETTERS]) if why else None
 
     def _refuse(self, stream: Stream, refusal: Refused) -> None:
         ends: Ends = stream.tag
-        if not ends.dialled or refusal.kind == "version":
+        if not ends.dialled or refusal.kind in ("version", "certificate"):
             stream.send(pack_control(refusal))
         elif refusal.kind == "self" and isinstance(ends.dialled, Seed):
             self.names[ends.dialled] = self.me.node  # our own address is among the seeds
@@ -406,7 +408,8 @@ class Transport:
             if refusal.kind not in ("second", "self"):
                 self._note_failure(ends.dialled, f"this node refused it: {refusal.text}")
         if refusal.kind not in ("second", "self"):
-            log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
+            if self._sparing.may_say("refused", refusal.text):
+                log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
             self.counters[f"cut {refusal.kind}"] += 1
         stream.close()
 
@@ -415,13 +418,18 @@ class Transport:
         # Other kinds are of a newer version, or made up: they must not become labels of metrics without end.
         kind = refusal.kind if refusal.kind in REFUSALS else "other"
         self.counters[f"refused {kind}"] += 1
-        stream.tag.why = refusal.text or kind
+        text = refusal.text
+        stream.tag.why = text or kind
         if refusal.kind not in ("second", "self"):
-            self._note_failure(dialled, f"it refused this node ({kind}): {refusal.text}")
+            self._note_failure(dialled, f"it refused this node ({kind}): {text}")
         if refusal.kind == "self" and isinstance(dialled, Seed):
             self.names[dialled] = self.me.node
-        elif refusal.kind not in ("second", "self") and not isinstance(dialled, Seed):
-            log.warning("%s: %s refuses us: %s", self.me.node, dialled, refusal.text)
+        elif (
+            refusal.kind not in ("second", "self")
+            and not isinstance(dialled, Seed)
+            and self._sparing.may_say(dialled, text)
+        ):
+            log.warning("%s: %s refuses us: %s", self.me.node, dialled, text)
         stream.close()
 
     def _adopt(self, stream: Stream, hello: Hello) -> Refused | None:
