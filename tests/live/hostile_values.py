@@ -409,7 +409,7 @@ class Trial:
                 speaker.say(frame)
             case chance if chance < 0.72:
                 self._mesh_message()
-            case chance if chance < 0.73:
+            case chance if chance < 0.75:
                 kind = random.choice(kinds_of(Control))
                 message = self._harmless(self.values.message(kind))
                 self.tried[kind.__name__] += 1

@@ -18,7 +18,7 @@ from trellis.live.talk import TO_NODE, ToNode
 from trellis.protocols.mesh import CODECS
 
 MIB = 1 << 20
-METRICS_MAX = 1_500  # lines of /metrics of three nodes, when messages of every kind have come and gone
+METRICS_MAX = 2_000  # lines of /metrics of three nodes, when messages of every kind have come and gone
 
 
 def check(found: dict, growth_bytes_max: int) -> None:

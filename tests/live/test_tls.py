@@ -234,7 +234,7 @@ def test_a_plain_node_that_dials_a_tls_seed_and_the_seed_both_log_why(sign, capl
                 status, body = await get(f"127.0.0.1:{node.admin.port}", "/healthz", 30)
                 assert status == 503
                 assert "this port speaks TLS" in body.decode()
-                assert "127.0.0.1:1: " in body.decode()
+                assert "Seed 127.0.0.1:1 did not accept this node: " in body.decode()
             finally:
                 await node.stop(in_order=False)
         at_seed = [one for one in caplog.messages if one.startswith(peer_address(seed))]

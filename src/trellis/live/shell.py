@@ -247,7 +247,7 @@ class LiveNode:
             self._gone.set()
             return
         pause_s = _TIMER_PAUSES_S[failed]
-        log.error("%s: timer %s failed; tried again in %g s", self.name, tag, pause_s, exc_info=error)
+        log.error("%s: timer %s failed; tried again in %.1f s", self.name, tag, pause_s, exc_info=error)
         self._timers[tag] = self._loop.call_later(pause_s, self._on_timer, tag)
 
     def _broke(self, what: str) -> None:
