@@ -50,6 +50,7 @@ class Node:
             None,
             on_message=lambda peer, body: self.came.append((peer, body)),
             on_peer_down=self.down.append,
+            on_peer_ended=lambda peer, is_alone: None,
             is_linked=lambda peer: False,
         )
 

@@ -95,6 +95,7 @@ class LiveNode:
             tls,
             on_message=self._on_message,
             on_peer_down=self._on_peer_down,
+            on_peer_ended=self._on_peer_ended,
             is_linked=self.links.__contains__,
         )
         self.door = Door(
@@ -220,6 +221,11 @@ class LiveNode:
                 self._broke(f"the loss of the stream to {peer}")
                 return
             self._carry_out(effects)
+
+    def _on_peer_ended(self, peer: NodeId, is_alone: bool) -> None:
+        if not self._is_stopped:
+            self._catch_up()
+            self._carry_out(self.mesh.on_peer_ended(peer, is_alone=is_alone))
 
     def _on_timer(self, tag: str) -> None:
         del self._timers[tag]

@@ -54,6 +54,7 @@ _REASON_LETTERS = 512  # of a refusal's text; names in it are the peer's
 DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
 REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second", "taken", "tls"))
 _PING, _PONG = pack_control(Ping()), pack_control(Pong())
+_LOOKS_MAX = 16  # nodes that are dialled at a time to see whether anybody is left
 _LOST_S = 0.3  # an attempt to connect that has lasted so long has lost its first packet, or goes very far
 
 
@@ -96,11 +97,13 @@ class Transport:
         *,
         on_message: Callable[[NodeId, bytes], None],
         on_peer_down: Callable[[NodeId], None],
+        on_peer_ended: Callable[[NodeId, bool], None],
         is_linked: Callable[[NodeId], bool],
     ) -> None:
         """`me` may have port 0 until `bind`. `on_message` may raise WireError: the stream is cut."""
         self.me, self.cluster, self.overlay, self.limits, self.tls = me, cluster, overlay, limits, tls
         self.on_message, self.on_peer_down, self.is_linked = on_message, on_peer_down, is_linked
+        self.on_peer_ended = on_peer_ended  # with whether all nodes that we have heard of have ended
         self.book = AddressBook(me.node)
         self.peers: dict[NodeId, Stream] = {}
         self.dials: dict[Contact, Dial] = {}
@@ -114,6 +117,7 @@ class Transport:
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time()  # looked at once in a while: good enough for idle streams
         self._greeting: dict[Stream, None] = {}  # streams without a hello
+        self._ended: dict[NodeId, int] = {}  # nodes at whose address nothing listens any more -> their incarnations
         self._dialling = 0  # dials whose connection is not there yet
         self._random = Random()
         self._cancelled: list[asyncio.Task[None]] = []  # dials that were under way when we closed
@@ -260,6 +264,8 @@ class Transport:
             log.debug("%s: cannot reach %s: %s", self.me.node, to, why)
             self._note_failure(to, why)
             self._failed(to)
+            if isinstance(error, ConnectionRefusedError) and not isinstance(to, Seed):
+                self._note_ended(to)
 
     def _healed(self) -> None:
         """A peer that could not be reached is here again: a network has healed. Try all others anew, at once."""
@@ -353,6 +359,31 @@ class Transport:
                 self.counters["broken"] += 1
                 self.why_down = f"its stream was cut off: {stream.why}" if stream.why else "its stream broke"
                 self.on_peer_down(ends.peer)
+                self._look_again(ends.peer)
+
+    def _look_again(self, peer: NodeId) -> None:
+        """Dial a peer whose stream broke or who is not connected: a refusal proves that its process has ended."""
+        place = self._place(peer)
+        if place is None or peer in self.dials or self._is_closed or self._dialling >= self.limits.handshakes_max:
+            return
+        dial = self.dials[peer] = Dial()
+        self._begin(peer, dial, *place)
+
+    def _note_ended(self, peer: NodeId) -> None:
+        """Nothing listens at the address of `peer`. Who is connected to nobody looks whether anybody is left."""
+        known = self.book.find(peer)
+        if known is None or peer in self.peers or self._is_closed:
+            return
+        self._ended[peer] = known.incarnation
+        self._ended = {node: life for node, life in self._ended.items() if self._has_ended(node)}
+        others = [] if self.peers else [node for node in self.book.nodes() if node not in self._ended]
+        for node in others[:_LOOKS_MAX]:
+            self._look_again(node)
+        self.on_peer_ended(peer, not self.peers and not others)
+
+    def _has_ended(self, node: NodeId) -> bool:
+        known = self.book.find(node)
+        return known is not None and node not in self.peers and known.incarnation <= self._ended.get(node, -1)
 
     def _note_failure(self, to: Contact, why: str) -> None:
         """Remember why a seed is no peer, and log it when the reason is new."""
