@@ -12,6 +12,8 @@ from typing import Annotated, Any, Protocol
 
 import typer
 
+from trellis.cli.values import Offer
+
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same bytes.", show_default=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 OUTPUT = typer.Option(
@@ -40,19 +42,23 @@ def examples(*lines: str) -> str:
     return "\n\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"$ {line}" for line in lines)])
 
 
-def options_of(kinds: Mapping[str, type]) -> Callable[[str, str], Any]:
-    """A maker of options for configurations: what an option means, and which of `kinds` take it, comes from them."""
+def options_of(kinds: Mapping[str, type]) -> Callable[..., Any]:
+    """A maker of options for configurations: what an option means, and which of `kinds` take it, comes from them.
+
+    Call it with the option's name, its metavar and, where a shell can complete them, its values.
+    """
     from trellis.workloads.options import describe_options
 
     described = {name: describe_options(kind) for name, kind in kinds.items()}
 
-    def option(name: str, metavar: str) -> Any:
+    def option(name: str, metavar: str, values: Offer | None = None) -> Any:
         takers = [kind for kind, options in described.items() if name in options]
         return typer.Option(
             f"--{name}",
             help=described[takers[0]][name],
             metavar=metavar,
             show_default=False,
+            autocompletion=values,
             rich_help_panel=f"For {', '.join(takers)}",
         )
 

@@ -26,6 +26,8 @@ from trellis.cli.common import (
     show,
     table,
 )
+from trellis.cli.reading import Reading, reads_interests
+from trellis.cli.values import PLAN_ALGORITHMS, among
 from trellis.errors import InputError
 from trellis.files import written_whole
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = examples(
     "trellis plan interests.parquet --algorithm lowoda --rho 3 -o overlay.parquet",
+    "trellis plan export.csv --columns node=client_id,topic=subscription -o overlay.csv",
     "trellis plan interests.parquet -o overlay.parquet --configs planned/",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-leave n17 n18",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-worst 5",
@@ -43,15 +46,23 @@ EXAMPLE = examples(
 _LINKS_SHOWN = 20
 
 
+@reads_interests
 def plan(
     interests_file: InterestsFile,
     leaving: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NODE]...", help="More nodes for --what-if-leave.", show_default=False),
     ] = None,
+    *,
+    reading: Reading,
     output: Annotated[Path | None, OUTPUT] = None,
     algorithm: Annotated[
-        str, typer.Option(help="gm, minmax, lowoda; ring, random, star as baselines.", metavar="NAME")
+        str,
+        typer.Option(
+            help="gm, minmax, lowoda; ring, random, star as baselines.",
+            metavar="NAME",
+            autocompletion=among(PLAN_ALGORITHMS),
+        ),
     ] = "lowoda",
     rho: Annotated[
         float, typer.Option(help="LowODA: 1 is nearly GM (few links), inf is MinMaxODA (low maximum degree).")
@@ -102,7 +113,7 @@ def plan(
     if configs is not None:
         _make(configs)
     allowed = _bytes_allowed(memory)
-    interests = trellis.read_interests(interests_file)
+    interests = reading.interests(interests_file)
     base = None if existing is None else trellis.read_overlay(existing, interests.nodes)
     if asks:
         overlay = base if base is not None else _built(interests, None, algorithm, rho, seed, allowed).overlay

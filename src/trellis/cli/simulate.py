@@ -18,6 +18,8 @@ from typer.core import TyperGroup
 
 import trellis
 from trellis.cli.common import AsJson, examples, number, progress, say, show, table
+from trellis.cli.reading import Reading, reading_of, reading_parameters
+from trellis.cli.values import SYSTEM_OPTIONS, among
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,7 +61,11 @@ def _common(
     overlay_file: Annotated[
         str | None,
         typer.Option(
-            "--overlay", help="The links to start from; lowoda: planned now.", metavar="OVERLAY", show_default=False
+            "--overlay",
+            help="The links to start from; lowoda: planned now.",
+            metavar="OVERLAY",
+            show_default=False,
+            autocompletion=among(["lowoda"], or_file=True),
         ),
     ] = None,
     schedule_file: Annotated[
@@ -148,14 +154,15 @@ def _command(protocol: str) -> Any:
     own = _own_options(maker_of(protocol))
     hints = get_type_hints(_common, include_extras=True)
     shared = [one.replace(annotation=hints[one.name]) for one in inspect.signature(_common).parameters.values()]
+    added = reading_parameters()
 
     def command(**values: Any) -> None:
         options = {one.name: values.pop(one.name) for one in own}
         given = {one.name: options[one.name] for one in own if options[one.name] != one.default}
-        _simulate(protocol, given, **values)
+        _simulate(protocol, given, reading_of(values), **values)
 
-    command.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in (*shared, *own)}
+    command.__signature__ = inspect.Signature([*shared, *own, *added])  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in (*shared, *own, *added)}
     command.__doc__ = PROTOCOLS[protocol]
     made = typer.Typer(add_completion=False)
     made.command(protocol, epilog=examples(f"trellis simulate {protocol} interests.parquet -o run"))(command)
@@ -175,7 +182,8 @@ def _own_options(maker: Callable[..., System]) -> list[inspect.Parameter]:
         flag = notes[1] if len(notes) > 1 else f"--{one.name.replace('_', '-')}"
         if kind is bool and one.default:
             flag = f"{flag}/--no-{flag[2:]}"
-        option = typer.Option(flag, help=notes[0], rich_help_panel=_PROTOCOL)
+        values = among(SYSTEM_OPTIONS[one.name]) if one.name in SYSTEM_OPTIONS else None
+        option = typer.Option(flag, help=notes[0], rich_help_panel=_PROTOCOL, autocompletion=values)
         found.append(
             inspect.Parameter(
                 one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=Annotated[kind, option]
@@ -187,6 +195,7 @@ def _own_options(maker: Callable[..., System]) -> list[inspect.Parameter]:
 def _simulate(
     protocol: str,
     options: dict[str, Any],
+    reading: Reading,
     *,
     interests_file: Path | None,
     output: Path | None,
@@ -217,7 +226,7 @@ def _simulate(
     network = NetworkConfig(Latency.parse(latency), loss, duplicate, reorder)
     share = _share(view)
     schedule = None if schedule_file is None else read_schedule(schedule_file)
-    interests = None if interests_file is None else trellis.read_interests(interests_file)
+    interests = None if interests_file is None else reading.interests(interests_file)
     overlay = None if overlay_file is None or interests is None else _overlay(overlay_file, interests, seed)
     if check:
         planned = overlay_file == "lowoda" and overlay is None

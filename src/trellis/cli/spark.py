@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from trellis.cli.common import AsJson, progress, show, table
+from trellis.cli.values import SPARK_LOG_LEVELS, among
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +27,16 @@ SMALL_PARTITIONS = 8  # instead of Spark's 200: a shuffle of a small table is al
 _SPARK = "Spark"
 
 
-Master = Annotated[str, typer.Option("--master", help="As in spark-submit.", metavar="URL", rich_help_panel=_SPARK)]
+Master = Annotated[
+    str,
+    typer.Option(
+        "--master",
+        help="As in spark-submit.",
+        metavar="URL",
+        rich_help_panel=_SPARK,
+        autocompletion=among(["local[*]", "yarn"]),
+    ),
+]
 Conf = Annotated[
     list[str] | None,
     typer.Option(
@@ -37,7 +47,14 @@ DriverMemory = Annotated[
     str | None, typer.Option("--driver-memory", help="For instance 4g.", metavar="SIZE", rich_help_panel=_SPARK)
 ]
 LogLevel = Annotated[
-    str, typer.Option("--log-level", help="What Spark itself may print.", metavar="LEVEL", rich_help_panel=_SPARK)
+    str,
+    typer.Option(
+        "--log-level",
+        help="What Spark itself may print.",
+        metavar="LEVEL",
+        rich_help_panel=_SPARK,
+        autocompletion=among(SPARK_LOG_LEVELS),
+    ),
 ]
 
 
