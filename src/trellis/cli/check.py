@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import trellis
-from trellis.cli.common import AsJson, InterestsFile, Plot, examples, number, progress, show, table
+from trellis.cli.common import AsJson, InterestsFile, Plot, examples, number, progress, says_compiling, show, table
 from trellis.cli.reading import Reading, reads_interests
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check(
 
     interests = reading.interests(interests_file)
     overlay = trellis.read_overlay(overlay_file, interests.nodes)
-    with progress("topic diameters") as report:
+    with says_compiling(), progress("topic diameters") as report:
         result = trellis.check(interests, overlay, diameters=diameters, progress=report)
     if plot is not None:
         draw_check(interests, overlay, result, plot)

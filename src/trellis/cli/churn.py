@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trellis.cli.common import AsJson, InterestsFile, Output, Seed, examples, options_of, show
+from trellis.cli.common import AsJson, InterestsFile, Output, Seed, examples, options_of, says_compiling, show
 from trellis.cli.reading import Reading, reads_interests
 from trellis.cli.values import among, churn_models, workloads
 from trellis.workloads.churn_configs import CHURN_MODELS, PLACEMENTS, churn_named, parse_joiners
@@ -70,7 +70,8 @@ def churn(
     expect_format(output)
     interests = reading.interests(interests_file)
     overlay = None if overlay_file is None else read_overlay(overlay_file, interests.nodes)
-    trace = make(config, interests, seed, overlay)
+    with says_compiling():
+        trace = make(config, interests, seed, overlay)
     write_table(trace.to_table(), output)
     counts = {event.name: int((trace.event == event).sum()) for event in Event}
     result = {"model": model, "rows": len(trace), **counts, "seed": seed, "file": str(output)}

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Timer
 from typing import Annotated, Any, Protocol
 
 import typer
@@ -102,20 +101,28 @@ def number(value: object) -> str:
     return str(value)
 
 
-def say_compiling() -> None:
-    note("compiling the kernels for this machine (once, some seconds) ...")
+_told: list[str] = []  # what this process has said and does not say again
 
 
 @contextmanager
 def says_compiling() -> Iterator[None]:
-    """Around work that is short once its kernels are compiled: says that they are being, if it takes longer."""
-    notice = Timer(2.0, say_compiling)
-    notice.daemon = True
-    notice.start()
-    try:
+    """Around work with kernels: says, once a process, when one is compiled. Those in the cache are only loaded."""
+    from trellis.jit import compiling, is_cached
+
+    def tell() -> None:
+        if _told:
+            return
+        _told.append("compiling")
+        if is_cached():
+            note("compiling the kernels for this machine (once, some seconds) ...")
+        else:
+            note(
+                "compiling the kernels, as in every run: no folder for numba's cache can be written, "
+                "so name one of yours in NUMBA_CACHE_DIR ..."
+            )
+
+    with compiling(tell):
         yield
-    finally:
-        notice.cancel()
 
 
 @contextmanager

@@ -148,8 +148,9 @@ def report(
             png=png,
             progress=lambda d, t: tell(d, t),
         )
-    result = {"page": str(made.page), "scale": scale, "verdicts": made.words}
-    show(result, as_json, [f"{made.page}: scale {scale}", *table(made.words.items())])
+    said = [text] if (text := made.not_run.sentence(scale)) else []
+    result = {"page": str(made.page), "scale": scale, "verdicts": made.words, "not_run": made.not_run.total}
+    show(result, as_json, [f"{made.page}: scale {scale}", *table(made.words.items()), *said])
 
 
 @app.command("traces", epilog=examples("trellis lab traces raw --users 400 --seed 7"))

@@ -130,7 +130,7 @@ def maintain(
 
 
 def _compile(how: dict[str, Any]) -> None:
-    """Once through everything on four nodes: compiles the kernels or loads them, and says so if that takes long."""
+    """Once through everything on four nodes: compiles the kernels or loads them, and says if it compiles."""
     few = trellis.Interests.from_pairs({"a": ["x", "y"], "b": ["x"], "c": ["x", "y"], "d": ["y"]})
     rows = [
         (1.0, "a", "leave", None),

@@ -22,7 +22,7 @@ from trellis.cli.common import (
     examples,
     number,
     progress,
-    say_compiling,
+    says_compiling,
     show,
     table,
 )
@@ -137,7 +137,7 @@ def plan(
 def _built(
     interests: Interests, base: Overlay | None, algorithm: str, rho: float, seed: int, allowed: int | None
 ) -> Construction:
-    with progress("choosing links") as report:
+    with says_compiling(), progress("choosing links") as report:
         return trellis.plan(
             interests,
             algorithm,
@@ -146,7 +146,6 @@ def _built(
             seed=seed,
             memory_bytes_max=allowed,
             progress=report,
-            on_compile=say_compiling,
         )
 
 
@@ -157,7 +156,8 @@ def _deliver(
     from trellis.measure.draw import draw_check
     from trellis.model.graphml import write_graphml
 
-    checked = trellis.check(interests, made.overlay, diameters=plot is not None)
+    with says_compiling():
+        checked = trellis.check(interests, made.overlay, diameters=plot is not None)
     assert checked.is_tco, f"{made.algorithm} left {len(checked.split)} topics split: a bug of ours, please report it"
     trellis.write_table(made.overlay.to_table(), output)
     if export is not None:
@@ -223,11 +223,13 @@ def _what_if(
     result: dict[str, Any] = {}
     text: list[str] = []
     if worst is not None:
-        losses = what_if_worst(interests, overlay, worst)
+        with says_compiling():
+            losses = what_if_worst(interests, overlay, worst)
         result["worst"] = [asdict(loss) for loss in losses]
         text += _worst_text(losses)
     if leaving:
-        answer = what_if_leave(interests, overlay, leaving, MaintainConfig(rho=rho, seed=seed))
+        with says_compiling():
+            answer = what_if_leave(interests, overlay, leaving, MaintainConfig(rho=rho, seed=seed))
         result["leave"] = asdict(answer)
         text += _leave_text(answer)
     show(result, as_json, text)

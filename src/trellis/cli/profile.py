@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trellis.cli.common import AsJson, InterestsFile, Plot, Seed, examples, number, progress, show, table
+from trellis.cli.common import (
+    AsJson,
+    InterestsFile,
+    Plot,
+    Seed,
+    examples,
+    number,
+    progress,
+    says_compiling,
+    show,
+    table,
+)
 from trellis.cli.reading import Reading, reads_interests
 
 if TYPE_CHECKING:
@@ -44,7 +55,7 @@ def profile(
     from trellis.measure.similarity import sample_within
 
     interests = reading.interests(interests_file, rates)
-    with progress("similarity") as report:
+    with says_compiling(), progress("similarity") as report:
         found = measure(
             interests,
             similarity=similarity,

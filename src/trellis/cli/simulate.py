@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 import trellis
-from trellis.cli.common import AsJson, examples, number, progress, say, show, table
+from trellis.cli.common import AsJson, examples, number, progress, say, says_compiling, show, table
 from trellis.cli.reading import Reading, reading_of, reading_parameters
 from trellis.cli.values import SYSTEM_OPTIONS, among
 from trellis.errors import InputError
@@ -275,7 +275,8 @@ def _simulate(
 def _overlay(named: str, interests: Any, seed: int) -> Any:
     if named != "lowoda":
         return trellis.read_overlay(Path(named), interests.nodes)
-    return trellis.plan(interests, "lowoda", seed=seed).overlay
+    with says_compiling():
+        return trellis.plan(interests, "lowoda", seed=seed).overlay
 
 
 def _share(view: str) -> float:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trellis.cli.common import OUTPUT, AsJson, Seed, examples, options_of, say, show
+from trellis.cli.common import OUTPUT, AsJson, Seed, examples, options_of, say, says_compiling, show
 from trellis.cli.values import among, presets, workloads
 from trellis.errors import InputError
 from trellis.workloads.configs import BUCKETS_OF_LEVEL, GENERATORS
@@ -103,7 +103,8 @@ def workload(
     expect_format(output)
     if rates_file is not None:
         expect_format(rates_file)
-    interests = generate(config, seed)
+    with says_compiling():
+        interests = generate(config, seed)
     if rates_file is not None:
         published = rates(interests, rate_model, alpha=rate_alpha, order=rate_order, seed=seed)
         write_table(replace(interests, rates=published).rates_table(), rates_file)
