@@ -107,7 +107,8 @@ def _session(
     with (
         open_session(master, conf=settings, driver_memory=driver_memory, log_level=log_level) as spark,
         progress("Spark tasks") as report,
-        following(spark, lambda done, total, step: report(done, total, step)),
+        # Spark plans as it goes: of how many tasks is known at the end alone, so no share is shown that falls back.
+        following(spark, lambda done, _, step: report(done, None, step)),
     ):
         yield spark
 
