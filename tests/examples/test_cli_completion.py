@@ -11,10 +11,6 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from trellis.cli import reading, values
-from trellis.cli.simulate import PROTOCOLS
-from trellis.simulate.systems import maker_of
-
 TRELLIS = Path(sys.executable).parent / "trellis"
 
 
@@ -59,6 +55,7 @@ def test_names_of_files_are_left_to_the_shell_and_offered_beside_words(tmp_path)
 
 
 def test_words_that_are_written_down_twice_agree():
+    from trellis.cli import reading, values
     from trellis.lab.experiment import SCALES
     from trellis.live.config import NodeConfig
     from trellis.live.log import LEVELS
@@ -79,11 +76,15 @@ def test_words_that_are_written_down_twice_agree():
 
 
 def test_every_word_that_is_offered_for_a_protocol_is_one_it_takes():
+    from trellis.cli.simulate import PROTOCOLS
+    from trellis.cli.values import SYSTEM_OPTIONS
+    from trellis.simulate.systems import maker_of
+
     tried = set()
     for protocol in PROTOCOLS:
         maker = maker_of(protocol)
-        for name in values.SYSTEM_OPTIONS.keys() & inspect.signature(maker.__init__).parameters.keys():
-            for value in values.SYSTEM_OPTIONS[name]:
+        for name in SYSTEM_OPTIONS.keys() & inspect.signature(maker.__init__).parameters.keys():
+            for value in SYSTEM_OPTIONS[name]:
                 maker(**{name: value})
                 tried.add(name)
-    assert tried == set(values.SYSTEM_OPTIONS)
+    assert tried == set(SYSTEM_OPTIONS)

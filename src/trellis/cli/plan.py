@@ -6,6 +6,7 @@ import json
 import resource
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -29,7 +30,7 @@ from trellis.cli.common import (
 from trellis.cli.reading import Reading, reads_interests
 from trellis.cli.values import PLAN_ALGORITHMS, among
 from trellis.errors import InputError
-from trellis.files import written_whole
+from trellis.files import removed_on_failure, written_whole
 
 if TYPE_CHECKING:
     from trellis.model import Interests, Overlay
@@ -110,8 +111,6 @@ def plan(
         raise InputError("", "no output file is named", "say where to write, for instance -o overlay.parquet")
     if output is not None:
         expect_format(output)
-    if configs is not None:
-        _make(configs)
     allowed = _bytes_allowed(memory)
     interests = reading.interests(interests_file)
     base = None if existing is None else trellis.read_overlay(existing, interests.nodes)
@@ -128,10 +127,13 @@ def plan(
         )
         return
     assert output is not None
-    made = _built(interests, base, algorithm, rho, seed, allowed)
-    _deliver(interests, made, output, export, plot, as_json)
-    if configs is not None:
-        _write_configs(made.overlay, configs)
+    with removed_on_failure(configs) if configs is not None else nullcontext():
+        if configs is not None:
+            _make(configs)  # refused now, not after the work
+        made = _built(interests, base, algorithm, rho, seed, allowed)
+        _deliver(interests, made, output, export, plot, as_json)
+        if configs is not None:
+            _write_configs(made.overlay, configs)
 
 
 def _built(

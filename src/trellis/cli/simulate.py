@@ -21,6 +21,7 @@ from trellis.cli.common import AsJson, examples, number, progress, say, says_com
 from trellis.cli.reading import Reading, reading_of, reading_parameters
 from trellis.cli.values import SYSTEM_OPTIONS, among
 from trellis.errors import InputError
+from trellis.files import removed_on_failure
 
 if TYPE_CHECKING:
     from trellis.simulate.run import Progress
@@ -244,30 +245,31 @@ def _simulate(
     from trellis.simulate.record import Recorder
     from trellis.simulate.run import make_folder, write_run
 
-    make_folder(output, "parameters.json")  # refused now, not after the run
-    recorder = Recorder() if record else None
-    with progress(f"{protocol}, virtual seconds") as report:
-        run = trellis.simulate(
-            protocol,
-            interests,
-            options=options,
-            overlay=overlay,
-            churn=None if churn_file is None else trellis.read_churn(churn_file, interests),
-            schedule=schedule,
-            duration_s=duration,
-            rounds_per_event=rounds_per_event,
-            warmup_rounds=warmup_rounds,
-            seed=seed,
-            view_share=share,
-            network=network,
-            encode=encode,
-            broken_stream_s=broken_stream,
-            recorder=recorder,
-            progress=_reporter(protocol, report),
-        )
-    write_run(run, output)
-    if recorder is not None:
-        recorder.write(output / "recording.jsonl.gz", run.parameters)
+    with removed_on_failure(output):
+        make_folder(output, "parameters.json")  # refused now, not after the run
+        recorder = Recorder() if record else None
+        with progress(f"{protocol}, virtual seconds") as report:
+            run = trellis.simulate(
+                protocol,
+                interests,
+                options=options,
+                overlay=overlay,
+                churn=None if churn_file is None else trellis.read_churn(churn_file, interests),
+                schedule=schedule,
+                duration_s=duration,
+                rounds_per_event=rounds_per_event,
+                warmup_rounds=warmup_rounds,
+                seed=seed,
+                view_share=share,
+                network=network,
+                encode=encode,
+                broken_stream_s=broken_stream,
+                recorder=recorder,
+                progress=_reporter(protocol, report),
+            )
+        write_run(run, output)
+        if recorder is not None:
+            recorder.write(output / "recording.jsonl.gz", run.parameters)
     summary = run.summary()
     show({**summary, "folder": str(output)}, as_json, _text(summary, output))
 

@@ -252,8 +252,13 @@ def _parquet_batches(path: Path, kind: Kind, layout: Layout) -> Iterator[pa.Reco
         if not layout.header or layout.separator is not None:
             wrong = "--separator" if layout.header else "--no-header"
             raise InputError(str(part), "a Parquet file names its columns itself", f"leave out {wrong}")
-        found = _opened_parquet(part).schema_arrow.names
-        theirs = {name: found[place] for name, place in layout.places(kind, found, str(part)).items()}
+        schema = _opened_parquet(part).schema_arrow
+        places = layout.places(kind, schema.names, str(part))
+        theirs = {name: schema.names[place] for name, place in places.items()}
+        for name, place in places.items():  # a dictionary cannot be asked for where a value has parts
+            if pa.types.is_nested(schema.types[place]):
+                what = f"column {theirs[name]} is {schema.types[place]}"
+                raise InputError(str(part), what, "names are text or whole numbers")
         file = _opened_parquet(part, tuple(theirs[name] for name in (*kind.names, *kind.optional)))
         try:
             for batch in file.iter_batches(batch_size=1 << 20, columns=list(theirs.values())):
