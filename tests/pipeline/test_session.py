@@ -168,7 +168,7 @@ def look():
         while not [one for one in Path("/proc").glob("[0-9]*/stat") if is_child(one)]:
             time.sleep(0.05)
     else:
-        while not list(Path().glob(".out.*.part/**/_temporary")):
+        while not [name for name in os.listdir() if name.endswith(".part")]:  # what is written before it is whole
             time.sleep(0.05)
     os.killpg(0, signal.SIGINT)
 
