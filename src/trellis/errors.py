@@ -4,10 +4,13 @@
     ├── InputError              a file or an argument is wrong: says where, what, and what to do next
     └── MissingExtra            a command needs packages that are not installed: says which to install
 
-An error of ours that is not one of these is a bug and keeps its traceback.
+An error that is not one of these, nor one of the operating system, is a bug of ours: one line that says where, exit
+code 70, and its traceback with TRELLIS_DEBUG=1 (`cli/failures.py`).
 """
 
 from __future__ import annotations
+
+import re
 
 
 class TrellisError(Exception):
@@ -26,4 +29,21 @@ class MissingExtra(TrellisError):
     """An optional part of the installation is missing."""
 
     def __init__(self, module: str, extra: str) -> None:
-        super().__init__(f"{module} is not installed; run: pip install 'trellis-overlay[{extra}]'")
+        super().__init__(f'{module} is not installed, which the extra "{extra}" brings; {_how_to_install(extra)}')
+
+
+def _how_to_install(extra: str) -> str:
+    """The packages themselves, by name: that works wherever Trellis came from, a checkout or a wheel."""
+    import shlex
+    import sys
+    from importlib import metadata
+
+    try:
+        required = metadata.requires("trellis-overlay") or []
+    except metadata.PackageNotFoundError:
+        required = []
+    mine = re.compile(rf"""extra\s*==\s*['"]{extra}['"]""")
+    packages = [one.partition(";")[0].strip() for one in required if mine.search(one)]
+    if not packages:
+        return f"install it as docs/install.md says, with [{extra}]"
+    return f"run: {shlex.join([sys.executable or 'python3', '-m', 'pip', 'install', *packages])}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ def written_whole(path: str | Path, *, private: bool = False) -> Iterator[Path]:
     path = Path(path)
     if path.is_dir():
         raise InputError(str(path), "is a folder", "name a file to write to")
+    if path.exists() and not path.is_file():
+        # A rename would put a file in the place of a device: for root, of /dev/null too.
+        raise InputError(str(path), "is a device or a pipe, and would be replaced", "name a file to write to")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     except OSError as error:
@@ -46,3 +50,16 @@ def written_whole(path: str | Path, *, private: bool = False) -> Iterator[Path]:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def removed_on_failure(folder: str | Path) -> Iterator[None]:
+    """Around work that makes a folder: where it fails, or is interrupted, a folder that was not there before goes."""
+    folder = Path(folder)
+    was_there = folder.exists()
+    try:
+        yield
+    except BaseException:
+        if not was_there:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise

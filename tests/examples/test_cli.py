@@ -90,7 +90,12 @@ def test_check_exits_2_in_a_real_process_without_a_traceback(files):
     [
         ("bad.tsv", b"node\n", ["profile", "bad.tsv"], "bad.tsv:1: column topic is missing"),
         ("bad.tsv", b"", ["profile", "bad.tsv"], "bad.tsv: the file is empty"),
-        ("bad.tsv", b"node\ttopic\na\tx\na\tx\n", ["check", "bad.tsv", "o.tsv"], 'bad.tsv:3: node "a" subscribes'),
+        (
+            "bad.tsv",
+            b"node\ttopic\na\tx\na\tx\n",
+            ["check", "bad.tsv", "o.tsv", "--repeated", "refuse"],
+            'bad.tsv:3: node "a" subscribes',
+        ),
         ("bad.tsv", b"u\tv\na\ta\n", ["check", "i.tsv", "bad.tsv"], 'bad.tsv:2: node "a" is linked to itself'),
         ("bad.tsv", b"u\tv\na\tb\nb\ta\n", ["check", "i.tsv", "bad.tsv"], 'bad.tsv:3: the link "a" - "b" is repeated'),
         ("bad.tsv", b"u\tv\na\tz\n", ["check", "i.tsv", "bad.tsv"], 'bad.tsv:2: v "z" is no node of the interests'),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,12 @@ def test_columns_of_the_wrong_type_are_refused(tmp_path):
         read_interests(tmp_path / "i.parquet")
 
 
+def test_a_column_of_lists_is_refused(tmp_path):
+    pq.write_table(pa.table({"node": [["n1"], ["n2"]], "topic": ["a", "b"]}), tmp_path / "i.parquet")
+    with pytest.raises(InputError, match=r"column node is list<.*; names are text or whole numbers"):
+        read_interests(tmp_path / "i.parquet")
+
+
 def test_missing_values_in_parquet_are_refused(tmp_path):
     pq.write_table(pa.table({"node": ["n1", None], "topic": ["a", "b"]}), tmp_path / "i.parquet")
     with pytest.raises(InputError, match="row 2: the node is empty"):
@@ -194,6 +201,15 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
         write_table(unwritable, path)
     assert path.read_text() == "precious"
     assert [file.name for file in tmp_path.iterdir()] == ["i.tsv"]
+
+
+def test_a_device_or_a_pipe_is_never_replaced_by_a_file(tmp_path):
+    pipe = tmp_path / "o.tsv"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="is a device or a pipe"):
+        write_table(INTERESTS.to_table(), pipe)
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["o.tsv"]
 
 
 def test_an_output_is_refused_before_the_work_where_its_folder_is_missing(tmp_path):

@@ -77,3 +77,21 @@ def test_bad_input_is_told_in_one_line(write, spark, tmp_path, monkeypatch, caps
     assert says in said.err
     assert said.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_progress_never_falls_back(write, opened, tmp_path, monkeypatch):
+    """Spark plans further stages while it works: a share of those known so far would reach 100% and fall again."""
+    shown: list[tuple[int, int | None]] = []
+
+    @contextmanager
+    def record(title):
+        yield lambda done, total, doing="": shown.append((done, total))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli_spark, "progress", record)
+    table = write("likes.tsv", "".join(f"u{u}\tt{u * t % 17}\n" for u in range(60) for t in range(1, 4)))
+    assert run(["pipeline", "pairs", table, "--columns", "1,2", "--no-header", "-o", "i"]) == 0
+    assert run("pipeline plan i --partitions 3 -o o".split()) == 0
+    assert shown
+    shares = [done / total for done, total in shown if total]
+    assert all(one < 1 for one in shares[:-1])

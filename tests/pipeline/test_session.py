@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
 
@@ -138,3 +139,73 @@ def test_the_zip_can_be_imported_on_its_own(tmp_path):
     code = f"import sys; sys.path.insert(0, {archive!r}); import trellis.ids; print(trellis.ids.__file__)"
     said = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert "trellis.zip" in said.stdout
+
+
+def test_a_full_disk_is_one_line_and_other_errors_pass(spark):
+    from py4j.protocol import Py4JJavaError
+
+    from trellis.pipeline.failures import explained
+
+    if not Path("/dev/full").is_char_device():
+        pytest.skip("there is no /dev/full here")
+    with pytest.raises(TrellisError, match="the disk is full; free some space, choose another --output"), explained():
+        spark._jvm.java.io.FileOutputStream("/dev/full").write(1)
+    with pytest.raises(Py4JJavaError), explained():
+        spark._jvm.java.io.FileOutputStream("/proc/none").write(1)
+
+
+# Ctrl-C: once while Java starts, once in the middle of a job. Nothing may stay, neither a process nor a file.
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from trellis.cli.main import run
+
+os.setpgid(0, 0)
+(moment,) = sys.argv[1:]
+
+def look():
+    if moment == "start":
+        while not [one for one in Path("/proc").glob("[0-9]*/stat") if is_child(one)]:
+            time.sleep(0.05)
+    else:
+        while not [name for name in os.listdir() if name.endswith(".part")]:  # what is written before it is whole
+            time.sleep(0.05)
+    os.killpg(0, signal.SIGINT)
+
+def is_child(path):
+    try:
+        return int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid()
+    except OSError:
+        return False
+
+threading.Thread(target=look, daemon=True).start()
+code = run(["pipeline", "generate", "uniform:nodes=200000,topics=1000,subs=20", "-o", "out", "--master", "local[1]"])
+print([str(path) for path in Path().iterdir()], [one for one in Path("/proc").glob("[0-9]*/stat") if is_child(one)])
+sys.exit(code)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("moment", ["start", "job"])
+def test_ctrl_c_ends_java_and_leaves_no_folder(tmp_path, moment):
+    folder = tmp_path / "here"
+    folder.mkdir()
+    words = [sys.executable, "-c", INTERRUPTED, moment]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=folder, timeout=300)
+    assert (done.returncode, done.stderr) == (130, "trellis: interrupted\n")
+    assert done.stdout.startswith("[] "), "no folder stays"
+    if moment == "start":
+        assert done.stdout == "[] []\n", "Java has ended"
+    over = threading.Event()
+    for _ in range(200):  # Java ends by itself when its standard input does
+        if not (left := [link for link in Path("/proc").glob("[0-9]*/cwd") if works_in(link, folder)]):
+            break
+        over.wait(0.1)
+    assert left == []
+
+
+def works_in(link: Path, folder: Path) -> bool:
+    try:
+        return link.readlink() == folder
+    except OSError:
+        return False

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import trellis
-from trellis.cli.common import AsJson, InterestsFile, Plot, examples, number, progress, show, table
+from trellis.cli.common import AsJson, InterestsFile, Plot, examples, number, progress, says_compiling, show, table
+from trellis.cli.reading import Reading, reads_interests
 
 if TYPE_CHECKING:
     from trellis.measure.check import CheckResult
@@ -18,9 +19,12 @@ EXAMPLE = examples("trellis check interests.parquet overlay.parquet --plot check
 _SPLIT_SHOWN = 10
 
 
+@reads_interests
 def check(
     interests_file: InterestsFile,
     overlay_file: Annotated[Path, typer.Argument(metavar="OVERLAY", help="Table of u, v.", show_default=False)],
+    *,
+    reading: Reading,
     diameters: Annotated[
         bool, typer.Option(help="Exact topic diameters, from every node; most of the time goes there.")
     ] = True,
@@ -33,9 +37,9 @@ def check(
     """
     from trellis.measure.draw import draw_check
 
-    interests = trellis.read_interests(interests_file)
+    interests = reading.interests(interests_file)
     overlay = trellis.read_overlay(overlay_file, interests.nodes)
-    with progress("topic diameters") as report:
+    with says_compiling(), progress("topic diameters") as report:
         result = trellis.check(interests, overlay, diameters=diameters, progress=report)
     if plot is not None:
         draw_check(interests, overlay, result, plot)

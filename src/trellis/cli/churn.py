@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from trellis.cli.common import AsJson, InterestsFile, Output, Seed, examples, options_of, show
-from trellis.workloads.churn_configs import CHURN_MODELS, churn_named, parse_joiners
+from trellis.cli.common import AsJson, InterestsFile, Output, Seed, examples, options_of, says_compiling, show
+from trellis.cli.reading import Reading, reads_interests
+from trellis.cli.values import among, churn_models, workloads
+from trellis.workloads.churn_configs import CHURN_MODELS, PLACEMENTS, churn_named, parse_joiners
 from trellis.workloads.options import configure
 
 EXAMPLE = examples(
@@ -18,14 +20,20 @@ EXAMPLE = examples(
 _option = options_of(CHURN_MODELS)
 
 
+@reads_interests
 def churn(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=f"One of {', '.join(CHURN_MODELS)}.")],
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help=f"One of {', '.join(CHURN_MODELS)}.", autocompletion=among(churn_models)),
+    ],
     interests_file: InterestsFile,
     output: Output,
+    *,
+    reading: Reading,
     seed: Seed = 0,
     as_json: AsJson = False,
     rounds: Annotated[int | None, _option("rounds", "N")] = None,
-    joiners: Annotated[str | None, _option("joiners", "WORKLOAD")] = None,
+    joiners: Annotated[str | None, _option("joiners", "WORKLOAD", among(workloads))] = None,
     mean_up: Annotated[float | None, _option("mean-up", "S")] = None,
     mean_down: Annotated[float | None, _option("mean-down", "S")] = None,
     duration: Annotated[float | None, _option("duration", "S")] = None,
@@ -35,7 +43,7 @@ def churn(
     window: Annotated[float | None, _option("window", "S")] = None,
     size: Annotated[int | None, _option("size", "N")] = None,
     groups: Annotated[int | None, _option("groups", "N")] = None,
-    placement: Annotated[str | None, _option("placement", "PLACE")] = None,
+    placement: Annotated[str | None, _option("placement", "PLACE", among(PLACEMENTS))] = None,
     interval: Annotated[float | None, _option("interval", "S")] = None,
     rejoin_after: Annotated[float | None, _option("rejoin-after", "S")] = None,
     overlay_file: Annotated[
@@ -56,13 +64,14 @@ def churn(
     }  # fmt: skip
     config = configure(churn_named(model), given)
 
-    from trellis.model import Event, expect_format, read_interests, read_overlay, write_table
+    from trellis.model import Event, expect_format, read_overlay, write_table
     from trellis.workloads.churn import churn as make
 
     expect_format(output)
-    interests = read_interests(interests_file)
+    interests = reading.interests(interests_file)
     overlay = None if overlay_file is None else read_overlay(overlay_file, interests.nodes)
-    trace = make(config, interests, seed, overlay)
+    with says_compiling():
+        trace = make(config, interests, seed, overlay)
     write_table(trace.to_table(), output)
     counts = {event.name: int((trace.event == event).sum()) for event in Event}
     result = {"model": model, "rows": len(trace), **counts, "seed": seed, "file": str(output)}

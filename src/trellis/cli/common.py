@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Timer
 from typing import Annotated, Any, Protocol
 
 import typer
+
+from trellis.cli.values import Offer
 
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same bytes.", show_default=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -40,19 +41,23 @@ def examples(*lines: str) -> str:
     return "\n\n".join(["Examples:" if len(lines) > 1 else "Example:", *(f"$ {line}" for line in lines)])
 
 
-def options_of(kinds: Mapping[str, type]) -> Callable[[str, str], Any]:
-    """A maker of options for configurations: what an option means, and which of `kinds` take it, comes from them."""
+def options_of(kinds: Mapping[str, type]) -> Callable[..., Any]:
+    """A maker of options for configurations: what an option means, and which of `kinds` take it, comes from them.
+
+    Call it with the option's name, its metavar and, where a shell can complete them, its values.
+    """
     from trellis.workloads.options import describe_options
 
     described = {name: describe_options(kind) for name, kind in kinds.items()}
 
-    def option(name: str, metavar: str) -> Any:
+    def option(name: str, metavar: str, values: Offer | None = None) -> Any:
         takers = [kind for kind, options in described.items() if name in options]
         return typer.Option(
             f"--{name}",
             help=described[takers[0]][name],
             metavar=metavar,
             show_default=False,
+            autocompletion=values,
             rich_help_panel=f"For {', '.join(takers)}",
         )
 
@@ -96,20 +101,28 @@ def number(value: object) -> str:
     return str(value)
 
 
-def say_compiling() -> None:
-    note("compiling the kernels for this machine (once, some seconds) ...")
+_told: list[str] = []  # what this process has said and does not say again
 
 
 @contextmanager
 def says_compiling() -> Iterator[None]:
-    """Around work that is short once its kernels are compiled: says that they are being, if it takes longer."""
-    notice = Timer(2.0, say_compiling)
-    notice.daemon = True
-    notice.start()
-    try:
+    """Around work with kernels: says, once a process, when one is compiled. Those in the cache are only loaded."""
+    from trellis.jit import compiling, is_cached
+
+    def tell() -> None:
+        if _told:
+            return
+        _told.append("compiling")
+        if is_cached():
+            note("compiling the kernels for this machine (once, some seconds) ...")
+        else:
+            note(
+                "compiling the kernels, as in every run: no folder for numba's cache can be written, "
+                "so name one of yours in NUMBA_CACHE_DIR ..."
+            )
+
+    with compiling(tell):
         yield
-    finally:
-        notice.cancel()
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -30,8 +31,11 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.",
     say(get_completion_script(prog_name="trellis", complete_var=VARIABLE, shell=shell.value))
 
 
-def prepare() -> None:
-    """Typer knows the shells' ways only after it was told to."""
+def answer(program: Any) -> NoReturn:
+    """Tell the shell what may come next, and end. Offer nothing where something is wrong: a shell shows no errors."""
     from typer.completion import completion_init  # type: ignore[attr-defined]
 
-    completion_init()
+    completion_init()  # Typer knows the shells' ways only after it was told to
+    with suppress(Exception):
+        program.main([], prog_name="trellis", complete_var=VARIABLE, standalone_mode=False)
+    raise SystemExit(1)

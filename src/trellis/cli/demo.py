@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from trellis.cli.common import examples, say
+from trellis.cli.failures import INTERRUPTED
 from trellis.errors import InputError, TrellisError
 
 EXAMPLE = examples("trellis demo", "trellis demo --folder tour --seed 7")
@@ -46,6 +47,8 @@ def demo(
         with redirect_stdout(printed):
             code = run(arguments)
         say(printed.getvalue().rstrip())
+        if code == INTERRUPTED:
+            raise typer.Exit(code)
         if code != 0:
             raise TrellisError(f"step {place} of the tour failed; what it said stands above")
         done.append(Step(title, command, printed.getvalue().rstrip(), time.monotonic() - at, pictures))

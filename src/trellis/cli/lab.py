@@ -10,6 +10,7 @@ import typer
 
 from trellis.cli.common import AsJson, examples, note, progress, show, table
 from trellis.cli.spark import Conf, DriverMemory, LogLevel, Master, settings_of
+from trellis.cli.values import SCALES, among, experiments
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,12 +22,22 @@ app = typer.Typer(
     epilog=examples("trellis lab list", "trellis lab run all --scale smoke", "trellis lab report"),
 )
 Folder = Annotated[Path, typer.Option("-o", "--output", help="The folder of results.", metavar="DIR")]
-Scale = Annotated[str, typer.Option(help="smoke: seconds; paper: the paper's sizes; beyond: larger.", metavar="SCALE")]
+Scale = Annotated[
+    str,
+    typer.Option(
+        help="smoke: seconds; paper: the paper's sizes; beyond: larger.", metavar="SCALE", autocompletion=among(SCALES)
+    ),
+]
 Data = Annotated[
     Path | None,
     typer.Option("--data", help="Folder of raw traces; else TRELLIS_DATA.", metavar="DIR", show_default=False),
 ]
-Ids = Annotated[list[str], typer.Argument(help="Ids, a paper (omen), or all.", metavar="ID...", show_default=False)]
+Ids = Annotated[
+    list[str],
+    typer.Argument(
+        help="Ids, a paper (omen), or all.", metavar="ID...", show_default=False, autocompletion=among(experiments)
+    ),
+]
 FOLDER = Path("trellis-lab")
 
 
@@ -137,8 +148,9 @@ def report(
             png=png,
             progress=lambda d, t: tell(d, t),
         )
-    result = {"page": str(made.page), "scale": scale, "verdicts": made.words}
-    show(result, as_json, [f"{made.page}: scale {scale}", *table(made.words.items())])
+    said = [text] if (text := made.not_run.sentence(scale)) else []
+    result = {"page": str(made.page), "scale": scale, "verdicts": made.words, "not_run": made.not_run.total}
+    show(result, as_json, [f"{made.page}: scale {scale}", *table(made.words.items()), *said])
 
 
 @app.command("traces", epilog=examples("trellis lab traces raw --users 400 --seed 7"))

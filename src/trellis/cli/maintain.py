@@ -26,6 +26,8 @@ from trellis.cli.common import (
     show,
     table,
 )
+from trellis.cli.reading import Reading, reads_interests
+from trellis.cli.values import among
 from trellis.plan.maintain_config import ALGORITHMS, BACKUPS, COMPONENTS, MaintainConfig
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ EXAMPLE = examples(
 )
 
 
+@reads_interests
 def maintain(
     interests_file: InterestsFile,
     churn_file: Annotated[Path, typer.Option("--churn", help="Table of time, node, event, topic.", metavar="CHURN")],
@@ -49,13 +52,23 @@ def maintain(
             metavar="[OVERLAY]", help="The overlay to start from; LowODA's unless given.", show_default=False
         ),
     ] = None,
-    algorithm: Annotated[str, typer.Option(help=f"{', '.join(ALGORITHMS)}.", metavar="NAME")] = "shadows",
-    backups: Annotated[str, typer.Option(help=f"How backups are chosen: {', '.join(BACKUPS)}.", metavar="NAME")] = (
-        "primal-dual"
-    ),
-    components: Annotated[str, typer.Option(help=f"Connected where: {', '.join(COMPONENTS)}.", metavar="NAME")] = (
-        "overlay"
-    ),
+    *,
+    reading: Reading,
+    algorithm: Annotated[
+        str, typer.Option(help=f"{', '.join(ALGORITHMS)}.", metavar="NAME", autocompletion=among(ALGORITHMS))
+    ] = "shadows",
+    backups: Annotated[
+        str,
+        typer.Option(
+            help=f"How backups are chosen: {', '.join(BACKUPS)}.", metavar="NAME", autocompletion=among(BACKUPS)
+        ),
+    ] = ("primal-dual"),
+    components: Annotated[
+        str,
+        typer.Option(
+            help=f"Connected where: {', '.join(COMPONENTS)}.", metavar="NAME", autocompletion=among(COMPONENTS)
+        ),
+    ] = ("overlay"),
     coverage_factor: Annotated[
         int, typer.Option("--lambda", help="Backups for each topic of a node; more give better links.", metavar="N")
     ] = 3,
@@ -93,7 +106,7 @@ def maintain(
     for path in (output, overlay_out, interests_out):
         if path is not None:
             expect_format(path)
-    interests = trellis.read_interests(interests_file)
+    interests = reading.interests(interests_file)
     trace = trellis.read_churn(churn_file, interests)
     overlay = None if overlay_file is None else trellis.read_overlay(overlay_file, interests.nodes)
     _compile(how)
@@ -117,7 +130,7 @@ def maintain(
 
 
 def _compile(how: dict[str, Any]) -> None:
-    """Once through everything on four nodes: compiles the kernels or loads them, and says so if that takes long."""
+    """Once through everything on four nodes: compiles the kernels or loads them, and says if it compiles."""
     few = trellis.Interests.from_pairs({"a": ["x", "y"], "b": ["x"], "c": ["x", "y"], "d": ["y"]})
     rows = [
         (1.0, "a", "leave", None),

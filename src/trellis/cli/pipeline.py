@@ -8,6 +8,7 @@ import typer
 
 from trellis.cli.common import Seed, examples
 from trellis.cli.spark import on_spark
+from trellis.cli.values import FORMATS, GREEDY_ALGORITHMS, among, workloads
 from trellis.errors import InputError
 
 SparkSession: TypeAlias = Any  # of packages that only a job imports
@@ -20,9 +21,13 @@ Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Raw files, 
 Folder = Annotated[
     str, typer.Option("-o", "--output", help="The folder to write: Parquet parts and a manifest.", metavar="DIR")
 ]
-Format = Annotated[
-    str | None, typer.Option("--format", help="Told from the file's first lines unless given.", metavar="NAME")
-]
+
+
+def _format(job: str) -> Any:
+    help = "Told from the file's first lines unless given."
+    return typer.Option("--format", help=help, metavar="NAME", autocompletion=among(FORMATS[job]))
+
+
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace the output if it is there.", rich_help_panel=_ROWS)
 ]
@@ -32,6 +37,7 @@ BadRows = Annotated[
         "--on-bad-rows",
         help="fail, or quarantine: set them apart in _rejected/.",
         metavar="WHAT",
+        autocompletion=among(["fail", "quarantine"]),
         rich_help_panel=_ROWS,
     ),
 ]
@@ -47,12 +53,16 @@ def social(
     spark: SparkSession,
     files: Files,
     output: Folder,
-    format: Format = None,
+    format: Annotated[str | None, _format("social")] = None,
     sample_nodes: Annotated[
         int | None, typer.Option(help="How many users; all unless given.", metavar="N", show_default=False)
     ] = None,
     sampling: Annotated[
-        str, typer.Option(help="omen: breadth first from a few seeds; vitis: random users and all they follow.")
+        str,
+        typer.Option(
+            help="omen: breadth first from a few seeds; vitis: random users and all they follow.",
+            autocompletion=among(["omen", "vitis"]),
+        ),
     ] = "omen",
     seeds: Annotated[int, typer.Option(help="Users to start from.", metavar="N")] = 5,
     directed: Annotated[
@@ -89,7 +99,7 @@ def edits(
     spark: SparkSession,
     files: Files,
     output: Folder,
-    format: Format = None,
+    format: Annotated[str | None, _format("edits")] = None,
     topics: Annotated[int, typer.Option(help="How many random pages; 0 for all.", metavar="N")] = 3000,
     drop_robots: Annotated[bool, typer.Option("--drop-robots", help="Leave out edits by robots.")] = False,
     drop_anonymous: Annotated[bool, typer.Option("--drop-anonymous", help="Leave out edits without a user.")] = False,
@@ -124,7 +134,7 @@ def pairs(
     spark: SparkSession,
     files: Files,
     output: Folder,
-    format: Format = None,
+    format: Annotated[str | None, _format("pairs")] = None,
     columns: Annotated[
         str | None, typer.Option(help="The two columns, by name or by number from 1: user,topic.", metavar="A,B")
     ] = None,
@@ -174,12 +184,17 @@ def churn(
     map_to: Annotated[
         str | None, typer.Option(help="The interests whose nodes come and go.", metavar="INTERESTS", show_default=False)
     ] = None,
-    format: Format = None,
+    format: Annotated[str | None, _format("churn")] = None,
     machines: Annotated[
         int | None, typer.Option(help="How many to map; one for each node unless given.", metavar="N")
     ] = None,
     sample_from: Annotated[
-        str | None, typer.Option(help="start: machines there at the start; all: any.", metavar="WHERE")
+        str | None,
+        typer.Option(
+            help="start: machines there at the start; all: any.",
+            metavar="WHERE",
+            autocompletion=among(["start", "all"]),
+        ),
     ] = None,
     seed: Seed = 0,
     on_bad_rows: BadRows = "fail",
@@ -226,9 +241,14 @@ def profile(
     spark: SparkSession,
     files: Files,
     output: Folder,
-    format: Annotated[str, typer.Option(help="interests, or a graph: edges, facebook, twitter.", metavar="NAME")] = (
-        "interests"
-    ),
+    format: Annotated[
+        str,
+        typer.Option(
+            help="interests, or a graph: edges, facebook, twitter.",
+            metavar="NAME",
+            autocompletion=among(FORMATS["profile"]),
+        ),
+    ] = ("interests"),
     directed: Annotated[bool | None, typer.Option("--directed/--undirected", show_default=False)] = None,
     tdi: Annotated[int, typer.Option(help="d of tdi(d).", metavar="N")] = 20,
     tdi_sample: Annotated[int, typer.Option(help="Random nodes it is measured on; 0: none.", metavar="N")] = 200,
@@ -259,7 +279,12 @@ def profile(
 @on_spark
 def generate(
     spark: SparkSession,
-    workload: Annotated[str, typer.Argument(help="A preset, or a generator with options: zipf:nodes=10000,alpha=2.")],
+    workload: Annotated[
+        str,
+        typer.Argument(
+            help="A preset, or a generator with options: zipf:nodes=10000,alpha=2.", autocompletion=among(workloads)
+        ),
+    ],
     output: Folder,
     partitions: Annotated[
         int | None, typer.Option(help="Parquet parts to write.", metavar="N", show_default=False)
@@ -285,9 +310,16 @@ def plan(
         int | None, typer.Option(help="Parts to plan by themselves.", metavar="N", show_default=False)
     ] = None,
     partitioner: Annotated[
-        str, typer.Option(help="random, or minhash: similar nodes together.", metavar="NAME")
+        str,
+        typer.Option(
+            help="random, or minhash: similar nodes together.",
+            metavar="NAME",
+            autocompletion=among(["random", "minhash"]),
+        ),
     ] = "random",
-    algorithm: Annotated[str, typer.Option(help="gm, minmax or lowoda.", metavar="NAME")] = "lowoda",
+    algorithm: Annotated[
+        str, typer.Option(help="gm, minmax or lowoda.", metavar="NAME", autocompletion=among(GREEDY_ALGORITHMS))
+    ] = "lowoda",
     rho: Annotated[float, typer.Option(help="LowODA's parameter.")] = 3.0,
     representatives: Annotated[
         int, typer.Option(help="Of each part for each topic; more spread the links.", metavar="N")

@@ -6,6 +6,7 @@ import json
 import resource
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
@@ -22,12 +23,14 @@ from trellis.cli.common import (
     examples,
     number,
     progress,
-    say_compiling,
+    says_compiling,
     show,
     table,
 )
+from trellis.cli.reading import Reading, reads_interests
+from trellis.cli.values import PLAN_ALGORITHMS, among
 from trellis.errors import InputError
-from trellis.files import written_whole
+from trellis.files import removed_on_failure, written_whole
 
 if TYPE_CHECKING:
     from trellis.model import Interests, Overlay
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = examples(
     "trellis plan interests.parquet --algorithm lowoda --rho 3 -o overlay.parquet",
+    "trellis plan export.csv --columns node=client_id,topic=subscription -o overlay.csv",
     "trellis plan interests.parquet -o overlay.parquet --configs planned/",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-leave n17 n18",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-worst 5",
@@ -43,15 +47,23 @@ EXAMPLE = examples(
 _LINKS_SHOWN = 20
 
 
+@reads_interests
 def plan(
     interests_file: InterestsFile,
     leaving: Annotated[
         list[str] | None,
         typer.Argument(metavar="[NODE]...", help="More nodes for --what-if-leave.", show_default=False),
     ] = None,
+    *,
+    reading: Reading,
     output: Annotated[Path | None, OUTPUT] = None,
     algorithm: Annotated[
-        str, typer.Option(help="gm, minmax, lowoda; ring, random, star as baselines.", metavar="NAME")
+        str,
+        typer.Option(
+            help="gm, minmax, lowoda; ring, random, star as baselines.",
+            metavar="NAME",
+            autocompletion=among(PLAN_ALGORITHMS),
+        ),
     ] = "lowoda",
     rho: Annotated[
         float, typer.Option(help="LowODA: 1 is nearly GM (few links), inf is MinMaxODA (low maximum degree).")
@@ -99,10 +111,8 @@ def plan(
         raise InputError("", "no output file is named", "say where to write, for instance -o overlay.parquet")
     if output is not None:
         expect_format(output)
-    if configs is not None:
-        _make(configs)
     allowed = _bytes_allowed(memory)
-    interests = trellis.read_interests(interests_file)
+    interests = reading.interests(interests_file)
     base = None if existing is None else trellis.read_overlay(existing, interests.nodes)
     if asks:
         overlay = base if base is not None else _built(interests, None, algorithm, rho, seed, allowed).overlay
@@ -117,16 +127,19 @@ def plan(
         )
         return
     assert output is not None
-    made = _built(interests, base, algorithm, rho, seed, allowed)
-    _deliver(interests, made, output, export, plot, as_json)
-    if configs is not None:
-        _write_configs(made.overlay, configs)
+    with removed_on_failure(configs) if configs is not None else nullcontext():
+        if configs is not None:
+            _make(configs)  # refused now, not after the work
+        made = _built(interests, base, algorithm, rho, seed, allowed)
+        _deliver(interests, made, output, export, plot, as_json)
+        if configs is not None:
+            _write_configs(made.overlay, configs)
 
 
 def _built(
     interests: Interests, base: Overlay | None, algorithm: str, rho: float, seed: int, allowed: int | None
 ) -> Construction:
-    with progress("choosing links") as report:
+    with says_compiling(), progress("choosing links") as report:
         return trellis.plan(
             interests,
             algorithm,
@@ -135,7 +148,6 @@ def _built(
             seed=seed,
             memory_bytes_max=allowed,
             progress=report,
-            on_compile=say_compiling,
         )
 
 
@@ -146,7 +158,8 @@ def _deliver(
     from trellis.measure.draw import draw_check
     from trellis.model.graphml import write_graphml
 
-    checked = trellis.check(interests, made.overlay, diameters=plot is not None)
+    with says_compiling():
+        checked = trellis.check(interests, made.overlay, diameters=plot is not None)
     assert checked.is_tco, f"{made.algorithm} left {len(checked.split)} topics split: a bug of ours, please report it"
     trellis.write_table(made.overlay.to_table(), output)
     if export is not None:
@@ -212,11 +225,13 @@ def _what_if(
     result: dict[str, Any] = {}
     text: list[str] = []
     if worst is not None:
-        losses = what_if_worst(interests, overlay, worst)
+        with says_compiling():
+            losses = what_if_worst(interests, overlay, worst)
         result["worst"] = [asdict(loss) for loss in losses]
         text += _worst_text(losses)
     if leaving:
-        answer = what_if_leave(interests, overlay, leaving, MaintainConfig(rho=rho, seed=seed))
+        with says_compiling():
+            answer = what_if_leave(interests, overlay, leaving, MaintainConfig(rho=rho, seed=seed))
         result["leave"] = asdict(answer)
         text += _leave_text(answer)
     show(result, as_json, text)

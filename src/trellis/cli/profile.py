@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trellis.cli.common import AsJson, InterestsFile, Plot, Seed, examples, number, progress, show, table
+from trellis.cli.common import (
+    AsJson,
+    InterestsFile,
+    Plot,
+    Seed,
+    examples,
+    number,
+    progress,
+    says_compiling,
+    show,
+    table,
+)
+from trellis.cli.reading import Reading, reads_interests
 
 if TYPE_CHECKING:
     from trellis.measure.profile import Profile, Skew
@@ -17,8 +29,11 @@ EXAMPLE = examples("trellis profile interests.parquet --plot profile.png")
 _SHOWN = (1, 5, 10, 20)
 
 
+@reads_interests
 def profile(
     interests_file: InterestsFile,
+    *,
+    reading: Reading,
     similarity: Annotated[bool, typer.Option(help="How alike the nodes are: top-d-intersection.")] = True,
     d: Annotated[int, typer.Option("--tdi", help="tdi(1) to tdi(d): compare each node to its d most similar.")] = 20,
     sample: Annotated[
@@ -38,10 +53,9 @@ def profile(
     from trellis.measure.draw import draw_profile
     from trellis.measure.profile import profile as measure
     from trellis.measure.similarity import sample_within
-    from trellis.model import read_interests
 
-    interests = read_interests(interests_file, rates)
-    with progress("similarity") as report:
+    interests = reading.interests(interests_file, rates)
+    with says_compiling(), progress("similarity") as report:
         found = measure(
             interests,
             similarity=similarity,

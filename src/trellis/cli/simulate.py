@@ -17,8 +17,11 @@ import typer
 from typer.core import TyperGroup
 
 import trellis
-from trellis.cli.common import AsJson, examples, number, progress, say, show, table
+from trellis.cli.common import AsJson, examples, number, progress, say, says_compiling, show, table
+from trellis.cli.reading import Reading, reading_of, reading_parameters
+from trellis.cli.values import SYSTEM_OPTIONS, among
 from trellis.errors import InputError
+from trellis.files import removed_on_failure
 
 if TYPE_CHECKING:
     from trellis.simulate.run import Progress
@@ -59,7 +62,11 @@ def _common(
     overlay_file: Annotated[
         str | None,
         typer.Option(
-            "--overlay", help="The links to start from; lowoda: planned now.", metavar="OVERLAY", show_default=False
+            "--overlay",
+            help="The links to start from; lowoda: planned now.",
+            metavar="OVERLAY",
+            show_default=False,
+            autocompletion=among(["lowoda"], or_file=True),
         ),
     ] = None,
     schedule_file: Annotated[
@@ -148,14 +155,15 @@ def _command(protocol: str) -> Any:
     own = _own_options(maker_of(protocol))
     hints = get_type_hints(_common, include_extras=True)
     shared = [one.replace(annotation=hints[one.name]) for one in inspect.signature(_common).parameters.values()]
+    added = reading_parameters()
 
     def command(**values: Any) -> None:
         options = {one.name: values.pop(one.name) for one in own}
         given = {one.name: options[one.name] for one in own if options[one.name] != one.default}
-        _simulate(protocol, given, **values)
+        _simulate(protocol, given, reading_of(values), **values)
 
-    command.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in (*shared, *own)}
+    command.__signature__ = inspect.Signature([*shared, *own, *added])  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in (*shared, *own, *added)}
     command.__doc__ = PROTOCOLS[protocol]
     made = typer.Typer(add_completion=False)
     made.command(protocol, epilog=examples(f"trellis simulate {protocol} interests.parquet -o run"))(command)
@@ -175,7 +183,8 @@ def _own_options(maker: Callable[..., System]) -> list[inspect.Parameter]:
         flag = notes[1] if len(notes) > 1 else f"--{one.name.replace('_', '-')}"
         if kind is bool and one.default:
             flag = f"{flag}/--no-{flag[2:]}"
-        option = typer.Option(flag, help=notes[0], rich_help_panel=_PROTOCOL)
+        values = among(SYSTEM_OPTIONS[one.name]) if one.name in SYSTEM_OPTIONS else None
+        option = typer.Option(flag, help=notes[0], rich_help_panel=_PROTOCOL, autocompletion=values)
         found.append(
             inspect.Parameter(
                 one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=Annotated[kind, option]
@@ -187,6 +196,7 @@ def _own_options(maker: Callable[..., System]) -> list[inspect.Parameter]:
 def _simulate(
     protocol: str,
     options: dict[str, Any],
+    reading: Reading,
     *,
     interests_file: Path | None,
     output: Path | None,
@@ -217,7 +227,7 @@ def _simulate(
     network = NetworkConfig(Latency.parse(latency), loss, duplicate, reorder)
     share = _share(view)
     schedule = None if schedule_file is None else read_schedule(schedule_file)
-    interests = None if interests_file is None else trellis.read_interests(interests_file)
+    interests = None if interests_file is None else reading.interests(interests_file)
     overlay = None if overlay_file is None or interests is None else _overlay(overlay_file, interests, seed)
     if check:
         planned = overlay_file == "lowoda" and overlay is None
@@ -235,30 +245,31 @@ def _simulate(
     from trellis.simulate.record import Recorder
     from trellis.simulate.run import make_folder, write_run
 
-    make_folder(output, "parameters.json")  # refused now, not after the run
-    recorder = Recorder() if record else None
-    with progress(f"{protocol}, virtual seconds") as report:
-        run = trellis.simulate(
-            protocol,
-            interests,
-            options=options,
-            overlay=overlay,
-            churn=None if churn_file is None else trellis.read_churn(churn_file, interests),
-            schedule=schedule,
-            duration_s=duration,
-            rounds_per_event=rounds_per_event,
-            warmup_rounds=warmup_rounds,
-            seed=seed,
-            view_share=share,
-            network=network,
-            encode=encode,
-            broken_stream_s=broken_stream,
-            recorder=recorder,
-            progress=_reporter(protocol, report),
-        )
-    write_run(run, output)
-    if recorder is not None:
-        recorder.write(output / "recording.jsonl.gz", run.parameters)
+    with removed_on_failure(output):
+        make_folder(output, "parameters.json")  # refused now, not after the run
+        recorder = Recorder() if record else None
+        with progress(f"{protocol}, virtual seconds") as report:
+            run = trellis.simulate(
+                protocol,
+                interests,
+                options=options,
+                overlay=overlay,
+                churn=None if churn_file is None else trellis.read_churn(churn_file, interests),
+                schedule=schedule,
+                duration_s=duration,
+                rounds_per_event=rounds_per_event,
+                warmup_rounds=warmup_rounds,
+                seed=seed,
+                view_share=share,
+                network=network,
+                encode=encode,
+                broken_stream_s=broken_stream,
+                recorder=recorder,
+                progress=_reporter(protocol, report),
+            )
+        write_run(run, output)
+        if recorder is not None:
+            recorder.write(output / "recording.jsonl.gz", run.parameters)
     summary = run.summary()
     show({**summary, "folder": str(output)}, as_json, _text(summary, output))
 
@@ -266,7 +277,8 @@ def _simulate(
 def _overlay(named: str, interests: Any, seed: int) -> Any:
     if named != "lowoda":
         return trellis.read_overlay(Path(named), interests.nodes)
-    return trellis.plan(interests, "lowoda", seed=seed).overlay
+    with says_compiling():
+        return trellis.plan(interests, "lowoda", seed=seed).overlay
 
 
 def _share(view: str) -> float:

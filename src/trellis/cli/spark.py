@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from trellis.cli.common import AsJson, progress, show, table
+from trellis.cli.values import SPARK_LOG_LEVELS, among
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +27,16 @@ SMALL_PARTITIONS = 8  # instead of Spark's 200: a shuffle of a small table is al
 _SPARK = "Spark"
 
 
-Master = Annotated[str, typer.Option("--master", help="As in spark-submit.", metavar="URL", rich_help_panel=_SPARK)]
+Master = Annotated[
+    str,
+    typer.Option(
+        "--master",
+        help="As in spark-submit.",
+        metavar="URL",
+        rich_help_panel=_SPARK,
+        autocompletion=among(["local[*]", "yarn"]),
+    ),
+]
 Conf = Annotated[
     list[str] | None,
     typer.Option(
@@ -37,7 +47,14 @@ DriverMemory = Annotated[
     str | None, typer.Option("--driver-memory", help="For instance 4g.", metavar="SIZE", rich_help_panel=_SPARK)
 ]
 LogLevel = Annotated[
-    str, typer.Option("--log-level", help="What Spark itself may print.", metavar="LEVEL", rich_help_panel=_SPARK)
+    str,
+    typer.Option(
+        "--log-level",
+        help="What Spark itself may print.",
+        metavar="LEVEL",
+        rich_help_panel=_SPARK,
+        autocompletion=among(SPARK_LOG_LEVELS),
+    ),
 ]
 
 
@@ -90,7 +107,8 @@ def _session(
     with (
         open_session(master, conf=settings, driver_memory=driver_memory, log_level=log_level) as spark,
         progress("Spark tasks") as report,
-        following(spark, lambda done, total, step: report(done, total, step)),
+        # Spark plans as it goes: of how many tasks is known at the end alone, so no share is shown that falls back.
+        following(spark, lambda done, _, step: report(done, None, step)),
     ):
         yield spark
 

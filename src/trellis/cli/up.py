@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from trellis.cli.common import AsJson, examples, note, show, table
+from trellis.cli.values import OVERLAYS, among
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,13 +80,14 @@ def up(
             rich_help_panel=_FAULTS,
         ),
     ] = None,
-    overlay: Annotated[str, typer.Option(help="What keeps the links.")] = "omen",
+    overlay: Annotated[str, typer.Option(help="What keeps the links.", autocompletion=among(OVERLAYS))] = "omen",
     plan: Annotated[
         str | None,
         typer.Option(
             help="Links to start with: lowoda, none (all nodes join), or an overlay's file. Where OMen knows the "
             "interests: lowoda.",
             metavar="NAME|FILE",
+            autocompletion=among(["lowoda", "none"], or_file=True),
             show_default=False,
         ),
     ] = None,

@@ -8,11 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from trellis.cli.common import OUTPUT, AsJson, Seed, examples, options_of, say, show
+from trellis.cli.common import OUTPUT, AsJson, Seed, examples, options_of, say, says_compiling, show
+from trellis.cli.values import among, presets, workloads
 from trellis.errors import InputError
-from trellis.workloads.configs import GENERATORS
+from trellis.workloads.configs import BUCKETS_OF_LEVEL, GENERATORS
 from trellis.workloads.options import configure
 from trellis.workloads.presets import PRESETS, named
+from trellis.workloads.sizes import SHAPES
 
 EXAMPLE = examples(
     "trellis workload zipf --alpha 2.0 --nodes 2000 --topics 200 --subs 10:90 --sizes powerlaw --seed 7 -o a.tsv",
@@ -24,11 +26,22 @@ _option = options_of(GENERATORS)
 
 def workload(
     generator: Annotated[
-        str | None, typer.Argument(metavar="GENERATOR", help=f"One of {', '.join(GENERATORS)}, or a preset's name.")
+        str | None,
+        typer.Argument(
+            metavar="GENERATOR",
+            help=f"One of {', '.join(GENERATORS)}, or a preset's name.",
+            autocompletion=among(workloads),
+        ),
     ] = None,
     output: Annotated[Path | None, OUTPUT] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Start from a paper's workload; see --list.", metavar="NAME", show_default=False)
+        str | None,
+        typer.Option(
+            help="Start from a paper's workload; see --list.",
+            metavar="NAME",
+            show_default=False,
+            autocompletion=among(presets),
+        ),
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List generators and presets, and stop.")] = False,
     seed: Seed = 0,
@@ -36,12 +49,12 @@ def workload(
     nodes: Annotated[int | None, _option("nodes", "N")] = None,
     topics: Annotated[int | None, _option("topics", "N")] = None,
     subs: Annotated[str | None, _option("subs", "K|MIN:MAX")] = None,
-    sizes: Annotated[str | None, _option("sizes", "SHAPE")] = None,
+    sizes: Annotated[str | None, _option("sizes", "SHAPE", among(SHAPES))] = None,
     size_exponent: Annotated[float | None, _option("size-exponent", "X")] = None,
     alpha: Annotated[float | None, _option("alpha", "X")] = None,
     top: Annotated[float | None, _option("top", "SHARE")] = None,
     share: Annotated[float | None, _option("share", "SHARE")] = None,
-    level: Annotated[str | None, _option("level", "LEVEL")] = None,
+    level: Annotated[str | None, _option("level", "LEVEL", among(BUCKETS_OF_LEVEL))] = None,
     buckets: Annotated[int | None, _option("buckets", "N")] = None,
     b_p: Annotated[int | None, _option("b-p", "N")] = None,
     b_n: Annotated[int | None, _option("b-n", "N")] = None,
@@ -54,10 +67,17 @@ def workload(
     rates_file: Annotated[
         Path | None, typer.Option("--rates", help="Write publication rates (topic, rate) too.", metavar="FILE")
     ] = None,
-    rate_model: Annotated[str, typer.Option(help="uniform or powerlaw.", metavar="MODEL")] = "uniform",
+    rate_model: Annotated[
+        str, typer.Option(help="uniform or powerlaw.", metavar="MODEL", autocompletion=among(["uniform", "powerlaw"]))
+    ] = "uniform",
     rate_alpha: Annotated[float, typer.Option(help="The i-th topic's rate goes with i^-alpha.", metavar="X")] = 0.75,
     rate_order: Annotated[
-        str, typer.Option(help="Which topics are published on most: by popularity, or random.", metavar="ORDER")
+        str,
+        typer.Option(
+            help="Which topics are published on most: by popularity, or random.",
+            metavar="ORDER",
+            autocompletion=among(["popularity", "random"]),
+        ),
     ] = "popularity",
 ) -> None:
     """Make interests: who subscribes to what.
@@ -83,7 +103,8 @@ def workload(
     expect_format(output)
     if rates_file is not None:
         expect_format(rates_file)
-    interests = generate(config, seed)
+    with says_compiling():
+        interests = generate(config, seed)
     if rates_file is not None:
         published = rates(interests, rate_model, alpha=rate_alpha, order=rate_order, seed=seed)
         write_table(replace(interests, rates=published).rates_table(), rates_file)

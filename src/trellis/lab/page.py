@@ -31,7 +31,7 @@ MEANINGS = {
 ROWS_MAX = 24  # of a table of numbers: longer ones are for the Parquet files
 
 
-def page(found: list[Judged], scale: str, figures: dict[str, bytes]) -> str:
+def page(found: list[Judged], scale: str, figures: dict[str, bytes], not_run: str = "") -> str:
     style = (resources.files("trellis.lab") / "page.css").read_text("utf-8")
     sections = "".join(
         f'<h2 id="{paper}">{escape(name)}</h2>'
@@ -43,11 +43,11 @@ def page(found: list[Judged], scale: str, figures: dict[str, bytes]) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Trellis lab: {escape(scale)}</title><style>{style}</style></head><body><main>"
-        f"{_head(found, scale)}{_summary(found)}{_deviations(found)}{sections}</main></body></html>\n"
+        f"{_head(found, scale, not_run)}{_summary(found)}{_deviations(found)}{sections}</main></body></html>\n"
     )
 
 
-def _head(found: list[Judged], scale: str) -> str:
+def _head(found: list[Judged], scale: str, not_run: str) -> str:
     counts = Counter(one.verdict.word for one in found)
     chips = "".join(f'<span class="count">{_chip(word)} {counts[word]}</span>' for word in WORDS if counts[word])
     commits = sorted({commit for one in found for commit in one.commits})
@@ -62,13 +62,19 @@ def _head(found: list[Judged], scale: str) -> str:
         "beyond": "Sizes beyond the papers': what holds there is “shape only” by definition.",
     }[scale]
     return (
-        f"<header><p class=kicker>Trellis lab · scale {escape(scale)}</p><h1>Five papers, {len(found)} experiments</h1>"
+        f"<header><p class=kicker>Trellis lab · scale {escape(scale)}</p><h1>{_counted(found)}</h1>"
         f"<p>{sizes} Rules are code, and read only the table of results; numbers are means over seeds with 95% "
         "intervals.</p>"
-        f'<p class="counts">{chips}</p><dl class="meanings">{meanings}</dl>'
+        + (f"<p>{escape(not_run)}.</p>" if not_run else "")
+        + f'<p class="counts">{chips}</p><dl class="meanings">{meanings}</dl>'
         f'<p class="facts">Commit {escape(", ".join(commits) or "unknown")} · processor time of the rows behind the '
         f"figures, shared rows counted for each: {cpu}</p></header>"
     )
+
+
+def _counted(found: list[Judged]) -> str:
+    papers, count = len({one.experiment.paper for one in found}), len(found)
+    return f"{count} experiment{'s' * (count != 1)} of {papers} paper{'s' * (papers != 1)}"
 
 
 def _summary(found: list[Judged]) -> str:
@@ -268,13 +274,14 @@ def _time(seconds: float) -> str:
     )
 
 
-def summary_table(found: list[Judged], scale: str) -> str:
+def summary_table(found: list[Judged], scale: str, not_run: str = "") -> str:
     """For a page of the documentation."""
     lines = [
         f"# The papers' figures at scale `{scale}`",
         "",
         f"Made by `trellis lab run all --scale {scale}` and `trellis lab report --scale {scale}`.",
         "",
+        *([f"{not_run}.", ""] if not_run else []),
         "| id | figure | verdict | why it is not better | seeds |",
         "| --- | --- | --- | --- | --- |",
     ]

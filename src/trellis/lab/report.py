@@ -34,10 +34,30 @@ class Judged(NamedTuple):
     provisional: str
     data: list[str]
 
+    @property
+    def was_run(self) -> bool:
+        """Whether a row of it is there, be it one that failed."""
+        return bool(len(self.table) or self.failures)
+
+
+class NotRun(NamedTuple):
+    """Experiments without any result: a report counts them in one sentence."""
+
+    total: int
+    cannot: int  # of these, how many no command can run at this scale: data is missing, or they have no such scale
+
+    def sentence(self, scale: str) -> str:
+        if not self.total:
+            return ""
+        how = "" if self.total == self.cannot else f"; to run them: trellis lab run all --scale {scale}"
+        why = f"; {self.cannot} of them cannot be run at this scale: trellis lab list says why" if self.cannot else ""
+        return f"Not listed, because not run: {self.total}{how}{why}"
+
 
 class Made(NamedTuple):
     page: Path
     words: dict[str, int]
+    not_run: NotRun
 
 
 def judged_all(experiments: list[Experiment], folder: Path, scale: str, at_hand: AtHand) -> list[Judged]:
@@ -90,18 +110,24 @@ def write_report(
 
     if not (folder / "rows").is_dir():
         raise InputError(str(folder), "holds no results", "run first: trellis lab run all --scale smoke")
-    found = judged_all(experiments, folder, scale, at_hand)
+    judged = judged_all(experiments, folder, scale, at_hand)
+    found = [one for one in judged if one.was_run]
+    idle = [one.experiment for one in judged if not one.was_run]
+    if not found:
+        what = f"holds no result at scale {scale}"
+        raise InputError(str(folder), what, f"run first: trellis lab run all --scale {scale}, or name another --scale")
+    not_run = NotRun(len(idle), sum(not one.can_run or scale not in one.scales for one in idle))
     try:
         (to / "figures").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(str(to), f"cannot be made ({error.strerror})", "name another folder with --to") from error
     figures = _figures(found, to / "figures", png, progress)
     with written_whole(to / "index.html") as part:
-        part.write_text(page(found, scale, figures), "utf-8")
+        part.write_text(page(found, scale, figures, not_run.sentence(scale)), "utf-8")
     with written_whole(to / "summary.md") as part:
-        part.write_text(summary_table(found, scale), "utf-8")
+        part.write_text(summary_table(found, scale, not_run.sentence(scale)), "utf-8")
     counts = Counter(one.verdict.word for one in found)
-    return Made(to / "index.html", {word: counts[word] for word in WORDS if counts[word]})
+    return Made(to / "index.html", {word: counts[word] for word in WORDS if counts[word]}, not_run)
 
 
 def _figures(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from trellis.jit import njit
 from trellis.measure.similarity import STEPS_MAX
 from trellis.measure.threads import in_threads, split_evenly
 from trellis.model.interests import Interests

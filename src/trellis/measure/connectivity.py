@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from trellis.jit import njit
 from trellis.measure.induced import PositionArray, induced_links, position_type
 from trellis.model.interests import Interests
 from trellis.model.overlay import Overlay

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from trellis.jit import njit
 from trellis.measure.connectivity import Connectivity, connectivity
 from trellis.measure.induced import topic_graphs
 from trellis.measure.threads import Progress, in_threads, split_evenly

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from trellis.errors import InputError
+from trellis.jit import njit
 from trellis.model.interests import Interests, OffsetArray
 from trellis.model.overlay import Overlay
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from trellis.errors import InputError
+from trellis.jit import njit
 from trellis.measure.threads import Progress, in_threads, split_evenly
 from trellis.model.interests import Interests
 

@@ -51,7 +51,11 @@ def kind_of(columns: Iterable[str], where: str) -> Kind:
         if sorted(kind.columns) == sorted(listed):
             return kind
     known = "; ".join(f"{kind.name}: {', '.join(kind.columns)}" for kind in KINDS)
-    raise InputError(where, f"no table of ours has the columns {', '.join(listed) or '(none)'}", f"we know {known}")
+    raise InputError(
+        where,
+        f"no table of ours has the columns {', '.join(listed) or '(none)'}",
+        f"we know {known}; if they only have other names, say which they are: --columns node=NAME,topic=NAME",
+    )
 
 
 def expect_columns(kind: Kind, columns: Iterable[str], where: str) -> None:
@@ -60,9 +64,23 @@ def expect_columns(kind: Kind, columns: Iterable[str], where: str) -> None:
     missing = [column for column in kind.columns if column not in listed]
     extra = [column for column in listed if column not in kind.columns]
     wanted = f"a table of {kind.name} has exactly the columns {', '.join(kind.columns)}"
+    if missing and kind is INTERESTS:  # often a table that somebody else has written
+        raise InputError(
+            where,
+            f"column {', '.join(missing)} is missing: the first line is {_shown(listed)}",
+            "if it names the columns, say which they are: --columns node=NAME,topic=NAME; if it is a row: --no-header",
+        )
     if missing:
         raise InputError(where, f"column {', '.join(missing)} is missing", f"{wanted}, named in the first line")
+    if extra and kind is INTERESTS:
+        what = f"column {', '.join(map(repr, extra))} is not known"
+        raise InputError(where, what, f"{wanted}: to leave others out, give --columns node=node,topic=topic")
     if extra:
         raise InputError(where, f"column {', '.join(map(repr, extra))} is not known", wanted)
     if len(set(listed)) != len(listed):
         raise InputError(where, "a column is there twice", wanted)
+
+
+def _shown(columns: list[str]) -> str:
+    text = ", ".join(columns)
+    return f'"{text if len(text) <= 120 else text[:119] + "…"}"'

@@ -7,7 +7,7 @@ two int32 per row and the names once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,11 +20,13 @@ import pyarrow.parquet as pq
 from trellis.errors import InputError
 from trellis.model.churn import ChurnTrace, Event, RowError, replay
 from trellis.model.interests import Interests
-from trellis.model.kinds import CHURN, INTERESTS, OVERLAY, RATES, Kind, expect_columns, kind_of
+from trellis.model.kinds import CHURN, INTERESTS, OVERLAY, RATES, Kind, kind_of
+from trellis.model.layout import OURS, Layout
 from trellis.model.names import IdArray, Names
 from trellis.model.overlay import Overlay
 from trellis.model.text import numbered_rows, read_batches, read_header, separator_of
 
+REPEATED = ("merge", "refuse")  # what may happen to a subscription that is there more than once
 _FORMATS = "name it .parquet, .tsv, .csv, .tsv.gz or .csv.gz, or name a folder of Parquet parts"
 
 
@@ -35,12 +37,13 @@ class Rows:
     kind: Kind
     path: Path
     table: pa.Table
+    layout: Layout = OURS
 
     def where(self, row: int) -> str:
         """`a.tsv:18` for text, `a.parquet, row 17` (from 1) for Parquet, with the part's name in a folder."""
-        separator = separator_of(self.path)
+        separator = separator_of(self.path, self.layout)
         if separator is not None:
-            for place, (line, _) in enumerate(numbered_rows(self.path, separator)):
+            for place, (line, _) in enumerate(numbered_rows(self.path, separator, self.layout)):
                 if place == row:
                     return f"{self.path}:{line}"
         for part in _parts(self.path):
@@ -62,16 +65,33 @@ class Rows:
         return Names.in_order(pc.unique(found.filter(pc.not_equal(found, ""))))[0]
 
 
-def read_interests(path: str | Path, rates: str | Path | None = None) -> Interests:
-    """Interests from a table of node, topic; publication rates from a table of topic, rate."""
-    interests = interests_in(read_rows(path, INTERESTS))
+def read_interests(
+    path: str | Path,
+    rates: str | Path | None = None,
+    *,
+    columns: str | Mapping[str, str | int] | None = None,
+    header: bool = True,
+    separator: str | None = None,
+    repeated: str = "refuse",
+) -> Interests:
+    """Interests from a table of node, topic; publication rates from a table of topic, rate.
+
+    columns    for a table that somebody else has written: "node=client_id,topic=subscription", or numbers from 1
+    header     whether the first line of a text table names the columns
+    separator  of the fields of a text table; told from the file's name unless given
+    repeated   a row that is there again: "refuse" raises InputError with its line, "merge" counts it once
+    """
+    layout = Layout.of(columns, header=header, separator=separator)
+    interests = interests_in(read_rows(path, INTERESTS, layout), repeated)
     if rates is None:
         return interests
     return replace(interests, rates=read_rates(rates, interests.topics))
 
 
-def interests_in(rows: Rows) -> Interests:
-    """The interests that the rows say; repeated rows are refused."""
+def interests_in(rows: Rows, repeated: str = "refuse") -> Interests:
+    """The interests that the rows say; repeated rows are refused, or count once."""
+    if repeated not in REPEATED:
+        raise InputError(f"--repeated {repeated}", "is not known", f"choose from {', '.join(REPEATED)}")
     if not rows.table.num_rows:
         raise InputError(str(rows.path), "there is no subscription in it", "add a row for each node and topic it wants")
     nodes, topics = rows.names("node"), rows.names("topic")
@@ -80,7 +100,19 @@ def interests_in(rows: Rows) -> Interests:
         return Interests.from_ids(nodes, topics, node_ids, topic_ids)
     except InputError as error:
         pairs = node_ids.astype(np.int64) * len(topics) + topic_ids
-        raise InputError(rows.where(_first_repeated(pairs)), error.what, "remove one of the two rows") from error
+        if repeated == "merge":
+            return Interests.from_ids(nodes, topics, *np.divmod(np.unique(pairs), len(topics)))
+        remedy = "remove one of the two rows, or have repeated rows merged (repeated: merge)"
+        raise InputError(rows.where(_first_repeated(pairs)), error.what, remedy) from error
+
+
+def first_rows(rows: Rows) -> npt.NDArray[np.int64]:
+    """The rows without those that only repeat an earlier one, in their order."""
+    key = np.zeros(rows.table.num_rows, np.int64)
+    for column in rows.kind.names:
+        values = rows.table[column].combine_chunks()
+        key = key * len(values.dictionary) + np.asarray(values.indices)
+    return np.sort(np.unique(key, return_index=True)[1])
 
 
 def read_rates(path: str | Path, topics: Names) -> npt.NDArray[np.float64]:
@@ -162,26 +194,28 @@ def churn_in(rows: Rows, interests: Interests | None = None) -> ChurnTrace:
     return trace
 
 
-def read_rows(path: str | Path, kind: Kind | None = None) -> Rows:
+def read_rows(path: str | Path, kind: Kind | None = None, layout: Layout = OURS) -> Rows:
     """The table at `path`, checked for columns, encoding, empty names and numbers. Any kind where none is given."""
     path = Path(path)
-    kind = kind or kind_of(_columns(path), str(path))
+    kind = kind or layout.kind or kind_of(_columns(path, layout), str(path))
     schema = pa.schema(
         {
             column: pa.float64() if column in kind.numbers else pa.dictionary(pa.int32(), pa.string())
             for column in kind.columns
         }
     )
-    separator = separator_of(path)
-    batches = read_batches(path, kind, separator) if separator else _parquet_batches(path, kind)
+    separator = separator_of(path, layout)
+    if separator is None and kind is INTERESTS and path.is_file() and path.suffix != ".parquet":
+        raise InputError(str(path), "its name does not tell the format", f"{_FORMATS}, or give --separator")
+    batches = read_batches(path, kind, separator, layout) if separator else _parquet_batches(path, kind, layout)
     table = pa.Table.from_batches((batch.select(kind.columns) for batch in batches), schema).unify_dictionaries()
-    rows = Rows(kind, path, table.combine_chunks())
+    rows = Rows(kind, path, table.combine_chunks(), layout)
     _refuse_empty(rows)
     return rows
 
 
-def _columns(path: Path) -> list[str]:
-    separator = separator_of(path)
+def _columns(path: Path, layout: Layout) -> list[str]:
+    separator = separator_of(path, layout)
     if separator is not None:
         return read_header(path, separator)
     return list(_opened_parquet(_parts(path)[0]).schema_arrow.names)
@@ -213,14 +247,23 @@ def _opened_parquet(path: Path, names: tuple[str, ...] = ()) -> pq.ParquetFile:
         raise InputError(str(path), f"cannot be read ({error.strerror or error})", "fetch or write it again") from error
 
 
-def _parquet_batches(path: Path, kind: Kind) -> Iterator[pa.RecordBatch]:
+def _parquet_batches(path: Path, kind: Kind, layout: Layout) -> Iterator[pa.RecordBatch]:
     for part in _parts(path):
-        file = _opened_parquet(part, (*kind.names, *kind.optional))
-        expect_columns(kind, file.schema_arrow.names, str(part))
+        if not layout.header or layout.separator is not None:
+            wrong = "--separator" if layout.header else "--no-header"
+            raise InputError(str(part), "a Parquet file names its columns itself", f"leave out {wrong}")
+        schema = _opened_parquet(part).schema_arrow
+        places = layout.places(kind, schema.names, str(part))
+        theirs = {name: schema.names[place] for name, place in places.items()}
+        for name, place in places.items():  # a dictionary cannot be asked for where a value has parts
+            if pa.types.is_nested(schema.types[place]):
+                what = f"column {theirs[name]} is {schema.types[place]}"
+                raise InputError(str(part), what, "names are text or whole numbers")
+        file = _opened_parquet(part, tuple(theirs[name] for name in (*kind.names, *kind.optional)))
         try:
-            for batch in file.iter_batches(batch_size=1 << 20, columns=list(kind.columns)):
+            for batch in file.iter_batches(batch_size=1 << 20, columns=list(theirs.values())):
                 yield pa.RecordBatch.from_arrays(
-                    [_typed(batch[column], kind, column, part) for column in kind.columns], list(kind.columns)
+                    [_typed(batch[theirs[column]], kind, column, part) for column in kind.columns], list(kind.columns)
                 )
         except (pa.ArrowInvalid, OSError) as error:
             raise InputError(

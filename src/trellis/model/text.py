@@ -21,15 +21,18 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from trellis.errors import InputError
-from trellis.model.kinds import Kind, expect_columns
+from trellis.model.kinds import Kind
+from trellis.model.layout import OURS, Layout
 
 SEPARATORS = {".tsv": "\t", ".csv": ","}
 _BLOCK_BYTES = 1 << 24
 _TEXT = pa.large_string()  # a block of lines may pass the 2 GiB of pa.string()
 
 
-def separator_of(path: Path) -> str | None:
-    """The separator that the file's name asks for; None where it is not the name of a text table."""
+def separator_of(path: Path, layout: Layout = OURS) -> str | None:
+    """The separator that the layout or the file's name asks for; None where it is not the name of a text table."""
+    if layout.separator is not None and path.suffix != ".parquet" and not path.is_dir():
+        return layout.separator
     return SEPARATORS.get(Path(path.stem).suffix if path.suffix == ".gz" else path.suffix)
 
 
@@ -53,21 +56,27 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_header(path: Path, separator: str) -> list[str]:
-    """The column names of the first line."""
+    """The column names of the first line; its fields where it is a row like the others."""
     with _opened(path) as file:
         first = file.readline(1 << 20)
     if not first:
         raise InputError(str(path), "the file is empty", "its first line must name the columns")
     try:
-        line = first.decode("utf-8")
+        line = first.decode("utf-8-sig")  # spreadsheets write a byte order mark; Arrow skips it, too
     except UnicodeDecodeError as error:
         raise _not_utf8(path, 1) from error
-    return next(csv.reader([line.rstrip("\r\n")], delimiter=separator), [])
+    try:
+        return next(csv.reader([line.rstrip("\r\n")], delimiter=separator), [])
+    except csv.Error as error:
+        raise InputError(
+            f"{path}:1", f"cannot be split into fields ({error})", "its first line must name the columns"
+        ) from error
 
 
-def read_batches(path: Path, kind: Kind, separator: str) -> Iterator[pa.RecordBatch]:
+def read_batches(path: Path, kind: Kind, separator: str, layout: Layout = OURS) -> Iterator[pa.RecordBatch]:
     """The rows in batches; names come dictionary-encoded, numbers as float64."""
-    expect_columns(kind, read_header(path, separator), f"{path}:1")
+    found = read_header(path, separator)
+    at = {place: name for name, place in layout.places(kind, found, f"{path}:1").items()}
     types = {
         column: pa.float64() if column in kind.numbers else pa.dictionary(pa.int32(), pa.string())
         for column in kind.columns
@@ -78,7 +87,11 @@ def read_batches(path: Path, kind: Kind, separator: str) -> Iterator[pa.RecordBa
         try:
             reader = arrow_csv.open_csv(
                 counted,
-                read_options=arrow_csv.ReadOptions(block_size=_BLOCK_BYTES),
+                read_options=arrow_csv.ReadOptions(
+                    block_size=_BLOCK_BYTES,
+                    skip_rows=1 if layout.header else 0,
+                    column_names=[at.get(place, f"#{place}") for place in range(len(found))],
+                ),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=separator, newlines_in_values=True, ignore_empty_lines=False
                 ),
@@ -94,12 +107,12 @@ def read_batches(path: Path, kind: Kind, separator: str) -> Iterator[pa.RecordBa
                 broken_lines = broken_lines or _holds_line_ends(batch)
                 yield batch
         except pa.ArrowInvalid as error:
-            diagnose(path, kind, separator)
+            diagnose(path, kind, separator, layout)
             # Arrow saw something that we did not: its own words are all there is.
             raise InputError(str(path), str(error).splitlines()[0], "mend the file") from error
     # Arrow takes a quote that nobody closes for one long name. Such a name holds a line end, or the quotes are odd.
     if broken_lines or counted.quotes % 2:
-        diagnose(path, kind, separator)
+        diagnose(path, kind, separator, layout)
 
 
 class _QuoteCounter(io.RawIOBase):
@@ -122,29 +135,31 @@ def _holds_line_ends(batch: pa.RecordBatch) -> bool:
     return any(pc.any(pc.match_substring_regex(column, "[\r\n]")).as_py() for column in names)
 
 
-def diagnose(path: Path, kind: Kind, separator: str) -> None:
+def diagnose(path: Path, kind: Kind, separator: str, layout: Layout = OURS) -> None:
     """Reads the whole file slowly and raises InputError for the first line that is wrong, if there is one."""
-    columns = read_header(path, separator)
-    for line, row in numbered_rows(path, separator):
+    found = read_header(path, separator)
+    columns = found if layout.header else [f"field {place + 1}" for place in range(len(found))]
+    numbers = {place for name, place in layout.places(kind, found, f"{path}:1").items() if name in kind.numbers}
+    for line, row in numbered_rows(path, separator, layout):
         if len(row) != len(columns):
             raise InputError(
                 f"{path}:{line}",
                 f"{len(row)} fields where {len(columns)} belong" if row else "the line is empty",
                 f"give one value for each of {', '.join(columns)}, or remove the line",
             )
-        for column, value in zip(columns, row, strict=True):
-            if column in kind.numbers and not _is_number(value):
+        for place, (column, value) in enumerate(zip(columns, row, strict=True)):
+            if place in numbers and not _is_number(value):
                 raise InputError(f"{path}:{line}", f'{column} "{value}" is not a number', "write a finite number")
 
 
-def numbered_rows(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Each row behind the header with the line it begins on. Slow: for error messages only."""
+def numbered_rows(path: Path, separator: str, layout: Layout = OURS) -> Iterator[tuple[int, list[str]]]:
+    """Each row, without the header, with the line it begins on. Slow: for error messages only."""
     with _opened(path) as file:
         reader = csv.reader(_decoded(path, file), delimiter=separator, strict=True)
         begins = 1
         try:
             for row in reader:
-                if begins > 1:
+                if begins > 1 or not layout.header:
                     yield begins, row
                 begins = reader.line_num + 1
         except csv.Error as error:
@@ -158,7 +173,7 @@ def numbered_rows(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]
 def _decoded(path: Path, file: IO[bytes]) -> Iterator[str]:
     for line, raw in enumerate(file, start=1):
         try:
-            yield raw.decode("utf-8")
+            yield raw.decode("utf-8-sig" if line == 1 else "utf-8")
         except UnicodeDecodeError as error:
             raise _not_utf8(path, line) from error
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trellis.errors import InputError, MissingExtra, TrellisError
@@ -23,9 +23,12 @@ from trellis.pipeline.package import zip_package
 
 try:
     import pyspark
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
+
+    from trellis.pipeline.failures import ending_java, explained, own_interrupts, quiet_py4j
 except ImportError as error:  # pragma: no cover
     raise MissingExtra("pyspark", "pipeline") from error
 
@@ -57,11 +60,14 @@ def open_session(
         raise TrellisError("a Spark session is already open in this process; use that one, or close it first")
     scratch = Path(tempfile.mkdtemp(prefix="trellis-spark-"))
     try:
-        spark = _start(master, dict(conf or {}), driver_memory, name, log_level, scratch)
-        try:
-            yield spark
-        finally:
-            spark.stop()
+        with quiet_py4j(), explained():
+            with own_interrupts(), ending_java():
+                spark = _start(master, dict(conf or {}), driver_memory, name, log_level, scratch)
+            try:
+                yield spark
+            finally:
+                with suppress(Py4JError, OSError):  # Java may have ended; then there is nothing to stop
+                    spark.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from pyspark.sql import DataFrame, SparkSession
 
 from trellis.errors import InputError
+from trellis.pipeline.failures import cancel_jobs
 from trellis.pipeline.places import Places, for_reader, is_remote
 
 MANIFEST = "manifest.json"
@@ -50,6 +51,9 @@ def whole_folder(spark: SparkSession, output: str, *, overwrite: bool = False) -
         yield folder
         places.write_bytes(_join(folder.path, MANIFEST), as_json(folder.manifest).encode())
         _put_in_place(places, folder.path, output, _beside(output, f"{token}.old"), overwrite=overwrite)
+    except KeyboardInterrupt:
+        cancel_jobs(spark)  # else its tasks go on, and write into the folder that is being removed
+        raise
     finally:
         places.remove(folder.path)
 

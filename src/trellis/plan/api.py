@@ -33,7 +33,7 @@ def plan(
     seed              breaks ties: the same seed gives the same overlay
     memory_bytes_max  refuse a plan that needs more; 60 % of the machine's unless given
     progress          told now and then how many components of topics are joined, of how many
-    on_compile        told once if kernels must be compiled, which takes some seconds
+    on_compile        told once if a kernel is compiled now, which takes some seconds; not if all come from the cache
     """
     allowed = _machine_bytes() * 6 // 10 if memory_bytes_max is None else memory_bytes_max
     needed = memory_needed(interests)

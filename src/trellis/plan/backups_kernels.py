@@ -23,7 +23,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from trellis.jit import njit
 
 PRIMAL_DUAL, PRIMAL_DUAL_CARRY, PRIMAL_DUAL_UNCOVERED, GREEDY, GREEDY_WEIGHTED = range(5)
 

@@ -10,8 +10,8 @@ number of one slot that stands for its TC-component.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from trellis.jit import njit
 from trellis.model.interests import OffsetArray
 from trellis.model.names import IdArray
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Timer
 
 import numpy as np
 
 from trellis.errors import InputError
+from trellis.jit import compiling
 from trellis.model.interests import Interests, OffsetArray
 from trellis.model.names import IdArray
 from trellis.model.overlay import Overlay
@@ -66,7 +66,7 @@ def construct(
     candidates  E_pot: gm, minmax and lowoda choose only among these links, instead of all pairs
     seed        of the keys that break ties (`trellis.plan.ties`) and, for random, of its chance
     progress    told from time to time how many TC-components are joined, of how many
-    on_compile  told once if the kernels are not compiled yet, which takes some seconds
+    on_compile  told once if a kernel is compiled now, which takes some seconds; not if all come from the cache
     """
     _check(interests, algorithm, rho, existing, candidates)
     start_links = Overlay.from_ids(interests.nodes, [], []) if existing is None else existing
@@ -125,21 +125,16 @@ def memory_needed(interests: Interests) -> int:
 
 
 def _warm_up(algorithm: str, form: int, on_compile: Callable[[], None] | None) -> None:
-    """Compile the kernels or load them from the cache on disk; `on_compile` is called if that takes a second."""
+    """Compile the kernels or load them from the cache on disk; `on_compile` is called if one is compiled."""
     if (algorithm, form) in _warm:
         return
-    notice = Timer(1.0, on_compile or (lambda: None))
-    notice.daemon = True
-    notice.start()
-    try:  # two nodes with one topic
+    with compiling(on_compile or (lambda: None)):  # two nodes with one topic
         offsets, topics, zeros = np.arange(3, dtype=np.int64), np.zeros(2, np.int32), np.zeros(2, np.int32)
         component, _ = tc_components(offsets, topics, zeros[:0], zeros[:0])
         if algorithm in GREEDY_RULES:
             low_edges(offsets, topics, 1, component, zeros, 0, light=algorithm == "minmax", form=form)
         elif algorithm == "random":
             baselines.random(offsets, topics, 1, component, np.arange(2, dtype=np.uint64), np.zeros(1, np.uint64))
-    finally:
-        notice.cancel()
     _warm.add((algorithm, form))
 
 

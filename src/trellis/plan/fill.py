@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from trellis.jit import njit
 from trellis.plan.state import CHUNK, COMPONENT, FOLLOWING, GIANT, OWNER, PLACE, SIZE, START, TOPIC
 
 

@@ -35,9 +35,10 @@ I3  The giant's size is more than half of its topic's largest TC-component.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload
 
+from trellis.jit import njit
 from trellis.plan.state import (
     ALL,
     BITS,

@@ -16,8 +16,8 @@ have bounds too. I1 of the kernel holds for ALL, which is where the sweep starts
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from trellis.jit import njit
 from trellis.plan.kernel import contribution, link, meet
 from trellis.plan.state import (
     ALL,

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from trellis.jit import njit
 from trellis.model.interests import Interests
 from trellis.model.names import IdArray, Names
 from trellis.model.overlay import Overlay

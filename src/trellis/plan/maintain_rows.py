@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from trellis.jit import njit
 from trellis.model.names import IdArray
 
 _ROOM_MIN = 4

@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from trellis.jit import njit
 
 _ONE = np.uint64(1)
 _WORD = 64

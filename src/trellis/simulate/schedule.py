@@ -142,7 +142,7 @@ def read_schedule(path: str | Path) -> Schedule:
             return _schedule(faults, path)
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror})", "check the path and its rights") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(str(path), f"no schedule ({error})", "write one with `trellis simulate --check -o`") from error
 
 

@@ -14,7 +14,8 @@ workload can be made anywhere and comes out the same.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from trellis.jit import njit
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

