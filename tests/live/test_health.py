@@ -202,7 +202,7 @@ def test_a_neighbor_that_says_nothing_on_a_link_that_is_up_is_told(monkeypatch):
             await until(lambda: bool(a.links and b.links))
             await until_health(a, 200)
             b.transport.send = lambda *_: None  # type: ignore[method-assign]
-            await until_health(a, 503, "Neighbor b has said nothing for ")
+            await until_health(a, 503, "Neighbor b has answered nothing for ")
 
     run(work())
 

@@ -138,7 +138,11 @@ class Links:
     SILENT_S = 4.0
     PERIODS = 4  # or so many periods of the overlay, if that is longer
 
-    def __init__(self, period_s: float, now: Callable[[], float]) -> None:
+    def __init__(
+        self, period_s: float, now: Callable[[], float], unanswered: Callable[[], dict[NodeId, float]] = dict
+    ) -> None:
+        """`unanswered` tells which peers owe an answer to a ping of the transport, and for how many seconds."""
+        self._unanswered = unanswered
         self.heard: dict[NodeId, float] = {}
         self.heard_any = now()  # of any node, neighbor or not: gossip comes from somebody in every period
         self.period_s = period_s
@@ -168,9 +172,10 @@ class Links:
         return self._now() - self.heard.get(peer, self._now())
 
     def complaints(self) -> list[str]:
-        silent = [(peer, self.silent_s(peer)) for peer in self.heard]
+        late = self._unanswered()
+        silent = [(peer, max(self.silent_s(peer), late.get(peer, 0.0))) for peer in self.heard]
         return [
-            f"Neighbor {peer} has said nothing for {int(seconds)} s on a link that is up."
+            f"Neighbor {peer} has answered nothing for {int(seconds)} s on a link that is up."
             for peer, seconds in silent
             if seconds >= self._silent_s
         ]
@@ -230,7 +235,7 @@ class Health:
         overlay = mesh.overlay
         unsure_s_max = max(30.0, 3 * config.delivery.registered_ms / 1_000)
         self.canary = Canary(node.name, node.ask_home, overlay.is_home, loop.time, unsure_s_max)
-        self.links = Links(period_s(node), loop.time)
+        self.links = Links(period_s(node), loop.time, node.transport.unanswered)
         self.seeds = Seeds(node)
         self.names = Names(node.transport.counters, node.name, loop.time)
         self.parts: list[tuple[str, Complains]] = [("seeds", self.seeds), ("name", self.names), ("links", self.links)]
