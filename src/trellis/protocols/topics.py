@@ -59,12 +59,20 @@ class TopicTable:
         return tuple(sorted(set(topics)))
 
 
+_LONG_BITS = 1_024
 _CACHE_MAX = 100_000
 _CACHED_TOPICS_MAX = 4_000_000  # interests may be long: a hundred thousand of them would fill any memory
 
 
 def places(bits: int) -> Iterator[int]:
     """The places of the bits that are set, ascending."""
+    if bits.bit_length() > _LONG_BITS:  # each step of the loop below would copy all of them
+        text = bin(bits)[:1:-1]
+        place = text.find("1")
+        while place >= 0:
+            yield place
+            place = text.find("1", place + 1)
+        return
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
