@@ -18,6 +18,7 @@ from trellis.live.config import is_loopback
 from trellis.live.http import Answer, Events, HttpServer, Request
 from trellis.live.mends import BOUNDS_MS
 from trellis.live.metrics import KIND, Exposition, Labels, cpu_seconds, resident_bytes
+from trellis.protocols.pieces import DROPPED
 from trellis.protocols.ring import place
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ def exposition(node: LiveNode) -> str:
     _delivery(page, node)
     _streams(page, node)
     _mqtt(page, node)
+    _pieces(page, node)
     _process(page, node)
     return page.text()
 
@@ -233,6 +235,16 @@ def _streams(page: Exposition, node: LiveNode) -> None:
         told = "Messages of each kind that came in" if way == "in" else "Messages of each kind that went out"
         page.counter(f"trellis_messages_{way}_total", f"{told}.", [({"kind": kind}, n) for kind, n, _ in kinds])
         page.counter(f"trellis_bytes_{way}_total", f"{told}, in bytes.", [({"kind": kind}, n) for kind, _, n in kinds])
+
+
+def _pieces(page: Exposition, node: LiveNode) -> None:
+    pieces = node.pieces
+    too_large = node.counters["too_large"]
+    page.counter("trellis_too_large_total", "Messages to peers that were too large to be sent.", too_large)
+    page.gauge("trellis_pieces_bytes", "Pieces of long lists of topics that are kept.", pieces.store.bytes)
+    page.gauge("trellis_pieces_waiting", "Messages that wait for pieces.", len(pieces.waiting.messages))
+    given_up = [({"reason": why.replace(" ", "_")}, pieces.counters[why]) for why in DROPPED]
+    page.counter("trellis_pieces_dropped_total", "Messages of peers whose pieces did not come, and why.", given_up)
 
 
 def _tag(kind: Any) -> str:

@@ -20,7 +20,7 @@ from trellis.live.addresses import parse_address
 from trellis.live.admin import Admin
 from trellis.live.config import NodeConfig
 from trellis.live.door import Door
-from trellis.live.frames import Address
+from trellis.live.frames import MESSAGE, PIECES, Address
 from trellis.live.mends import MendClock
 from trellis.live.meshes import make_mesh
 from trellis.live.talk import CLIENT_VERSION, Welcome
@@ -42,6 +42,7 @@ from trellis.protocols.effects import (
     Topic,
 )
 from trellis.protocols.mesh import CODECS
+from trellis.protocols.pieces import PIECES_MESSAGES, Came, Packed, Pieces, PiecesEffects
 from trellis.protocols.wire import WireError
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("trellis.live")
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_PIECES_S = 0.5  # how often missing pieces are asked for again
 _EPOCH_S = 1_704_067_200  # 2024-01-01. Lives count tenths of a second from there: 33 bits last until 2051.
 
 
@@ -73,6 +75,7 @@ class LiveNode:
         self.config, self.name = config, config.name
         self.life = life_now() if life is None else life
         self.codec = CODECS[config.overlay]
+        self.pieces = Pieces(self.codec)
         self.links: dict[NodeId, None] = {}
         self.counters: Counter[str] = Counter()
         self.mesh = make_mesh(config, self.life)
@@ -87,6 +90,7 @@ class LiveNode:
         self.failure: Exception | None = None
         self.rest: Rest | None = None  # where the process runs nothing but this node
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._pieces_timer: asyncio.TimerHandle | None = None  # runs while messages wait for pieces
         self._gone = asyncio.Event()  # the node has left, or was stopped
         self._is_stopped = False
 
@@ -104,6 +108,7 @@ class LiveNode:
             on_message=self._on_message,
             on_peer_down=self._on_peer_down,
             is_linked=self.links.__contains__,
+            on_pieces=self._on_pieces,
         )
         self.door = Door(
             self, Welcome(self.name, config.cluster, self.life, CLIENT_VERSION), config.limits, self.mesh_topics()
@@ -159,6 +164,8 @@ class LiveNode:
             self._is_stopped = True
             for timer in self._timers.values():
                 timer.cancel()
+            if self._pieces_timer is not None:
+                self._pieces_timer.cancel()
             if self.telemetry is not None:
                 self.telemetry.close(in_order=in_order)
             if self.mqtt is not None:
@@ -176,8 +183,29 @@ class LiveNode:
     # Inputs
 
     def _on_message(self, sender: NodeId, encoded: bytes) -> None:
-        message = self.codec.decode(encoded)  # a WireError cuts the peer off
-        _count(self.traffic_in, message, encoded)
+        self._take_in(sender, self.codec.decode(encoded), len(encoded))  # a WireError cuts the peer off
+
+    def _on_pieces(self, sender: NodeId, encoded: bytes) -> None:
+        self._do_pieces(self.pieces.on_message(sender, encoded, monotonic_ms()))
+
+    def _do_pieces(self, effects: PiecesEffects) -> None:
+        """Hand over messages whose pieces are there; ask for pieces and give them, where a stream is there."""
+        for effect in effects:
+            if isinstance(effect, Came):
+                self._take_in(effect.sender, effect.message, effect.size)
+            elif effect.to in self.transport.peers and self.transport.takes_pieces(effect.to):
+                encoded = PIECES_MESSAGES.encode(effect.message)  # type: ignore[arg-type]
+                _count(self.traffic_out, effect.message, len(encoded))
+                self.transport.send(effect.to, encoded, may_drop=False, kind=PIECES)
+        if self.pieces.waiting.messages and self._pieces_timer is None and not self._is_stopped:
+            self._pieces_timer = self._loop.call_later(_PIECES_S, self._on_pieces_timer)
+
+    def _on_pieces_timer(self) -> None:
+        self._pieces_timer = None
+        self._do_pieces(self.pieces.tick(monotonic_ms()))
+
+    def _take_in(self, sender: NodeId, message: msgspec.Struct, size: int) -> None:
+        _count(self.traffic_in, message, size)
         if self._is_stopped:
             return
         self._catch_up()
@@ -196,6 +224,7 @@ class LiveNode:
         if not self._is_stopped:
             self._catch_up()
             self._carry_out(self.mesh.on_peer_down(peer))
+            self._do_pieces(self.pieces.on_peer_down(peer, monotonic_ms()))
 
     def _on_timer(self, tag: str) -> None:
         del self._timers[tag]
@@ -257,14 +286,7 @@ class LiveNode:
         for effect in effects:
             match effect:
                 case Send(to, message):
-                    try:
-                        encoded = self.codec.encode(message)
-                    except WireError:
-                        log.error("%s: a %s is too large to be sent", self.name, type(message).__name__)
-                        self.counters["too_large"] += 1
-                        continue
-                    _count(self.traffic_out, message, encoded)
-                    self.transport.send(to, encoded, type(message) is not Frame)
+                    self._send(to, message)
                 case SetTimer(tag, delay_ms):
                     pending = self._timers.get(tag)
                     if pending is not None:
@@ -293,10 +315,29 @@ class LiveNode:
                     if self.mqtt is not None:
                         self.mqtt.tell(effect)
 
+    def _send(self, to: NodeId, message: msgspec.Struct) -> None:
+        try:
+            encoded, kind = self._encode(to, message)
+        except WireError as error:
+            log.error("%s: cannot send to %s: %s", self.name, to, error)
+            self.counters["too_large"] += 1
+            return
+        _count(self.traffic_out, message, len(encoded))
+        self.transport.send(to, encoded, type(message) is not Frame, kind)
 
-def _count(traffic: dict[type, list[int]], message: msgspec.Struct, encoded: bytes) -> None:
+    def _encode(self, to: NodeId, message: msgspec.Struct) -> tuple[bytes, bytes]:
+        if self.transport.takes_pieces(to):
+            packed = self.pieces.pack(message)
+            return (PIECES_MESSAGES.encode(packed), PIECES) if isinstance(packed, Packed) else (packed, MESSAGE)
+        try:
+            return self.pieces.write_out(message), MESSAGE
+        except WireError as error:
+            raise WireError(f"{error}, and {to} speaks an old version of the protocol; upgrade it") from None
+
+
+def _count(traffic: dict[type, list[int]], message: msgspec.Struct, size: int) -> None:
     found = traffic.get(type(message))
     if found is None:
         found = traffic[type(message)] = [0, 0]
     found[0] += 1
-    found[1] += len(encoded)
+    found[1] += size

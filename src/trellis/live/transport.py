@@ -24,6 +24,8 @@ from trellis.live.frames import (
     BODY_BYTES_MAX,
     HELLO_BYTES_MAX,
     MESSAGE,
+    PIECES,
+    PIECES_SINCE,
     PROTOCOL,
     VERSION,
     VERSION_OLDEST,
@@ -32,6 +34,7 @@ from trellis.live.frames import (
     Bye,
     Hello,
     Refused,
+    kind_of,
     pack_control,
     pack_message,
     read_control,
@@ -83,10 +86,12 @@ class Transport:
         on_message: Callable[[NodeId, bytes], None],
         on_peer_down: Callable[[NodeId], None],
         is_linked: Callable[[NodeId], bool],
+        on_pieces: Callable[[NodeId, bytes], None] | None = None,
     ) -> None:
-        """`me` may have port 0 until `bind`. `on_message` may raise WireError: the stream is cut."""
+        """`me` may have port 0 until `bind`. `on_message` and `on_pieces` may raise WireError: the stream is cut."""
         self.me, self.cluster, self.overlay, self.limits, self.tls = me, cluster, overlay, limits, tls
         self.on_message, self.on_peer_down, self.is_linked = on_message, on_peer_down, is_linked
+        self.on_pieces = on_pieces or on_message
         self.book = AddressBook(me.node)
         self.peers: dict[NodeId, Stream] = {}
         self.dials: dict[str, Dial] = {}  # by name or seed address
@@ -118,11 +123,16 @@ class Transport:
         assert self._listener is not None
         self._listener.serve()
 
-    def send(self, to: str, encoded: bytes, may_drop: bool = True) -> None:
+    def takes_pieces(self, to: str) -> bool:
+        """Whether a peer understands frames of kind PIECES. Who is not connected is expected to."""
+        stream = self.peers.get(self.names.get(to, to))
+        return stream is None or stream.tag.version >= PIECES_SINCE
+
+    def send(self, to: str, encoded: bytes, may_drop: bool = True, kind: bytes = MESSAGE) -> None:
         """To a name, or to the address of a seed. Never waits."""
         stream = self.peers.get(self.names.get(to, to))
         if stream is None:
-            self._dial(to, pack_message(encoded), may_drop)
+            self._dial(to, pack_message(encoded, kind), may_drop)
             return
         ends: Ends = stream.tag
         if ends.told != self.book.version:
@@ -130,7 +140,7 @@ class Transport:
         ends.used = self._now
         self.counters["sent"] += 1
         self.counters["sent_bytes"] += len(encoded)
-        stream.send(pack_message(encoded), may_drop)
+        stream.send(pack_message(encoded, kind), may_drop)
 
     def close(self, *, in_order: bool = True) -> None:
         """In order: peers are told, and what was sent goes out first. Else as if the process had died."""
@@ -238,6 +248,10 @@ class Transport:
             ends.used = self._now
             self.counters["received"] += 1
             self.on_message(ends.peer, body[1:])
+        elif body[:1] == PIECES and ends.version >= PIECES_SINCE:
+            ends.used = self._now
+            self.counters["received"] += 1
+            self.on_pieces(ends.peer, body[1:])
         else:
             message = read_control(body)
             if isinstance(message, Addresses):
@@ -362,8 +376,12 @@ class Transport:
         for waiting in {ends.dialled, peer} & self.dials.keys():
             dial = self.dials.pop(waiting)
             while dial.outbox:
+                frame = dial.outbox.take()
+                if kind_of(frame) == PIECES and ends.version < PIECES_SINCE:  # said again, and written out then
+                    self.counters["dropped version"] += 1
+                    continue
                 self.counters["sent"] += 1
-                stream.send(dial.outbox.take())
+                stream.send(frame)
         return None
 
     def _learn(self, addresses: Sequence[Address]) -> None:
