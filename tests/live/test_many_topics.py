@@ -1,4 +1,4 @@
-"""A node with very many topics: it stays linked and gets everything."""
+"""A node with very many topics: it stays linked, gets everything, and refuses what it could not tell other nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 import trellis
 from live.lives import client_address, config, mesh, peer_address, run, until
-from trellis.live.config import DeliveryConfig, LiveOMenConfig
+from trellis.live.client import ClientError
+from trellis.live.config import DeliveryConfig, LimitsConfig, LiveOMenConfig
 from trellis.live.shell import LiveNode
 from trellis.protocols.pieces import DROPPED
 
@@ -59,6 +60,34 @@ def test_9000_topics_of_120_letters_at_one_node_of_four_cost_no_message():
             await publish_to_all(nodes, topics_of(9_000, 120), 100)
 
     run(work(), 600)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (LimitsConfig(topics_max=3), "this node takes part in 3 topics, and 3 is the limit"),
+        (LimitsConfig(topics_bytes_max=60), "names of this node's topics would have 64 bytes, and 60 is the limit"),
+    ],
+    ids=["number", "bytes"],
+)
+def test_a_subscription_that_others_could_not_be_told_of_is_refused_with_the_reason(limits, reason):
+    async def work() -> None:
+        async with mesh("a", limits=limits) as (node,), trellis.connect(client_address(node)) as first:
+            for topic in ("topic 01", "topic 02", "topic 03"):
+                await first.subscribe(topic)
+            async with trellis.connect(client_address(node)) as second:
+                await second.subscribe("topic 01")  # is told already
+                with pytest.raises(ClientError, match=f"{reason}; subscribe at another node, or to fewer topics"):
+                    await second.subscribe("topic 04")
+            assert node.counters["topics_refused"] == node.door.counters["cut topics"] == 1
+            await first.publish("topic 03", b"still here")
+            assert (await anext(first)).payload == b"still here"
+            await first.unsubscribe("topic 02")
+            async with trellis.connect(client_address(node)) as third:  # room again when it was left
+                await until(lambda: node.mesh.topics_count == 2)
+                await third.subscribe("topic 04")
+
+    run(work())
 
 
 def test_a_node_of_the_version_before_gets_long_lists_written_out():

@@ -138,6 +138,12 @@ def _overlay(page: Exposition, node: LiveNode) -> None:
     page.gauge("trellis_topics", "Topics that this node takes part in.", interest.bit_count())
     page.gauge("trellis_topics_alone", "Of these, topics that no neighbour takes part in.", alone.bit_count())
     page.gauge("trellis_subscriptions", "Topics that clients or the configuration want here.", len(mesh.wanted))
+    limits = node.config.limits
+    page.gauge("trellis_topics_max", "Topics above which subscriptions are refused.", limits.topics_max)
+    page.gauge("trellis_topics_bytes", "Bytes of the names of all topics here, and 8 for each.", mesh.topics_bytes)
+    page.gauge("trellis_topics_bytes_max", "Bytes above which subscriptions are refused.", limits.topics_bytes_max)
+    refused = node.counters["topics_refused"]
+    page.counter("trellis_topics_refused_total", "Subscriptions refused for the number or bytes of topics.", refused)
 
 
 def _union(bitsets: Any) -> int:

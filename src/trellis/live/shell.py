@@ -53,6 +53,7 @@ log = logging.getLogger("trellis.live")
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _PIECES_S = 0.5  # how often missing pieces are asked for again
+_REFUSALS_MS = 10_000  # between two log lines about refused subscriptions
 _EPOCH_S = 1_704_067_200  # 2024-01-01. Lives count tenths of a second from there: 33 bits last until 2051.
 
 
@@ -91,6 +92,7 @@ class LiveNode:
         self.rest: Rest | None = None  # where the process runs nothing but this node
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._pieces_timer: asyncio.TimerHandle | None = None  # runs while messages wait for pieces
+        self._log_refusals_ms = 0  # when the next refused subscription is logged
         self._gone = asyncio.Event()  # the node has left, or was stopped
         self._is_stopped = False
 
@@ -237,10 +239,31 @@ class LiveNode:
             self._gone.set()
             raise
 
+    def refusal(self, topic: Topic) -> str | None:
+        """Return why no client may subscribe to this topic here, or None if it may."""
+        limits = self.config.limits
+        reason = self.mesh.refusal(topic, limits.topics_max, limits.topics_bytes_max)
+        if reason is not None:
+            self._refused(logging.WARNING, "a subscription was refused", reason)
+        return reason
+
     def subscribe(self, topic: Topic) -> None:
         self._wants[topic] += 1
-        if self._wants[topic] == 1:
-            self._carry_out(self.mesh.subscribe(topic))
+        if self._wants[topic] > 1:
+            return
+        reason = self.mesh.refusal(topic)
+        if reason is not None:  # beyond what peers take: a wildcard has found so many topics
+            self._refused(logging.ERROR, f"cannot take part in topic {topic}, and misses its messages", reason)
+            return
+        self._carry_out(self.mesh.subscribe(topic))
+
+    def _refused(self, level: int, what: str, reason: str) -> None:
+        """Count it, and log it once in a while: a client may ask thousands of times."""
+        self.counters["topics_refused"] += 1
+        now_ms = monotonic_ms()
+        if now_ms >= self._log_refusals_ms:
+            self._log_refusals_ms = now_ms + _REFUSALS_MS
+            log.log(level, "%s: %s: %s (refused so far: %d)", self.name, what, reason, self.counters["topics_refused"])
 
     def unsubscribe(self, topic: Topic) -> None:
         self._wants[topic] -= 1

@@ -59,6 +59,7 @@ class MqttDoor(StreamOwner):
     def __init__(self, broker: Broker, node: NodeId, life: int, config: MqttConfig, limits: LimitsConfig) -> None:
         self.broker, self.node, self.config, self.limits = broker, node, config, limits
         self.host = Host(node, life, config)
+        self.host.house.refusal = broker.refusal
         self.streams: dict[int, MqttStream] = {}
         self.counters: Counter[str] = Counter()
         self.port = 0
