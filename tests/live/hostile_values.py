@@ -435,7 +435,7 @@ class Trial:
                 self._mesh_message()
             case chance if chance < 0.72:
                 self._pieces_message()
-            case chance if chance < 0.73:
+            case chance if chance < 0.75:
                 kind = min(kinds_of(Control), key=lambda one: self.tried[f"control {one.__name__}"])
                 message = self._harmless(self.values.message(kind))
                 self.tried[f"control {kind.__name__}"] += 1

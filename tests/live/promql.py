@@ -2,6 +2,7 @@
 
     increase(x{l="v", m=~"a|b"}[10m]) > 0       rate(x[5m]) > 0.01 * rate(y[5m])
     sum by (instance) (x) > 0                   x == 0 and y == 1
+    x - time() < 14 * 86400
 
 A range needs two samples of a series, as in Prometheus: a series that begins with its first event shows no increase.
 Values are not extrapolated to the whole range.
@@ -10,13 +11,14 @@ Values are not extrapolated to the whole range.
 from __future__ import annotations
 
 import re
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from live.prometheus import Labels, Metrics
 
-_TOKEN = re.compile(r'\s*(\d[\d.e+]*|[a-zA-Z_][a-zA-Z0-9_]*|"[^"]*"|=~|==|[<>=*/(){}\[\],])')
+_TOKEN = re.compile(r'\s*(\d[\d.e+]*|[a-zA-Z_][a-zA-Z0-9_]*|"[^"]*"|=~|==|[<>=*/(){}\[\],-])')
 _SECONDS = {"s": 1, "m": 60, "h": 3_600}
 Vector = dict[Labels, float]
 
@@ -71,10 +73,10 @@ class _Parser:
         return left
 
     def comparison(self) -> Vector | float:
-        left = self.product()
+        left = self.difference()
         for sign, holds in ((">", float.__gt__), ("<", float.__lt__), ("==", float.__eq__)):
             if self._took(sign):
-                right = self.product()
+                right = self.difference()
                 assert isinstance(left, dict)
                 other = right if isinstance(right, dict) else dict.fromkeys(left, right)
                 return {
@@ -82,11 +84,22 @@ class _Parser:
                 }
         return left
 
+    def difference(self) -> Vector | float:
+        left = self.product()
+        while self._took("-"):
+            right = self.product()
+            assert isinstance(left, dict)
+            assert isinstance(right, float)
+            left = {labels: value - right for labels, value in left.items()}
+        return left
+
     def product(self) -> Vector | float:
         left = self.atom()
         while self._took("*"):
             right = self.atom()
-            if isinstance(left, float) and isinstance(right, dict):
+            if isinstance(left, float) and isinstance(right, float):
+                left *= right
+            elif isinstance(left, float) and isinstance(right, dict):
                 left = {labels: left * value for labels, value in right.items()}
             else:
                 assert isinstance(left, dict)
@@ -102,6 +115,10 @@ class _Parser:
             found = self.conjunction()
             self._need(")")
             return found
+        if token == "time":
+            self._need("(")
+            self._need(")")
+            return time.time()
         if token == "sum":
             return self._sum()
         if token in ("increase", "rate"):

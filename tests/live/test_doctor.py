@@ -273,12 +273,12 @@ def test_a_seed_with_tls_is_told_to_who_has_none_and_the_other_way_round(certs):
                 await one.start()
                 stack.push_async_callback(one.stop, in_order=False)
             told = said(await examine(config("a", (peer_address(safe),))))
-            assert "perhaps it speaks TLS, and [tls] is not configured here" in told
+            assert "this port speaks TLS: give [tls] cert, key and ca" in told
             told = said(await examine(with_tls(certs, seeds=(peer_address(plain),))))
             assert "does not speak TLS" in told
             assert "b accepts this node." in said(await examine(with_tls(certs, seeds=(peer_address(safe),))), "good")
             stranger = with_tls(certs / "other", seeds=(peer_address(safe),))
-            assert "its certificate is not accepted here" in said(await examine(stranger))
+            assert "its certificate is not accepted" in said(await examine(stranger))
 
     run(work())
 
@@ -361,7 +361,9 @@ def test_a_running_node_with_tls_needs_a_certificate(certs):
         node = LiveNode(with_tls(certs, **ADMIN))
         await node.start()
         try:
-            assert "No node answers there: " in said(await examine_running(admin_address(node), None, None))
+            assert "It speaks TLS, and this command did not." in said(
+                await examine_running(admin_address(node), None, None)
+            )
             tls = make_context(node.config.tls, server=False)
             assert "a runs and is healthy." in said(await examine_running(admin_address(node), tls, None), "good")
         finally:

@@ -73,6 +73,7 @@ def test_a_name_that_reads_like_a_seed_is_dialled_as_a_name():
             None,
             on_message=lambda peer, body: None,
             on_peer_down=lambda peer: None,
+            on_peer_ended=lambda peer, is_alone: None,
             is_linked=lambda peer: False,
         )
         transport.bind("127.0.0.1:0")

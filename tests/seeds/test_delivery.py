@@ -88,6 +88,12 @@ def test_a_subscription_that_waits_for_what_it_was_never_owed_is_found():
     assert "is missing at" in (found[0].result.failure or "")
 
 
+def test_the_promise_holds_where_a_crash_is_proven_at_once():
+    """Streams of a crashed node break, and its neighbors find that nothing listens there: homes forget it at once."""
+    config = CheckConfig(instance=InstanceDraw(nodes=5, topics=4, subscriptions=2), broken_stream_ms=20)
+    assert_all_hold(check_seeds(Delivery, seeds=12, first_seed=7_000, config=config))
+
+
 RETURNS_AND_FAULTS = ("return", "restart", "pause", "leave", "join", "crash-uniform", "loss", "reorder", "slow")
 
 

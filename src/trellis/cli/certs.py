@@ -1,4 +1,7 @@
-"""`trellis certs ca`, `trellis certs node NAME`: an authority for a cluster, and certificates that it signs.
+"""`trellis certs ca`, `certs node NAME`, `certs client NAME`: an authority for a cluster, and what it signs.
+
+A certificate says in an alternative name of the kind URI whether its holder is a node or a client (`live/tls.py`).
+Names of hosts in it are for programs that compare them; they are no names of nodes.
 
 Python's standard library reads certificates and makes none; the `openssl` program, which most machines have, does.
 Keys are made on elliptic curves (P-256) and are readable by their owner alone.
@@ -21,11 +24,14 @@ import typer
 from trellis.cli.common import AsJson, examples, show, table
 from trellis.errors import InputError
 
-EXAMPLE = examples("trellis certs ca", "trellis certs node a", "trellis certs node b --host b.example.org")
+EXAMPLE = examples(
+    "trellis certs ca", "trellis certs node a", "trellis certs node b --host b.example.org", "trellis certs client ann"
+)
 app = typer.Typer(no_args_is_help=True, epilog=EXAMPLE)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _HOST = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*-]{0,252}")
+_LOCAL = ("localhost", "127.0.0.1", "::1")
 _CA = """\
 [req]
 prompt = no
@@ -38,17 +44,17 @@ basicConstraints = critical, CA:TRUE, pathlen:0
 keyUsage = critical, keyCertSign, cRLSign
 subjectKeyIdentifier = hash
 """
-_NODE = """\
+_SIGNED = """\
 [req]
 prompt = no
 distinguished_name = name
 [name]
 CN = {name}
-[node]
+[signed]
 basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature
-extendedKeyUsage = serverAuth, clientAuth
-subjectAltName = {hosts}
+extendedKeyUsage = {usage}
+subjectAltName = {alternatives}
 subjectKeyIdentifier = hash
 authorityKeyIdentifier = keyid
 """
@@ -87,42 +93,86 @@ def authority(
             "-out", f"{work}/pem",
         )  # fmt: skip
         _keep(work, certificate, key)
-    _show({"certificate": certificate, "key": key}, "next: trellis certs node NAME", as_json)
+    _show({"certificate": certificate, "key": key}, "next: trellis certs node NAME, trellis certs client NAME", as_json)
 
 
 @app.command("node", epilog=EXAMPLE)
 def node(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the node, or of a client.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The node's name, as in node.toml.", show_default=False)],
     folder: Folder = Path("certs"),
     hosts: Annotated[
         list[str] | None,
         typer.Option(
-            "--host", help="A name or address by which MQTT clients reach it; may be repeated.", metavar="HOST"
+            "--host",
+            help="A name or address by which MQTT clients and browsers reach it; may be repeated.",
+            metavar="HOST",
         ),
     ] = None,
     days: Annotated[int, typer.Option("--days", help="How long it is valid.", min=1)] = 397,
     as_json: AsJson = False,
 ) -> None:
-    """Sign a certificate: NAME.pem and NAME.key. Again for the same name: a new key, and the old files are replaced."""
+    """Sign a certificate for a node: NAME.pem and NAME.key. Its holder may join the mesh as NAME.
+
+    Again for the same name: a new key, and the old files are replaced. A running node loads them by itself.
+    """
+    from trellis.live.tls import node_uri
+
+    _check_name(name)
+    names = [f"URI:{node_uri(name)}", *(_alternative(one) for one in [name, *_LOCAL, *(hosts or ())])]
+    files = _sign(folder, name, "node", names, "serverAuth, clientAuth", days)
+    told = 'node.toml: [tls] cert = "{certificate}", key = "{key}", ca = "{authority}"'
+    _show(files, told.format(**files), as_json)
+
+
+CLIENT_EXAMPLE = examples(
+    "trellis certs client ann", "trellis pub news hello --ca certs/ca.pem --cert certs/ann.pem --key certs/ann.key"
+)
+
+
+@app.command("client", epilog=CLIENT_EXAMPLE)
+def client(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The client's name, for people.", show_default=False)],
+    folder: Folder = Path("certs"),
+    days: Annotated[int, typer.Option("--days", help="How long it is valid.", min=1)] = 397,
+    as_json: AsJson = False,
+) -> None:
+    """Sign a certificate for a client: NAME.pem and NAME.key. Its holder may use client and admin ports only."""
+    from trellis.live.tls import CLIENT_URI
+
+    _check_name(name)
+    files = _sign(folder, name, "client", [f"URI:{CLIENT_URI}{name}"], "clientAuth", days)
+    told = "trellis pub TOPIC MESSAGE --cert {certificate} --key {key} --ca {authority}"
+    _show(files, told.format(**files), as_json)
+
+
+def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or name == "ca":
         raise InputError(f'"{name}"', "cannot be the name of a file", "use letters, digits, dots, - and _; not ca")
+
+
+def _sign(folder: Path, name: str, role: str, alternatives: list[str], usage: str, days: int) -> dict[str, Path]:
+    """Make a key and a certificate, and return the files. A certificate of the other role is not written over."""
     certificate, key, ca, ca_key = (folder / one for one in (f"{name}.pem", f"{name}.key", "ca.pem", "ca.key"))
     for path in (ca, ca_key):
         if not path.exists():
             raise InputError(str(path), "is not there", f"make an authority first: trellis certs ca --folder {folder}")
-    alternatives = ", ".join(_alternative(one) for one in [name, "localhost", "127.0.0.1", "::1", *(hosts or ())])
     program = _openssl()
+    other = "client" if role == "node" else "node"
+    if certificate.exists() and f"URI:trellis:{other}:" in _run(
+        program, "x509", "-noout", "-text", "-in", str(certificate)
+    ):
+        raise InputError(str(certificate), f"is the certificate of a {other}", "choose another name or --folder")
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        config = _written(Path(work) / "node.cnf", _NODE.format(name=name, hosts=alternatives))
+        text = _SIGNED.format(name=name, usage=usage, alternatives=", ".join(alternatives))
+        config = _written(Path(work) / "signed.cnf", text)
         _run(program, "req", "-new", "-config", config, *_new_key(f"{work}/key"), "-out", f"{work}/csr")
         _run(
             program, "x509", "-req", "-in", f"{work}/csr", "-CA", str(ca), "-CAkey", str(ca_key),
             "-set_serial", str(secrets.randbits(120) + 1), "-days", str(days), "-extfile", config,
-            "-extensions", "node", "-out", f"{work}/pem",
+            "-extensions", "signed", "-out", f"{work}/pem",
         )  # fmt: skip
         _keep(work, certificate, key)
-    files = {"certificate": certificate, "key": key, "authority": ca}
-    _show(files, f'node.toml: [tls] cert = "{certificate}", key = "{key}", ca = "{ca}"', as_json)
+    return {"certificate": certificate, "key": key, "authority": ca}
 
 
 def _openssl() -> str:
@@ -145,8 +195,8 @@ def _alternative(host: str) -> str:
         return f"DNS:{host}"
 
 
-def _run(program: str, *arguments: str) -> None:
-    """Files come into being readable by their owner alone."""
+def _run(program: str, *arguments: str) -> str:
+    """Run openssl and return what it prints. Files come into being readable by their owner alone."""
     done = subprocess.run(
         [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, umask=0o077,
         env={**os.environ, "OPENSSL_CONF": os.devnull},
@@ -154,6 +204,7 @@ def _run(program: str, *arguments: str) -> None:
     if done.returncode:
         told = " ".join(done.stderr.split())
         raise InputError("openssl", f"{arguments[0]} failed: {told}", "see whether openssl is version 1.1.1 or newer")
+    return done.stdout
 
 
 def _keep(work: str, certificate: Path, key: Path) -> None:

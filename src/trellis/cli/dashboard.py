@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trellis.cli.common import examples, say
+from trellis.cli.common import examples, note, say
 from trellis.errors import InputError
 
 EXAMPLE = examples(
@@ -58,7 +58,7 @@ def dashboard(
 
             shown = Dashboard.of_recording(film(replay))
         else:
-            shown = Dashboard(nodes or (), tls=tls_context(ca, cert, key))
+            shown = Dashboard(nodes or (), tls=tls_context(ca, cert, key), on_trouble=note)
         shown.bind(listen)
         say(f"dashboard: http://{show_address(host, shown.port)}/")
         await serve_until_stopped(shown)

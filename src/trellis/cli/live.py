@@ -34,6 +34,7 @@ Cert = Annotated[Path | None, typer.Option("--cert", help="TLS: this client's ce
 Key = Annotated[Path | None, typer.Option("--key", help="TLS: its key.", metavar="FILE")]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds in which the node must be reached.")]
 _AT = "127.0.0.1:7101"
+_PASSWORDS = "give mqtt.broker_password_file, or TRELLIS_MQTT_BROKER_PASSWORD in the environment"
 
 
 def node(
@@ -84,7 +85,7 @@ def node(
 
     Every key of node.toml can also be given as TRELLIS_... in the environment: TRELLIS_OMEN_PERIOD_MS=500.
     """
-    from trellis.live.config import read_config
+    from trellis.live.config import passwords_in, read_config
     from trellis.live.log import start_logging
     from trellis.live.run import run_loop, run_node
 
@@ -110,6 +111,8 @@ def node(
         "insecure": insecure,
     }
     flags |= {key: value for key, value in named.items() if value is not None}
+    for one in passwords_in(flags):
+        note(f"warning: --set {one} carries a password, and every user of this machine can read it (ps): {_PASSWORDS}")
     if print_config:
         from trellis.live.explain import config_lines
 

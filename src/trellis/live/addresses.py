@@ -31,6 +31,9 @@ class AddressBook:
         found = self._entries.get(node)
         return found[1] if found is not None else None
 
+    def nodes(self) -> list[NodeId]:
+        return list(self._entries)
+
     def learn(self, addresses: Iterable[Address], keep: Container[NodeId] = ()) -> None:
         """A later life wins. What is said about the owner is not kept. `keep` are not forgotten for want of room."""
         for one in addresses:

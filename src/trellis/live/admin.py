@@ -10,7 +10,6 @@ It only reads. Everything is put together when it is asked for, in the node's ow
 from __future__ import annotations
 
 import os
-import ssl
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +22,7 @@ from trellis.live.health import not_ready
 from trellis.live.http import Answer, Events, HttpServer, Request
 from trellis.live.metrics import OPENMETRICS, TEXT, accepts_openmetrics
 from trellis.live.series import exposition, of_clients
+from trellis.live.tls import Credentials
 from trellis.protocols.ring import place
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Admin:
     def port(self) -> int:
         return self.http.port if self.http is not None else 0
 
-    def bind(self, address: str, tls: ssl.SSLContext | None) -> None:
+    def bind(self, address: str, tls: Credentials | None) -> None:
         self.http = HttpServer(self.answer, is_local=is_loopback(parse_address(address)[0]))
         self.http.bind(address, tls)
 
@@ -76,7 +76,8 @@ def _health(node: LiveNode, *, as_json: bool) -> Answer:
     status = 503 if found else 200
     if as_json:
         return Answer(msgspec.json.encode({"healthy": not found, "complaints": found}), JSON, status)
-    text = "".join(f"{one.text}\n" for one in found) or "ok\n"
+    warnings = "".join(f"{one}\n" for credentials in node.credentials() for one in credentials.warnings())
+    text = "".join(f"{one.text}\n" for one in found) or f"ok\n{warnings}"
     return Answer(text.encode("utf-8", "backslashreplace"), status=status)
 
 

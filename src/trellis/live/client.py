@@ -47,6 +47,7 @@ from trellis.live.talk import (
     Welcome,
     pack_to_node,
 )
+from trellis.live.tls import explain
 from trellis.protocols.delivery.messages import PAYLOAD_BYTES_MAX
 from trellis.protocols.wire import name_fault
 
@@ -217,7 +218,14 @@ class Client:
             self._stream = None
             self._ended.set()
         if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_exception(ClientError(f"{self.address}: the stream was closed before a welcome"))
+            self._welcomed.set_exception(ClientError(self._why_ended(stream)))
+
+    def _why_ended(self, stream: Stream) -> str:
+        if isinstance(stream.error, OSError):
+            return explain(stream.error)
+        if self._tls is not None:
+            return "the node closed the stream before a welcome; perhaps it does not accept our certificate"
+        return "the node closed the stream before a welcome; perhaps this is no client port, or it speaks TLS"
 
     def _take(self, stream: Stream, message: Message) -> None:
         self._messages.append(message)
@@ -252,7 +260,7 @@ class Client:
                 await self._dial(min(_HANDSHAKE_S, max(until - loop.time(), 0.01)))
                 break
             except (OSError, TimeoutError, ClientError) as error:
-                last = str(error) or "no answer in time"
+                last = explain(error)
             if loop.time() + pause_s > until:
                 raise ClientError(f"{self.address}: cannot be reached: {last}")
             await asyncio.sleep(pause_s)

@@ -25,7 +25,7 @@ from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.gossip_view import GossipViewConfig
 from trellis.protocols.magnet.config import MagnetConfig
 from trellis.protocols.mesh.node import topic_bytes
-from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.config import MqttConfig, shown
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.spidercast.config import SpiderCastConfig
 from trellis.protocols.vitis.config import VitisConfig
@@ -41,6 +41,13 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     ca: str = ""
     """Who signs certificates of this cluster. A peer or client without one of these is cut off."""
+
+    reload_s: float = 5.0
+    """How often the files are looked at. Changed files serve from the next handshake on; SIGHUP loads them at once."""
+
+    def __post_init__(self) -> None:
+        if not self.reload_s > 0:
+            raise InputError("reload_s", f"it is {self.reload_s:g}", "give more than 0")
 
     def __bool__(self) -> bool:
         return bool(self.cert or self.key or self.ca)
@@ -237,6 +244,11 @@ def read_config(path: Path | None, environment: Mapping[str, str], flags: Mappin
     if "name" not in given:
         raise InputError(where, "name is missing", 'add name = "...", or say --name')
     return _convert(given, where)
+
+
+def passwords_in(flags: Mapping[str, object]) -> list[str]:
+    """Return the keys of `flags` that carry a password, which every user of the machine can read in `ps`."""
+    return [key for key, value in flags.items() if shown(key, value) != value]
 
 
 def known_keys(of: type = NodeConfig) -> list[str]:

@@ -21,12 +21,14 @@ import ssl
 import time
 from collections.abc import Callable, Iterable
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 
 from trellis.live.addresses import parse_address
 from trellis.live.config import is_loopback
-from trellis.live.http import Answer, Events, HttpClient, HttpServer, Limits, Request, event
+from trellis.live.http import Answer, Events, HttpClient, HttpServer, Limits, NoAnswer, Request, event
+from trellis.live.tls import explain
 from trellis.live.view import LIVING, SNAPSHOT, MeshView
 
 SOURCES_MAX = 1_000
@@ -46,9 +48,16 @@ JSON = "application/json"
 
 class Dashboard:
     def __init__(
-        self, sources: Iterable[str] | Callable[[], Iterable[str]] = (), *, tls: ssl.SSLContext | None = None
+        self,
+        sources: Iterable[str] | Callable[[], Iterable[str]] = (),
+        *,
+        tls: ssl.SSLContext | None = None,
+        on_trouble: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`sources` are admin addresses; `tls` is for asking nodes that have it."""
+        """`sources` are admin addresses; `tls` is for asking nodes that have it.
+
+        `on_trouble` is called with a sentence when a source gives a new reason for having no answer.
+        """
         fixed = () if callable(sources) else tuple(sources)
         self._sources: Callable[[], Iterable[str]] = sources if callable(sources) else lambda: fixed
         self.view = MeshView()
@@ -56,6 +65,8 @@ class Dashboard:
         self._tls = tls
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._names: dict[str, str] = {}  # source -> the node that answered there last
+        self._on_trouble = on_trouble
+        self._troubles: dict[str, str] = {}  # source -> why there is no answer; the page shows it
         self._events = Events(self._greeting)
         self._pages = {f"/{name}": page for name, page in pages().items()}
         self._pages["/"] = self._pages["/index.html"]
@@ -70,9 +81,9 @@ class Dashboard:
         dashboard._replay = gzip.compress(replay, 5)
         return dashboard
 
-    def bind(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+    def bind(self, address: str) -> None:
         self._http = HttpServer(self.answer, Limits(), is_local=is_loopback(parse_address(address)[0]))
-        self._http.bind(address, tls)
+        self._http.bind(address)
         self.port = self._http.port
 
     def serve(self) -> None:
@@ -98,7 +109,7 @@ class Dashboard:
             packed = (("Content-Encoding", "gzip"),)
             return Answer(self._replay, JSON, headers=packed) if request.path == "/replay.json" else None
         if request.path == "/mesh.json":
-            return Answer(msgspec.json.encode(self.view.whole(_now_ms())), JSON)
+            return Answer(msgspec.json.encode(self._whole()), JSON)
         return self._events if request.path == "/events" else None
 
     # Watching
@@ -113,13 +124,15 @@ class Dashboard:
             self._say()
             if loop.time() >= next_sample:
                 next_sample += max(SAMPLE_S, loop.time() - next_sample)
-                self._events.say(event("sample", msgspec.json.encode(self.view.sample(_now_ms()))))
+                sample = {**self.view.sample(_now_ms()), "troubles": self._troubles}
+                self._events.say(event("sample", msgspec.json.encode(sample)))
             await asyncio.sleep(min(POLL_S, max(0.05, next_sample - loop.time())))
 
     def _hire(self) -> None:
         wanted = list(dict.fromkeys(self._sources()))[:SOURCES_MAX]
         for source in [one for one in self._asking if one not in wanted]:
             self._asking.pop(source).cancel()
+            self._troubles.pop(source, None)
             self._lost(source, "down")
         for source in wanted:
             if source not in self._asking:
@@ -134,18 +147,28 @@ class Dashboard:
                 try:
                     status, body = await client.get("/overlay.json", timeout_s=SILENT_S)
                     if status != 200:
-                        raise ValueError(f"status {status}")
+                        raise ValueError(body[:200].decode("utf-8", "replace").strip() or f"status {status}")
                     told = SNAPSHOT.decode(body)
                     self._names[source] = told.node
                     self.view.take(told, _now_ms())
-                except TimeoutError:
-                    self._lost(source, "silent")
-                except (OSError, ValueError):  # msgspec's errors are ValueErrors
-                    self._lost(source, "down")
+                    self._troubles.pop(source, None)
+                except (OSError, ValueError) as error:  # TimeoutError is an OSError; msgspec's errors are ValueErrors
+                    self._lost(source, "silent" if isinstance(error, TimeoutError) else "down")
+                    self._note_trouble(source, self._why(error))
                 pause_s = max(POLL_S, len(self._asking) / ASKED_PER_S)
                 await asyncio.sleep(max(pause_s - (loop.time() - began), pause_s / 4))
         finally:
             client.close()
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, ConnectionError | NoAnswer) and self._tls is not None:
+            return f"{explain(error)}; perhaps it does not accept the certificate (--cert)"
+        return explain(error)
+
+    def _note_trouble(self, source: str, why: str) -> None:
+        if self._troubles.get(source) != why:
+            self._troubles[source] = why
+            self._on_trouble(f"{source} does not answer: {why}")
 
     def _lost(self, source: str, how: str) -> None:
         name = self._names.pop(source, None)
@@ -163,7 +186,10 @@ class Dashboard:
 
     def _greeting(self) -> bytes:
         self._say()  # the others; what is in `whole` must not come again
-        return event("mesh", msgspec.json.encode(self.view.whole(_now_ms())))
+        return event("mesh", msgspec.json.encode(self._whole()))
+
+    def _whole(self) -> dict[str, Any]:
+        return {**self.view.whole(_now_ms()), "troubles": self._troubles}
 
 
 def pages() -> dict[str, Answer]:

@@ -29,7 +29,7 @@ from trellis.live.http import HttpClient
 from trellis.live.mqtt.sidecar import parse_broker
 from trellis.live.probe import ask_broker, greet
 from trellis.live.reasons import why_not
-from trellis.live.tls import make_context, names_of
+from trellis.live.tls import SPEAKS_TLS, make_context, names_of
 from trellis.live.view import Snapshot
 
 SOON_DAYS = 21  # certificates that end within this time are worth a word
@@ -340,6 +340,8 @@ async def examine_running(address: str, tls: ssl.SSLContext | None, config: Node
         return [wrong(address, f"No node answers there: {why}.", remedy)]
     finally:
         client.close()
+    if told is None and SPEAKS_TLS.encode() in body:
+        return [wrong(address, "It speaks TLS, and this command did not.", "Give --ca, --cert and --key.")]
     if told is None:
         return [wrong(address, f"It answers with status {status}.", "Name the admin_listen of a node.")]
     found = [*_complaints(address, health), *_other_node(address, told, config)]

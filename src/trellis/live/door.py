@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import ssl
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,6 +16,7 @@ from typing import Protocol
 from trellis.live.config import LimitsConfig
 from trellis.live.frames import HELLO_BYTES_MAX
 from trellis.live.listen import Listener
+from trellis.live.log import Sparing
 from trellis.live.stream import Stream
 from trellis.live.talk import (
     CLIENT_PROTOCOL,
@@ -38,12 +38,16 @@ from trellis.live.talk import (
     Welcome,
     pack_to_client,
 )
+from trellis.live.tls import SPEAKS_TLS, Credentials
 from trellis.protocols.delivery.messages import NAMES_MAX
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed, Lost, NotAcknowledged, Outcome
 from trellis.protocols.effects import Deliver, Topic
 from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
+
+
+_NEEDS_TLS = f"{SPEAKS_TLS}: give --ca, --cert and --key (in Python, tls=); trellis certs client NAME makes them"
 
 
 class Broker(Protocol):
@@ -80,12 +84,13 @@ class Door:
         self.wanted: dict[Topic, dict[Stream, None]] = {}
         self.counters: Counter[str] = Counter()
         self.port = 0
+        self._sparing = Sparing()
         self._listener: Listener | None = None
         self._is_closed = False
 
-    def bind(self, address: str, tls: ssl.SSLContext | None) -> None:
+    def bind(self, address: str, tls: Credentials | None) -> None:
         """Nothing is accepted before `serve`."""
-        limits = self.limits
+        limits, refusal = self.limits, pack_to_client(TurnedAway(_NEEDS_TLS))
         self._listener = Listener(
             address,
             self._accept,
@@ -93,6 +98,7 @@ class Door:
             self.counters,
             limits.handshake_s,
             limits.handshakes_max,
+            refusal,
             is_known=lambda stream: bool(stream.tag.name),
         )
         self.port = self._listener.port
@@ -188,6 +194,9 @@ class Door:
         if stream.why not in ("", "closed"):
             self.counters[f"cut {stream.why}"] += 1
             log.info("%s: cut off client %s: %s", self.welcome.node, guest.name or "without a name", stream.why)
+            if stream.why == "tls" and self._sparing.may_say("tls"):
+                what = "a client speaks TLS, and this node does not: see [tls]"
+                log.warning("%s: refused a client: %s", self.welcome.node, what)
         if self.clients.get((guest.name, guest.session)) is stream:
             del self.clients[guest.name, guest.session]
         for topic in list(guest.topics):

@@ -15,11 +15,13 @@ from functools import cache
 from typing import Any, get_type_hints
 
 from trellis.live.config import NodeConfig
+from trellis.protocols.mqtt.config import HIDDEN, shown
 
 _WIDTH = 110
 _HEAD = """\
 # A node of Trellis. Every key is here; each can also be given as TRELLIS_... in the environment, tables with an
-# underscore (TRELLIS_OMEN_PERIOD_MS=500), or as --set KEY=VALUE (--set omen.period_ms=500).
+# underscore (TRELLIS_OMEN_PERIOD_MS=500), or as --set KEY=VALUE (--set omen.period_ms=500). Never --set a password: all
+# users of a machine can read the arguments of its processes. Passwords are not printed here.
 """
 
 
@@ -68,6 +70,11 @@ def _table(config: Any, name: str) -> Iterator[str]:
             continue
         yield ""
         yield from (f"# {line}" for line in textwrap.wrap(told.get(field, ""), _WIDTH))
+        key = f"{name}.{field}" if name else field
+        printed = shown(key, value)
+        if printed != value:  # "***" must not be printed either: it would be read again as the password
+            yield "# The password is not printed. Put it into a file, and name that in broker_password_file."
+            value = "" if printed == HIDDEN else str(printed).replace(f":{HIDDEN}@", "@")
         yield f"{field} = {_toml(value)}" if value is not None else f"# {field} ="
     for value, field in tables:
         yield from _table(value, field)

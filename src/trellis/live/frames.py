@@ -27,6 +27,8 @@ BODY_BYTES_MAX = FRAME_BYTES_MAX + 1  # with its kind
 ADDRESSES_MAX = 256  # in one frame
 PIECES_SINCE = 2  # the version of the protocol that has frames of kind PIECES
 
+_TLS_HANDSHAKE = 0x1603  # a record of TLS: its type and the first half of its version. No frame is that long.
+
 CONTROL, MESSAGE, PIECES = b"\x00", b"\x01", b"\x02"
 
 # A DNS name (labels of at most 63 letters, digits, `-` and `_`), an IPv4 address, or an IPv6 address with or without
@@ -44,6 +46,10 @@ Reason = Annotated[str, Meta(max_length=1_024, pattern=f"\\A(?:{NAME_PATTERN})?\
 
 class Oversized(WireError):
     """A length that its sender may not use now."""
+
+
+class TlsHello(Oversized):
+    """The other end begins a TLS handshake where frames are spoken."""
 
 
 class Address(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -132,6 +138,8 @@ class Splitter:
         try:
             while len(buffer) - start >= 4:
                 size = int.from_bytes(buffer[start : start + 4], "big")
+                if size >> 16 == _TLS_HANDSHAKE:
+                    raise TlsHello("the first bytes of a TLS handshake")
                 if not 0 < size <= self.body_bytes_max:
                     raise Oversized(f"a frame of {size} bytes; 1 to {self.body_bytes_max} are allowed")
                 end = start + 4 + size

@@ -8,6 +8,7 @@
     links     a link is up, and its neighbor says nothing on it
     canary    homes of topics do not answer, so publications are not acknowledged
     broker    the broker of the sidecar is away
+    certificate  a certificate of this node has ended
 
 A part of the node that can complain has `complaints`, and is listed in `Health.parts`. A node without seeds is healthy
 alone. A node that was given seeds is not: it expects others.
@@ -244,6 +245,7 @@ class Health:
     def start(self) -> None:
         if self.node.mqtt is not None:
             self.parts.append(("broker", self.node.mqtt))
+        self.parts += [("certificate", credentials) for credentials in self.node.credentials()]
         self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def close(self) -> None:

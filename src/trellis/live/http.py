@@ -24,6 +24,7 @@ from typing import cast
 
 from trellis.live.addresses import parse_address
 from trellis.live.listen import Listener
+from trellis.live.tls import SPEAKS_TLS, Credentials
 
 log = logging.getLogger("trellis.live")
 
@@ -38,6 +39,7 @@ _REASONS |= {505: "HTTP Version Not Supported"}
 _REQUEST = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([!-~]+) HTTP/(\d)\.(\d)")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
 _TEXT = "text/plain; charset=utf-8"
+NEEDS_TLS = f"{SPEAKS_TLS}: use https, and show a certificate of the cluster (--ca, --cert, --key)"
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,11 @@ class HttpServer:
         self._listener: Listener | None = None
         self._is_closed = False
 
-    def bind(self, address: str, tls: ssl.SSLContext | None = None) -> None:
+    def bind(self, address: str, tls: Credentials | None = None) -> None:
         """Nothing is accepted before `serve`."""
         limits = self.limits
         most = max(1, limits.connections_max // 2)  # the others stay free for connections that ask something
+        refusal = _pack(Answer(f"{NEEDS_TLS}\n".encode(), status=400), has_body=True, keeps_alive=False)
         self._listener = Listener(
             address,
             self._accept,
@@ -115,6 +118,7 @@ class HttpServer:
             self.counters,
             limits.head_s,
             most,
+            refusal,
             is_known=lambda connection: connection.requests > 0,
             burst_max=most,
         )
@@ -211,6 +215,9 @@ class Connection(asyncio.Protocol):
     def _serve(self) -> None:
         while not (self._is_paused or self._is_closing or self._events is not None):
             end = self._buffer.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
+            if self._buffer[:2] == b"\x16\x03":
+                self._refuse(BadRequest(400, "this port does not speak TLS"))
+                return
             if end < 0:
                 if len(self._buffer) >= HEAD_BYTES_MAX:
                     self._refuse(BadRequest(431, "the head of the request is too large"))
@@ -360,6 +367,10 @@ def _head(status: int, headers: list[tuple[str, str]]) -> bytes:
     return "\r\n".join(lines).encode("latin-1")
 
 
+class NoAnswer(ValueError):
+    """The server has ended the connection before its answer was complete."""
+
+
 class HttpClient:
     """Asks a server of ours, over a connection that stays open."""
 
@@ -394,7 +405,9 @@ class HttpClient:
             if length is None or status is None or int(length[1]) > self._bytes_max:
                 raise ValueError(f"{self.address}{path}: not an answer that we read")
             body = await reader.readexactly(int(length[1]))
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        except asyncio.IncompleteReadError:
+            raise NoAnswer("it closed the connection without an answer") from None
+        except asyncio.LimitOverrunError as error:
             raise ValueError(f"{self.address}{path}: {error}") from None
         if b"\r\nConnection: close\r\n" in head:
             self.close()

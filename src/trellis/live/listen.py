@@ -14,7 +14,6 @@ import asyncio
 import ipaddress
 import logging
 import socket
-import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,8 @@ from typing import Any
 
 from trellis.errors import InputError
 from trellis.live.addresses import parse_address, show_address
+from trellis.live.log import Sparing
+from trellis.live.tls import Credentials, explain
 
 log = logging.getLogger("trellis.live")
 
@@ -48,17 +49,20 @@ class Listener:
         self,
         address: str,
         make: Callable[[], asyncio.Protocol | None],
-        tls: ssl.SSLContext | None,
+        tls: Credentials | None,
         counters: Counter[str],
         handshake_s: float,
         handshakes_max: int,
+        refusal: bytes = b"",
+        *,
         is_known: Callable[[Any], bool] = lambda protocol: False,
         burst_max: int | None = None,
     ) -> None:
         """Bind the address at once. Nothing is accepted before `serve`.
 
-        `make` returns None where there are too many streams. `is_known` tells whether the other end of a stream that
-        `make` has returned has said who it is. `burst_max` is `_BURST` times `handshakes_max` unless given.
+        `make` returns None where there are too many streams. `refusal` is what a stream without TLS is answered where
+        there should be TLS. `is_known` tells whether the other end of a stream that `make` has returned has said who it
+        is. `burst_max` is `_BURST` times `handshakes_max` unless given.
         """
         host, port = parse_address(address)
         try:
@@ -68,8 +72,10 @@ class Listener:
             reason = error.strerror or str(error)
             raise InputError(show_address(host, port), f"cannot listen: {reason}", "choose another address") from None
         self._socket.setblocking(False)
+        self._shown = show_address(host, int(self._socket.getsockname()[1]))
         self.port = int(self._socket.getsockname()[1])
         self._make, self._is_known, self._tls, self._counters = make, is_known, tls, counters
+        self._refusal, self._sparing = refusal, Sparing()
         self._handshake_s, self._handshakes_max = handshake_s, handshakes_max
         self._burst_max = burst_max or _BURST * handshakes_max
         self._loop = asyncio.get_running_loop()
@@ -151,16 +157,62 @@ class Listener:
         return one.transport.is_closing() or self._is_known(one.protocol)
 
     async def _open(self, accepted: socket.socket, half_open: _HalfOpen) -> None:
-        self._waiting.discard(accepted)  # from here on the loop closes it, also when we are cancelled
+        tls = self._tls.now.accepting if self._tls is not None else None
+        source = _source(accepted)
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(self._handshake_s):
+                if tls is not None and not await self._speaks_tls(accepted):
+                    self._refuse_plaintext(accepted, source)
+                    return
+                self._waiting.discard(accepted)  # from here on the loop closes it, also when we are cancelled
                 half_open.transport, _ = await self._loop.connect_accepted_socket(
-                    lambda: half_open.protocol, accepted, ssl=self._tls
+                    lambda: half_open.protocol, accepted, ssl=tls
                 )
-        except (OSError, TimeoutError, EOFError):
-            self._counters["cut tls" if self._tls is not None else "cut handshake"] += 1
+        except (OSError, TimeoutError, EOFError) as error:
+            self._counters["cut tls" if tls is not None else "cut handshake"] += 1
+            if tls is not None and not isinstance(error, EOFError):
+                self._log_failure(source, explain(error))
             accepted.close()
+        finally:
+            if accepted in self._waiting:
+                self._waiting.discard(accepted)
+                accepted.close()
+
+    async def _speaks_tls(self, accepted: socket.socket) -> bool:
+        """Wait for the first bytes, which stay in the socket. Raises EOFError if there will never be any."""
+        there = asyncio.Event()
+        self._loop.add_reader(accepted, there.set)
+        try:
+            await there.wait()
+        finally:
+            self._loop.remove_reader(accepted)
+        first = accepted.recv(2, socket.MSG_PEEK)
+        if not first:
+            raise EOFError
+        return first[0] == 0x16  # a handshake record; in none of our protocols the first byte of a client
+
+    def _refuse_plaintext(self, accepted: socket.socket, source: tuple[str, int]) -> None:
+        self._counters["cut tls"] += 1
+        self._log_failure(source, "it does not speak TLS, and this port does")
+        try:
+            accepted.recv(1 << 16)  # a socket that is closed with unread bytes is reset, and the answer lost
+            accepted.send(self._refusal)
+            accepted.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # it does not wait for an answer
+
+    def _log_failure(self, source: tuple[str, int], why: str) -> None:
+        if self._sparing.may_say(source[0], why):
+            log.warning("%s: TLS with %s failed: %s", self._shown, show_address(*source), why)
+
+
+def _source(accepted: socket.socket) -> tuple[str, int]:
+    try:
+        host, port = accepted.getpeername()[:2]
+    except OSError:
+        return "somebody who has gone", 0
+    return host, port
 
 
 def source_of(host: str) -> str:

@@ -13,6 +13,7 @@ import logging
 import sys
 import time
 from collections import OrderedDict
+from collections.abc import Hashable
 
 from trellis.errors import InputError
 
@@ -43,15 +44,24 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: cut off %s: %s": ("peer-cut-off", ("node", "peer", "why")),
     "%s: refused a peer: %s": ("peer-refused", ("node", "why")),
     "%s: %s refuses us: %s": ("refused-by-peer", ("node", "peer", "why")),
+    "%s: TLS with %s failed: %s": ("tls-failed", ("listen", "peer", "why")),
+    "%s: loaded new certificates of %s, valid until %s": ("certificates-loaded", ("node", "section", "until")),
+    "%s: a certificate needs to be renewed: %s": ("certificate-ends", ("node", "what")),
+    "%s: new certificates cannot be used, the old ones stay: %s": ("certificates-refused", ("node", "why")),
+    "%s: refused a client: %s": ("client-refused", ("node", "why")),
     "%s: cut off client %s: %s": ("client-cut-off", ("node", "client", "why")),
     "%s: %s": ("messages-lost", ("node", "what")),
     "%s: a %s is too large to be sent": ("message-too-large", ("node", "kind")),
-    "%s: a %s of %s broke a handler": ("bug", ("node", "kind", "peer")),
+    "%s: %s broke a handler": ("bug", ("node", "what")),
+    "%s: timer %s failed; tried again in %.1f s": ("timer-failed", ("node", "timer", "pause_s")),
+    "%s: timer %s failed %d times in a row; the node ends": ("timer-fails", ("node", "timer", "times")),
+    "%s: gives up the stream to %s, which has answered nothing lately": ("stream-given-up", ("node", "peer")),
     "%s: the handler broke": ("admin-bug", ("path",)),
     "cannot accept: %s": ("accept-failed", ("why",)),
     "%s: no telemetry: %s: %s": ("telemetry-failed", ("node", "file", "why")),
     "%s: a publication on %s was refused: %s": ("mqtt-publication-refused", ("node", "topic", "why")),
     "%s: cut off an MQTT client: %s": ("mqtt-client-cut-off", ("node", "why")),
+    "%s: closed an MQTT client's connection: %s: %s": ("mqtt-client-closed", ("node", "reason", "why")),
     "%s: attached to %s:%d": ("broker-attached", ("node", "host", "port")),
     "%s: broker %s:%d: subscriptions of its clients may be unknown here: %s": (
         "broker-subscriptions-unknown",
@@ -139,6 +149,24 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             told["trace"] = self.formatException(record.exc_info)
         return json.dumps(told, ensure_ascii=False)
+
+
+class Sparing:
+    """Lets a line through once a minute: strangers must not be able to fill the log."""
+
+    def __init__(self, pause_s: float = 60.0, keys_max: int = 256) -> None:
+        self.pause_s, self.keys_max = pause_s, keys_max
+        self._said: OrderedDict[Hashable, float] = OrderedDict()  # when each was said last, oldest first
+
+    def may_say(self, *key: Hashable) -> bool:
+        now = time.monotonic()
+        if now - self._said.get(key, -self.pause_s) < self.pause_s:
+            return False
+        self._said[key] = now
+        self._said.move_to_end(key)
+        if len(self._said) > self.keys_max:
+            self._said.popitem(last=False)
+        return True
 
 
 def start_logging(level: str, as_json: bool) -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import socket
 import ssl
 
+from trellis.live.tls import explain
+
 
 def why_not(error: BaseException, *, has_tls: bool) -> str:
     """Return why a connection failed. `has_tls`: this side spoke TLS."""
     match error:
-        case ssl.SSLCertVerificationError():
-            return f"its certificate is not accepted here: {error.verify_message}"
         case ssl.SSLError():
-            reason = (error.reason or str(error)).replace("_", " ").lower()
-            if any(one in reason for one in ("wrong version number", "http request", "record layer failure")):
-                return "it does not speak TLS, and this side does"
-            return f"the TLS handshake failed: {reason}"
+            return explain(error)
         case socket.gaierror():
             return f"its host name cannot be resolved: {error.strerror or error}"
         case ConnectionRefusedError():
@@ -32,13 +29,18 @@ def why_not(error: BaseException, *, has_tls: bool) -> str:
     return str(error) or type(error).__name__
 
 
-def why_no_hello(cut: str, *, has_tls: bool) -> str:
-    """Return why a stream that we dialed ended before a hello. `cut`: why we cut it; empty if the peer closed it."""
+def why_no_hello(cut: str, error: Exception | None, *, has_tls: bool) -> str:
+    """Return why a stream that we dialed ended before a hello.
+
+    `cut` says why we cut it, and is empty if the peer closed it. `error` is what the loop said about its end.
+    """
     if cut in ("oversized", "garbage"):
         hint = "it is no Trellis node" if has_tls else "perhaps it speaks TLS, and this node does not"
         return f"what it answers is no hello: {hint}"
     if cut == "handshake":
         return "it took the connection and said nothing in time"
+    if isinstance(error, ssl.SSLError):
+        return explain(error)
     if has_tls:
         return "it closed the connection before a hello; perhaps it does not accept our certificate"
     return "it closed the connection before a hello; perhaps it speaks TLS, and this node does not"

@@ -33,7 +33,7 @@ def run_loop(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None]) -> None:
-    """Until SIGTERM or SIGINT: then it leaves in order. A second one ends it at once."""
+    """Until SIGTERM or SIGINT: then it leaves in order. A second one ends it at once. SIGHUP loads certificates."""
     allow_files(config)
     node = LiveNode(config)
     loop = asyncio.get_running_loop()
@@ -50,6 +50,8 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
     _collect_less()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, on_signal)
+    if node.credentials():  # else a hang-up ends the process, as ever
+        loop.add_signal_handler(signal.SIGHUP, node.reload)
     about: dict[str, object] = {
         "name": node.name,
         "cluster": config.cluster,

@@ -90,6 +90,7 @@ def exposition(node: LiveNode, *, is_open: bool = False) -> str:
     _traffic(page, node)
     _pieces(page, node)
     _mqtt(page, node)
+    _certificates(page, node)
     _process(page, node)
     return page.text()
 
@@ -157,6 +158,7 @@ _COUNTERS = {
     "late": "Messages that came after their turn was skipped.",
     "too_old": "Messages older than two windows.",
     "stale": "Messages of incarnations that are over.",
+    "forged": "Messages in this node's own name that it has not published: a neighbor lies.",
     "overflows": "Messages dropped from the window for want of room.",
     "turned_lazy": "Links that were full and are told of messages only.",
     "restarts": "Sessions of links begun anew.",
@@ -262,6 +264,17 @@ def _mqtt(page: Exposition, node: LiveNode) -> None:
         "What has happened at the MQTT listener, and at the broker beside it.",
         _each("what", MQTT_HAPPENED, happened),
     )
+
+
+def _certificates(page: Exposition, node: LiveNode) -> None:
+    found = node.credentials()
+    ends: list[tuple[Labels, float]] = [
+        ({"section": one.what, "file": file}, until_s) for one in found for file, until_s in one.now.expires_s.items()
+    ]
+    about = "When a certificate ends, in seconds since 1970; of several authorities the first one."
+    page.gauge("trellis_certificate_expires_seconds", about, ends)
+    about = "1 while new files of certificates cannot be used and the old ones stay in use."
+    page.gauge("trellis_certificate_reload_failed", about, int(any(one.trouble for one in found)))
 
 
 def _process(page: Exposition, node: LiveNode) -> None:

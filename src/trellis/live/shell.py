@@ -27,7 +27,7 @@ from trellis.live.meshes import make_mesh
 from trellis.live.story import Story
 from trellis.live.talk import CLIENT_VERSION, Welcome
 from trellis.live.telemetry import Telemetry
-from trellis.live.tls import contexts
+from trellis.live.tls import Credentials, node_credentials
 from trellis.live.transport import Transport
 from trellis.protocols.delivery.messages import Frame
 from trellis.protocols.delivery.outcome import ClientId, HomeTold, Lost, Outcome, Overflowed
@@ -76,6 +76,8 @@ class LiveNode:
         self.admin: Admin | None = None
         self.telemetry: Telemetry | None = None
         self.mqtt: MqttDoor | None = None
+        self.tls: Credentials | None = None
+        self._look: asyncio.TimerHandle | None = None  # at files of certificates
         self._wants: Counter[Topic] = Counter(dict.fromkeys(self.mesh.wanted, 1))  # by how many doors, or for good
         self.failure: Exception | None = None
         self.rest: Rest | None = None  # where the process runs nothing but this node
@@ -90,7 +92,7 @@ class LiveNode:
         config = self.config
         self._loop = asyncio.get_running_loop()
         host, port = parse_address(config.advertise or config.listen)
-        tls = contexts(config.tls)
+        tls = self.tls = node_credentials(config.tls, self.name)
         self.transport = Transport(
             Address(self.name, self.life, host, port),
             config.cluster,
@@ -99,6 +101,7 @@ class LiveNode:
             tls,
             on_message=self._on_message,
             on_peer_down=self._on_peer_down,
+            on_peer_ended=self._on_peer_ended,
             is_linked=self.links.__contains__,
             on_pieces=self._on_pieces,
         )
@@ -110,10 +113,10 @@ class LiveNode:
         self.mends.watcher = self.story
         try:
             self.transport.bind(config.listen)
-            self.door.bind(config.client_listen, tls[0] if tls is not None else None)
+            self.door.bind(config.client_listen, tls)
             if config.admin_listen:
                 self.admin = Admin(self)
-                self.admin.bind(config.admin_listen, tls[0] if tls is not None else None)
+                self.admin.bind(config.admin_listen, tls)
             if config.mqtt:
                 from trellis.live.mqtt.door import MqttDoor  # not every node has one
 
@@ -135,6 +138,23 @@ class LiveNode:
         if self.mqtt is not None:
             self.mqtt.serve()
         self.health.start()
+        if self.credentials():
+            self._look = self._loop.call_later(config.tls.reload_s, self._look_at_files)
+
+    def credentials(self) -> list[Credentials]:
+        """Return the certificates of this node: those of [tls], and those of the MQTT listener."""
+        found = (self.tls, self.mqtt.tls if self.mqtt is not None else None)
+        return [one for one in found if one is not None]
+
+    def reload(self) -> None:
+        """Read certificates again now, changed or not. New handshakes use them; streams that stand stay."""
+        for one in self.credentials():
+            one.look(at_once=True)
+
+    def _look_at_files(self) -> None:
+        for one in self.credentials():
+            one.look()
+        self._look = self._loop.call_later(self.config.tls.reload_s, self._look_at_files)
 
     def now(self) -> float:
         return self._loop.time()
@@ -162,7 +182,7 @@ class LiveNode:
         """Close everything. Not in order: as if the process had died."""
         if not self._is_stopped:
             self._is_stopped = True
-            for timer in self._timers.values():
+            for timer in (*self._timers.values(), *([self._look] if self._look is not None else [])):
                 timer.cancel()
             self.health.close()
             if self.telemetry is not None:
@@ -248,6 +268,11 @@ class LiveNode:
             else:
                 self._do_pieces(pieces)
 
+    def _on_peer_ended(self, peer: NodeId, is_alone: bool) -> None:
+        if not self._is_stopped:
+            self._catch_up()
+            self._carry_out(self.mesh.on_peer_ended(peer, is_alone=is_alone))
+
     def _on_timer(self, tag: str) -> None:
         del self._timers[tag]
         try:
@@ -278,7 +303,7 @@ class LiveNode:
             self._gone.set()
             return
         pause_s = _TIMER_PAUSES_S[failed]
-        log.error("%s: timer %s failed; tried again in %g s", self.name, tag, pause_s, exc_info=error)
+        log.error("%s: timer %s failed; tried again in %.1f s", self.name, tag, pause_s, exc_info=error)
         self._timers[tag] = self._loop.call_later(pause_s, self._on_timer, tag)
 
     def _broke(self, what: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from trellis.live.frames import Oversized, Splitter
+from trellis.live.frames import Oversized, Splitter, TlsHello
 from trellis.live.proof import notice_death
 from trellis.protocols.wire import WireError
 
@@ -84,6 +84,7 @@ class Stream(asyncio.Protocol):
         self.splitter = Splitter(body_bytes_max)
         self.outbox = Outbox(limits.queue_bytes)
         self.why = ""
+        self.error: Exception | None = None  # with which the loop says that the connection was lost
         self.is_ended = self.is_closing = False
         self.tag: Any = None  # the owner's own
         self._loop = asyncio.get_running_loop()
@@ -175,12 +176,17 @@ class Stream(asyncio.Protocol):
                 if self.is_ended:
                     return
                 self.owner.received(self, body)
+        except TlsHello:
+            self.why = self.why or "tls"
+            self._write(b"this port does not speak TLS\n")  # a TLS client recognizes plain text as such
+            self.close()
         except Oversized:
             self.cut("oversized")
         except WireError:
             self.cut("garbage")
 
     def connection_lost(self, error: Exception | None) -> None:
+        self.error = error
         self._end()
 
     def _flush(self) -> None:

@@ -1,31 +1,83 @@
-"""Mutual TLS: both ends show a certificate that the cluster's authority has signed. Host names are not compared: a node
-is known by its name in the hello, which its certificate must carry (as a common name, or among its alternative names).
-Clients have no names: whoever has a certificate of the cluster may be one."""
+"""Mutual TLS: who may be a node, who may be a client, and certificates that are replaced while the node runs.
+
+Both ends show a certificate that the cluster's authority has signed. A certificate names its holder's role in an
+alternative name of the kind URI, which `trellis certs` writes:
+
+    trellis:node:NAME      may join the mesh as the node NAME, and may do what a client does
+    trellis:client:NAME    may use the client port and the admin port
+
+The common name and DNS names are no node names: they are for programs that compare host names (browsers, MQTT clients).
+A certificate of the authority without a role is accepted from a client, and never from a node.
+"""
 
 from __future__ import annotations
 
+import logging
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 from trellis.errors import InputError
 from trellis.live.config import TlsConfig
 
+log = logging.getLogger("trellis.live")
 
-def contexts(config: TlsConfig) -> tuple[ssl.SSLContext, ssl.SSLContext] | None:
-    """For accepting and for dialling; None where there is no TLS."""
-    if not config:
-        return None
-    return make_context(config, server=True), make_context(config, server=False)
+NODE_URI, CLIENT_URI = "trellis:node:", "trellis:client:"
+SOON_S = 14 * 86_400.0  # a certificate that ends within this time is worth a warning
+_NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, for which Python has no name
+_NAMES_SHOWN = 5
+_RENEW = "make one with: trellis certs node NAME"
+
+
+# Roles
+
+
+def node_uri(name: str) -> str:
+    """Return the alternative name that lets its holder be the node `name`."""
+    return NODE_URI + quote(name, safe="")
 
 
 def names_of(certificate: Mapping[str, Any]) -> list[str]:
-    """The names that a certificate carries, given as `SSLSocket.getpeercert` tells it."""
+    """Return the nodes that the holder of a certificate may be, given as `SSLSocket.getpeercert` tells it."""
+    return _by_role(certificate, NODE_URI)
+
+
+def describe(certificate: Mapping[str, Any]) -> str:
+    """Return in a few words whose certificate this is, for refusals. All names are cut short: a peer wrote them."""
+    for role, prefix in (("node", NODE_URI), ("client", CLIENT_URI)):
+        names = _by_role(certificate, prefix)
+        if names:
+            return f"a certificate for {role} {_listed(names)}"
     common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    return [*common, *(value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS")]
+    of = f" ({_listed(common)})" if common else ""
+    return f"a certificate without a role{of}, as earlier versions made them"
+
+
+def why_not_node(certificate: Mapping[str, Any], name: str) -> str:
+    """Return why the holder of a certificate may not be the node `name`; empty if it may."""
+    if name in names_of(certificate):
+        return ""
+    return f"{name} shows {describe(certificate)}, and may not join as {name}; {_RENEW.replace('NAME', name)}"
+
+
+def _by_role(certificate: Mapping[str, Any], prefix: str) -> list[str]:
+    uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
+    return [unquote(uri[len(prefix) :]) for uri in uris if uri.startswith(prefix)]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name[:64])[1:-1] for name in sorted(names)[:_NAMES_SHOWN])
+
+
+# Contexts
 
 
 def make_context(config: TlsConfig, *, server: bool) -> ssl.SSLContext:
+    """Return a context that shows our certificate and asks for one of our authority."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -42,3 +94,172 @@ def make_context(config: TlsConfig, *, server: bool) -> ssl.SSLContext:
     except ssl.SSLError as error:
         raise InputError("tls", f"{config.cert}, {config.key}, {config.ca}: {error.reason}", "give PEM files") from None
     return context
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What one look at the files gave."""
+
+    accepting: ssl.SSLContext
+    dialling: ssl.SSLContext | None  # None where nobody is dialled
+    expires_s: Mapping[str, float]  # "cert" and "ca" -> when it ends, in seconds since 1970
+
+
+def load_node(config: TlsConfig, name: str) -> Loaded:
+    """Load the certificate of the node `name`. Raises InputError if the other nodes would not accept it."""
+    accepting, dialling = make_context(config, server=True), make_context(config, server=False)
+    try:
+        mine = _shown(make_context(config, server=True), make_context(config, server=False))
+    except ssl.SSLError as error:
+        why = f"{config.cert} is not accepted with {config.ca}: {explain(error)}"
+        remedy = f"make one with that authority: trellis certs node {name}"
+        raise InputError("tls.cert", why, remedy) from None
+    refusal = why_not_node(mine, name)
+    if refusal:
+        raise InputError("tls.cert", f"{config.cert}: {refusal.partition(';')[0]}", _RENEW.replace("NAME", name))
+    ends = [ssl.cert_time_to_seconds(str(one["notAfter"])) for one in accepting.get_ca_certs()]
+    expires = {"cert": float(ssl.cert_time_to_seconds(mine["notAfter"]))}
+    return Loaded(accepting, dialling, {**expires, **({"ca": float(min(ends))} if ends else {})})
+
+
+def load_listener(accepting: ssl.SSLContext, cert: str, key: str) -> Loaded:
+    """Return a listener's context with the end of its certificate, whoever has signed that."""
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    server.load_cert_chain(cert, key)
+    client.check_hostname = False
+    client.load_verify_locations(cert)  # the certificate itself is believed: this is about what it says
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        mine = _shown(server, client)
+    except ssl.SSLError as error:
+        raise InputError("mqtt.cert", f"{cert}: {explain(error)}", "give a certificate for servers") from None
+    return Loaded(accepting, None, {"cert": float(ssl.cert_time_to_seconds(mine["notAfter"]))})
+
+
+def _shown(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
+    """Return what `server`'s certificate says. Python tells that of a certificate that a peer has shown, so the two
+    contexts shake hands in memory. Dates are not compared: the caller wants to know them even if it is too late."""
+    for context in (server, client):
+        context.verify_flags |= _NO_CHECK_TIME
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(down, up, server_side=False), server.wrap_bio(up, down, server_side=True)]
+    waiting = list(ends)
+    for _ in range(10):  # it takes three turns
+        for one in list(waiting):
+            try:
+                one.do_handshake()
+                waiting.remove(one)
+            except ssl.SSLWantReadError:
+                pass
+    if waiting:
+        raise ssl.SSLError("the handshake does not end")
+    return dict(ends[0].getpeercert() or {})
+
+
+# Replacing them while the node runs
+
+
+class Credentials:
+    """The files behind one or more ports. New handshakes use the newest ones that could be loaded; streams stay."""
+
+    def __init__(self, node: str, what: str, files: Sequence[str], load: Callable[[], Loaded]) -> None:
+        """Load the files; what is wrong with them raises InputError. `what` names the section: "tls" or "mqtt"."""
+        self.node, self.what, self.files = node, what, tuple(one for one in files if one)
+        self.trouble = ""  # why the newest files are not in use; empty: they are
+        self.reloads = 0
+        self._load = load
+        self._seen = self._loaded = self._signature()
+        self.now = load()
+        self._tell_ends()
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Load files that have changed and have stayed the same since the last look: a copy may be under way."""
+        found = self._signature()
+        is_settled, self._seen = found == self._seen, found
+        if not at_once and found == self._loaded:
+            self.trouble = ""  # the broken ones were taken back
+        elif at_once or is_settled:
+            self._reload(found)
+
+    def complaints(self) -> list[str]:
+        """Return a sentence for each file in use whose time is over."""
+        return [f"{self.what}.{key} has ended on {day}: renew it" for key, day, left_s in self._ends() if left_s <= 0]
+
+    def warnings(self) -> list[str]:
+        """Return what an operator should know of these files before it is too late, as sentences."""
+        soon = [(key, day) for key, day, left_s in self._ends() if 0 < left_s < SOON_S]
+        told = [f"{self.what}.{key} ends on {day}: renew it" for key, day in soon]
+        return [*told, *([f"new files of {self.what} are not in use: {self.trouble}"] if self.trouble else [])]
+
+    def _ends(self) -> list[tuple[str, str, float]]:
+        """Return for each file its key, the day on which it ends, and the seconds until then."""
+        return [
+            (key, time.strftime("%Y-%m-%d", time.gmtime(until_s)), until_s - time.time())
+            for key, until_s in self.now.expires_s.items()
+        ]
+
+    def _reload(self, found: tuple[object, ...]) -> None:
+        try:
+            self.now = self._load()
+        except (InputError, OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            if self.trouble != str(error):
+                self.trouble = str(error)
+                log.warning("%s: new certificates cannot be used, the old ones stay: %s", self.node, error)
+            return
+        self.trouble, self._loaded = "", found
+        self.reloads += 1
+        until = time.strftime("%Y-%m-%d", time.gmtime(self.now.expires_s["cert"]))
+        log.info("%s: loaded new certificates of %s, valid until %s", self.node, self.what, until)
+        self._tell_ends()
+
+    def _tell_ends(self) -> None:
+        for text in (*self.complaints(), *self.warnings()):
+            log.warning("%s: a certificate needs to be renewed: %s", self.node, text)
+
+    def _signature(self) -> tuple[object, ...]:
+        """Return what changes when a file is replaced, also behind a symbolic link, as Kubernetes does it."""
+        found: list[object] = []
+        for path in self.files:
+            try:
+                about = Path(path).stat()
+                found.append((about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size))
+            except OSError as error:
+                found.append(error.errno)
+        return tuple(found)
+
+
+def node_credentials(config: TlsConfig, name: str) -> Credentials | None:
+    """Return the credentials of a node's own ports; None where there is no TLS."""
+    if not config:
+        return None
+    return Credentials(name, "tls", (config.cert, config.key, config.ca), lambda: load_node(config, name))
+
+
+# What went wrong
+
+SPEAKS_TLS = "this port speaks TLS"
+_REASONS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a certificate, and we show none",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not know the authority that signed our certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that our certificate has expired",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "it does not accept our certificate for this use",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept our certificate",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it speaks another version of TLS",
+    "UNSUPPORTED_PROTOCOL": "it speaks an older version of TLS",
+}
+_PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNKNOWN_PROTOCOL")
+
+
+def explain(error: BaseException) -> str:
+    """Return in plain words why a connection failed; TLS errors name a constant of OpenSSL, which helps nobody."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or ""
+        if reason in _PLAIN:
+            return "it does not speak TLS, and we do"
+        return _REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ') or error}"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return str(error) or type(error).__name__

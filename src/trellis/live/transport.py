@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -43,19 +42,22 @@ from trellis.live.frames import (
     read_control,
 )
 from trellis.live.listen import Listener
+from trellis.live.log import Sparing
 from trellis.live.proof import ROUND_S, Proof
 from trellis.live.reach import reach
 from trellis.live.reasons import why_no_hello, why_not
 from trellis.live.stream import Outbox, Stream
-from trellis.live.tls import names_of
+from trellis.live.tls import SPEAKS_TLS, Credentials, why_not_node
 from trellis.protocols.effects import Contact, NodeId, Seed
 from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
 
+_REASON_LETTERS = 512  # of a refusal's text; names in it are the peer's
 DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
 REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second", "taken", "tls"))
 _PING, _PONG = pack_control(Ping()), pack_control(Pong())
+_LOOKS_MAX = 16  # nodes that are dialled at a time to see whether anybody is left
 _LOST_S = 0.3  # an attempt to connect that has lasted so long has lost its first packet, or goes very far
 
 
@@ -94,16 +96,18 @@ class Transport:
         cluster: str,
         overlay: str,
         limits: LimitsConfig,
-        tls: tuple[ssl.SSLContext, ssl.SSLContext] | None,
+        tls: Credentials | None,
         *,
         on_message: Callable[[NodeId, bytes], None],
         on_peer_down: Callable[[NodeId], None],
+        on_peer_ended: Callable[[NodeId, bool], None],
         is_linked: Callable[[NodeId], bool],
         on_pieces: Callable[[NodeId, bytes], None] | None = None,
     ) -> None:
         """`me` may have port 0 until `bind`. `on_message` and `on_pieces` may raise WireError: the stream is cut."""
         self.me, self.cluster, self.overlay, self.limits, self.tls = me, cluster, overlay, limits, tls
         self.on_message, self.on_peer_down, self.is_linked = on_message, on_peer_down, is_linked
+        self.on_peer_ended = on_peer_ended  # with whether all nodes that we have heard of have ended
         self.on_pieces = on_pieces or on_message
         self.book = AddressBook(me.node)
         self.peers: dict[NodeId, Stream] = {}
@@ -112,11 +116,13 @@ class Transport:
         self.failures: dict[Seed, str] = {}  # why the last dial to a seed did not lead to a peer
         self.why_down = ""  # of the peer that `on_peer_down` is called with
         self.counters: Counter[str] = Counter()
+        self._sparing = Sparing()
         self.speaks = (VERSION_OLDEST, VERSION)
         self.port = 0
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time()  # looked at once in a while: good enough for idle streams
         self._greeting: dict[Stream, None] = {}  # streams without a hello
+        self._ended: dict[NodeId, int] = {}  # nodes at whose address nothing listens any more -> their incarnations
         self._dialling = 0  # dials whose connection is not there yet
         self._random = Random()
         self._cancelled: list[asyncio.Task[None]] = []  # dials that were under way when we closed
@@ -127,14 +133,15 @@ class Transport:
 
     def bind(self, address: str) -> None:
         """Nothing is accepted before `serve`."""
-        accepting, limits = self.tls[0] if self.tls is not None else None, self.limits
+        limits, refusal = self.limits, pack_control(Refused("tls", f"{SPEAKS_TLS}: give [tls] cert, key and ca"))
         self._listener = Listener(
             address,
             self._accept,
-            accepting,
+            self.tls,
             self.counters,
             limits.handshake_s,
             limits.handshakes_max,
+            refusal,
             is_known=lambda stream: bool(stream.tag.peer),
         )
         self.port = self._listener.port
@@ -257,7 +264,7 @@ class Transport:
 
     async def _connect(self, to: Contact, host: str, port: int) -> None:
         """The TCP connection has a short limit of its own, so that an attempt during a cut does not outlast it."""
-        dialling = self.tls[1] if self.tls is not None else None
+        dialling = self.tls.now.dialling if self.tls is not None else None
         stream = Stream(self, self.limits, HELLO_BYTES_MAX)
         stream.tag = Ends(dialled=to)
         try:
@@ -270,6 +277,8 @@ class Transport:
             log.debug("%s: cannot reach %s: %s", self.me.node, to, why)
             self._note_failure(to, why)
             self._failed(to)
+            if isinstance(error, ConnectionRefusedError) and not isinstance(to, Seed):
+                self._note_ended(to)
 
     def _healed(self) -> None:
         """A peer that could not be reached is here again: a network has healed. Try all others anew, at once."""
@@ -352,11 +361,13 @@ class Transport:
         if stream.why not in ("", "closed"):
             self.counters[f"cut {stream.why}"] += 1
             log.info("%s: cut off %s: %s", self.me.node, ends.peer or ends.dialled or "a stranger", stream.why)
+            if stream.why == "tls" and self._sparing.may_say("tls"):
+                log.warning("%s: refused a peer: %s", self.me.node, "it speaks TLS, and this node does not: see [tls]")
         if stream in self._greeting:
             del self._greeting[stream]
             if ends.dialled:
                 if not ends.why:
-                    why = why_no_hello(stream.why, has_tls=self.tls is not None)
+                    why = why_no_hello(stream.why, stream.error, has_tls=self.tls is not None)
                     self._note_failure(ends.dialled, why)
                 self._failed(ends.dialled)
         elif self.peers.get(ends.peer) is stream:
@@ -365,6 +376,31 @@ class Transport:
                 self.counters["broken"] += 1
                 self.why_down = f"its stream was cut off: {stream.why}" if stream.why else "its stream broke"
                 self.on_peer_down(ends.peer)
+                self._look_again(ends.peer)
+
+    def _look_again(self, peer: NodeId) -> None:
+        """Dial a peer whose stream broke or who is not connected: a refusal proves that its process has ended."""
+        place = self._place(peer)
+        if place is None or peer in self.dials or self._is_closed or self._dialling >= self.limits.handshakes_max:
+            return
+        dial = self.dials[peer] = Dial()
+        self._begin(peer, dial, *place)
+
+    def _note_ended(self, peer: NodeId) -> None:
+        """Nothing listens at the address of `peer`. Who is connected to nobody looks whether anybody is left."""
+        known = self.book.find(peer)
+        if known is None or peer in self.peers or self._is_closed:
+            return
+        self._ended[peer] = known.incarnation
+        self._ended = {node: life for node, life in self._ended.items() if self._has_ended(node)}
+        others = [] if self.peers else [node for node in self.book.nodes() if node not in self._ended]
+        for node in others[:_LOOKS_MAX]:
+            self._look_again(node)
+        self.on_peer_ended(peer, not self.peers and not others)
+
+    def _has_ended(self, node: NodeId) -> bool:
+        known = self.book.find(node)
+        return known is not None and node not in self.peers and known.incarnation <= self._ended.get(node, -1)
 
     def _note_failure(self, to: Contact, why: str) -> None:
         """Remember why a seed is no peer, and log it when the reason is new."""
@@ -405,16 +441,13 @@ class Transport:
         return None
 
     def _misnamed(self, stream: Stream, hello: Hello) -> Refused | None:
-        """With TLS nobody may take a name that its certificate does not carry: its messages would be believed."""
-        names = names_of(stream.certificate()) if self.tls is not None else [hello.address.node]
-        if hello.address.node in names:
-            return None
-        carried = ", ".join(sorted(names)[:5]) or "nobody"
-        return Refused("certificate", f"{hello.address.node} shows a certificate of {carried}")
+        """With TLS a node must show a node's certificate of its name: its messages would be believed."""
+        why = why_not_node(stream.certificate(), hello.address.node) if self.tls is not None else ""
+        return Refused("certificate", why[:_REASON_LETTERS]) if why else None
 
     def _refuse(self, stream: Stream, refusal: Refused) -> None:
         ends: Ends = stream.tag
-        if not ends.dialled or refusal.kind == "version":
+        if not ends.dialled or refusal.kind in ("version", "certificate"):
             stream.send(pack_control(refusal))
         elif refusal.kind == "self" and isinstance(ends.dialled, Seed):
             self.names[ends.dialled] = self.me.node  # our own address is among the seeds
@@ -423,7 +456,8 @@ class Transport:
             if refusal.kind not in ("second", "self"):
                 self._note_failure(ends.dialled, f"this node refused it: {refusal.text}")
         if refusal.kind not in ("second", "self"):
-            log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
+            if self._sparing.may_say("refused", refusal.text):
+                log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
             self.counters[f"cut {refusal.kind}"] += 1
         stream.close()
 
@@ -432,13 +466,18 @@ class Transport:
         # Other kinds are of a newer version, or made up: they must not become labels of metrics without end.
         kind = refusal.kind if refusal.kind in REFUSALS else "other"
         self.counters[f"refused {kind}"] += 1
-        stream.tag.why = refusal.text or kind
+        text = refusal.text
+        stream.tag.why = text or kind
         if refusal.kind not in ("second", "self"):
-            self._note_failure(dialled, f"it refused this node ({kind}): {refusal.text}")
+            self._note_failure(dialled, f"it refused this node ({kind}): {text}")
         if refusal.kind == "self" and isinstance(dialled, Seed):
             self.names[dialled] = self.me.node
-        elif refusal.kind not in ("second", "self") and not isinstance(dialled, Seed):
-            log.warning("%s: %s refuses us: %s", self.me.node, dialled, refusal.text)
+        elif (
+            refusal.kind not in ("second", "self")
+            and not isinstance(dialled, Seed)
+            and self._sparing.may_say(dialled, text)
+        ):
+            log.warning("%s: %s refuses us: %s", self.me.node, dialled, text)
         stream.close()
 
     def _adopt(self, stream: Stream, hello: Hello) -> Refused | None:

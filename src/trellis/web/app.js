@@ -62,7 +62,7 @@ function drawHeader() {
   const unwell = [...mesh.nodes.values()].filter((node) => node.complaints?.length && node.state === "up");
   let [state, text] = ["good", `Every topic is connected`];
   if (!isConnected) [state, text] = ["lost", "The dashboard does not answer; trying again"];
-  else if (!living) [state, text] = ["lost", isReplay ? "No node is up" : "No node answers"];
+  else if (!living) [state, text] = ["lost", isReplay ? "No node is up" : `No node answers${firstTrouble()}`];
   else if (split) [state, text] = ["bad", split === 1 ? "1 topic is split" : `${split.toLocaleString("en")} topics are split`];
   else if (unwell.length) [state, text] = ["bad", unwell.length === 1 ? `${unwell[0].name} is not healthy` : `${unwell.length.toLocaleString("en")} nodes are not healthy`];
   else if (!known.size) [state, text] = ["lost", "Nobody subscribes to anything"];
@@ -75,6 +75,12 @@ function drawHeader() {
   $("totals").replaceChildren(
     ...told.map(([value, name, kind]) => h("div", { class: kind ?? "" }, h("dd", {}, value.toLocaleString("en")), h("dt", {}, name))),
   );
+}
+
+/** Why the first of the admin ports has not answered: without a node there is nothing else to show. */
+function firstTrouble() {
+  const [source, why] = Object.entries(mesh.troubles)[0] ?? [];
+  return source ? `: ${source}: ${why}` : "";
 }
 
 function drawFocus() {
@@ -146,9 +152,10 @@ function listen() {
     });
   }
   source.addEventListener("sample", (event) => {
-    const { numbers, ...row } = JSON.parse(event.data);
+    const { numbers, troubles, ...row } = JSON.parse(event.data);
     clock_ms = row.at_ms;
     mesh.apply("sample", { numbers });
+    mesh.troubles = troubles ?? {};
     charts.rows.push(row);
     if (charts.rows.length > SERIES_MAX) charts.rows.shift();
     redraw();

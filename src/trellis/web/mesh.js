@@ -12,6 +12,7 @@ export class Mesh {
     this.version = 0;
     this.reset = 0; // grows whenever everything may be different, so that nothing is shown as news
     this.overlay = "";
+    this.troubles = {}; // admin port -> why it has not answered
     this.mending = new Map(); // "by/number" -> the event that began it
     this.cached = { version: -1 };
   }
@@ -21,6 +22,7 @@ export class Mesh {
     this.links = new Map(whole.links.map(([u, v, state]) => [linkKey(u, v), { key: linkKey(u, v), u, v, state }]));
     this.mending = new Map(whole.mending.map((mend) => [`${mend.by}/${mend.number}`, mend]));
     this.overlay = whole.overlay;
+    this.troubles = whole.troubles ?? {};
     this.version++;
     this.reset++;
   }

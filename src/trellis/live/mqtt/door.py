@@ -17,6 +17,7 @@ from trellis.live.listen import Listener
 from trellis.live.mqtt.passwords import Passwords, read_passwords
 from trellis.live.mqtt.sidecar import Sidecar
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
+from trellis.live.tls import Credentials, Loaded, load_listener
 from trellis.protocols.delivery.outcome import Acknowledged, Confirmed, NotAcknowledged, Outcome, Published
 from trellis.protocols.effects import Deliver, NodeId
 from trellis.protocols.mqtt import packets as p
@@ -82,6 +83,7 @@ class MqttDoor(StreamOwner):
         self._proves_copies = proves_copies
         self._listener: Listener | None = None
         self.sidecar: Sidecar | None = None
+        self.tls: Credentials | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._checks: set[asyncio.Task[None]] = set()
         self._number = 0
@@ -94,7 +96,10 @@ class MqttDoor(StreamOwner):
             self.sidecar = Sidecar(self.node, self.config, self._stream_limits, self._from_sidecar, begun)
         if not self.config.listen:
             return
-        limits, tls = self.limits, make_tls(self.config)
+        if self.config.cert:
+            files = (self.config.cert, self.config.key, self.config.ca)
+            self.tls = Credentials(self.node, "mqtt", files, partial(_load, self.config))
+        limits, tls = self.limits, self.tls
         counters, accept = self.counters, self._accept
         self._listener = Listener(
             self.config.listen,
@@ -369,6 +374,12 @@ class MqttDoor(StreamOwner):
         self._read_or_not(stream)
         if is_reading:
             self._loop.call_soon(self.fed, stream)
+
+
+def _load(config: MqttConfig) -> Loaded:
+    context = make_tls(config)
+    assert context is not None, "the configuration has a certificate"
+    return load_listener(context, config.cert, config.key)
 
 
 def make_tls(config: MqttConfig) -> ssl.SSLContext | None:

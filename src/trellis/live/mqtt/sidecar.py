@@ -16,7 +16,7 @@ from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.bridge import Bridge
-from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.config import MqttConfig, hide_password
 from trellis.protocols.mqtt.decode import decode
 from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.framing import Framing
@@ -29,6 +29,7 @@ _HANDSHAKE_S = 10.0
 _PING_S = 3.0
 _QUIET_S = 6.0  # a broker that has not answered pings for so long is complained about
 _SILENCE_S = 25.0  # and left after so long: it may only be busy
+_PASSWORD_BYTES_MAX = 65_535  # of MQTT
 _PACKET_BYTES_MAX = 64 << 20  # a broker's; what the mesh does not carry is refused by the host
 
 
@@ -169,7 +170,7 @@ class Sidecar(StreamOwner):
                 self.bridge.up(answer, _now_ms())
                 self._move()
                 await self._watch()
-            except (OSError, TimeoutError, PacketError) as error:
+            except (OSError, TimeoutError, PacketError, InputError) as error:
                 why = str(error) or (_SILENT if self._stream is not None else "no answer")
                 self._why_away = why
                 log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, why)
@@ -193,6 +194,8 @@ class Sidecar(StreamOwner):
         stream = BrokerStream(self, self.limits)
         self._welcomed = self._loop.create_future()
         self._ended.clear()
+        # Files may have changed: the password's, and the one of the authority.
+        *_, self.user, self.password, self.tls = parse_broker(self.config.broker, self.config)
         async with asyncio.timeout(_HANDSHAKE_S):
             await self._loop.create_connection(lambda: stream, self.host_name, self.port, ssl=self.tls)
             self._stream = stream
@@ -302,15 +305,32 @@ def _now_ms() -> int:
     return int(time.monotonic() * 1_000)
 
 
+def read_password(config: MqttConfig) -> bytes | None:
+    """Return the broker's password from its own key or from its file; None if there is none."""
+    path = config.broker_password_file
+    if not path:
+        return config.broker_password.encode() or None
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123  the first line only, whatever the file is
+            line = file.readline(_PASSWORD_BYTES_MAX)
+    except OSError as error:
+        remedy = "name a file that this node may read"
+        raise InputError("mqtt.broker_password_file", f"{path}: {error.strerror}", remedy) from None
+    if not line.rstrip(b"\r\n"):
+        raise InputError("mqtt.broker_password_file", f"{path}: it is empty", "write the password into its first line")
+    return line.rstrip(b"\r\n")
+
+
 def parse_broker(url: str, config: MqttConfig) -> tuple[str, int, str | None, bytes | None, ssl.SSLContext | None]:
-    """`mqtt://[user:password@]host[:port]`, or `mqtts://`."""
+    """`mqtt://[user[:password]@]host[:port]`, or `mqtts://`."""
     try:
         found = urlsplit(url)
         port = found.port
     except ValueError:
         found, port = urlsplit(""), None
     if found.scheme not in ("mqtt", "mqtts") or not found.hostname or found.path not in ("", "/"):
-        raise InputError("mqtt.broker", f'"{url}" is no broker', "give mqtt://host:1883 or mqtts://host:8883")
+        told = f'"{hide_password(url)}" is no broker'
+        raise InputError("mqtt.broker", told, "give mqtt://host:1883 or mqtts://host:8883")
     context = None
     if found.scheme == "mqtts":
         try:
@@ -319,5 +339,5 @@ def parse_broker(url: str, config: MqttConfig) -> tuple[str, int, str | None, by
             where = "mqtt.broker_ca"
             raise InputError(where, f"{config.broker_ca}: {error.strerror or error}", "name a PEM file") from None
     user = unquote(found.username) if found.username is not None else None
-    password = unquote(found.password).encode() if found.password is not None else None
+    password = unquote(found.password).encode() if found.password is not None else read_password(config)
     return found.hostname, port or (8883 if context is not None else 1883), user, password, context

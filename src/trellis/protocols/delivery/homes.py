@@ -30,6 +30,7 @@ class Homes:
         self._silent: dict[NodeId, tuple[int, int]] = {}  # from where no answer came: until when shunned, for how long
         self._range = ""
         self._range_ms = 0  # since when we are home of what we are home of
+        self._is_alone = False  # every other node that we have heard of has ended for certain
 
     # Subscribers
 
@@ -80,6 +81,17 @@ class Homes:
             if not nodes:
                 del self.registry[topic]
         self._registered = sum(map(len, self.registry.values()))
+
+    def ended(self, node: NodeId, *, is_alone: bool) -> None:
+        """Forget the subscriptions of a node whose process has ended for certain. See `MeshNode.on_peer_ended`."""
+        for nodes in self.registry.values():
+            nodes.pop(node, None)
+        self._is_alone = is_alone
+
+    def heard(self, node: NodeId) -> None:
+        """Another node speaks: we are not alone."""
+        if node != self.state.id:
+            self._is_alone = False
 
     def on_register(self, message: Register) -> None:
         state, mine = self.state, []
@@ -150,6 +162,8 @@ class Homes:
     def _is_sure(self) -> bool:
         """Looked at with every question: a range may have grown a moment ago."""
         state, place = self.state, self.state.overlay.home_range()
+        if self._is_alone and place == state.id:
+            return True  # there is nobody left who could have subscribed
         if place != self._range:
             self._range, self._range_ms = place, state.now_ms
         return state.now_ms - self._range_ms >= state.config.registered_ms

@@ -54,6 +54,8 @@ class Order:
         for (origin, life), handed in baseline.items():
             if handed:
                 stream = topic.stream(origin, life, self.state.now_ms)
+                if self.state.is_ours(stream):
+                    handed = min(handed, stream.seen.last)  # nobody can have handed over what we have not published
                 stream.handed = max(stream.handed or 0, stream.past, handed)
         for stream in topic.streams.values():
             if stream.handed is None and stream.seen:

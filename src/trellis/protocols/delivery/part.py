@@ -83,6 +83,7 @@ class Delivery:
         return self.overlay_changed()
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> DeliveryEffects:
+        self.homes.heard(sender)
         self._take(sender, message)
         return self._finish()
 
@@ -105,6 +106,11 @@ class Delivery:
     def link_down(self, peer: NodeId) -> DeliveryEffects:
         """Even if it is up again already: what was under way is gone."""
         self.neighbours.down(peer)
+        return self._finish()
+
+    def peer_ended(self, peer: NodeId, *, is_alone: bool) -> DeliveryEffects:
+        """The process of `peer` has ended for certain, so it subscribes to nothing any more."""
+        self.homes.ended(peer, is_alone=is_alone)
         return self._finish()
 
     def look_at_clock(self, since_tick_ms: int) -> None:

@@ -45,6 +45,7 @@ class Counters(msgspec.Struct):
     too_old: int = 0  # messages older than two windows
     stale: int = 0  # messages of lives that are over
     strange: int = 0  # frames over links that are not there
+    forged: int = 0  # messages in our own name that we have not published
     left_undrained: int = 0  # topics that were left although nobody had taken over what was held
     restarts: int = 0  # sessions begun anew because the other end did, or took nothing
     # Parts of `published`, `acknowledged`, `not_acknowledged` and `lost`: topics of the mesh itself (`is_internal`).

@@ -28,6 +28,9 @@ class Tree:
         if topic is None or not topic.takes_part or not item.sequence:
             return None
         state.counters.pushes_in += 1
+        if self._is_forged(topic, item):
+            state.counters.forged += 1
+            return None
         ended = state.ended.get(item.origin)
         if ended is not None and item.life <= ended[0]:
             state.counters.stale += 1
@@ -50,6 +53,17 @@ class Tree:
         entry.needs, entry.asker = item.needs, peer
         self.take(topic, entry, peer)
         return entry
+
+    def _is_forged(self, topic: TopicState, item: Push) -> bool:
+        """Say whether a message claims to be of our present incarnation, or a later one, and is not ours.
+
+        What this incarnation has published on a topic is in `seen` until it ends. So a neighbor cannot bring us
+        anything new in our own name, except from an earlier incarnation, which we do not remember.
+        """
+        if item.origin != self.state.id or item.life < self.state.overlay.life:
+            return False
+        stream = topic.streams.get((item.origin, item.life))
+        return stream is None or item.sequence not in stream.seen
 
     def take(self, topic: TopicState, entry: Entry, peer: NodeId | None) -> None:
         """A new message, from a peer or of our own: keep it, offer it, hand it over."""
@@ -86,6 +100,8 @@ class Tree:
         topic = state.topics.get(item.topic)
         if topic is None or not topic.takes_part:
             return
+        if item.origin == state.id and item.life >= state.overlay.life:
+            return  # we have all that we have published, whatever others say
         stream = topic.stream(item.origin, item.life, state.now_ms)
         for first, last in pairs_of(item.ranges):
             for sequence in range(first, min(last, first + state.config.missing_max) + 1):

@@ -81,6 +81,14 @@ class MeshNode:
     def on_peer_down(self, peer: NodeId) -> list[Effect | Outcome]:
         return self._after(self.overlay.node.on_peer_down(peer))
 
+    def on_peer_ended(self, peer: NodeId, *, is_alone: bool = False) -> list[Effect | Outcome]:
+        """The driver knows for certain that the process of `peer` has ended: nothing listens at its address any more.
+
+        Silence is no such proof: the network may be cut. A home forgets the subscriptions of a node that has ended, so
+        that publications do not wait for its copy. `is_alone`: all nodes that this one has heard of have ended.
+        """
+        return [*self.delivery.peer_ended(peer, is_alone=is_alone)]
+
     def subscribe(self, topic: Topic) -> list[Effect | Outcome]:
         fault = name_fault(topic)
         if fault is not None:

@@ -18,7 +18,13 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Levels of an MQTT topic that make its overlay topic, alike on all nodes. More: finer interests, more topics."""
 
     broker: str = ""
-    """A running broker that this node is the sidecar of: mqtt://[user:password@]host:port, or mqtts://."""
+    """A running broker that this node is the sidecar of: mqtt://[user@]host:port, or mqtts://."""
+
+    broker_password: str = ""
+    """The password for it. Better give TRELLIS_MQTT_BROKER_PASSWORD or a file: other users can read arguments."""
+
+    broker_password_file: str = ""
+    """A file with the password in its first line. It is read at every connection, so it may change meanwhile."""
 
     broker_ca: str = ""
     """Who signs the broker's certificate, if that is not the system's business (mqtts)."""
@@ -124,6 +130,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise InputError("broker", "it would neither take nor give anything", "give take, want or both")
         if self.broker_session_s > 0xFFFF_FFFF:
             raise InputError("broker_session_s", f"it is {self.broker_session_s}", "give 4294967295 or less: for ever")
+        if sum(map(bool, (has_password(self.broker), self.broker_password, self.broker_password_file))) > 1:
+            remedy = "give broker_password_file alone, or leave the others out"
+            raise InputError("broker_password", "the password is given twice", remedy)
         if self.broker_echo == "match" and self.broker_version == "5":
             raise InputError("broker_echo", "a broker of MQTT 5 sends no echoes", 'give broker_version = "3.1.1" too')
         if self.depth > 32:
@@ -136,3 +145,33 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __bool__(self) -> bool:
         """Is there a door?"""
         return bool(self.listen or self.broker)
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        """Return what tools print of this value: no password."""
+        return [(field, shown(f"mqtt.{field}", getattr(self, field))) for field in self.__struct_fields__]
+
+    def __repr__(self) -> str:
+        return f"MqttConfig({', '.join(f'{field}={value!r}' for field, value in self.__rich_repr__())})"
+
+
+HIDDEN = "***"
+
+
+def shown(key: str, value: object) -> object:
+    """Return the value of a key of node.toml as it may be printed: without passwords."""
+    if key == "mqtt.broker" and isinstance(value, str):
+        return hide_password(value)
+    return HIDDEN if key == "mqtt.broker_password" and value else value
+
+
+def hide_password(url: str) -> str:
+    """Return a broker's URL, which may be malformed, without its password."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "", url
+    user, colon, _ = rest.rpartition("@")[0].partition(":")
+    return f"{scheme}{separator}{user}:{HIDDEN}@{rest.rpartition('@')[2]}" if colon else url
+
+
+def has_password(url: str) -> bool:
+    return hide_password(url) != url

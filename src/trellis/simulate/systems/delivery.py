@@ -206,7 +206,11 @@ class Client:
         ]
 
     def on_peer_down(self, peer: NodeId) -> Effects:
-        return self._told(self.mesh.on_peer_down(peer))
+        effects = self.mesh.on_peer_down(peer)
+        if not self.world.is_living(peer):  # as a driver finds out that redials at once and is refused
+            is_alone = self.world.living == [self.id]
+            effects = [*effects, *self.mesh.on_peer_ended(peer, is_alone=is_alone)]
+        return self._told(effects)
 
     def subscribe(self, topic: Topic) -> Effects:
         return self._told(self.mesh.subscribe(topic))
