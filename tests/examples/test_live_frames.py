@@ -28,7 +28,7 @@ from trellis.live.frames import (
 )
 from trellis.live.talk import TO_CLIENT, TO_NODE, Publish, pack_to_node
 from trellis.protocols.mesh import CODECS
-from trellis.protocols.wire import NAME_LETTERS_MAX, NODE_LETTERS_MAX, WireError
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_LETTERS_MAX, NODE_LETTERS_MAX, WireError
 
 HELLO = Hello("trellis-mesh", 1, "demo", "omen", Address("a", 7, "127.0.0.1", 7001))
 CORPUS = [pack_control(one)[4:] for one in (HELLO, Refused("cluster", "no"), Addresses((HELLO.address,)), Bye())]
@@ -108,8 +108,8 @@ def test_what_is_said_first_fits_into_what_may_be_said_first():
     assert read_control(packed[4:]) == hello
 
 
-def test_the_largest_message_of_a_mesh_fits_into_a_frame():
-    largest = bytes(CODECS["omen"].frame_bytes_max)
+def test_what_may_be_sent_at_once_fits_into_a_frame():
+    largest = bytes(FRAME_BYTES_MAX)
     assert list(Splitter(BODY_BYTES_MAX).feed(pack_message(largest))) == [b"\x01" + largest]
 
 

@@ -7,11 +7,13 @@ from random import Random
 import pytest
 
 from trellis.protocols.delivery import DeliveryConfig
+from trellis.protocols.delivery.outcome import NotAcknowledged, Published
 from trellis.protocols.effects import Deliver, Left, Send
 from trellis.protocols.gossip_view import GossipViewConfig
 from trellis.protocols.magnet import MagnetConfig, MagnetNode
 from trellis.protocols.magnet.messages import Publish, ToHome
 from trellis.protocols.mesh import CODECS, MagnetOverlay, MeshNode, SpiderCastOverlay, VitisOverlay
+from trellis.protocols.mesh.node import TOPIC_BYTES
 from trellis.protocols.mesh.spidercast import SURE_ROUNDS
 from trellis.protocols.oscar import Peer
 from trellis.protocols.oscar.labels import hashed
@@ -19,7 +21,7 @@ from trellis.protocols.spidercast import SpiderCastConfig, SpiderCastNode
 from trellis.protocols.spidercast.messages import Connect, Stamp
 from trellis.protocols.vitis import VitisConfig, VitisNode
 from trellis.protocols.vitis.messages import Event, Profile, Relay
-from trellis.protocols.wire import WireError
+from trellis.protocols.wire import TOPICS_BYTES_MAX, TOPICS_MAX, WireError
 
 
 def vitis(topics=("t",)):
@@ -186,3 +188,52 @@ def test_the_way_to_a_home_comes_nearer_from_above_and_never_goes_around_the_rin
         while hops[-1] != home:
             hops.append(next_hop(hops[-1], ring[(ring.index(hops[-1]) + 8) % 41]))
         assert [ring.index(one) for one in hops] == sorted(map(ring.index, hops), reverse=True)
+
+
+def test_topics_are_counted_with_their_bytes_from_the_wish_until_they_are_left():
+    mesh, _ = vitis(("t",))
+    mesh.subscribe("\u00e4\u00f6")
+    mesh.subscribe("t")
+    mesh.publish("published on", b"")
+    assert (mesh.topics_count, mesh.topics_bytes) == (3, 1 + 4 + 12 + 3 * TOPIC_BYTES)
+    mesh.on_timer("mesh/batch")
+    mesh.on_timer("delivery/tick")
+    assert (mesh.topics_count, mesh.topics_bytes) == (3, 1 + 4 + 12 + 3 * TOPIC_BYTES)
+    mesh.unsubscribe("t")
+    mesh.on_timer("mesh/batch")
+    assert mesh.topics_count == 3
+    for _ in range(3):
+        mesh.on_timer("delivery/tick")
+    assert (mesh.topics_count, mesh.topics_bytes) == (2, 4 + 12 + 2 * TOPIC_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "reason"),
+    [
+        (TOPICS_MAX, 0, f"this node takes part in {TOPICS_MAX} topics, and {TOPICS_MAX} is the limit"),
+        (0, TOPICS_BYTES_MAX, f"would have {TOPICS_BYTES_MAX + 11} bytes, and {TOPICS_BYTES_MAX} is the limit"),
+    ],
+    ids=["number", "bytes"],
+)
+def test_a_publication_on_one_topic_more_than_others_can_be_told_of_is_not_acknowledged(count, size, reason):
+    mesh, _ = vitis(("t",))
+    mesh.topics_count, mesh.topics_bytes = count, size
+    (refused,) = mesh.publish("new", b"x", ("client", 1))
+    assert isinstance(refused, NotAcknowledged)
+    assert reason in refused.reason
+    assert refused.client_id == ("client", 1)
+    assert "new" not in mesh.interested
+    assert any(isinstance(one, Published) for one in mesh.publish("t", b"x", ("client", 2))), "it takes part in t"
+
+
+def test_of_a_burst_on_new_topics_only_those_beyond_the_limit_are_not_acknowledged():
+    mesh, _ = vitis(("t",))
+    mesh.topics_count = TOPICS_MAX - 1
+    mesh.publish("last", b"1", ("client", 1))
+    (refused,) = mesh.publish("beyond", b"2", ("client", 2))
+    mesh.publish("last", b"3", ("client", 3))
+    assert isinstance(refused, NotAcknowledged)
+    assert refused.client_id == ("client", 2)
+    published = [one.client_id for one in mesh.on_timer("mesh/first") if isinstance(one, Published)]
+    assert published == [("client", 1), ("client", 3)]
+    assert "beyond" not in mesh.interested

@@ -25,6 +25,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import inspect
 
+from live.hostile_pieces import STORE_BYTES_MAX, HostilePieces
 from live.lives import CLUSTER, DELIVERY, OMEN, peer_address
 from trellis.live.admin import exposition, snapshot
 from trellis.live.config import LimitsConfig, NodeConfig
@@ -34,8 +35,10 @@ from trellis.live.frames import (
     CONTROLS,
     HOST_PATTERN,
     MESSAGE,
+    PIECES,
     PROTOCOL,
     VERSION,
+    VERSION_OLDEST,
     Address,
     Control,
     Hello,
@@ -53,7 +56,9 @@ from trellis.protocols.delivery.messages import Frame
 from trellis.protocols.mesh import CODECS
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import Said, wrap
-from trellis.protocols.wire import NAME_LETTERS_MAX, NODE_LETTERS_MAX, NodeName, WireError
+from trellis.protocols.pieces import PIECES_MESSAGES, Packed, Pieces, PiecesMessage
+from trellis.protocols.pieces.messages import DIGEST_BYTES
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_LETTERS_MAX, NODE_LETTERS_MAX, NodeName, WireError
 
 HONEST = ("a", "b", "c")
 PEERS = ("x", "y", "~", "node of blanks", "\U0001f331", "z" * NODE_LETTERS_MAX)
@@ -111,6 +116,7 @@ class Values:
         self.numbers: deque[int] = deque(maxlen=64)  # that the node has said lately: most numbers refer to them
         self.names: deque[str] = deque(maxlen=32)
         self.topics: deque[str] = deque(maxlen=32)
+        self.digests: deque[bytes] = deque(maxlen=64)  # of pieces that the node has asked for, or referred to
         self.said: dict[type, deque[Any]] = {}
         self.wildness = 0.2  # the share of names and topics that nobody knows
         self._types: dict[Any, inspect.Type] = {}
@@ -119,7 +125,7 @@ class Values:
         """A new one, or one that the node has said with some of it changed."""
         said = self.said.get(kind)
         if said and self.random.random() < 0.4:
-            return self._changed(self.random.choice(said))
+            return self.changed(self.random.choice(said))
         return self._draw(self._type(kind))
 
     def learn(self, message: Any) -> None:
@@ -130,6 +136,10 @@ class Values:
                 self.numbers.append(value)
             elif type(value) is str and field in ("node", "origin", "peer", "root"):
                 self.names.append(value)
+            elif type(value) is bytes and len(value) == DIGEST_BYTES:
+                self.digests.append(value)
+            elif type(value) is tuple and value and type(value[0]) is bytes:
+                self.digests += value
             elif type(value) is tuple and value and isinstance(value[0], msgspec.Struct):
                 self.learn(value[0])
 
@@ -139,7 +149,8 @@ class Values:
             found = self._types[kind] = inspect.type_info(kind)
         return found
 
-    def _changed(self, message: Any) -> Any:
+    def changed(self, message: Any) -> Any:
+        """The message with a field or two drawn anew."""
         info = self._type(type(message))
         fields = {one.name: one.type for one in info.fields}  # type: ignore[attr-defined]
         if not fields:
@@ -158,10 +169,13 @@ class Values:
                 return self._number(-(2**63) if low is None else low, 2**63 - 1 if high is None else high)
             case inspect.StrType(pattern=pattern):
                 return self._text(kind, pattern)
-            case inspect.BytesType(max_length=most):
-                return self._bytes(most)
-            case inspect.VarTupleType(item_type=item, max_length=most):
-                return self._list(item, most)
+            case inspect.BytesType(min_length=least, max_length=most) if least is not None and least == most:
+                is_known = self.digests and random.random() < 0.7
+                return random.choice(self.digests) if is_known else random.randbytes(least)
+            case inspect.BytesType(min_length=least, max_length=most):
+                return self._bytes(most) or bytes(least or 0)
+            case inspect.VarTupleType(item_type=item, min_length=least, max_length=most):
+                return self._list(item, most) or tuple(self._draw(item) for _ in range(least or 0))
             case inspect.TupleType(item_types=items):
                 return tuple(map(self._draw, items))
             case inspect.BoolType():
@@ -284,12 +298,16 @@ class Speaker:
             stream.data_received(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, self.name)))
         else:
             place = Address(self.name, random.choice((*[self.incarnation] * 9, 1, 2**53)), "127.0.0.1", 9)
-            hello = Hello(PROTOCOL, VERSION, CLUSTER, self.trial.overlay, place)
+            version = random.choice((*[VERSION] * 9, VERSION_OLDEST))
+            hello = Hello(PROTOCOL, version, CLUSTER, self.trial.overlay, place)
             stream.data_received(pack_control(hello))
 
     def read(self, body: bytes) -> None:
         if self.is_client:
             TO_CLIENT.decode(body)
+            return
+        if body[:1] == PIECES:
+            self.trial.answers += [(self, frame) for frame in self.trial.pieces.answers(body[1:])]
             return
         try:
             message = self.trial.codec.decode(body[1:]) if body[:1] == MESSAGE else CONTROLS.decode(body[1:])
@@ -316,9 +334,11 @@ class Speaker:
         same = {name: value for name, value in same.items() if random.random() < 0.9}
         try:
             answer = msgspec.structs.replace(self.trial.values.message(kind), **same)
-            self.trial.answers.append((self, pack_message(self.trial.codec.encode(answer))))
-        except WireError:  # longer than a frame
+            encoded = self.trial.codec.encode(answer)
+        except WireError:  # longer than any message
             return
+        if len(encoded) <= FRAME_BYTES_MAX:
+            self.trial.answers.append((self, pack_message(encoded)))
 
     def framed(self, frame: Frame) -> Frame:
         """As a peer that keeps its session would send it: so its items are taken in."""
@@ -332,7 +352,7 @@ class Checked:
     """The codec of a node, which notes what the node says and no other node takes: it would be cut off for that."""
 
     def __init__(self, codec: Any, faults: Counter[str]) -> None:
-        self.codec, self.faults, self.decode = codec, faults, codec.decode
+        self.codec, self.faults, self.decode, self.union = codec, faults, codec.decode, codec.union
 
     def encode(self, message: Any) -> bytes:
         data: bytes = self.codec.encode(message)
@@ -348,6 +368,7 @@ class Trial:
         self.overlay, self.random = overlay, Random(seed)
         self.values, self.codec = Values(self.random), CODECS[overlay]
         self.kinds = kinds_of(self.codec.union)
+        self.pieces = HostilePieces(self.codec, self.random, self.values)
         self.by_name = {kind.__name__: kind for kind in self.kinds}
         self.answers: deque[tuple[Speaker, bytes]] = deque(maxlen=200)
         self.speakers: list[Speaker] = []
@@ -366,6 +387,7 @@ class Trial:
                 seeds = tuple(peer_address(node) for node in self.nodes[:1])
                 node = LiveNode(NodeConfig(name=name, cluster=CLUSTER, overlay=self.overlay, seeds=seeds, **fields))
                 node.codec = Checked(node.codec, self.faults)  # type: ignore[assignment]
+                node.pieces = Pieces(node.codec, STORE_BYTES_MAX)
                 await node.start()
                 self.nodes.append(node)
                 self.speakers += [Speaker(self, node, peer, False) for peer in PEERS]
@@ -382,6 +404,7 @@ class Trial:
                     sizes.append((resident_bytes(), sum(len(exposition(node).splitlines()) for node in self.nodes)))
                     for node in self.nodes:
                         msgspec.json.encode(snapshot(node))
+                        node.pieces.check()
                 assert not any(node.failure or node._gone.is_set() for node in self.nodes), "a node has ended"
         finally:
             for node in self.nodes:
@@ -396,6 +419,7 @@ class Trial:
             "names": [len(node.mesh.overlay.table.names) for node in self.nodes],
             "faults": dict(self.faults),
             "bugs": sum(node.counters["bugs"] for node in self.nodes),
+            "pieces": sum((node.pieces.counters for node in self.nodes), Counter()),
             "tried": dict(sorted(self.tried.items())),
             "counted": sum((Counter(node.metrics()) for node in self.nodes), Counter()),
         }
@@ -407,12 +431,14 @@ class Trial:
                 speaker, frame = self.answers.popleft()
                 self.tried["answer"] += 1
                 speaker.say(frame)
-            case chance if chance < 0.72:
+            case chance if chance < 0.66:
                 self._mesh_message()
+            case chance if chance < 0.72:
+                self._pieces_message()
             case chance if chance < 0.75:
-                kind = random.choice(kinds_of(Control))
+                kind = min(kinds_of(Control), key=lambda one: self.tried[f"control {one.__name__}"])
                 message = self._harmless(self.values.message(kind))
-                self.tried[kind.__name__] += 1
+                self.tried[f"control {kind.__name__}"] += 1
                 random.choice(self.speakers).say(pack(CONTROL + CONTROLS.encode(message)))
             case chance if chance < 0.84:
                 kind = random.choice(kinds_of(ToNode))
@@ -446,7 +472,9 @@ class Trial:
                 self.tried[f"item {type(item).__name__}"] += 1
         try:
             encoded = self.codec.encode(message)
-        except WireError:  # longer than a frame
+        except WireError:  # longer than any message
+            return
+        if len(encoded) > FRAME_BYTES_MAX:
             return
         self.tried[kind.__name__] += 1
         if neighbor:
@@ -454,6 +482,22 @@ class Trial:
                 speaker.node._on_message(neighbor, encoded)
         else:
             speaker.say(pack_message(encoded))
+
+    def _pieces_message(self) -> None:
+        """In the name of a neighbor, only the neighbor itself is asked for pieces. It has those of honest messages."""
+        random, kind = self.random, self.random.choice((*kinds_of(PiecesMessage), Packed))
+        try:
+            message = self.pieces.message(kind, self.values.message(random.choice(self.kinds)))
+            encoded = PIECES_MESSAGES.encode(message)
+        except WireError:  # longer than a frame or a piece
+            return
+        self.tried[f"pieces {kind.__name__}"] += 1
+        speaker = random.choice(self.speakers)
+        if random.random() < 0.2:
+            with contextlib.suppress(WireError):
+                speaker.node._on_pieces(random.choice(HONEST), encoded)
+        else:
+            speaker.say(pack_message(encoded, PIECES))
 
     def _spoofed(self, node: LiveNode, neighbor: str, frame: Frame) -> Frame:
         """The next frame of a neighbor, if there is a link to it."""

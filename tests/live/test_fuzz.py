@@ -72,7 +72,7 @@ def corpus(overlay: str) -> list[bytes]:
     encode = system.codec.encode
 
     class Recording:
-        frame_bytes_max, decode = system.codec.frame_bytes_max, system.codec.decode
+        bytes_max, decode = system.codec.bytes_max, system.codec.decode
 
         def encode(self, message: msgspec.Struct) -> bytes:
             data = encode(message)

@@ -168,11 +168,11 @@ def test_an_effect_that_fails_keeps_back_no_other():
             await until(lambda: all(node.transport.peers for node in nodes))
             real, failed = nodes[0].transport.send, list[str]()
 
-            def send(to: Any, encoded: bytes, may_drop: bool = True) -> None:
+            def send(to: Any, encoded: bytes, *more: Any, **options: Any) -> None:
                 if len(failed) < 50:
                     failed.append(to)
                     raise OverflowError("made up")
-                real(to, encoded, may_drop)
+                real(to, encoded, *more, **options)
 
             nodes[0].transport.send = send  # type: ignore[method-assign]
             await until(lambda: len(failed) == 50)

@@ -16,6 +16,8 @@ from live.hostile_values import Values, kinds_of, try_hostile_values
 from trellis.live.frames import CONTROLS, Control
 from trellis.live.talk import TO_NODE, ToNode
 from trellis.protocols.mesh import CODECS
+from trellis.protocols.pieces import PIECES_MESSAGES, PiecesMessage
+from trellis.protocols.pieces.messages import PIECES
 
 MIB = 1 << 20
 METRICS_MAX = 2_000  # lines of /metrics of three nodes, when messages of every kind have come and gone
@@ -29,12 +31,15 @@ def check(found: dict, growth_bytes_max: int) -> None:
     assert found["metrics"][-1] < METRICS_MAX, found["metrics"]
     tried = found["tried"]
     kinds = {kind.__name__ for kind in kinds_of(CODECS[found["overlay"]].union)}
-    kinds |= {kind.__name__ for kind in kinds_of(Control)} | {f"client {kind.__name__}" for kind in kinds_of(ToNode)}
+    others = {"control": Control, "client": ToNode, "pieces": PiecesMessage}
+    kinds |= {f"{what} {kind.__name__}" for what, union in others.items() for kind in kinds_of(union)}
     assert kinds <= tried.keys(), kinds - tried.keys()
     assert {"timer", "lost stream", "garbage", "answer"} <= tried.keys()
     counted = found["counted"]
     assert counted["delivery delivered"] > 0  # or nobody was linked, and hardly anything was looked at
     assert counted["links_up"] > 5
+    pieces = found["pieces"]
+    assert min(pieces["asked"], pieces["got bytes"], pieces["given"], pieces["refused"]) > 0, pieces
 
 
 @pytest.mark.parametrize("overlay", CODECS)
@@ -50,7 +55,7 @@ def test_a_million_hostile_values_break_no_handler_and_end_no_node(overlay, seed
 
 
 @pytest.mark.parametrize(
-    ("codec", "union"), [*((codec, codec.union) for codec in CODECS.values()), (CONTROLS, Control), (TO_NODE, ToNode)]
+    ("codec", "union"), [(one, one.union) for one in (*CODECS.values(), CONTROLS, TO_NODE, PIECES_MESSAGES, PIECES)]
 )
 def test_drawn_values_are_values_of_their_types(codec, union):
     """Or nothing but the decoder would be tried."""

@@ -689,6 +689,15 @@ def test_too_many_filters_are_refused():
     assert talker.subscribe("a", "b", "c", "a") == (1, 1, reasons.QUOTA, 1)
 
 
+def test_3_9_3_a_filter_whose_topic_the_node_cannot_tell_others_of_is_refused_with_0x97():
+    desk = Desk()
+    desk.host.house.refusal = lambda topic: "no room" if topic in ("full/x", "$mqtt/in/full") else None
+    talker = desk.welcome()
+    assert talker.subscribe("a/b", "full/x", "full/+", "+/full") == (1, reasons.QUOTA, reasons.QUOTA, 1)
+    assert "full/x" not in desk.host.interests.wanted
+    assert not any("full" in pattern for pattern in desk.host.interests.patterns if pattern != "+/full")
+
+
 # 3.10 UNSUBSCRIBE
 
 

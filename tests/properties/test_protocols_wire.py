@@ -20,7 +20,7 @@ from trellis.protocols.mesh import CODECS as MESH
 from trellis.protocols.spidercast import CODEC as SPIDERCAST
 from trellis.protocols.spidercast import messages as sc
 from trellis.protocols.wire import (
-    FRAME_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
     NAME_LETTERS_MAX,
     NODE_LETTERS_MAX,
     PEERS_MAX,
@@ -208,9 +208,9 @@ def test_what_is_over_a_limit_is_refused_by_the_decoder(message):
         SPIDERCAST.decode(msgspec.msgpack.encode(message))
 
 
-def test_a_frame_over_the_limit_is_neither_sent_nor_read():
-    huge = newscast.NewscastReply(tuple(Descriptor(f"n{place}", interest=("t" * 500,) * 40) for place in range(60)))
+def test_a_message_over_the_limit_is_neither_sent_nor_read():
+    lists = tuple(Descriptor(f"n{place}", interest=("t" * 500,) * 1_200) for place in range(60))
     with pytest.raises(WireError):
-        SPIDERCAST.encode(huge)
+        SPIDERCAST.encode(newscast.NewscastReply(lists))
     with pytest.raises(WireError):
-        SPIDERCAST.decode(b"\x00" * (FRAME_BYTES_MAX + 1))
+        SPIDERCAST.decode(b"\x00" * (MESSAGE_BYTES_MAX + 1))

@@ -12,10 +12,13 @@ from trellis.live.frames import CONTROLS, Control
 from trellis.live.talk import TO_CLIENT, TO_NODE, ToClient, ToNode
 from trellis.protocols.delivery.messages import DeliveryMessage
 from trellis.protocols.mesh import CODECS
+from trellis.protocols.pieces.messages import PIECES, PIECES_MESSAGES, Piece, PiecesMessage
 from trellis.protocols.wire import Codec
 
 UNIONS: dict[str, tuple[Any, Codec[Any]]] = {
     "control": (Control, CONTROLS),
+    "pieces": (PiecesMessage, PIECES_MESSAGES),
+    "piece": (Piece, PIECES),
     "to-node": (ToNode, TO_NODE),
     "to-client": (ToClient, TO_CLIENT),
     **{name: (codec._decoder.type, codec) for name, codec in CODECS.items()},
@@ -46,7 +49,7 @@ def sample(kind: Any, number: int = 1) -> Any:
         case inspect.StrType():
             return f"n{number}"
         case inspect.BytesType():
-            return b"\x00\xff"
+            return b"\x00\xff" * max(1, (kind.min_length or 0) // 2)
         case inspect.LiteralType():
             return kind.values[0]
         case inspect.VarTupleType(item_type=inspect.UnionType(types=kinds)):

@@ -24,11 +24,12 @@ from trellis.live.telemetry import TelemetryConfig
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.gossip_view import GossipViewConfig
 from trellis.protocols.magnet.config import MagnetConfig
+from trellis.protocols.mesh.node import topic_bytes
 from trellis.protocols.mqtt.config import MqttConfig, shown
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.spidercast.config import SpiderCastConfig
 from trellis.protocols.vitis.config import VitisConfig
-from trellis.protocols.wire import name_fault, node_name_fault
+from trellis.protocols.wire import TOPICS_BYTES_MAX, TOPICS_MAX, name_fault, node_name_fault
 
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,6 +86,12 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
     subscriptions_max: int = 10_000
     """Topics of one client."""
 
+    topics_max: int = 50_000
+    """Topics that clients of a node subscribe to, together. All other nodes may be told of them."""
+
+    topics_bytes_max: int = 2 << 20
+    """Bytes of their names, and 8 for each. Raising it costs memory and time at every node of the mesh."""
+
     leave_s: float = 30.0
     """After SIGTERM the process ends after so long, even if the others have not taken over yet."""
 
@@ -92,6 +99,9 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
         for field in self.__struct_fields__:
             if not getattr(self, field) > 0:
                 raise InputError("", f"{field} is {getattr(self, field)}", "give more than 0")
+        for field, most in (("topics_max", TOPICS_MAX), ("topics_bytes_max", TOPICS_BYTES_MAX)):
+            if getattr(self, field) > most:
+                raise InputError("", f"{field} is {getattr(self, field)}", f"give {most} or less: peers take no more")
 
 
 class PlannedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,6 +181,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for field, text in (("cluster", self.cluster), *(("topics", one) for one in self.topics)):
             if (fault := name_fault(text)) is not None:
                 raise InputError(field, *fault)
+        size = sum(map(topic_bytes, self.topics))
+        if len(self.topics) > self.limits.topics_max or size > self.limits.topics_bytes_max:
+            told = f"{len(self.topics)} topics, whose names have {size} bytes"
+            raise InputError("topics", told, "give fewer, or raise limits.topics_max and limits.topics_bytes_max")
         listeners = ("listen", "client_listen", *(("admin_listen",) if self.admin_listen else ()))
         for field in listeners:
             parse_address(getattr(self, field), field)

@@ -53,6 +53,8 @@ _NEEDS_TLS = f"{SPEAKS_TLS}: give --ca, --cert and --key (in Python, tls=); trel
 class Broker(Protocol):
     """What the door asks of its node."""
 
+    def refusal(self, topic: Topic) -> str | None: ...
+
     def subscribe(self, topic: Topic) -> None: ...
 
     def unsubscribe(self, topic: Topic) -> None: ...
@@ -244,6 +246,12 @@ class Door:
         if len(guest.topics) >= self.limits.subscriptions_max:
             stream.send(pack_to_client(TurnedAway(f"a client has at most {self.limits.subscriptions_max} topics")))
             self.counters["cut subscriptions"] += 1
+            stream.close()
+            return
+        refusal = self.broker.refusal(topic) if topic not in self.wanted and topic not in self.own else None
+        if refusal is not None:  # others could not be told of it, so it must not be confirmed
+            stream.send(pack_to_client(TurnedAway(f"{refusal}; subscribe at another node, or to fewer topics")))
+            self.counters["cut topics"] += 1
             stream.close()
             return
         guest.topics[topic] = False

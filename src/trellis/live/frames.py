@@ -1,7 +1,8 @@
 """Frames on a stream, and what two nodes say to each other before any protocol speaks.
 
     frame  = length (4 bytes, big-endian, of what follows), kind (1 byte), body
-    kind   = CONTROL: a message of this file; MESSAGE: one of the overlay's and delivery's union (`mesh/codecs.py`)
+    kind   = CONTROL: a message of this file; MESSAGE: one of the overlay's and delivery's union (`mesh/codecs.py`);
+             PIECES: a message that refers to pieces, or what is said of them (`protocols/pieces/`); since version 2
 
 A length is checked before anything of the body is kept, so a peer cannot make us hold more than one frame of the size
 that it may send at that time: until its hello is accepted, that is a small one. Whatever comes is a frame or a
@@ -19,15 +20,16 @@ from msgspec import Meta
 from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, Name, NodeName, WireError
 
 PROTOCOL = "trellis-mesh"
-VERSION = 1
+VERSION = 2
 VERSION_OLDEST = max(1, VERSION - 1)  # whom we still understand  [docs/upgrading.md]
 HELLO_BYTES_MAX = 8 << 10  # names of 512 letters, four bytes each, fit
 BODY_BYTES_MAX = FRAME_BYTES_MAX + 1  # with its kind
 ADDRESSES_MAX = 256  # in one frame
+PIECES_SINCE = 2  # the version of the protocol that has frames of kind PIECES
 
 _TLS_HANDSHAKE = 0x1603  # a record of TLS: its type and the first half of its version. No frame is that long.
 
-CONTROL, MESSAGE = b"\x00", b"\x01"
+CONTROL, MESSAGE, PIECES = b"\x00", b"\x01", b"\x02"
 
 # A DNS name (labels of at most 63 letters, digits, `-` and `_`), an IPv4 address, or an IPv6 address with or without
 # the name of an interface. Whatever else is given to the resolver can raise more than OSError.
@@ -99,7 +101,7 @@ class Pong(msgspec.Struct, frozen=True, gc=False, tag="pong"):
 
 
 Control = Hello | Refused | Addresses | Bye | Ping | Pong
-CONTROLS: Codec[Control] = Codec(Control)
+CONTROLS: Codec[Control] = Codec(Control, FRAME_BYTES_MAX)
 
 
 def pack(body: bytes) -> bytes:
@@ -110,8 +112,12 @@ def pack_control(message: Control) -> bytes:
     return pack(CONTROL + CONTROLS.encode(message))
 
 
-def pack_message(encoded: bytes) -> bytes:
-    return (len(encoded) + 1).to_bytes(4, "big") + MESSAGE + encoded
+def pack_message(encoded: bytes, kind: bytes = MESSAGE) -> bytes:
+    return (len(encoded) + 1).to_bytes(4, "big") + kind + encoded
+
+
+def kind_of(frame: bytes) -> bytes:
+    return frame[4:5]
 
 
 class Splitter:

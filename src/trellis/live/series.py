@@ -19,6 +19,8 @@ from trellis.live.mends import BOUNDS_MS, CAUSES
 from trellis.live.metrics import Exposition, Labels, cpu_seconds, resident_bytes, slug
 from trellis.protocols.mesh.codecs import UNIONS
 from trellis.protocols.mqtt import reasons
+from trellis.protocols.pieces import DROPPED as PIECES_DROPPED
+from trellis.protocols.pieces.messages import Give, Want
 
 if TYPE_CHECKING:
     from trellis.live.shell import LiveNode
@@ -86,6 +88,7 @@ def exposition(node: LiveNode, *, is_open: bool = False) -> str:
     _delivery(page, node)
     _streams(page, node)
     _traffic(page, node)
+    _pieces(page, node)
     _mqtt(page, node)
     _certificates(page, node)
     _process(page, node)
@@ -107,6 +110,12 @@ def _overlay(page: Exposition, node: LiveNode) -> None:
     page.gauge("trellis_topics", "Topics that this node takes part in.", interest.bit_count())
     page.gauge("trellis_topics_alone", "Of these, topics that no neighbour takes part in.", alone.bit_count())
     page.gauge("trellis_subscriptions", "Topics that clients or the configuration want here.", len(mesh.wanted))
+    limits = node.config.limits
+    page.gauge("trellis_topics_max", "Topics above which subscriptions are refused.", limits.topics_max)
+    page.gauge("trellis_topics_bytes", "Bytes of the names of all topics here, and 8 for each.", mesh.topics_bytes)
+    page.gauge("trellis_topics_bytes_max", "Bytes above which subscriptions are refused.", limits.topics_bytes_max)
+    refused = node.counters["topics_refused"]
+    page.counter("trellis_topics_refused_total", "Subscriptions refused for the number or bytes of topics.", refused)
 
 
 def _union(bitsets: Iterable[int]) -> int:
@@ -221,13 +230,25 @@ def _streams(page: Exposition, node: LiveNode) -> None:
 
 
 def _traffic(page: Exposition, node: LiveNode) -> None:
-    kinds = sorted((str(kind.__struct_config__.tag), kind) for kind in get_args(UNIONS[node.config.overlay]))
-    for way, traffic in (("in", node.traffic_in), ("out", node.traffic_out)):
+    union = get_args(UNIONS[node.config.overlay])
+    # A message that refers to pieces counts as what it is. What is said of pieces is counted where it goes out.
+    for way, traffic, kinds_there in (("in", node.traffic_in, union), ("out", node.traffic_out, (*union, Give, Want))):
+        kinds = sorted((str(kind.__struct_config__.tag), kind) for kind in kinds_there)
         told = "Messages of each kind that came in" if way == "in" else "Messages of each kind that went out"
         counts: Samples = [({"kind": tag}, traffic.get(kind, (0, 0))[0]) for tag, kind in kinds]
         sizes: Samples = [({"kind": tag}, traffic.get(kind, (0, 0))[1]) for tag, kind in kinds]
         page.counter(f"trellis_messages_{way}_total", f"{told}.", counts)
         page.counter(f"trellis_bytes_{way}_total", f"{told}, in bytes.", sizes)
+
+
+def _pieces(page: Exposition, node: LiveNode) -> None:
+    pieces = node.pieces
+    too_large = node.counters["too_large"]
+    page.counter("trellis_too_large_total", "Messages to peers that were too large to be sent.", too_large)
+    page.gauge("trellis_pieces_bytes", "Pieces of long lists of topics that are kept.", pieces.store.bytes)
+    page.gauge("trellis_pieces_waiting", "Messages that wait for pieces.", len(pieces.waiting.messages))
+    given_up: Samples = [({"reason": slug(why)}, pieces.counters[why]) for why in PIECES_DROPPED]
+    page.counter("trellis_pieces_dropped_total", "Messages of peers whose pieces did not come, and why.", given_up)
 
 
 def _mqtt(page: Exposition, node: LiveNode) -> None:

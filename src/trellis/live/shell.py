@@ -20,7 +20,7 @@ from trellis.live.admin import Admin
 from trellis.live.clock import life_now, monotonic_ms, wall_ms
 from trellis.live.config import NodeConfig
 from trellis.live.door import Door
-from trellis.live.frames import Address
+from trellis.live.frames import MESSAGE, PIECES, Address
 from trellis.live.health import Health
 from trellis.live.mends import MendClock
 from trellis.live.meshes import make_mesh
@@ -34,6 +34,7 @@ from trellis.protocols.delivery.outcome import ClientId, HomeTold, Lost, Outcome
 from trellis.protocols.delivery.state import is_internal
 from trellis.protocols.effects import (
     CancelTimer,
+    Contact,
     Deliver,
     Effect,
     Left,
@@ -45,6 +46,7 @@ from trellis.protocols.effects import (
     Topic,
 )
 from trellis.protocols.mesh import CODECS
+from trellis.protocols.pieces import PIECES_MESSAGES, Came, Packed, Pieces, PiecesEffects
 from trellis.protocols.wire import WireError
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("trellis.live")
 
 _TIMER_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)  # before a timer that failed is tried again; then the node ends
+_PIECES_TIMER, _PIECES_S = "pieces/ask", 0.5  # how often missing pieces are asked for again
+_REFUSALS_MS = 10_000  # between two log lines about refused subscriptions
 
 
 class LiveNode:
@@ -61,6 +65,7 @@ class LiveNode:
         self.config, self.name = config, config.name
         self.life = life_now() if life is None else life
         self.codec = CODECS[config.overlay]
+        self.pieces = Pieces(self.codec)
         self.links: dict[NodeId, None] = {}
         self.counters: Counter[str] = Counter()
         self.mesh = make_mesh(config, self.life)
@@ -78,6 +83,7 @@ class LiveNode:
         self.rest: Rest | None = None  # where the process runs nothing but this node
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failed: Counter[str] = Counter()  # timers -> how many times in a row each has failed
+        self._log_refusals_ms = 0  # when the next refused subscription is logged
         self._gone = asyncio.Event()  # the node has left, or was stopped
         self._is_stopped = False
         self._input: tuple[NodeId | None, str] = (None, "")  # what is taken in: by whom, and its kind
@@ -97,6 +103,7 @@ class LiveNode:
             on_peer_down=self._on_peer_down,
             on_peer_ended=self._on_peer_ended,
             is_linked=self.links.__contains__,
+            on_pieces=self._on_pieces,
         )
         self.door = Door(
             self, Welcome(self.name, config.cluster, self.life, CLIENT_VERSION), config.limits, self.mesh_topics()
@@ -195,8 +202,41 @@ class LiveNode:
     # Inputs
 
     def _on_message(self, sender: NodeId, encoded: bytes) -> None:
-        message = self.codec.decode(encoded)  # a WireError cuts the peer off
-        _count(self.traffic_in, message, encoded)
+        self._take_in(sender, self.codec.decode(encoded), len(encoded))  # a WireError cuts the peer off
+
+    def _on_pieces(self, sender: NodeId, encoded: bytes) -> None:
+        if self._is_stopped:
+            return
+        self.health.links.hears(sender)
+        try:
+            effects = self.pieces.on_message(sender, encoded, monotonic_ms())
+        except WireError:
+            raise  # it cuts the peer off
+        except Exception:
+            self._broke(f"a message of {sender} about pieces")
+            return
+        self._do_pieces(effects)
+
+    def _do_pieces(self, effects: PiecesEffects) -> None:
+        """Hand over messages whose pieces are there; ask for pieces and give them, where a stream is there."""
+        for effect in effects:
+            try:
+                self._do_piece(effect)
+            except Exception:  # one that fails does not keep back the others
+                self._broke("carrying out an effect of pieces")
+        if self.pieces.waiting.messages and _PIECES_TIMER not in self._timers and not self._is_stopped:
+            self._timers[_PIECES_TIMER] = self._loop.call_later(_PIECES_S, self._on_timer, _PIECES_TIMER)
+
+    def _do_piece(self, effect: Send | Came) -> None:
+        if isinstance(effect, Came):
+            self._take_in(effect.sender, effect.message, effect.size)
+        elif effect.to in self.transport.peers and self.transport.takes_pieces(effect.to):
+            encoded = PIECES_MESSAGES.encode(effect.message)  # type: ignore[arg-type]
+            _count(self.traffic_out, effect.message, len(encoded))
+            self.transport.send(effect.to, encoded, may_drop=False, kind=PIECES)
+
+    def _take_in(self, sender: NodeId, message: msgspec.Struct, size: int) -> None:
+        _count(self.traffic_in, message, size)
         if self._is_stopped:
             return
         self.health.links.hears(sender)
@@ -219,8 +259,14 @@ class LiveNode:
                 effects = self.mesh.on_peer_down(peer)
             except Exception:
                 self._broke(f"the loss of the stream to {peer}")
-                return
-            self._carry_out(effects)
+            else:
+                self._carry_out(effects)
+            try:
+                pieces = self.pieces.on_peer_down(peer, monotonic_ms())
+            except Exception:
+                self._broke(f"the loss of pieces of {peer}")
+            else:
+                self._do_pieces(pieces)
 
     def _on_peer_ended(self, peer: NodeId, is_alone: bool) -> None:
         if not self._is_stopped:
@@ -232,11 +278,15 @@ class LiveNode:
         try:
             self._catch_up()
             self._input = (None, "timer")
-            effects = self.mesh.on_timer(tag)
+            if tag == _PIECES_TIMER:
+                asked, effects = self.pieces.tick(monotonic_ms()), []
+            else:
+                asked, effects = [], self.mesh.on_timer(tag)
         except Exception as error:
             self._timer_failed(tag, error)
             return
         self._failed.pop(tag, None)
+        self._do_pieces(asked)
         self._carry_out(effects)
 
     def _timer_failed(self, tag: str, error: Exception) -> None:
@@ -261,10 +311,31 @@ class LiveNode:
         log.exception("%s: %s broke a handler", self.name, what)
         self.counters["bugs"] += 1
 
+    def refusal(self, topic: Topic) -> str | None:
+        """Return why no client may subscribe to this topic here, or None if it may."""
+        limits = self.config.limits
+        reason = self.mesh.refusal(topic, limits.topics_max, limits.topics_bytes_max)
+        if reason is not None:
+            self._refused(logging.WARNING, "a subscription was refused", reason)
+        return reason
+
     def subscribe(self, topic: Topic) -> None:
         self._wants[topic] += 1
-        if self._wants[topic] == 1:
-            self._carry_out(self.mesh.subscribe(topic))
+        if self._wants[topic] > 1:
+            return
+        reason = self.mesh.refusal(topic)
+        if reason is not None:  # beyond what peers take: a wildcard has found so many topics
+            self._refused(logging.ERROR, f"cannot take part in topic {topic}, and misses its messages", reason)
+            return
+        self._carry_out(self.mesh.subscribe(topic))
+
+    def _refused(self, level: int, what: str, reason: str) -> None:
+        """Count it, and log it once in a while: a client may ask thousands of times."""
+        self.counters["topics_refused"] += 1
+        now_ms = monotonic_ms()
+        if now_ms >= self._log_refusals_ms:
+            self._log_refusals_ms = now_ms + _REFUSALS_MS
+            log.log(level, "%s: %s: %s (refused so far: %d)", self.name, what, reason, self.counters["topics_refused"])
 
     def unsubscribe(self, topic: Topic) -> None:
         self._wants[topic] -= 1
@@ -328,14 +399,7 @@ class LiveNode:
         for effect in effects:
             match effect:
                 case Send(to, message):
-                    try:
-                        encoded = self.codec.encode(message)
-                    except WireError:
-                        log.error("%s: a %s is too large to be sent", self.name, type(message).__name__)
-                        self.counters["too_large"] += 1
-                        continue
-                    _count(self.traffic_out, message, encoded)
-                    self.transport.send(to, encoded, type(message) is not Frame)
+                    self._send(to, message)
                 case SetTimer(tag, delay_ms):
                     pending = self._timers.get(tag)
                     if pending is not None:
@@ -373,6 +437,25 @@ class LiveNode:
                         self.mqtt.tell(effect)
         self.mends.look()
 
+    def _send(self, to: Contact, message: msgspec.Struct) -> None:
+        try:
+            encoded, kind = self._encode(to, message)
+        except WireError as error:
+            log.error("%s: cannot send to %s: %s", self.name, to, error)
+            self.counters["too_large"] += 1
+            return
+        _count(self.traffic_out, message, len(encoded))
+        self.transport.send(to, encoded, type(message) is not Frame, kind)
+
+    def _encode(self, to: Contact, message: msgspec.Struct) -> tuple[bytes, bytes]:
+        if self.transport.takes_pieces(to):
+            packed = self.pieces.pack(message)
+            return (PIECES_MESSAGES.encode(packed), PIECES) if isinstance(packed, Packed) else (packed, MESSAGE)
+        try:
+            return self.pieces.write_out(message), MESSAGE
+        except WireError as error:
+            raise WireError(f"{error}, and {to} speaks an old version of the protocol; upgrade it") from None
+
 
 def _is_harmless(effect: Lost | Overflowed) -> bool:
     """What nodes tell each other is repeated anyway."""
@@ -386,9 +469,9 @@ def _sentence(effect: Lost | Overflowed) -> str:
     return f"{which} of {effect.origin} on {effect.topic} will never be handed over: {effect.why}"
 
 
-def _count(traffic: dict[type, list[int]], message: msgspec.Struct, encoded: bytes) -> None:
+def _count(traffic: dict[type, list[int]], message: msgspec.Struct, size: int) -> None:
     found = traffic.get(type(message))
     if found is None:
         found = traffic[type(message)] = [0, 0]
     found[0] += 1
-    found[1] += len(encoded)
+    found[1] += size

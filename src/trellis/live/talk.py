@@ -98,8 +98,8 @@ class Missed(msgspec.Struct, frozen=True, gc=False, tag="missed"):
 ToNode = Greet | Subscribe | Unsubscribe | Publish
 ToClient = Welcome | TurnedAway | Subscribed | Taken | NotTaken | Message | Missed
 
-TO_NODE: Codec[ToNode] = Codec(ToNode)
-TO_CLIENT: Codec[ToClient] = Codec(ToClient)
+TO_NODE: Codec[ToNode] = Codec(ToNode, FRAME_BYTES_MAX)
+TO_CLIENT: Codec[ToClient] = Codec(ToClient, FRAME_BYTES_MAX)
 TALK_BYTES_MAX = FRAME_BYTES_MAX
 
 

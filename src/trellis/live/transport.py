@@ -24,6 +24,8 @@ from trellis.live.frames import (
     BODY_BYTES_MAX,
     HELLO_BYTES_MAX,
     MESSAGE,
+    PIECES,
+    PIECES_SINCE,
     PROTOCOL,
     VERSION,
     VERSION_OLDEST,
@@ -34,6 +36,7 @@ from trellis.live.frames import (
     Ping,
     Pong,
     Refused,
+    kind_of,
     pack_control,
     pack_message,
     read_control,
@@ -99,11 +102,13 @@ class Transport:
         on_peer_down: Callable[[NodeId], None],
         on_peer_ended: Callable[[NodeId, bool], None],
         is_linked: Callable[[NodeId], bool],
+        on_pieces: Callable[[NodeId, bytes], None] | None = None,
     ) -> None:
-        """`me` may have port 0 until `bind`. `on_message` may raise WireError: the stream is cut."""
+        """`me` may have port 0 until `bind`. `on_message` and `on_pieces` may raise WireError: the stream is cut."""
         self.me, self.cluster, self.overlay, self.limits, self.tls = me, cluster, overlay, limits, tls
         self.on_message, self.on_peer_down, self.is_linked = on_message, on_peer_down, is_linked
         self.on_peer_ended = on_peer_ended  # with whether all nodes that we have heard of have ended
+        self.on_pieces = on_pieces or on_message
         self.book = AddressBook(me.node)
         self.peers: dict[NodeId, Stream] = {}
         self.dials: dict[Contact, Dial] = {}
@@ -149,12 +154,16 @@ class Transport:
         assert self._listener is not None
         self._listener.serve()
 
-    def send(self, to: Contact, encoded: bytes, may_drop: bool = True) -> None:
+    def takes_pieces(self, to: Contact) -> bool:
+        """Whether a peer understands frames of kind PIECES. Who is not connected is expected to."""
+        stream = self._stream_to(to)
+        return stream is None or stream.tag.version >= PIECES_SINCE
+
+    def send(self, to: Contact, encoded: bytes, may_drop: bool = True, kind: bytes = MESSAGE) -> None:
         """To a name, or to a seed. Never waits."""
-        name = self._name_of(to)
-        stream = self.peers.get(name) if name is not None else None
+        stream = self._stream_to(to)
         if stream is None:
-            self._dial(to, pack_message(encoded), may_drop)
+            self._dial(to, pack_message(encoded, kind), may_drop)
             return
         ends: Ends = stream.tag
         if ends.told != self.book.version:
@@ -162,7 +171,7 @@ class Transport:
         ends.used = self._now
         self.counters["sent"] += 1
         self.counters["sent_bytes"] += len(encoded)
-        stream.send(pack_message(encoded), may_drop)
+        stream.send(pack_message(encoded, kind), may_drop)
 
     def unanswered(self) -> dict[NodeId, float]:
         """Return, for each peer that owes an answer, for how many seconds. Late answers only.
@@ -206,6 +215,10 @@ class Transport:
     def _name_of(self, to: Contact) -> NodeId | None:
         """None for a seed that has not answered yet."""
         return self.names.get(to) if isinstance(to, Seed) else to
+
+    def _stream_to(self, to: Contact) -> Stream | None:
+        name = self._name_of(to)
+        return self.peers.get(name) if name is not None else None
 
     def _dial(self, to: Contact, frame: bytes, may_drop: bool) -> None:
         if self._is_closed or self._name_of(to) == self.me.node:
@@ -319,6 +332,10 @@ class Transport:
             ends.used = self._now
             self.counters["received"] += 1
             self.on_message(ends.peer, body[1:])
+        elif body[:1] == PIECES and ends.version >= PIECES_SINCE:
+            ends.used = self._now
+            self.counters["received"] += 1
+            self.on_pieces(ends.peer, body[1:])
         else:
             message = read_control(body)
             if isinstance(message, Addresses):
@@ -506,8 +523,12 @@ class Transport:
                 continue
             was_lost = was_lost or dial.since > 0
             while dial.outbox:
+                frame = dial.outbox.take()
+                if kind_of(frame) == PIECES and ends.version < PIECES_SINCE:  # said again, and written out then
+                    self.counters["dropped version"] += 1
+                    continue
                 self.counters["sent"] += 1
-                stream.send(dial.outbox.take())
+                stream.send(frame)
         if was_lost:
             self._healed()
         return None

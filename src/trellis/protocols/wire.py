@@ -1,6 +1,7 @@
 """Messages as bytes, and bytes as messages: MessagePack, one tagged union per system, limits on everything decoded.
 
-Every field of a message that can grow carries its own limit (`Name`, `Names`, ...), and a frame has one for the whole.
+Every field of a message that can grow carries its own limit (`Name`, `Names`, ...), and so has the whole message. It
+may be larger than a frame: then it travels in pieces (`pieces/`).
 Whatever comes from the network is either a valid message or a `WireError`; nothing else escapes.
 
 Names have types of their own: `NodeName` for nodes, `Name` for topics and clusters. A node's configuration and its
@@ -22,7 +23,9 @@ NAME_LETTERS_MAX = 512  # of a topic or a cluster; at most 2,048 bytes in UTF-8
 NODE_LETTERS_MAX = 255  # of a node; at most 1,020 bytes in UTF-8
 TOPICS_MAX = 65_536  # topics of one node in one message
 PEERS_MAX = 1_024  # nodes described in one message
-FRAME_BYTES_MAX = 1 << 20
+TOPICS_BYTES_MAX = 8 << 20  # bytes of their names, with a few for each
+FRAME_BYTES_MAX = 1 << 20  # what is sent at once
+MESSAGE_BYTES_MAX = 32 << 20  # a message with all its lists written out
 
 # Control characters, and halves of surrogate pairs, which UTF-8 cannot encode.
 _UNPRINTABLE = r"\x00-\x1f\x7f-\x9f\ud800-\udfff"
@@ -81,21 +84,20 @@ def node_name_fault(text: str) -> Fault | None:
 class Codec(Generic[Message]):
     """Encodes and decodes the messages of one system, given as the union of their types."""
 
-    def __init__(self, union: Any, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self.frame_bytes_max = frame_bytes_max
-        self.union = union
+    def __init__(self, union: Any, bytes_max: int = MESSAGE_BYTES_MAX) -> None:
+        self.union, self.bytes_max = union, bytes_max
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(union)
 
     def encode(self, message: Message) -> bytes:
         data = self._encoder.encode(message)
-        if len(data) > self.frame_bytes_max:
-            raise WireError(f"a {type(message).__name__} of {len(data)} bytes is over {self.frame_bytes_max}")
+        if len(data) > self.bytes_max:
+            raise WireError(f"a {type(message).__name__} of {len(data)} bytes is over {self.bytes_max}")
         return data
 
     def decode(self, data: bytes) -> Message:
-        if len(data) > self.frame_bytes_max:
-            raise WireError(f"a frame of {len(data)} bytes is over {self.frame_bytes_max}")
+        if len(data) > self.bytes_max:
+            raise WireError(f"a message of {len(data)} bytes is over {self.bytes_max}")
         try:
             return self._decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:

@@ -71,6 +71,7 @@ class MqttDoor(StreamOwner):
         """`proves_copies`: an acknowledgement with one copy proves that no other node subscribes."""
         self.broker, self.node, self.config, self.limits = broker, node, config, limits
         self.host = Host(node, life, config)
+        self.host.house.refusal = broker.refusal
         self.streams: dict[int, MqttStream] = {}
         self.counters: Counter[str] = Counter()
         self.port = 0

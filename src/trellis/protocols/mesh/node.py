@@ -20,12 +20,15 @@ import msgspec
 
 from trellis.errors import InputError
 from trellis.protocols.delivery import DeliveryConfig, DeliveryMessage
-from trellis.protocols.delivery.outcome import ClientId, Outcome
+from trellis.protocols.delivery.outcome import ClientId, NotAcknowledged, Outcome
 from trellis.protocols.delivery.part import Delivery, DeliveryEffects
+from trellis.protocols.delivery.state import is_internal
 from trellis.protocols.effects import Deliver, Effect, Effects, LinkDown, LinkUp, NodeId, SetTimer, Topic
 from trellis.protocols.forgetting import held_bits
 from trellis.protocols.mesh.driven import DrivenOverlay
-from trellis.protocols.wire import name_fault
+from trellis.protocols.wire import TOPICS_BYTES_MAX, TOPICS_MAX, name_fault
+
+TOPIC_BYTES = 8  # what a topic costs in a message beside its name, at most
 
 _FIRST_MS = 5  # a client that publishes on many new topics sends them within a few milliseconds
 _OF_DELIVERY = frozenset(kind for union in get_args(DeliveryMessage) for kind in (get_args(union) or (union,)))
@@ -47,6 +50,8 @@ class MeshNode:
         # Publications on topics that this node took no part in: the overlay hears of all these topics at once.
         self._first: dict[Topic, list[tuple[bytes, ClientId | None]]] = {}
         self._overlay_changes = -1  # as delivery last looked
+        self._is_counted = True
+        self._count_topics()
 
     # Inputs
 
@@ -88,6 +93,7 @@ class MeshNode:
         fault = name_fault(topic)
         if fault is not None:
             raise InputError("a topic's name", *fault)
+        self._add_topic(topic)
         return self._note_change(topic, True)
 
     def unsubscribe(self, topic: Topic) -> list[Effect | Outcome]:
@@ -104,6 +110,13 @@ class MeshNode:
             return []
         if topic not in self.wanted and name_fault(topic) is None and not self.is_leaving:
             is_new = topic not in self.interested
+            reason = self.refusal(topic) if is_new else None
+            if reason is not None:
+                counters = self.delivery.state.counters
+                counters.not_acknowledged += 1
+                counters.not_acknowledged_internal += is_internal(topic)
+                return [NotAcknowledged(topic, self.overlay.life, 0, reason, client_id)]
+            self._add_topic(topic)
             self.interested[topic] = self.delivery.state.now_ms
             if is_new:
                 self._stay(topic)
@@ -115,6 +128,20 @@ class MeshNode:
     def ask_home(self, topic: Topic) -> list[Effect | Outcome]:
         """Ask the home of a canary's topic. The answer comes as a `HomeTold`."""
         return self.delivery.ask_home(topic)
+
+    def refusal(self, topic: Topic, count_max: int = TOPICS_MAX, bytes_max: int = TOPICS_BYTES_MAX) -> str | None:
+        """Return why this node cannot take part in one topic more, or None if it can or takes part in it already.
+
+        Other nodes are told the list of all topics, so both its length and its bytes have limits.
+        """
+        if topic in self.wanted or topic in self.interested or self._changes.get(topic):
+            return None
+        if self.topics_count >= count_max:
+            return f"this node takes part in {self.topics_count} topics, and {count_max} is the limit"
+        size = self.topics_bytes + topic_bytes(topic)
+        if size > bytes_max:
+            return f"the names of this node's topics would have {size} bytes, and {bytes_max} is the limit"
+        return None
 
     def leave(self) -> list[Effect | Outcome]:
         """In order: goes when others hold what this node holds, and the overlay is mended around it."""
@@ -140,6 +167,21 @@ class MeshNode:
         self.delivery.check()
         states = [*self.wanted, *self.interested, *self.draining, *self.parting]
         assert self.is_leaving or len(set(states)) == len(states), f"M1: {self.id}: {sorted(states)}"
+
+    # How many topics, and how many bytes their names have
+
+    def _count_topics(self) -> None:
+        """Topics that are being left count as well: the overlay still tells them."""
+        topics = {**self.wanted, **self.interested, **self.draining, **self.parting}
+        topics.update((topic, None) for topic, wanted in self._changes.items() if wanted)
+        self.topics_count, self.topics_bytes = len(topics), sum(map(topic_bytes, topics))
+
+    def _add_topic(self, topic: Topic) -> None:
+        """Count one that may be there already: too much at most, until the next tick counts them all."""
+        if topic not in self.wanted and topic not in self.interested and not self._changes.get(topic):
+            self.topics_count += 1
+            self.topics_bytes += topic_bytes(topic)
+            self._is_counted = False
 
     # What follows
 
@@ -209,6 +251,9 @@ class MeshNode:
 
     def _tick(self) -> list[Effect | Outcome]:
         delivery = self.delivery
+        if not self._is_counted or self.draining or self.parting:
+            self._count_topics()
+            self._is_counted = not self.draining and not self.parting  # these get fewer
         for topic, last_ms in list(self.interested.items()):
             late = delivery.state.now_ms - last_ms > self.config.interest_ms
             if late and not delivery.is_publishing(topic):
@@ -237,3 +282,8 @@ class MeshNode:
             self._has_left_overlay = True
             effects += self._after(self.overlay.leave())
         return effects
+
+
+def topic_bytes(topic: Topic) -> int:
+    """What a topic costs in a message, at most."""
+    return (len(topic) if topic.isascii() else len(topic.encode("utf-8", "surrogatepass"))) + TOPIC_BYTES

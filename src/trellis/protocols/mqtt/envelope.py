@@ -14,7 +14,7 @@ from msgspec import Meta
 from trellis.protocols.effects import Topic
 from trellis.protocols.mqtt.packets import PLAIN, Content
 from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX
-from trellis.protocols.wire import NAME_PATTERN, Codec, Count, NodeName, WireError
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, NodeName, WireError
 
 MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
 PREFIXES_MAX = 1_000  # in one message
@@ -131,7 +131,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag="k"):
 
 Said = Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Heard | Joined | Hold | Bye
 
-_CODEC: Codec[Said] = Codec(Said)
+_CODEC: Codec[Said] = Codec(Said, FRAME_BYTES_MAX)
 
 
 def wrap(one: Said) -> bytes:

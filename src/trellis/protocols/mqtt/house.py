@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.directory import Directory
@@ -30,6 +31,7 @@ class House:
         self.sessions: dict[str, Session] = {}
         self.by_connection: dict[Connection, Session] = {}
         self.counters: Counter[str] = Counter()
+        self.refusal: Callable[[Topic], str | None] = lambda topic: None  # why the node can take up no such topic
         self._number = 0
 
     def at(self, now_ms: int, wall_ms: int) -> None:

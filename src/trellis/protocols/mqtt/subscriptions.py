@@ -87,6 +87,11 @@ class Subscriptions:
         is_full = len(session.subscriptions) >= self.house.config.subscriptions_max and not session.is_bridge
         if is_full and filter_ not in session.subscriptions:
             return reasons.QUOTA, f"a client has at most {self.house.config.subscriptions_max} filters"
+        if filter_ not in session.subscriptions:
+            pattern = pattern_of(filter_, self.house.config.depth)
+            why = self.house.refusal(bucket_of(pattern) if has_wildcard(pattern) else pattern)
+            if why is not None:
+                return reasons.QUOTA, why
         return None, ""
 
     def unsubscribe(self, session: Session, link: Link, packet: p.Unsubscribe) -> None:

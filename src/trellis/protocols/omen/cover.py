@@ -53,12 +53,12 @@ def _primal_dual(
     topics: int, candidates: list[Candidate], coverage: int, random: Random, *, carry: bool
 ) -> list[NodeId]:
     """An uncovered topic at random, its subscriber of least weight; all rivals get lighter by that.  [SH Alg. 12]"""
-    interests = [candidate.interest for candidate in candidates]
-    wanting = {  # bit of a topic -> candidates
-        bit: [number for number, interest in enumerate(interests) if interest & bit]
-        for bit in [1 << place for place in places(topics)]
-    }
-    wanted = [bit for bit, rivals in wanting.items() if rivals]
+    covers = [list(places(candidate.interest & topics)) for candidate in candidates]
+    wanting: dict[int, list[int]] = {place: [] for place in places(topics)}  # place of a topic -> candidates
+    for number, covered in enumerate(covers):
+        for place in covered:
+            wanting[place].append(number)
+    wanted = [place for place, rivals in wanting.items() if rivals]
     weight = [candidate.weight for candidate in candidates]
     is_chosen = [False] * len(candidates)
     chosen: list[NodeId] = []
@@ -67,21 +67,21 @@ def _primal_dual(
             weight = [0 if is_chosen[number] else one.weight for number, one in enumerate(candidates)]
         rest = wanted
         while rest:
-            bit = rest[random.randrange(len(rest))]
-            positive = [number for number in wanting[bit] if weight[number] > 0]  # who is chosen weighs 0
+            place = rest[random.randrange(len(rest))]
+            positive = [number for number in wanting[place] if weight[number] > 0]  # who is chosen weighs 0
             if positive:
                 taken = min(positive, key=weight.__getitem__)
                 spared = weight[taken]
                 for number in positive:
                     weight[number] -= spared
             else:  # A-SHD-4: a weight of 0 is a last resort, then drawn at random.
-                rivals = [number for number in wanting[bit] if not is_chosen[number]]
+                rivals = [number for number in wanting[place] if not is_chosen[number]]
                 if not rivals:  # A-SHD-6: nobody is left to cover it once more
-                    rest = [other for other in rest if other != bit]
+                    rest = [other for other in rest if other != place]
                     continue
                 taken = rivals[random.randrange(len(rivals))]
             is_chosen[taken] = True
             chosen.append(candidates[taken].node)
-            interest = interests[taken]
-            rest = [other for other in rest if not interest & other]
+            gone = frozenset(covers[taken])
+            rest = [other for other in rest if other not in gone]
     return chosen

@@ -1,0 +1,62 @@
+"""What is said about pieces, and what a piece is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from trellis.protocols.wire import FRAME_BYTES_MAX, Codec, Name
+
+DIGEST_BYTES = 16
+PIECE_BYTES_MAX = 64 << 10
+NAMES_MAX = 256  # in one piece
+BYTES_MAX = 60 << 10  # of a message in one piece
+LISTS_MAX = 4_096  # different lists of topics in one message
+WANTS_MAX = 16  # pieces that one peer is asked for at a time: they fit into the queue of a stream
+
+Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
+
+
+class Ref(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    digest: Digest
+    size: Annotated[int, Meta(ge=1, le=PIECE_BYTES_MAX)]  # bytes of the piece
+
+
+class Names(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="n"):
+    names: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=NAMES_MAX)]
+
+
+class Bytes(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="b"):
+    """A part of a message that is larger than a frame."""
+
+    data: Annotated[bytes, Meta(min_length=1, max_length=BYTES_MAX)]
+
+
+class Index(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="i"):
+    """What follows each other: pieces of one kind, none of them an index."""
+
+    refs: Annotated[tuple[Ref, ...], Meta(min_length=1, max_length=PIECE_BYTES_MAX // DIGEST_BYTES)]
+
+
+Piece = Names | Bytes | Index
+PIECES: Codec[Piece] = Codec(Piece, PIECE_BYTES_MAX)
+
+
+class Packed(msgspec.Struct, frozen=True, gc=False, tag="packed"):
+    body: Annotated[bytes, Meta(max_length=FRAME_BYTES_MAX)]  # the encoded message, with placeholders
+    whole: Ref | None  # instead of a body that is too large
+    lists: Annotated[tuple[Ref, ...], Meta(max_length=LISTS_MAX)]  # what the placeholders stand for, by number
+
+
+class Want(msgspec.Struct, frozen=True, gc=False, tag="want"):
+    digests: Annotated[tuple[Digest, ...], Meta(max_length=WANTS_MAX)]
+
+
+class Give(msgspec.Struct, frozen=True, gc=False, tag="give"):
+    piece: Annotated[bytes, Meta(max_length=PIECE_BYTES_MAX)]
+
+
+PiecesMessage = Packed | Want | Give
+PIECES_MESSAGES: Codec[PiecesMessage] = Codec(PiecesMessage, FRAME_BYTES_MAX)
