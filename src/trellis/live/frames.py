@@ -26,6 +26,7 @@ HELLO_BYTES_MAX = 8 << 10  # names of 512 letters, four bytes each, fit
 BODY_BYTES_MAX = FRAME_BYTES_MAX + 1  # with its kind
 ADDRESSES_MAX = 256  # in one frame
 PIECES_SINCE = 2  # the version of the protocol that has frames of kind PIECES
+PINGS_SINCE = 2  # and the one that has pings
 
 _TLS_HANDSHAKE = 0x1603  # a record of TLS: its type and the first half of its version. No frame is that long.
 

@@ -270,8 +270,13 @@ class LiveNode:
 
     def _on_peer_ended(self, peer: NodeId, is_alone: bool) -> None:
         if not self._is_stopped:
-            self._catch_up()
-            self._carry_out(self.mesh.on_peer_ended(peer, is_alone=is_alone))
+            try:
+                self._catch_up()
+                effects = self.mesh.on_peer_ended(peer, is_alone=is_alone)
+            except Exception:
+                self._broke(f"the end of {peer}")
+                return
+            self._carry_out(effects)
 
     def _on_timer(self, tag: str) -> None:
         del self._timers[tag]

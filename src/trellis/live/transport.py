@@ -26,6 +26,7 @@ from trellis.live.frames import (
     MESSAGE,
     PIECES,
     PIECES_SINCE,
+    PINGS_SINCE,
     PROTOCOL,
     VERSION,
     VERSION_OLDEST,
@@ -555,6 +556,8 @@ class Transport:
         now = self._loop.time()
         for peer, stream in list(self.peers.items()):
             proof: Proof = stream.tag.proof
+            if stream.tag.version < PINGS_SINCE:
+                continue  # it would take a ping for garbage
             if proof.must_ask(now):
                 stream.send(_PING)
             elif proof.is_silent(self.limits.silent_s):
