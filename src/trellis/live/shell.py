@@ -321,7 +321,7 @@ class LiveNode:
         limits = self.config.limits
         reason = self.mesh.refusal(topic, limits.topics_max, limits.topics_bytes_max)
         if reason is not None:
-            self._refused(logging.WARNING, "a subscription was refused", reason)
+            self._refused("a subscription was refused", reason)
         return reason
 
     def subscribe(self, topic: Topic) -> None:
@@ -330,17 +330,18 @@ class LiveNode:
             return
         reason = self.mesh.refusal(topic)
         if reason is not None:  # beyond what peers take: a wildcard has found so many topics
-            self._refused(logging.ERROR, f"cannot take part in topic {topic}, and misses its messages", reason)
+            self._refused(f"cannot take part in topic {topic}, and misses its messages", reason)
             return
         self._carry_out(self.mesh.subscribe(topic))
 
-    def _refused(self, level: int, what: str, reason: str) -> None:
+    def _refused(self, what: str, reason: str) -> None:
         """Count it, and log it once in a while: a client may ask thousands of times."""
         self.counters["topics_refused"] += 1
         now_ms = monotonic_ms()
         if now_ms >= self._log_refusals_ms:
             self._log_refusals_ms = now_ms + _REFUSALS_MS
-            log.log(level, "%s: %s: %s (refused so far: %d)", self.name, what, reason, self.counters["topics_refused"])
+            count = self.counters["topics_refused"]
+            log.warning("%s: %s: %s (refused so far: %d)", self.name, what, reason, count)
 
     def unsubscribe(self, topic: Topic) -> None:
         self._wants[topic] -= 1

@@ -17,7 +17,7 @@ def encode(version: int, one: p.Packet) -> bytes:
             return _publish(one, is_5)
         case p.Ack(kind, number, reason, why):
             first = kind << 4 | (2 if kind == p.PUBREL else 0)
-            if not is_5 or not (reason or why):
+            if not is_5 or (not reason and why is None):
                 return packet(first, u16(number))
             return packet(first, u16(number), bytes((reason,)), props.write({props.REASON: why}))
         case p.PingReq():
