@@ -70,7 +70,7 @@ def test_a_client_that_goes_while_its_publications_wait_leaves_nothing_behind():
 
 def test_many_clients_that_come_at_once_are_all_answered():
     async def work() -> None:
-        limits = LimitsConfig(handshake_s=30, handshakes_max=1_024)
+        limits = LimitsConfig(handshake_s=30)
         async with doors("a", mqtt={"clients_max": 100}, limits=limits) as (node,):
             raws = await asyncio.gather(*(dial(node) for _ in range(400)))
             for number, raw in enumerate(raws):

@@ -100,6 +100,7 @@ class Door:
             limits.handshakes_max,
             refusal,
             is_known=lambda stream: bool(stream.tag.name),
+            burst_max=max(limits.handshakes_max, limits.clients_max),  # all clients may come back in one moment
         )
         self.port = self._listener.port
 

@@ -109,6 +109,7 @@ class MqttDoor(StreamOwner):
             limits.handshake_s,
             limits.handshakes_max,
             is_known=lambda stream: stream.number not in self.host.arriving,
+            burst_max=self.config.clients_max + _ARRIVING_MAX,  # all clients may come back in one moment
         )
         self.port = self._listener.port
 
