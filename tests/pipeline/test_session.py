@@ -158,6 +158,8 @@ def test_a_full_disk_is_one_line_and_other_errors_pass(spark):
 INTERRUPTED = """
 import os, signal, sys, threading, time
 from pathlib import Path
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background of a shell ignores it
 from trellis.cli.main import run
 
 os.setpgid(0, 0)
