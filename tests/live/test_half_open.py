@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ import trellis
 from live.lives import client_address, mesh, peer_address, run, until
 from trellis.live.config import LimitsConfig
 from trellis.live.frames import PROTOCOL, VERSION, Address, Hello, pack_control
-from trellis.live.http import get
+from trellis.live.http import Answer, HttpServer, get
 from trellis.live.listen import source_of
 from trellis.live.mqtt.client import MqttClient
 from trellis.live.shell import LiveNode
@@ -153,3 +154,34 @@ def _has_ended(one: socket.socket) -> bool:
         return False
     except OSError:
         return True
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_a_burst_of_connections_that_go_away_leaves_nothing_open():
+    """More than the port holds come in one moment, say nothing and go; then it answers as before."""
+
+    async def work() -> None:
+        server = HttpServer(lambda request: Answer(b"ok\n"))
+        server.bind("127.0.0.1:0", None)
+        server.serve()
+        address = ("127.0.0.1", server.port)
+        before = open_files()
+        for _ in range(2):
+            burst = [socket.socket() for _ in range(400)]
+            for one in burst:
+                one.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    one.connect(address)
+            await asyncio.sleep(0.2)
+            for one in burst:
+                one.close()
+            assert (await get(f"127.0.0.1:{server.port}", "/", 30))[0] == 200
+        await until(lambda: open_files() <= before + 2)
+        await server.close()
+
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("open files are counted in /proc")
+    run(work())

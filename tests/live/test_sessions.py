@@ -162,3 +162,13 @@ def test_no_native_client_can_swallow_publications_of_mqtt_clients():
             stranger.writer.close()
 
     run(work())
+
+
+def test_no_native_client_publishes_on_topics_of_the_mesh_itself():
+    async def work() -> None:
+        async with mesh("a") as (node,), trellis.connect(client_address(node)) as client:
+            with pytest.raises(NotAcknowledged, match="belong to the mesh itself"):
+                await client.publish("$mqtt/ask", b"forged")
+            assert (await client.publish("t", b"x")).holders == ("a",)
+
+    run(work())

@@ -178,6 +178,9 @@ class Door:
             self._greet(stream, message)
             return
         match message:
+            case Publish() if message.topic.startswith("$"):
+                why = 'topics that begin with "$" belong to the mesh itself; choose another topic'
+                stream.send(pack_to_client(NotTaken(message.number, why)))
             case Publish():
                 self.broker.publish(message.topic, message.payload, (guest.name, guest.session, message.number))
             case Subscribe():

@@ -17,6 +17,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from trellis.errors import InputError
@@ -42,6 +43,8 @@ class _HalfOpen:
     protocol: asyncio.Protocol
     task: asyncio.Task[None] | None = None  # the TLS handshake
     transport: asyncio.BaseTransport | None = None  # set when the TLS handshake is over
+    is_made: bool = False  # the loop makes its transport: it must not be interrupted there without TLS
+    is_cut: bool = False
 
 
 class Listener:
@@ -126,7 +129,14 @@ class Listener:
             self._half_open[half_open] = None
             task = half_open.task = self._loop.create_task(self._open(accepted, half_open))
             self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+            task.add_done_callback(partial(self._opened, accepted))
+
+    def _opened(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
+        """A task that was cancelled before it began has not closed its socket."""
+        self._opening.discard(task)
+        if accepted in self._waiting:
+            self._waiting.discard(accepted)
+            accepted.close()
 
     def _resume(self) -> None:
         if not self._is_closed:
@@ -146,9 +156,10 @@ class Listener:
             return
         del self._half_open[oldest]
         self._counters["cut full"] += 1
+        oldest.is_cut = True
         if oldest.transport is not None:
             oldest.transport.abort()  # type: ignore[attr-defined]
-        elif oldest.task is not None:
+        elif oldest.task is not None and not oldest.is_made:
             oldest.task.cancel()
 
     def _is_over(self, one: _HalfOpen) -> bool:
@@ -166,18 +177,17 @@ class Listener:
                     self._refuse_plaintext(accepted, source)
                     return
                 self._waiting.discard(accepted)  # from here on the loop closes it, also when we are cancelled
+                half_open.is_made = tls is None
                 half_open.transport, _ = await self._loop.connect_accepted_socket(
                     lambda: half_open.protocol, accepted, ssl=tls
                 )
+            if half_open.is_cut:
+                half_open.transport.abort()
         except (OSError, TimeoutError, EOFError) as error:
             self._counters["cut tls" if tls is not None else "cut handshake"] += 1
             if tls is not None and not isinstance(error, EOFError):
                 self._log_failure(source, explain(error))
             accepted.close()
-        finally:
-            if accepted in self._waiting:
-                self._waiting.discard(accepted)
-                accepted.close()
 
     async def _speaks_tls(self, accepted: socket.socket) -> bool:
         """Wait for the first bytes, which stay in the socket. Raises EOFError if there will never be any."""

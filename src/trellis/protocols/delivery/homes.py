@@ -65,6 +65,9 @@ class Homes:
         self.questions += 1
         self._step(topic, AskHome(self.state.id, topic, self.questions))
 
+    def has_asked(self, number: int) -> bool:
+        return 0 < number <= self.questions
+
     def answered(self, topic: Topic) -> None:
         self._silent.pop(self._unanswered.pop(topic, ""), None)
 

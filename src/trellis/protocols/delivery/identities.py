@@ -101,6 +101,15 @@ class Ranges:
 
 
 def pairs_of(flat: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Of ranges as they travel; what makes no sense is left out."""
-    found = [(flat[place], flat[place + 1]) for place in range(0, len(flat) - 1, 2)]
-    return [(first, last) for first, last in found if 0 < first <= last]
+    """Return ranges as they travel. They ascend and do not overlap; what does otherwise is left out.
+
+    So nobody can make us walk the same numbers again and again.
+    """
+    found: list[tuple[int, int]] = []
+    end = 0
+    for place in range(0, len(flat) - 1, 2):
+        first, last = flat[place], flat[place + 1]
+        if end < first <= last:
+            found.append((first, last))
+            end = last
+    return found

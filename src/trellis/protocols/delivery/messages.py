@@ -24,7 +24,7 @@ from trellis.protocols.wire import Count, Name, NodeName, Topics
 PAYLOAD_BYTES_MAX = 512 << 10
 RANGES_MAX = 512  # numbers in one item: two per range
 STREAMS_MAX = 256  # streams in one comparison; a larger one travels in several
-ITEMS_MAX = 4_096
+ITEMS_MAX = 512  # of one frame; we put in half of that at most
 NAMES_MAX = 64
 
 REGISTERED_MAX = 4_096  # topics in one message to a home: each of them may have to travel on alone

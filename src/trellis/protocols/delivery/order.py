@@ -53,7 +53,9 @@ class Order:
             return  # the subscription that may follow gets baselines of its own
         for (origin, life), handed in baseline.items():
             if handed:
-                stream = topic.stream(origin, life, self.state.now_ms)
+                stream = self.state.stream(topic, origin, life)
+                if stream is None:
+                    continue
                 if self.state.is_ours(stream):
                     handed = min(handed, stream.seen.last)  # nobody can have handed over what we have not published
                 stream.handed = max(stream.handed or 0, stream.past, handed)

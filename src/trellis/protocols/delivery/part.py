@@ -287,6 +287,9 @@ class Delivery:
             self.copies.stored(self.state.topics[item.topic], entry)
 
     def _on_home(self, message: m.HomeTells) -> None:
+        if not self.homes.has_asked(message.number):
+            self.state.counters.strange += 1
+            return
         self.homes.answered(message.topic)
         if message.topic.startswith(CANARY):
             self.state.out.append(HomeTold(message.topic, message.is_sure))

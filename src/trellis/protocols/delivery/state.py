@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trellis.protocols.effects import Effect
 
 SESSIONS = 1 << 24  # of one life
+STREAMS_MAX = 65_536  # that a node knows: peers may name as many publishers as they like
 INTERNAL = ("$mqtt/", "$trellis/")  # topics on which nodes talk to each other; clients neither read nor write them
 
 
@@ -44,7 +45,7 @@ class Counters(msgspec.Struct):
     late: int = 0  # messages that came after their turn was skipped
     too_old: int = 0  # messages older than two windows
     stale: int = 0  # messages of lives that are over
-    strange: int = 0  # frames over links that are not there
+    strange: int = 0  # frames over links that are not there, and publishers beyond all that a node can know
     forged: int = 0  # messages in our own name that we have not published
     left_undrained: int = 0  # topics that were left although nobody had taken over what was held
     restarts: int = 0  # sessions begun anew because the other end did, or took nothing
@@ -68,6 +69,8 @@ class State:
         self.counters = Counters()
         self.out: list[Effect | Outcome] = []
         self.ended: dict[NodeId, tuple[int, int]] = {}  # origin -> its last life known to be over, and when we noted it
+        self.missing = 0  # messages announced and not here, of all topics, as counted in the last round, and since
+        self.streams = 0  # of all topics, as counted lately, and since
         self.dirty: dict[NodeId, None] = {}  # links that have something to send or to acknowledge
         self.is_busy = False  # something is to be announced or pulled
         self._sessions = 0
@@ -82,6 +85,15 @@ class State:
         if found is None:
             found = self.topics[name] = TopicState(name, self.now_ms)
         return found
+
+    def stream(self, topic: TopicState, origin: NodeId, life: int) -> Stream | None:
+        """Return a stream that a peer speaks of. None: it is new, and there are too many already."""
+        if (origin, life) not in topic.streams:
+            if self.streams >= STREAMS_MAX:
+                self.counters.strange += 1
+                return None
+            self.streams += 1
+        return topic.stream(origin, life, self.now_ms)
 
     def new_session(self) -> int:
         self._sessions += 1

@@ -38,7 +38,9 @@ class Tree:
         if item.age_ms > 2 * config.window_ms:
             state.counters.too_old += 1
             return None
-        stream = topic.stream(item.origin, item.life, state.now_ms)
+        stream = state.stream(topic, item.origin, item.life)
+        if stream is None:
+            return None
         if item.floor > stream.floor:
             stream.floor = item.floor
         stream.touched_ms = state.now_ms
@@ -102,16 +104,22 @@ class Tree:
             return
         if item.origin == state.id and item.life >= state.overlay.life:
             return  # we have all that we have published, whatever others say
-        stream = topic.stream(item.origin, item.life, state.now_ms)
+        stream = state.stream(topic, item.origin, item.life) if item.ranges else None
+        if stream is None:
+            return
+        left = state.config.missing_max  # to be walked for one item
         for first, last in pairs_of(item.ranges):
-            for sequence in range(first, min(last, first + state.config.missing_max) + 1):
+            walked = range(first, min(last, first + left - 1) + 1)
+            left -= len(walked)
+            for sequence in walked:
                 if sequence in stream.seen:
                     continue
                 known = topic.missing.get((stream, sequence))
                 if known is not None:
                     known.peers[peer] = None
-                elif len(topic.missing) < state.config.missing_max:
+                elif max(state.missing, len(topic.missing)) < state.config.missing_max:
                     topic.missing[stream, sequence] = Missing(peer, state.rounds)
+                    state.missing += 1
                     state.is_busy = True
                 else:
                     topic.must_compare = True
@@ -124,7 +132,11 @@ class Tree:
         stream = topic.streams.get((item.origin, item.life)) if topic is not None else None
         gone = Ranges()
         given = 0
-        for first, last in pairs_of(item.ranges):
+        pairs = pairs_of(item.ranges)
+        long = [pair for pair in pairs if pair[1] - pair[0] >= 4 * state.config.pull_max]
+        for first, last in pairs:
+            if (first, last) in long[1:]:
+                continue  # nobody who means it asks so: each would look at all that is held
             held = _held(stream, first, last) if stream is not None else []
             for number in sorted(held):
                 if given < state.config.pull_max and stream is not None and not state.links[peer].is_crammed:
@@ -142,11 +154,12 @@ class Tree:
         stream = topic.streams.get((item.origin, item.life)) if topic is not None else None
         if topic is None or stream is None:
             return
-        for first, last in pairs_of(item.ranges):
+        gone = Ranges(pairs_of(item.ranges))
+        for first, last in gone.pairs():
             self.order.refused(stream, peer, first, last)
-            for (other, number), missing in list(topic.missing.items()) if topic.missing else ():
-                if other is stream and first <= number <= last:
-                    self._not_from(topic, stream, number, missing, peer)
+        for (other, number), missing in list(topic.missing.items()) if topic.missing else ():
+            if other is stream and number in gone:
+                self._not_from(topic, stream, number, missing, peer)
 
     def on_prune(self, peer: NodeId, item: Prune) -> None:
         topic = self.state.topics.get(item.topic)
@@ -166,6 +179,7 @@ class Tree:
     def round(self) -> bool:
         """Announce, and pull what is due. Says whether there is more to come."""
         state, is_busy = self.state, False
+        state.missing = sum(len(topic.missing) for topic in state.topics.values())
         # One batch waits at most. It stands behind messages: a link that is never idle announces, too. Asked before the
         # first topic, so that one that always has something to announce does not keep the others from it.
         is_time = state.rounds % state.config.announce_rounds == 0

@@ -94,6 +94,7 @@ class Upkeep:
                     del topic.streams[origin, life]
         for name in [name for name, topic in state.topics.items() if _is_over(topic)]:
             del state.topics[name]
+        state.streams = sum(len(topic.streams) for topic in state.topics.values())
         for origin in [origin for origin, (_, noted) in state.ended.items() if noted < silent]:
             del state.ended[origin]
 

@@ -17,6 +17,8 @@ from trellis.protocols.mqtt.topics import has_wildcard, matches
 Stamp = tuple[int, NodeId, int]
 _NEVER: Stamp = (-1, "", 0)
 
+_PAIR_BYTES = 128  # what a user property takes beside its text
+
 
 class Retained(msgspec.Struct, frozen=True):
     origin: NodeId
@@ -24,9 +26,7 @@ class Retained(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        content = self.message.content
-        extra = sum(len(name) + len(one) for name, one in content.user) + len(content.correlation or b"")
-        return 2 * _size(self.message) + 2 * extra + 256  # not less than it takes on its way
+        return 2 * _size(self.message) + 256  # not less than it takes on its way
 
     @property
     def stamp(self) -> Stamp:
@@ -94,4 +94,10 @@ class RetainedMessages:
 
 
 def _size(message: Envelope) -> int:
-    return len(message.payload) + len(message.topic)
+    """Return about what a message takes in memory, its properties included."""
+    content = message.content
+    texts = (content.content_type, content.response_topic, content.correlation)
+    properties = sum(len(name) + len(one) + _PAIR_BYTES for name, one in content.user) + sum(
+        map(len, filter(None, texts))
+    )
+    return len(message.payload) + len(message.topic) + properties

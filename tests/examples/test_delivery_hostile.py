@@ -1,0 +1,61 @@
+"""What a neighbor that lies may cost: no memory without bound, and no walk over the same numbers again and again."""
+
+from __future__ import annotations
+
+from examples.test_delivery_parts import mesh
+from trellis.protocols.delivery import messages as m
+from trellis.protocols.delivery import state as delivery_state
+from trellis.protocols.delivery.identities import pairs_of
+from trellis.protocols.mqtt.envelope import Envelope
+from trellis.protocols.mqtt.packets import Content
+from trellis.protocols.mqtt.retained import RetainedMessages
+
+
+def say(net, *items):
+    """a says these to b, behind all that it has said."""
+    session = net.nodes["a"].delivery.state.links["b"].session
+    number = net.nodes["b"].delivery.state.links["a"].upto + 1
+    net.carry_out("b", net.nodes["b"].on_message("a", m.Frame(session, number, 0, 0, items)))
+
+
+def test_ranges_that_overlap_or_repeat_are_left_out():
+    assert pairs_of((1, 5, 1, 5, 3, 9, 7, 8, 8, 8, 9, 12)) == [(1, 5), (7, 8), (9, 12)]
+
+
+def test_publishers_that_a_neighbor_makes_up_are_bounded(monkeypatch):
+    monkeypatch.setattr(delivery_state, "STREAMS_MAX", 50)
+    net = mesh([("a", "b")])
+    state = net.nodes["b"].delivery.state
+    say(net, *(m.Announce("t", f"nobody{number}", 1, ()) for number in range(200)))
+    assert not state.topics["t"].streams
+    say(net, *(m.Announce("t", f"nobody{number}", 1, (1, 1)) for number in range(200)))
+    say(net, *(m.Push("t", f"nobody{number}", 2, 1, 1, 0, 0, False, b"") for number in range(200)))
+    assert len(state.topics["t"].streams) == 50
+    net.publish("b", b"x")
+    net.run(1_000)
+    assert net.got("a") == [b"x"]
+
+
+def test_messages_that_a_neighbor_only_announces_are_bounded_in_all():
+    net = mesh([("a", "b")], missing_max=100)
+    state = net.nodes["b"].delivery.state
+    for origin in ("x", "y", "z"):
+        say(net, m.Announce("t", origin, 1, (1, 2**50)))
+    assert sum(len(topic.missing) for topic in state.topics.values()) == 100
+
+
+def test_an_answer_of_a_home_that_nobody_asked_is_ignored():
+    net = mesh([("a", "b")], copies=3)
+    net.publish("a", b"x")
+    net.run(500)
+    told = net.nodes["a"].on_message("b", m.HomeTells("t", 2**53, (), 0, True))
+    assert not told
+    assert not net.nodes["a"].outcomes
+
+
+def test_properties_of_a_retained_message_count_as_well():
+    kept = RetainedMessages(1_000, 100_000)
+    content = Content(user=tuple((str(number), "x" * 100) for number in range(200)))
+    messages = [Envelope(f"t{number}", b"x", 1, True, "c", 1, number, number, content=content) for number in range(20)]
+    taken = [kept.put("a", message) for message in messages]
+    assert 0 < sum(taken) < 5
