@@ -61,7 +61,8 @@ class Order:
                 stream.handed = max(stream.handed or 0, stream.past, handed)
         for stream in topic.streams.values():
             if stream.handed is None and stream.seen:
-                stream.handed = max(stream.past, self._first_here(stream) - 1)
+                old = max((n for n, one in stream.waiting.items() if one.born_ms < topic.wanted_ms), default=0)
+                stream.handed = max(stream.past, self._first_here(stream) - 1, old)
             if stream.handed is not None:
                 for sequence in [number for number in stream.waiting if number <= stream.handed]:
                     del stream.waiting[sequence]
@@ -116,7 +117,9 @@ class Order:
         stream.handed = stream.past
         before_ms = entry.born_ms - entry.pause_ms
         below_floor = min(stream.floor - 1, before)
-        if topic.confirmed_ms is None or before_ms < topic.confirmed_ms:
+        if entry.born_ms < topic.wanted_ms:
+            self._pass_by(stream, entry.sequence)
+        elif topic.confirmed_ms is None or before_ms < topic.confirmed_ms:
             self._pass_by(stream, before)
         else:
             self._lose(stream, below_floor, "before the first that came")

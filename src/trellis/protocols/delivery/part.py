@@ -132,7 +132,7 @@ class Delivery:
         found = self.state.topic(topic)
         if not found.is_wanted:
             found.is_wanted, found.is_registered, found.was_confirmed = True, not self.overlay.has_homes, False
-            found.since_ms = self.state.now_ms
+            found.since_ms, found.wanted_ms = self.state.now_ms, self.state.time_ms
             self.upkeep.unregistered[topic] = None
             self.stay(topic)
             if found.takes_part:

@@ -94,6 +94,7 @@ class TopicState:
         self.is_registered = False  # its home knows that we subscribe
         self.was_confirmed = False
         self.since_ms = now_ms  # of taking part
+        self.wanted_ms = 0  # when the application subscribed: what was published before it is not handed over
         self.confirmed_ms: int | None = None  # when the subscription was confirmed: what came before is not owed to it
         self.changed_ms = now_ms  # of the last change of its links
         self.streams: dict[tuple[NodeId, int], Stream] = {}
