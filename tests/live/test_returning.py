@@ -63,12 +63,15 @@ def test_what_was_published_before_a_subscription_is_not_handed_over():
     """A publisher that does not subscribe holds it, and is the only other node on the topic."""
 
     async def work() -> None:
-        async with mesh("a", "b") as (a, b):
-            async with trellis.connect(client_address(a)) as source, trellis.connect(client_address(b)) as client:
-                await within(asyncio.gather(*(source.publish(topic, b"before") for topic in TOPICS)))
-                await asyncio.sleep(0.5)  # by the clock: ages tell what was published before
-                await within(asyncio.gather(*(client.subscribe(topic) for topic in TOPICS)))
-                await within(asyncio.gather(*(source.publish(topic, b"after") for topic in TOPICS)))
-                assert [(await within(anext(client))).payload for _ in TOPICS] == [b"after"] * len(TOPICS)
+        async with (
+            mesh("a", "b") as (a, b),
+            trellis.connect(client_address(a)) as source,
+            trellis.connect(client_address(b)) as client,
+        ):
+            await within(asyncio.gather(*(source.publish(topic, b"before") for topic in TOPICS)))
+            await asyncio.sleep(0.5)  # by the clock: ages tell what was published before
+            await within(asyncio.gather(*(client.subscribe(topic) for topic in TOPICS)))
+            await within(asyncio.gather(*(source.publish(topic, b"after") for topic in TOPICS)))
+            assert [(await within(anext(client))).payload for _ in TOPICS] == [b"after"] * len(TOPICS)
 
     run(work())
