@@ -188,6 +188,7 @@ sys.exit(code)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["start", "job"])
 def test_ctrl_c_ends_java_and_leaves_no_folder(tmp_path, moment):
     folder = tmp_path / "here"
