@@ -121,7 +121,7 @@ def test_a_peer_that_was_accepted_is_not_cut_when_the_pool_is_full():
             before = [node.transport.peers.copy() for node in nodes]
             async with idle(nodes[0].transport.port):
                 await ask_as_peer_elsewhere(peer_address(nodes[0]))
-            assert [node.transport.peers.items() >= kept.items() for node, kept in zip(nodes, before, strict=True)]
+            assert all(node.transport.peers.items() >= kept.items() for node, kept in zip(nodes, before, strict=True))
             assert not any(node.transport.counters["broken"] for node in nodes)
 
     run(work())

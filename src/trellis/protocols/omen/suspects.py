@@ -1,4 +1,4 @@
-"""Whom we believe dead, and the seeds: tried again at a falling rate. So after a partition two rings become one.
+"""Nodes that are believed dead, and the seeds, are tried again at a falling rate. So two rings become one again.
 
 A node that was suspected at most `soon` periods ago is tried in every period: a network that was cut for no longer
 heals as soon as packets pass again.
