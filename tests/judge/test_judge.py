@@ -228,3 +228,10 @@ def test_a_message_whose_holders_are_unknown_is_excused_only_with_its_publishers
     assert found([*events, Down(50.7, "a"), Down(50.8, "b")]) == []
     assert found([*events, Down(50.7, "d"), Down(50.8, "b")]) == ["lost"]
     assert found([*events, Down(50.7, "a"), Down(150.8, "b")]) == ["lost"]
+
+
+def test_nothing_is_owed_where_the_node_was_not_sure() -> None:
+    unsure = [Connected(1.0, "n", "n", "c"), Subscribing(2.0, "n", "plant/+"), Confirmed(7.0, "n", "plant/+", False)]
+    assert found([*good(), *unsure]) == []
+    sure = [*unsure[:2], Confirmed(7.0, "n", "plant/+")]
+    assert found([*good(), *sure]) == ["lost"]

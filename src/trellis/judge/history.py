@@ -38,10 +38,14 @@ class Subscribing(Record, frozen=True):
 
 
 class Confirmed(Record, frozen=True):
-    """The node has confirmed the subscription (SUBACK, or the end of `client.subscribe`)."""
+    """The node has confirmed the subscription (SUBACK, or the end of `client.subscribe`).
+
+    `promised` is False where the node says that it could not make sure, as an early SUBACK does: nothing is owed then.
+    """
 
     session: str
     filter: str
+    promised: bool = True
 
 
 class Unsubscribing(Record, frozen=True):

@@ -147,7 +147,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
     """An acknowledged message reaches every subscription that was confirmed before it was published."""
     for subscription in story.subscriptions():
         session = subscription.session
-        if subscription.confirmed == NEVER:
+        if subscription.confirmed == NEVER or not subscription.is_promised:
             continue
         ended = min(subscription.ended, story.end)
         got = {one.message for one in session.received}
@@ -185,7 +185,8 @@ def too_few_copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -
         for one in story.subscriptions():
             if not one.wants(made.topic):
                 continue
-            if one.confirmed + promise.grace_s <= made.began and one.ended > made.acknowledged:
+            is_sure = one.is_promised and one.confirmed + promise.grace_s <= made.began
+            if is_sure and one.ended > made.acknowledged:
                 there.add(one.session.node_at(made.began))
             if one.asked <= made.acknowledged and one.ended + promise.window_s >= made.began:
                 allowed.add(one.session.node_at(made.began))

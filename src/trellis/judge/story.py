@@ -39,6 +39,7 @@ class Subscription:
     filter: str
     asked: float
     confirmed: float = NEVER
+    is_promised: bool = True
     ended: float = NEVER  # unsubscribed, or the session ended, or it was away and nothing is kept for it
 
     def wants(self, topic: str) -> bool:
@@ -154,10 +155,10 @@ def _of_session(story: Story, session: Session, event: object) -> None:
             open_ones = [one for one in session.subscriptions if one.filter == wanted and one.ended == NEVER]
             if not open_ones:
                 session.subscriptions.append(Subscription(session, wanted, t))
-        case Confirmed(t, _, wanted):
+        case Confirmed(t, _, wanted, promised):
             for one in session.subscriptions:
                 if one.filter == wanted and one.ended == NEVER and one.confirmed == NEVER:
-                    one.confirmed = t
+                    one.confirmed, one.is_promised = t, promised
         case Unsubscribing(t, _, wanted):
             for one in session.subscriptions:
                 if one.filter == wanted:
