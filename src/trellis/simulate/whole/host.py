@@ -1,0 +1,99 @@
+"""A simulated host: an address, a kernel with sockets and clocks, and at most one process.
+
+A process is an event loop (`loop.py`) and its tasks. It ends in four ways: it finishes; it crashes, and the kernel
+closes its sockets; the machine crashes, and nothing tells the others; or the world ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Coroutine
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from trellis.simulate.whole.loop import HostLoop
+
+if TYPE_CHECKING:
+    from trellis.simulate.whole.sockets import HostSocket
+    from trellis.simulate.whole.tcp import End
+    from trellis.simulate.whole.world import World
+
+_FIRST_FD = 3  # the others are standard input, output and error
+_PORT_MIN, _PORT_MAX = 32_768, 60_999  # ports of connections that dial, as Linux gives them
+
+
+class Host:
+    def __init__(self, world: World, name: str, address: str) -> None:
+        self.world, self.name, self.address = world, name, address
+        self.starts = 0  # processes so far
+        self.random: Random = world.random("host", name, 0)  # what the process gets from the operating system
+        self.loop: HostLoop | None = None
+        # What its clocks show is the world's time plus these.
+        self.wall_us = 0
+        self.monotonic_us = world.random("clock", name).randrange(1_000_000_000, 100_000_000_000)
+        self.boot_us = self.monotonic_us
+        self.is_up = True  # the machine runs
+        self.is_frozen = False  # the machine stands still, its kernel as well
+        self.files_max = 1 << 20
+        self.is_disk_full = False
+        self.sockets: dict[int, HostSocket] = {}  # by file descriptor
+        self.listeners: dict[int, HostSocket] = {}  # by port
+        self.ends: dict[End, None] = {}  # connections that the kernel knows, those without a process as well
+        self._port = _PORT_MIN + world.random("ports", name).randrange(_PORT_MAX - _PORT_MIN)
+
+    def __repr__(self) -> str:
+        return f"<Host {self.name} {self.address}>"
+
+    @property
+    def answers(self) -> bool:
+        """Whether the kernel answers packets. A process that hangs does not change that."""
+        return self.is_up and not self.is_frozen
+
+    # Its process
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start a coroutine in the process of this host, which is made if there is none."""
+        if self.loop is None:
+            self.is_up = True
+            self.starts += 1
+            self.random = self.world.random("host", self.name, self.starts)
+            self.loop = HostLoop(self.world, self)
+        return self.loop.create_task(work)
+
+    def end_process(self) -> None:
+        """The process vanishes: no code of it runs any more. Its sockets are left to the caller."""
+        loop, self.loop = self.loop, None
+        if loop is not None:
+            self.world.graveyard += loop.die()
+
+    def signal(self, number: int) -> bool:
+        """Send a signal to the process; False if it has no handler for it."""
+        return self.loop is not None and self.loop.signal(number)
+
+    # What a kernel gives out
+
+    def open_fd(self, socket: HostSocket) -> int:
+        if len(self.sockets) >= self.files_max:
+            self.world.counters["no file descriptor"] += 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        fd = _FIRST_FD
+        while fd in self.sockets:
+            fd += 1
+        self.sockets[fd] = socket
+        return fd
+
+    def free_port(self) -> int:
+        used = {end.local[1] for end in self.ends}
+        for _ in range(_PORT_MAX - _PORT_MIN):
+            self._port = self._port + 1 if self._port < _PORT_MAX else _PORT_MIN
+            if self._port not in used and self._port not in self.listeners:
+                return self._port
+        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+
+    def wall_s(self) -> float:
+        """Return what its clock on the wall shows."""
+        from trellis.simulate.whole.world import WALL_START_S
+
+        return WALL_START_S + (self.world.now_us + self.wall_us) / 1_000_000

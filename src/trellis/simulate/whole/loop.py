@@ -1,0 +1,402 @@
+"""The event loop of a simulated process: asyncio's own selector loop, with virtual time and simulated sockets.
+
+Transports, servers, streams and `sock_connect` are CPython's. This class replaces what touches the machine: the clock,
+the selector, name resolution, threads, signals. One turn does what `BaseEventLoop._run_once` does: it takes in sockets
+that are ready, then timers that are due, then runs the callbacks that are ready by then. A turn takes some virtual
+microseconds, so a program that polls makes time go on, and inputs that come close together are taken in together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.selector_events
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any
+
+from trellis.errors import TrellisError
+
+if TYPE_CHECKING:
+    from trellis.simulate.whole.host import Host
+    from trellis.simulate.whole.world import World
+
+log = logging.getLogger("trellis.simulate")
+
+_NEVER = 1 << 62
+_CANCELLED_MIN = 100  # timers that were cancelled before the heap is tidied up
+_set_running_loop = asyncio._set_running_loop
+
+
+class NotSimulated(TrellisError):
+    """A simulated process asked for something that the simulator does not have."""
+
+
+class _Soon(asyncio.Handle):
+    """A handle that is quicker to make than asyncio's: there is no debug mode to ask for."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], loop: HostLoop, context: Context | None
+    ) -> None:
+        self._context: Context = copy_context() if context is None else context
+        self._loop: Any = loop
+        self._callback: Any = callback
+        self._args: Any = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback: Any = None
+
+
+class _Later(asyncio.TimerHandle):
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: HostLoop,
+        context: Context | None,
+    ) -> None:
+        self._context: Context = copy_context() if context is None else context
+        self._loop: Any = loop
+        self._callback: Any = callback
+        self._args: Any = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback: Any = None
+        self._when = when
+        self._scheduled = True
+
+
+class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
+    _ready: Any
+    _scheduled: Any
+    _transports: Any
+
+    def __init__(self, world: World, host: Host) -> None:
+        self.world, self.host = world, host
+        super().__init__(selector=object())  # type: ignore[arg-type]  # nothing asks it
+        self._debug = False
+        self._timers: list[tuple[int, int, _Later]] = []
+        self._timer_number = 0
+        self._cancelled_timers = 0
+        self._readers: dict[int, _Soon] = {}
+        self._writers: dict[int, _Soon] = {}
+        self._maybe: dict[int, None] = {}  # file descriptors that may be ready: the next turn looks
+        self._wake_us = _NEVER  # when the next turn is due
+        self._busy_us = 0  # the end of the last turn
+        self._turn_low, self._turn_span = world.network.config.turn_us_low, world.network.config.turn_us_span
+        self._draw = host.random.random
+        self._signals: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
+        self._fuse: int | None = None  # callbacks that still run before the process crashes
+        self._on_fuse: Callable[[], None] | None = None
+        self._is_paused = False
+        self.turns = self.callbacks = 0
+        self._tasks: list[asyncio.Task[Any]] = []  # in the order in which they were made; some are done
+        self._tasks_max = 64  # then those that are done are forgotten
+
+    # Time
+
+    def time(self) -> float:
+        return (self.world.now_us + self.host.monotonic_us) / 1_000_000
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = _Soon(callback, args, self, context)
+        if not self._closed:
+            self._ready.append(handle)
+            if self._wake_us > self.world.now_us:
+                self._wake(self.world.now_us)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        now_us = self.world.now_us
+        when_us = now_us + int(delay * 1_000_000 + 0.999) if delay > 0 else now_us
+        when = (now_us + self.host.monotonic_us) / 1_000_000 + delay
+        return self._add_timer(when_us, _Later(when, callback, args, self, context))
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        when_us = int(when * 1_000_000 + 0.999) - self.host.monotonic_us
+        return self._add_timer(when_us, _Later(when, callback, args, self, context))
+
+    def _add_timer(self, when_us: int, handle: _Later) -> _Later:
+        if not self._closed:
+            self._timer_number += 1
+            heappush(self._timers, (when_us, self._timer_number, handle))
+            if when_us < self._wake_us:
+                self._wake(when_us)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        self._cancelled_timers += 1
+        if self._cancelled_timers > _CANCELLED_MIN and 2 * self._cancelled_timers > len(self._timers):
+            self._timers = [one for one in self._timers if not one[2]._cancelled]
+            heapify(self._timers)
+            self._cancelled_timers = 0
+
+    def shift_timers(self, later_us: int) -> None:
+        """Move all timers: the clock that they are set by stood still for so long."""
+        self._timers = [(when_us + later_us, number, handle) for when_us, number, handle in self._timers]
+        self._plan()
+
+    # Turns
+
+    def _wake(self, when_us: int) -> None:
+        """Have a turn at a time, or as soon as the last one is over."""
+        when_us = max(when_us, self._busy_us, self.world.now_us)
+        if when_us < self._wake_us:
+            self._wake_us = when_us
+            self.world.at(when_us, self._turn, when_us)
+
+    def _turn(self, when_us: int) -> None:
+        if when_us != self._wake_us or self._closed:
+            return  # an earlier turn was planned since
+        self._wake_us = _NEVER
+        if self._is_paused or self.host.is_frozen:
+            return  # whoever ends that plans a turn
+        ready, timers = self._ready, self._timers
+        if self._maybe:
+            self._take_in_sockets()
+        while timers and timers[0][0] <= when_us:
+            handle = heappop(timers)[2]
+            handle._scheduled = False
+            if handle._cancelled:
+                self._cancelled_timers -= 1
+            else:
+                ready.append(handle)
+        # While callbacks run, `call_soon` need not plan a turn: that is done below.
+        self._wake_us = 0
+        _set_running_loop(self)
+        try:
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle._cancelled:
+                    continue
+                self.callbacks += 1
+                if self._fuse is not None and self._burn():
+                    return
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error})
+                if self._closed:
+                    return
+        finally:
+            _set_running_loop(None)
+            self._wake_us = _NEVER
+        self.turns += 1
+        self._busy_us = self.world.now_us + self._turn_low + int(self._draw() * self._turn_span)
+        self._plan()
+
+    def _plan(self) -> None:
+        """Plan the next turn, if there is anything to do."""
+        if self._closed or self._is_paused:
+            return
+        if self._maybe:
+            self._look_at_sockets()
+        if self._ready or self._maybe:
+            self._wake(self._busy_us)
+        elif self._timers:
+            self._wake(self._timers[0][0])
+
+    def _burn(self) -> bool:
+        """Count down to a crash; True if it has come."""
+        assert self._fuse is not None
+        self._fuse -= 1
+        if self._fuse < 0 and self._on_fuse is not None:
+            self._fuse = None
+            self._on_fuse()
+        return self._closed
+
+    def crash_after(self, callbacks: int, crash: Callable[[], None]) -> None:
+        """Call `crash` before the callback that comes after so many others. So a crash may come at any `await`."""
+        self._fuse, self._on_fuse = callbacks, crash
+
+    def pause(self) -> None:
+        self._is_paused = True
+
+    def resume(self) -> None:
+        self._is_paused = False
+        self._plan()
+
+    def die(self) -> list[asyncio.Task[Any]]:
+        """Nothing of this process runs any more. Return its tasks, which somebody must keep: see `World.close`."""
+        self._closed = True
+        self._ready.clear()
+        self._timers.clear()
+        self._readers.clear()
+        self._writers.clear()
+        for transport in list(self._transports.values()):
+            transport._sock = None  # else it would complain when it is collected
+        left = [task for task in self._tasks if not task.done()]
+        for task in left:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._tasks.clear()
+        return left
+
+    # Sockets: level-triggered, as epoll is for asyncio
+
+    def notify(self, fd: int) -> None:
+        """A socket may have become readable or writable."""
+        if fd in self._readers or fd in self._writers:
+            self._maybe[fd] = None
+            if self._wake_us > self.world.now_us:
+                self._wake(self.world.now_us)
+
+    def forget(self, fd: int) -> None:
+        """A socket was closed: epoll drops it as well."""
+        for watchers in (self._readers, self._writers):
+            watchers.pop(fd, None)
+
+    def _take_in_sockets(self) -> None:
+        sockets, ready = self.host.sockets, self._ready
+        for fd in self._maybe:
+            found = sockets.get(fd)
+            if found is None:
+                continue
+            reader, writer = self._readers.get(fd), self._writers.get(fd)
+            if reader is not None and found.is_readable:
+                ready.append(reader)
+            if writer is not None and found.is_writable:
+                ready.append(writer)
+
+    def _look_at_sockets(self) -> None:
+        """Forget those of `_maybe` for which nothing is to be done."""
+        sockets, readers, writers = self.host.sockets, self._readers, self._writers
+        self._maybe = {
+            fd: None
+            for fd in self._maybe
+            if (found := sockets.get(fd)) is not None
+            and ((fd in readers and found.is_readable) or (fd in writers and found.is_writable))
+        }
+
+    def _add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+        return self._watch(self._readers, fd, callback, args)
+
+    def _add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+        return self._watch(self._writers, fd, callback, args)
+
+    def _watch(
+        self, watchers: dict[int, _Soon], fd: Any, callback: Callable[..., object], args: tuple[Any, ...]
+    ) -> asyncio.Handle:
+        fd = fd if isinstance(fd, int) else fd.fileno()
+        before = watchers.get(fd)
+        if before is not None:
+            before.cancel()
+        handle = watchers[fd] = _Soon(callback, args, self, None)
+        self.notify(fd)
+        return handle
+
+    def _remove_reader(self, fd: Any) -> bool:
+        return self._unwatch(self._readers, fd)
+
+    def _remove_writer(self, fd: Any) -> bool:
+        return self._unwatch(self._writers, fd)
+
+    def _unwatch(self, watchers: dict[int, _Soon], fd: Any) -> bool:
+        handle = watchers.pop(fd if isinstance(fd, int) else fd.fileno(), None)
+        if handle is not None:
+            handle.cancel()
+        return handle is not None
+
+    # What else a process asks its loop for
+
+    def create_task(self, coro: Any, **more: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **more)
+        self._tasks.append(task)
+        if len(self._tasks) > self._tasks_max:
+            self._tasks = [one for one in self._tasks if not one.done()]
+            self._tasks_max = 2 * len(self._tasks) + 64
+        return task
+
+    async def getaddrinfo(  # type: ignore[override]
+        self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
+    ) -> list[Any]:
+        """Ask a name server, which takes a while. The answer is that of the moment when it is given."""
+        await asyncio.sleep(self.world.network.dns_s(host))
+        return socket.getaddrinfo(host, port, family, type, proto, flags)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Run the function a little later, in this thread. A crash before that prevents it."""
+        future = self.create_future()
+        self.call_later(0.000_1 + self._draw() * 0.002, self._do_job, future, func, args)
+        return future
+
+    def _do_job(self, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        if future.cancelled():
+            return
+        try:
+            result = func(*args)
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        self._signals[sig] = (callback, args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        return self._signals.pop(sig, None) is not None
+
+    def signal(self, number: int) -> bool:
+        found = self._signals.get(number)
+        if found is not None:
+            self.call_soon(found[0], *found[1])
+        return found is not None
+
+    async def subprocess_exec(self, *args: Any, **more: Any) -> Any:
+        raise NotSimulated(f"a simulated process cannot start {args[1:]!r}: start it as a process of its own host")
+
+    async def subprocess_shell(self, *args: Any, **more: Any) -> Any:
+        raise NotSimulated(f"a simulated process cannot start {args[1:]!r}: start it as a process of its own host")
+
+    async def create_datagram_endpoint(self, *args: Any, **more: Any) -> Any:
+        raise NotSimulated("the simulated network carries TCP only")
+
+    async def create_unix_connection(self, *args: Any, **more: Any) -> Any:
+        raise NotSimulated("the simulated network carries TCP only: give a host and a port")
+
+    async def create_unix_server(self, *args: Any, **more: Any) -> Any:
+        raise NotSimulated("the simulated network carries TCP only: give a host and a port")
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep what nobody has handled: a check over seeds fails because of it."""
+        if self._closed:
+            return
+        error = context.get("exception")
+        message = str(context.get("message", ""))
+        self.world.failed(self.host.name, message, error)
+        log.error("%s: %s", self.host.name, message, exc_info=error)
+
+    def run_forever(self) -> None:
+        raise NotSimulated("a simulated process runs when its world does: use World.run, run_for or run_until")
+
+    def is_running(self) -> bool:
+        return asyncio._get_running_loop() is self
+
+    def close(self) -> None:
+        """Nothing to do: the world ends a process."""
+
+    def __del__(self) -> None:
+        """The base class would complain about a loop that nobody has closed."""
+
+    def _make_self_pipe(self) -> None:
+        """There are no threads to be woken by."""
+
+    def _write_to_self(self) -> None:
+        """There are no threads to be woken by."""

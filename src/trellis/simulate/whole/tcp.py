@@ -1,0 +1,407 @@
+"""TCP as two kernels see it: one `End` of a connection at each host.
+
+    process -> send buffer -> bursts on the path -> receive buffer -> process
+
+What is modelled: bursts of any size, in order; a send buffer and a receive window that fill up; acknowledgements that
+are lost; retransmission with the back-off of Linux until it gives up; probes of a closed window; keep-alive;
+`TCP_USER_TIMEOUT`; FIN, half-closed and half-open connections; RST from a kernel that does not know the connection.
+What is not: congestion windows, sequence numbers, and headers.
+
+    I1  bytes arrive in the order in which they were sent, none twice, none left out, until an error ends the stream.
+    I2  a process hears of an error, or of the end, only after it has read all bytes that arrived before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from trellis.simulate.whole.network import Path
+
+if TYPE_CHECKING:
+    from trellis.simulate.whole.host import Host
+    from trellis.simulate.whole.sockets import HostSocket
+
+_SECOND = 1_000_000
+RTO_US_MIN, RTO_US_MAX = 200_000, 120 * _SECOND
+GIVE_UP_US = 924_600_000  # of Linux: 15 retransmissions, `net.ipv4.tcp_retries2`
+ORPHAN_US = 60 * _SECOND  # a connection without a process is given up after so long
+BURST_BYTES_MAX = 64 << 10  # what one event carries
+FLYING_BYTES = 14_600  # sent although nothing was acknowledged lately: ten segments
+_SPLIT_US = 2_000  # the second piece of a burst that was split comes so much later at most
+_FIN = None  # stands in a queue of bytes for the end of the stream
+
+Place = tuple[str, int]
+
+
+class End:
+    """One end of a connection. `peer` is the other one; it may be unknown to its kernel by now (`is_gone`)."""
+
+    __slots__ = (
+        "_alive", "_alive_number", "_arrival_us", "_flight", "_is_armed", "_is_blocked", "_lost", "_out", "_out_bytes",
+        "_rto_us", "_since_us", "_unheard", "_was_full", "_world", "back", "error", "fin_sent", "heard_us", "host",
+        "in_bytes", "inbox", "is_ended", "is_gone", "is_orphan", "listener", "local", "path", "peer",
+        "receive_buffer", "remote", "send_buffer", "socket", "user_us",
+    )  # fmt: skip
+
+    def __init__(self, host: Host, local: Place, remote: Place, path: Path, back: Path) -> None:
+        world = self._world = host.world
+        self.host, self.local, self.remote, self.path, self.back = host, local, remote, path, back
+        self.peer: End = self
+        self.socket: HostSocket | None = None  # of the process; None before it is accepted and after it is closed
+        self.listener: HostSocket | None = None  # that has not been told of it yet: the last packet of the handshake
+        self.send_buffer, self.receive_buffer = world.network.config.send_buffer, world.network.config.receive_buffer
+        self.inbox: deque[bytes] = deque()
+        self.in_bytes = 0
+        self.is_ended = False  # a FIN has come
+        self.fin_sent = False
+        self.error = 0  # the number of the error that has ended it
+        self.is_gone = False  # the kernel has forgotten it: whoever sends to it gets a RST
+        self.is_orphan = False  # the process has closed it; the kernel sends what is left
+        self.heard_us = world.now_us  # when something came from the other kernel, an acknowledgement as well
+        self.user_us = 0  # TCP_USER_TIMEOUT
+        self._alive = (0, 0, 0)  # keep-alive: silence before the first probe, between probes, and their number
+        self._alive_number = 0  # of the present timer of keep-alive
+        self._out: deque[bytes | None] = deque()  # in the send buffer, not sent yet
+        self._lost: deque[bytes | None] = deque()  # sent and lost, and everything behind it that is under way
+        self._out_bytes = self._flight = self._unheard = 0  # `_unheard`: arrived, and the acknowledgement was lost
+        self._arrival_us = 0  # of the last burst: none overtakes another
+        self._is_armed = False  # the timer for retransmissions and probes runs
+        self._is_blocked = False  # the window of the other end is closed
+        self._since_us = self._rto_us = 0  # of the timer
+        self._was_full = False  # the process waits for room in the send buffer
+        host.ends[self] = None
+
+    def __repr__(self) -> str:
+        return f"<End {self.local[0]}:{self.local[1]} - {self.remote[0]}:{self.remote[1]}>"
+
+    # The process
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self.in_bytes) or self.is_ended or bool(self.error)
+
+    @property
+    def is_writable(self) -> bool:
+        return 3 * self._used() <= 2 * self.send_buffer or bool(self.error)
+
+    def _used(self) -> int:
+        return self._out_bytes + self._flight + self._unheard
+
+    def send(self, data: bytes) -> int:
+        """Take as much as there is room for. Raises BlockingIOError if there is none."""
+        if self.error or self.fin_sent:
+            raise _os_error(self.error or errno.EPIPE)
+        room = self.send_buffer - self._used()
+        if room <= 0:
+            self._was_full = True
+            raise _os_error(errno.EAGAIN)
+        if len(data) > room:
+            self._was_full = True
+            data = data[:room]
+        if data:
+            self._out.append(bytes(data))
+            self._out_bytes += len(data)
+            self._pump()
+        return len(data)
+
+    def recv(self, size: int, *, is_peek: bool = False) -> bytes:
+        """Return what has come; nothing at the end of the stream. Raises BlockingIOError if nothing has come."""
+        if not self.in_bytes:
+            if self.error:
+                raise _os_error(self.error)
+            if self.is_ended:
+                return b""
+            raise _os_error(errno.EAGAIN)
+        if is_peek:
+            return b"".join(self.inbox)[:size]
+        if self.in_bytes <= size:
+            found = self.inbox[0] if len(self.inbox) == 1 else b"".join(self.inbox)
+            self.inbox.clear()
+        else:
+            every = b"".join(self.inbox)
+            found = every[:size]
+            self.inbox.clear()
+            self.inbox.append(every[size:])
+        self.in_bytes -= len(found)
+        peer = self.peer
+        if peer._is_blocked and 2 * self.in_bytes <= self.receive_buffer and not self.is_gone:
+            if self._world.network.is_lost(self.path):
+                return found  # the other kernel asks again
+            self._world.at(self._arrives_us(0), peer._window_opened)
+        return found
+
+    def shut(self) -> None:
+        """Send a FIN after everything else."""
+        if not self.fin_sent and not self.is_gone:
+            self.fin_sent = True
+            self._out.append(_FIN)
+            self._pump()
+
+    def close(self) -> None:
+        """The process has closed it, or has ended."""
+        self.socket = None
+        if self.is_gone:
+            return
+        if self.in_bytes:  # what nobody has read is told by a RST
+            self.reset()
+            return
+        self.is_orphan = True
+        self.shut()
+        self._world.at(self._world.now_us + ORPHAN_US, self._forget)
+        self._look_over()
+
+    def reset(self) -> None:
+        """Forget the connection, and tell the other kernel by a RST."""
+        if not self.is_gone:
+            self._forget()
+            if not self._world.network.is_lost(self.path):
+                self._world.at(self._arrives_us(0), self.peer.was_reset)
+
+    def was_reset(self) -> None:
+        self._fail(errno.ECONNRESET)
+
+    def _fail(self, number: int) -> None:
+        if not self.is_gone:
+            self._world.say(f"{self.local[0]}:{self.local[1]} {errno.errorcode[number]}")
+            self._world.network.counters[errno.errorcode[number]] += 1
+            self.error = number
+            self._forget()
+            self._tell()
+
+    def _forget(self) -> None:
+        self.is_gone = True
+        self._out.clear()
+        self._lost.clear()
+        self.host.ends.pop(self, None)
+
+    def vanish(self) -> None:
+        """The machine has crashed: nobody is told anything."""
+        self._forget()
+        self.socket = None
+
+    def _tell(self) -> None:
+        """Have the process look at its socket."""
+        if self.socket is not None:
+            self.socket.notify()
+
+    # Sending
+
+    def _arrives_us(self, size: int) -> int:
+        """Return when a burst that is sent now arrives: never before an earlier one."""
+        arrival_us = self._world.now_us + self._world.network.latency_us(self.path, size)
+        self._arrival_us = arrival_us = max(arrival_us, self._arrival_us)
+        return arrival_us
+
+    def _pump(self) -> None:
+        """Send what the window of the other end has room for."""
+        network = self._world.network
+        while self._out and not self._lost and self._unheard <= FLYING_BYTES:
+            window = self.peer.receive_buffer - self.peer.in_bytes - self._flight
+            if self._out[0] is not _FIN and window <= 0:
+                self._is_blocked = True
+                network.counters["window closed"] += 1
+                self._arm()
+                return
+            is_split = network.draw() < network.config.split
+            burst = self._take_burst(min(window, BURST_BYTES_MAX), is_split)
+            if network.is_lost(self.path):
+                self._lose(burst)
+            else:
+                self._fly(burst)
+            if is_split:
+                self._arrival_us += 1 + int(network.draw() * _SPLIT_US)
+
+    def _take_burst(self, most: int, is_split: bool) -> bytes | None:
+        first = self._out.popleft()
+        if first is _FIN:
+            self._flight += 1
+            return _FIN
+        if is_split and len(first) > 1:
+            most = min(most, 1 + int(self._world.network.draw() * (len(first) - 1)))
+        if len(first) > most:
+            self._out.appendleft(first[most:])
+            first = first[:most]
+        self._out_bytes -= len(first)
+        self._flight += len(first)
+        return first
+
+    def _fly(self, burst: bytes | None) -> None:
+        self._world.at(self._arrives_us(_size(burst)), self._arrive, burst)
+
+    def _lose(self, burst: bytes | None) -> None:
+        """It stays in the send buffer, counted as under way, until a retransmission succeeds."""
+        self._lost.append(burst)
+        self._arm()
+
+    # Arriving: `self` is the end that has sent it
+
+    def _arrive(self, burst: bytes | None) -> None:
+        peer, now_us = self.peer, self._world.now_us
+        if not peer.host.answers or self._lost:
+            self._lose(burst)
+            return
+        size = _size(burst)
+        self._flight -= size
+        if peer.is_gone:
+            self._bounce()
+            return
+        if peer.is_orphan and burst is not _FIN:  # nobody will ever read it
+            peer.reset()
+            return
+        world = self._world
+        world.history.add(
+            f"{now_us} {self.local[0]}:{self.local[1]}>{self.remote[0]}:{self.remote[1]} "
+            f"{size if burst is not None else 'fin'} {crc32(burst) if burst is not None else 0:08x}"
+        )
+        peer.heard_us = now_us
+        peer._take(burst)
+        if self.back.cuts:
+            self._unheard += size
+            self._arm()
+            return
+        self.heard_us = now_us
+        if self._was_full and self.is_writable:
+            self._has_room()
+        if self.is_orphan:
+            self._look_over()
+
+    def _bounce(self) -> None:
+        """The other kernel does not know the connection, and says so."""
+        if not self._world.network.is_lost(self.back):
+            latency_us = self._world.network.latency_us(self.back, 0)
+            self._world.at(self._world.now_us + latency_us, self.was_reset)
+
+    def _has_room(self) -> None:
+        self._was_full = False
+        if self.socket is not None:
+            latency_us = self._world.network.latency_us(self.back, 0)
+            self._world.at(self._world.now_us + latency_us, self._tell)
+
+    def _take(self, burst: bytes | None) -> None:
+        """At the receiver."""
+        if self.listener is not None:
+            self.enter_queue()
+        if burst is _FIN:
+            self.is_ended = True
+            self._look_over()
+        else:
+            self.inbox.append(burst)
+            self.in_bytes += len(burst)
+        self._tell()
+
+    def enter_queue(self) -> None:
+        """The handshake is complete: the process may accept the connection."""
+        listener, self.listener = self.listener, None
+        if listener is not None and not self.is_gone:
+            listener.arrived(self)
+
+    def _look_over(self) -> None:
+        """Forget a connection that both ends have closed in order."""
+        if self.is_orphan and self.is_ended and not self._out and not self._lost and not self._flight:
+            self._forget()
+
+    # The timer: retransmissions, and probes of a closed window
+
+    def _arm(self) -> None:
+        if not self._is_armed:
+            self._is_armed = True
+            self._rto_us, self._since_us = RTO_US_MIN, self._world.now_us
+            self._world.at(self._world.now_us + self._rto_us, self._on_timer)
+
+    def _window_opened(self) -> None:
+        self._is_blocked = False
+        self.heard_us = self._world.now_us
+        self._pump()
+
+    def _on_timer(self) -> None:
+        if not self.host.answers and not self.is_gone:  # a machine that stands still sends nothing
+            self._world.at(self._world.now_us + RTO_US_MIN, self._on_timer)
+            return
+        if self.is_gone or not (self._lost or self._unheard or self._is_blocked):
+            self._is_armed = False
+            return
+        world = self._world
+        world.network.counters["retransmitted"] += 1
+        if self._is_answered():
+            self._is_armed = False
+            self._unheard = 0
+            self._pump()
+            if self._was_full and self.is_writable:
+                self._has_room()
+            return
+        limit_us = self.user_us or GIVE_UP_US
+        until_us = self._since_us + (min(limit_us, ORPHAN_US) if self.is_orphan else limit_us)
+        if world.now_us >= until_us:
+            self._fail(errno.ETIMEDOUT)
+            return
+        self._rto_us = min(2 * self._rto_us, RTO_US_MAX)
+        world.at(min(world.now_us + self._rto_us, until_us), self._on_timer)
+
+    def _is_answered(self) -> bool:
+        """Send what was lost again, or probe the window. True if the other kernel has answered that."""
+        peer, network = self.peer, self._world.network
+        if network.is_lost(self.path) or not peer.host.answers:
+            return False
+        if peer.is_gone:
+            self._bounce()
+            return False
+        lost, self._lost = self._lost, deque()
+        for burst in lost:
+            self._fly(burst)
+        if network.is_lost(self.back):
+            return False
+        self.heard_us = self._world.now_us
+        window = peer.receive_buffer - peer.in_bytes - self._flight
+        if self._is_blocked and window <= 0:
+            self._since_us = self._world.now_us  # it is alive, and its process does not read
+            return False
+        self._is_blocked = False
+        return True
+
+    # Keep-alive
+
+    def keep_alive(self, idle_us: int, interval_us: int, probes: int) -> None:
+        """Ask the other kernel for an answer whenever it was silent for so long. No probes: do not."""
+        self._alive = (idle_us, interval_us, probes)
+        self._alive_number += 1
+        if probes:
+            self._world.at(self.heard_us + idle_us, self._on_keep_alive, self._alive_number, 0)
+
+    def _on_keep_alive(self, number: int, unanswered: int) -> None:
+        if self.is_gone or number != self._alive_number:
+            return
+        idle_us, interval_us, probes = self._alive
+        world, network = self._world, self._world.network
+        silent_us = world.now_us - self.heard_us
+        if silent_us < idle_us:
+            world.at(self.heard_us + idle_us, self._on_keep_alive, number, 0)
+            return
+        is_over = unanswered >= probes or (self.user_us and silent_us >= self.user_us)
+        if self._lost or self._unheard or not self.host.answers:  # then the retransmissions decide
+            unanswered = -1
+        elif unanswered and is_over:
+            self._fail(errno.ETIMEDOUT)
+            return
+        elif not network.is_lost(self.path) and self.peer.host.answers and not network.is_lost(self.back):
+            if self.peer.is_gone:
+                self._bounce()
+            else:
+                self.heard_us = world.now_us
+                world.at(world.now_us + idle_us, self._on_keep_alive, number, 0)
+                return
+        else:
+            network.counters["keep-alive unanswered"] += 1
+        world.at(world.now_us + interval_us, self._on_keep_alive, number, unanswered + 1)
+
+
+def _size(burst: bytes | None) -> int:
+    """Return how much of the send buffer it takes. A FIN takes one byte of it, as in the books of TCP."""
+    return len(burst) if burst is not None else 1
+
+
+def _os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

@@ -1,0 +1,196 @@
+"""Virtual time for a set of simulated hosts: one heap of events, one seed, one history.
+
+    with World(seed=7) as world:
+        server, client = world.host("server"), world.host("client")
+        server.start(serve())                    # a coroutine, as the only process of that host
+        world.run(client.start(talk()))          # until it is done; its result, or its exception
+        world.run_for(3.0)
+
+Everything runs in one thread. The heap is ordered by (time, sequence); time is whole microseconds. A host executes the
+turns of its event loop (`loop.py`), the kernel executes arrivals and retransmissions (`tcp.py`). Chance comes from
+streams named by (seed, purpose), so a run depends on its seed alone: not on hash seeds, memory addresses or real time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from hashlib import blake2b
+from heapq import heappop, heappush
+from random import Random
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from trellis.errors import TrellisError
+from trellis.ids import stream
+from trellis.simulate.whole.host import Host
+from trellis.simulate.whole.network import Network, NetworkConfig
+from trellis.simulate.whole.system import install, uninstall
+
+WALL_START_S = 1_767_225_600  # 2026-01-01: what the clocks of hosts show at the start, apart from their offsets
+
+
+class NotOver(TrellisError):
+    """A simulated program did not end within its limit of virtual time."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An exception that reached the event loop of a host: nobody handled it."""
+
+    at_us: int
+    host: str
+    message: str
+    error: BaseException | None
+
+
+class History:
+    """The sequence of events of a run, as a digest and, if wanted, as lines of text."""
+
+    def __init__(self, *, keeps_lines: bool) -> None:
+        self.lines: list[str] | None = [] if keeps_lines else None
+        self.count = 0
+        self._hash = blake2b(digest_size=16)
+        self._waiting: list[str] = []
+
+    def add(self, line: str) -> None:
+        self.count += 1
+        self._waiting.append(line)
+        if len(self._waiting) >= 1_024:
+            self._flush()
+
+    def hexdigest(self) -> str:
+        self._flush()
+        return self._hash.hexdigest()
+
+    def text(self) -> str:
+        self._flush()
+        assert self.lines is not None, "this world keeps no lines: make it with keeps_lines=True"
+        return "".join(f"{line}\n" for line in self.lines)
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._hash.update("\n".join([*self._waiting, ""]).encode("utf-8", "surrogatepass"))
+            if self.lines is not None:
+                self.lines += self._waiting
+            self._waiting.clear()
+
+
+class World:
+    def __init__(
+        self, seed: int | str = 0, network: NetworkConfig | None = None, *, keeps_lines: bool = False
+    ) -> None:
+        """`keeps_lines`: keep the history as text as well, for `world.history.text()`."""
+        self.seed, self.now_us = seed, 0
+        self.history = History(keeps_lines=keeps_lines)
+        self.network = Network(self, network or NetworkConfig(), self.random("network"))
+        self.hosts: dict[str, Host] = {}
+        self.failures: list[Failure] = []
+        self.counters: Counter[str] = Counter()
+        self.graveyard: list[asyncio.Task[Any]] = []  # tasks of crashed processes: closed when the world ends
+        self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._sequence = 0
+        self._is_open = False
+
+    def __enter__(self) -> World:
+        install()
+        self._is_open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process. Their coroutines are closed here, when nothing that they do has an effect any more."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        for host in self.hosts.values():
+            host.end_process()
+        self._heap.clear()
+        for task in self.graveyard:
+            _close_quietly(task)
+        self.graveyard.clear()
+        uninstall()
+
+    def random(self, *labels: int | str) -> Random:
+        """Return a stream of chance for one purpose."""
+        return Random(stream(self.seed, "whole", *labels))
+
+    def host(self, name: str, address: str = "") -> Host:
+        """Return the host of this name, which is made and gets an address when it is first asked for."""
+        found = self.hosts.get(name)
+        if found is None:
+            found = self.hosts[name] = Host(self, name, address or self.network.free_address())
+            self.network.add(found)
+        return found
+
+    # Events
+
+    def at(self, when_us: int, call: Callable[..., object], *args: Any) -> None:
+        """Have `call(*args)` executed at a time, or now if that is past. It runs outside every process."""
+        self._sequence = sequence = self._sequence + 1
+        heappush(self._heap, (when_us if when_us > self.now_us else self.now_us, sequence, call, args))
+
+    def after(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
+        self.at(self.now_us + round(seconds * 1_000_000), call, *args)
+
+    def failed(self, host: str, message: str, error: BaseException | None) -> None:
+        """Keep an exception that reached the loop of a host."""
+        self.failures.append(Failure(self.now_us, host, message, error))
+        self.say(f"{host} {message}: {type(error).__name__}")
+
+    def say(self, what: str) -> None:
+        """Add a line to the history."""
+        self.history.add(f"{self.now_us} {what}")
+
+    # Running
+
+    @property
+    def now_s(self) -> float:
+        return self.now_us / 1_000_000
+
+    def run_for(self, seconds: float) -> None:
+        until_us = self.now_us + round(seconds * 1_000_000)
+        self._run(until_us, None)
+        self.now_us = max(self.now_us, until_us)
+
+    def run_until(self, is_over: Callable[[], bool], limit_s: float = 3_600.0) -> None:
+        """Run until `is_over`, which is asked after each event. Raises `NotOver` after `limit_s` of virtual time."""
+        if is_over():
+            return
+        until_us = self.now_us + round(limit_s * 1_000_000)
+        if not self._run(until_us, is_over):
+            why = f"after {limit_s:g} s of virtual time" if self._heap else "and nothing is left to happen"
+            raise NotOver(f"it is not over {why}; raise limit_s, or see world.failures and the tasks of the hosts")
+
+    def run(self, task: asyncio.Task[Any], limit_s: float = 3_600.0) -> Any:
+        """Run until a task of `Host.start` is done; return its result, or raise its exception."""
+        self.run_until(task.done, limit_s)
+        return task.result()
+
+    def _run(self, until_us: int, is_over: Callable[[], bool] | None) -> bool:
+        assert self._is_open, "use a world as a context: with World(...) as world"
+        heap, before = self._heap, asyncio._get_running_loop()
+        try:
+            while heap and heap[0][0] <= until_us:
+                self.now_us, _, call, args = heappop(heap)
+                call(*args)
+                if is_over is not None and is_over():
+                    return True
+        finally:
+            asyncio._set_running_loop(before)
+        return False
+
+
+def _close_quietly(task: asyncio.Task[Any]) -> None:
+    """Close the coroutine of a task that will never run again. Its clean-up code finds its loop closed."""
+    coroutine: Any = task.get_coro()
+    try:
+        coroutine.close()
+    except BaseException:  # whatever its clean-up code says: the process is long dead
+        return
