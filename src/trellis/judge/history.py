@@ -55,6 +55,13 @@ class Unsubscribing(Record, frozen=True):
     filter: str
 
 
+class Unsubscribed(Record, frozen=True):
+    """The node has confirmed that (UNSUBACK). Where it confirms nothing, there is no such event."""
+
+    session: str
+    filter: str
+
+
 class Away(Record, frozen=True):
     """The connection is lost, or closed, and the session lives on.
 
@@ -150,6 +157,7 @@ Event = (
     | Subscribing
     | Confirmed
     | Unsubscribing
+    | Unsubscribed
     | Away
     | Back
     | Ended

@@ -17,6 +17,7 @@ from trellis.judge.history import (
     Received,
     Refused,
     Subscribing,
+    Unsubscribed,
     Unsubscribing,
 )
 from trellis.protocols.mqtt import packets as p
@@ -56,7 +57,13 @@ class Session:
             expiry_s=_KEPT_S if self.is_kept else 0,
             will=will,
         )
-        answer = await connection.open(address, hello)
+        self.connection = connection  # the first messages may come with CONNACK
+        self._early = []
+        try:
+            answer = await connection.open(address, hello)
+        except BaseException:
+            self.connection = None
+            raise
         is_known = bool(self.id) and answer.session_present
         if not is_known:
             self._forget()
@@ -64,7 +71,9 @@ class Session:
             self.witness.add(Connected(self.witness.now(), self.id, self.name, node))
         else:
             self.witness.add(Back(self.witness.now(), self.id, node))
-        self.connection = connection
+        early, self._early = self._early, None
+        for packet in early:
+            self._publish(packet)
         return is_known
 
     async def _wipe(self, address: str) -> None:
@@ -109,6 +118,7 @@ class Session:
             self._over(self._away)
         self._half.clear()
 
+    _early: list[p.Publish] | None = None  # messages that came before we had looked at CONNACK
     _away = 0.0  # when the connection of a kept session was last good
 
     # Subscribing
@@ -132,10 +142,15 @@ class Session:
         connection = self._connected()
         self.witness.add(Unsubscribing(self.witness.now(), self.id, wanted))
         number = self._next()
+        session = self.id
         await connection.ask(p.Unsubscribe(number, (wanted,)), "UnsubAck", number)
+        self.witness.add(Unsubscribed(self.witness.now(), session, wanted))
 
     def _publish(self, packet: p.Publish) -> None:
         """A message comes from the node."""
+        if self._early is not None:
+            self._early.append(packet)
+            return
         if not self.reads:
             self._later.append(packet)
             return
@@ -226,7 +241,7 @@ async def mqtt_subscriber(
         session = _session(slot, witness, habits)
         address, wanted = habits.address(), choose()
         try:
-            async with asyncio.timeout(habits.stays_s()):
+            async with asyncio.timeout(habits.stays_s(may_stay=True)):
                 await session.connect(address, node_at(address))
                 await session.want(wanted)
                 await _stay(session, address, wanted, random, node_at)

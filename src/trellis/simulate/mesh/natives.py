@@ -133,8 +133,15 @@ def _reason(error: ClientError) -> str:
 class Habits:
     """How a client behaves: where it connects, for how long, how fast. Drawn per client."""
 
-    def __init__(self, random: Random, nodes: list[str], until: Callable[[], bool]) -> None:
-        self.random, self.nodes, self.has_time = random, nodes, until
+    def __init__(
+        self,
+        random: Random,
+        nodes: list[str],
+        has_time: Callable[[], bool],
+        is_last: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`has_time`: whether something new may begin. `is_last`: whether subscribers that begin now stay for good."""
+        self.random, self.nodes, self.has_time, self.is_last = random, nodes, has_time, is_last
         self.used: list[str] = []  # names that this client has had
 
     def name(self, slot: str) -> str:
@@ -147,7 +154,10 @@ class Habits:
     def address(self) -> str:
         return self.random.choice(self.nodes)
 
-    def stays_s(self) -> float:
+    def stays_s(self, *, may_stay: bool = False) -> float | None:
+        """Return for how long a session lasts. None, where `may_stay`: until the run ends."""
+        if may_stay and (self.random.random() < 0.3 or self.is_last()):
+            return None
         return self.random.choice((1.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 
     async def is_away(self) -> None:
@@ -162,7 +172,7 @@ async def native_subscriber(slot: str, witness: Witness, habits: Habits, choose:
         client = Observed(habits.address(), habits.name(slot), witness, timeout_s=random.choice((2.0, 15.0)))
         pause_s = random.choice((0.0, 0.0, 0.0, 0.01, 0.2))
         try:
-            async with client, asyncio.timeout(habits.stays_s()):
+            async with client, asyncio.timeout(habits.stays_s(may_stay=True)):
                 reading = asyncio.ensure_future(client.read(lambda: pause_s))  # noqa: B023
                 try:
                     await asyncio.gather(*(client.want(topic) for topic in choose()))
