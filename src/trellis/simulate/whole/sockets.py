@@ -9,13 +9,14 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from trellis.simulate.whole.loop import NotSimulated
+from trellis.simulate.whole.handles import NotSimulated
 from trellis.simulate.whole.tcp import End, Place
 
 if TYPE_CHECKING:
     from trellis.simulate.whole.host import Host
 
 _SECOND = 1_000_000
+_PEEK = int(socket.MSG_PEEK)
 SYN_PAUSES_S = (1, 2, 4, 8, 16, 32, 64)  # between attempts to connect; then the kernel gives up
 _KEEPALIVE = (socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 _IDLE = (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", 4)))
@@ -121,9 +122,9 @@ class HostSocket:
     # Bytes
 
     def _connected(self) -> End:
-        self._check_open()
-        if self.end is None:
-            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        if self.end is None or self._fd < 0:
+            number = errno.EBADF if self._fd < 0 else errno.ENOTCONN
+            raise OSError(number, os.strerror(number))
         return self.end
 
     def send(self, data: Any, flags: int = 0) -> int:
@@ -133,10 +134,10 @@ class HostSocket:
         return self._connected().send(b"".join(buffers))
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        return self._connected().recv(size, is_peek=bool(flags & socket.MSG_PEEK))
+        return self._connected().recv(size, is_peek=bool(flags & _PEEK))
 
     def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
-        found = self._connected().recv(size or len(buffer), is_peek=bool(flags & socket.MSG_PEEK))
+        found = self._connected().recv(size or len(buffer), is_peek=bool(flags & _PEEK))
         buffer[: len(found)] = found
         return len(found)
 
@@ -193,7 +194,9 @@ class HostSocket:
         self._check_open()
         if not self._queue:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        accepted = HostSocket(self.host)  # raises OSError if there are too many files: the connection stays in the queue
+        accepted = HostSocket(
+            self.host
+        )  # raises OSError if there are too many files: the connection stays in the queue
         end = self._queue.popleft()
         accepted.end, end.socket = end, accepted
         return accepted, end.remote

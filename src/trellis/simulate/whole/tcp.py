@@ -40,16 +40,10 @@ Place = tuple[str, int]
 class End:
     """One end of a connection. `peer` is the other one; it may be unknown to its kernel by now (`is_gone`)."""
 
-    __slots__ = (
-        "_alive", "_alive_number", "_arrival_us", "_flight", "_is_armed", "_is_blocked", "_lost", "_out", "_out_bytes",
-        "_rto_us", "_since_us", "_unheard", "_was_full", "_world", "back", "error", "fin_sent", "heard_us", "host",
-        "in_bytes", "inbox", "is_ended", "is_gone", "is_orphan", "listener", "local", "path", "peer",
-        "receive_buffer", "remote", "send_buffer", "socket", "user_us",
-    )  # fmt: skip
-
     def __init__(self, host: Host, local: Place, remote: Place, path: Path, back: Path) -> None:
         world = self._world = host.world
         self.host, self.local, self.remote, self.path, self.back = host, local, remote, path, back
+        self._shown = f"{local[0]}:{local[1]}>{remote[0]}:{remote[1]}"
         self.peer: End = self
         self.socket: HostSocket | None = None  # of the process; None before it is accepted and after it is closed
         self.listener: HostSocket | None = None  # that has not been told of it yet: the last packet of the handshake
@@ -60,6 +54,7 @@ class End:
         self.fin_sent = False
         self.error = 0  # the number of the error that has ended it
         self.is_gone = False  # the kernel has forgotten it: whoever sends to it gets a RST
+        self.is_dark = False  # something between the two drops whatever this end sends, and says nothing
         self.is_orphan = False  # the process has closed it; the kernel sends what is left
         self.heard_us = world.now_us  # when something came from the other kernel, an acknowledgement as well
         self.user_us = 0  # TCP_USER_TIMEOUT
@@ -129,7 +124,7 @@ class End:
         self.in_bytes -= len(found)
         peer = self.peer
         if peer._is_blocked and 2 * self.in_bytes <= self.receive_buffer and not self.is_gone:
-            if self._world.network.is_lost(self.path):
+            if self._is_lost():
                 return found  # the other kernel asks again
             self._world.at(self._arrives_us(0), peer._window_opened)
         return found
@@ -158,7 +153,7 @@ class End:
         """Forget the connection, and tell the other kernel by a RST."""
         if not self.is_gone:
             self._forget()
-            if not self._world.network.is_lost(self.path):
+            if not self._is_lost():
                 self._world.at(self._arrives_us(0), self.peer.was_reset)
 
     def was_reset(self) -> None:
@@ -196,6 +191,10 @@ class End:
         self._arrival_us = arrival_us = max(arrival_us, self._arrival_us)
         return arrival_us
 
+    def _is_lost(self) -> bool:
+        """Whether a packet that is sent now does not arrive."""
+        return self.is_dark or self._world.network.is_lost(self.path)
+
     def _pump(self) -> None:
         """Send what the window of the other end has room for."""
         network = self._world.network
@@ -208,7 +207,7 @@ class End:
                 return
             is_split = network.draw() < network.config.split
             burst = self._take_burst(min(window, BURST_BYTES_MAX), is_split)
-            if network.is_lost(self.path):
+            if self._is_lost():
                 self._lose(burst)
             else:
                 self._fly(burst)
@@ -253,13 +252,13 @@ class End:
             peer.reset()
             return
         world = self._world
-        world.history.add(
-            f"{now_us} {self.local[0]}:{self.local[1]}>{self.remote[0]}:{self.remote[1]} "
-            f"{size if burst is not None else 'fin'} {crc32(burst) if burst is not None else 0:08x}"
-        )
+        if burst is not None:
+            world.history.add(f"{now_us} {self._shown} {size} {crc32(burst):08x}")
+        else:
+            world.history.add(f"{now_us} {self._shown} fin")
         peer.heard_us = now_us
         peer._take(burst)
-        if self.back.cuts:
+        if self.back.cuts or peer.is_dark:
             self._unheard += size
             self._arm()
             return
@@ -271,7 +270,7 @@ class End:
 
     def _bounce(self) -> None:
         """The other kernel does not know the connection, and says so."""
-        if not self._world.network.is_lost(self.back):
+        if not self.peer._is_lost():
             latency_us = self._world.network.latency_us(self.back, 0)
             self._world.at(self._world.now_us + latency_us, self.was_reset)
 
@@ -343,8 +342,8 @@ class End:
 
     def _is_answered(self) -> bool:
         """Send what was lost again, or probe the window. True if the other kernel has answered that."""
-        peer, network = self.peer, self._world.network
-        if network.is_lost(self.path) or not peer.host.answers:
+        peer = self.peer
+        if self._is_lost() or not peer.host.answers:
             return False
         if peer.is_gone:
             self._bounce()
@@ -352,7 +351,7 @@ class End:
         lost, self._lost = self._lost, deque()
         for burst in lost:
             self._fly(burst)
-        if network.is_lost(self.back):
+        if peer._is_lost():
             return False
         self.heard_us = self._world.now_us
         window = peer.receive_buffer - peer.in_bytes - self._flight
@@ -386,7 +385,7 @@ class End:
         elif unanswered and is_over:
             self._fail(errno.ETIMEDOUT)
             return
-        elif not network.is_lost(self.path) and self.peer.host.answers and not network.is_lost(self.back):
+        elif not self._is_lost() and self.peer.host.answers and not self.peer._is_lost():
             if self.peer.is_gone:
                 self._bounce()
             else:

@@ -30,15 +30,13 @@ from trellis.simulate.whole.host import Host
 from trellis.simulate.whole.network import Network, NetworkConfig
 from trellis.simulate.whole.system import install, uninstall
 
-WALL_START_S = 1_767_225_600  # 2026-01-01: what the clocks of hosts show at the start, apart from their offsets
-
 
 class NotOver(TrellisError):
     """A simulated program did not end within its limit of virtual time."""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An exception that reached the event loop of a host: nobody handled it."""
+    """An exception that reached the event loop of a host, or ended its process."""
 
     at_us: int
     host: str
@@ -79,15 +77,15 @@ class History:
 
 
 class World:
-    def __init__(
-        self, seed: int | str = 0, network: NetworkConfig | None = None, *, keeps_lines: bool = False
-    ) -> None:
+    def __init__(self, seed: int | str = 0, network: NetworkConfig | None = None, *, keeps_lines: bool = False) -> None:
         """`keeps_lines`: keep the history as text as well, for `world.history.text()`."""
-        self.seed, self.now_us = seed, 0
+        self.seed = seed
+        self.now_us: int = 0
         self.history = History(keeps_lines=keeps_lines)
         self.network = Network(self, network or NetworkConfig(), self.random("network"))
         self.hosts: dict[str, Host] = {}
-        self.failures: list[Failure] = []
+        self.failures: list[Failure] = []  # exceptions that nobody has handled: bugs
+        self.exits: list[Failure] = []  # processes that have ended by themselves, and the exception that ended each
         self.counters: Counter[str] = Counter()
         self.graveyard: list[asyncio.Task[Any]] = []  # tasks of crashed processes: closed when the world ends
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
@@ -143,6 +141,10 @@ class World:
         """Keep an exception that reached the loop of a host."""
         self.failures.append(Failure(self.now_us, host, message, error))
         self.say(f"{host} {message}: {type(error).__name__}")
+
+    def exited(self, host: str, error: BaseException | None) -> None:
+        self.exits.append(Failure(self.now_us, host, "its process ended", error))
+        self.say(f"{host} exits" if error is None else f"{host} exits: {type(error).__name__}: {error}")
 
     def say(self, what: str) -> None:
         """Add a line to the history."""
