@@ -215,7 +215,8 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         self._readers.clear()
         self._writers.clear()
         for transport in list(self._transports.values()):
-            transport._sock = None  # else it would complain when it is collected
+            # Else it would complain when it is collected, and do something when clean-up code closes it.
+            transport._sock, transport._closing, transport._conn_lost = None, True, 1
         left = [task for task in self._tasks if not task.done()]
         for task in left:
             task._log_destroy_pending = False  # type: ignore[attr-defined]

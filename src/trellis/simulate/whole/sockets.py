@@ -283,7 +283,7 @@ class HostSocket:
         world.say(f"{self.end.local[0]}:{self.end.local[1]} connects to {self.end.remote[0]}:{self.end.remote[1]}")
         network.counters["connected"] += 1
         if not network.is_lost(self.end.path):
-            world.at(self.end._arrives_us(0), other.enter_queue)
+            world.at(self.end._arrives_us(0), other.answer_syn, 0)
         self.notify()
 
     def _dial_failed(self, number: int) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
+from operator import itemgetter
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _SECOND = 1_000_000
 RTO_US_MIN, RTO_US_MAX = 200_000, 120 * _SECOND
 GIVE_UP_US = 924_600_000  # of Linux: 15 retransmissions, `net.ipv4.tcp_retries2`
+SYN_ACK_PAUSES_S = (1, 2, 4, 8, 16)  # between answers to a SYN whose connection finds no room
 ORPHAN_US = 60 * _SECOND  # a connection without a process is given up after so long
 BURST_BYTES_MAX = 64 << 10  # what one event carries
 FLYING_BYTES = 14_600  # sent although nothing was acknowledged lately: ten segments
@@ -61,7 +63,8 @@ class End:
         self._alive = (0, 0, 0)  # keep-alive: silence before the first probe, between probes, and their number
         self._alive_number = 0  # of the present timer of keep-alive
         self._out: deque[bytes | None] = deque()  # in the send buffer, not sent yet
-        self._lost: deque[bytes | None] = deque()  # sent and lost, and everything behind it that is under way
+        self._lost: list[tuple[int, bytes | None]] = []  # bursts that were sent and did not arrive, by their numbers
+        self._number = self._arrived = 0  # of the last burst that was sent, and that has arrived
         self._out_bytes = self._flight = self._unheard = 0  # `_unheard`: arrived, and the acknowledgement was lost
         self._arrival_us = 0  # of the last burst: none overtakes another
         self._is_armed = False  # the timer for retransmissions and probes runs
@@ -196,7 +199,7 @@ class End:
         return self.is_dark or self._world.network.is_lost(self.path)
 
     def _pump(self) -> None:
-        """Send what the window of the other end has room for."""
+        """Send what the window of the other end has room for. What was lost comes first."""
         network = self._world.network
         while self._out and not self._lost and self._unheard <= FLYING_BYTES:
             window = self.peer.receive_buffer - self.peer.in_bytes - self._flight
@@ -207,10 +210,11 @@ class End:
                 return
             is_split = network.draw() < network.config.split
             burst = self._take_burst(min(window, BURST_BYTES_MAX), is_split)
+            self._number += 1
             if self._is_lost():
-                self._lose(burst)
+                self._lose(self._number, burst)
             else:
-                self._fly(burst)
+                self._fly(self._number, burst)
             if is_split:
                 self._arrival_us += 1 + int(network.draw() * _SPLIT_US)
 
@@ -228,21 +232,23 @@ class End:
         self._flight += len(first)
         return first
 
-    def _fly(self, burst: bytes | None) -> None:
-        self._world.at(self._arrives_us(_size(burst)), self._arrive, burst)
+    def _fly(self, number: int, burst: bytes | None) -> None:
+        self._world.at(self._arrives_us(_size(burst)), self._arrive, number, burst)
 
-    def _lose(self, burst: bytes | None) -> None:
-        """It stays in the send buffer, counted as under way, until a retransmission succeeds."""
-        self._lost.append(burst)
+    def _lose(self, number: int, burst: bytes | None) -> None:
+        """Keep it in the send buffer, counted as under way, until a retransmission succeeds."""
+        self._lost.append((number, burst))
         self._arm()
 
     # Arriving: `self` is the end that has sent it
 
-    def _arrive(self, burst: bytes | None) -> None:
+    def _arrive(self, number: int, burst: bytes | None) -> None:
         peer, now_us = self.peer, self._world.now_us
-        if not peer.host.answers or self._lost:
-            self._lose(burst)
+        is_next = number == self._arrived + 1  # else one before it was lost
+        if not is_next or not peer.host.answers or (peer.listener is not None and not peer.enter_queue()):
+            self._lose(number, burst)
             return
+        self._arrived = number
         size = _size(burst)
         self._flight -= size
         if peer.is_gone:
@@ -282,8 +288,6 @@ class End:
 
     def _take(self, burst: bytes | None) -> None:
         """At the receiver."""
-        if self.listener is not None:
-            self.enter_queue()
         if burst is _FIN:
             self.is_ended = True
             self._look_over()
@@ -292,11 +296,26 @@ class End:
             self.in_bytes += len(burst)
         self._tell()
 
-    def enter_queue(self) -> None:
-        """The handshake is complete: the process may accept the connection."""
-        listener, self.listener = self.listener, None
-        if listener is not None and not self.is_gone:
-            listener.arrived(self)
+    def enter_queue(self) -> bool:
+        """The handshake is complete: the process may accept the connection. False if there is no room for it."""
+        listener = self.listener
+        if listener is None or self.is_gone:
+            return True
+        if not listener.has_room:
+            self._world.network.counters["accept queue full"] += 1
+            return False
+        self.listener = None
+        listener.arrived(self)
+        return True
+
+    def answer_syn(self, attempt: int) -> None:
+        """Complete the handshake. Where there is no room, the other end is asked again later, and given up at last."""
+        if self.enter_queue():
+            return
+        if attempt == len(SYN_ACK_PAUSES_S):
+            self._forget()  # the other end takes it for a connection until it sends something
+        else:
+            self._world.at(self._world.now_us + SYN_ACK_PAUSES_S[attempt] * _SECOND, self.answer_syn, attempt + 1)
 
     def _look_over(self) -> None:
         """Forget a connection that both ends have closed in order."""
@@ -322,6 +341,7 @@ class End:
             return
         if self.is_gone or not (self._lost or self._unheard or self._is_blocked):
             self._is_armed = False
+            self._pump()
             return
         world = self._world
         world.network.counters["retransmitted"] += 1
@@ -348,9 +368,9 @@ class End:
         if peer.is_gone:
             self._bounce()
             return False
-        lost, self._lost = self._lost, deque()
-        for burst in lost:
-            self._fly(burst)
+        lost, self._lost = sorted(self._lost, key=itemgetter(0)), []
+        for number, burst in lost:
+            self._fly(number, burst)
         if peer._is_lost():
             return False
         self.heard_us = self._world.now_us
