@@ -223,7 +223,7 @@ def test_bytes_for_a_process_that_has_closed_are_answered_by_a_reset():
         world.run_for(1)
         pair.client.transport.write(b"and this tells it")
         world.run_for(1)
-        assert pair.client.error is ConnectionResetError
+        assert pair.client.error is BrokenPipeError
 
 
 def test_a_firewall_resets_both_ends():

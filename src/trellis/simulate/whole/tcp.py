@@ -160,7 +160,7 @@ class End:
                 self._world.at(self._arrives_us(0), self.peer.was_reset)
 
     def was_reset(self) -> None:
-        self._fail(errno.ECONNRESET)
+        self._fail(errno.EPIPE if self.is_ended else errno.ECONNRESET)  # as Linux tells it after a FIN
 
     def _fail(self, number: int) -> None:
         if not self.is_gone:
