@@ -161,8 +161,10 @@ def test_a_full_disk_costs_telemetry_and_never_the_node(tmp_path):
         assert mesh.nodes["a"].telemetry.counters["failed"] >= 1
         assert mesh.counters["received"] == 20
         faults.empty_disk("a")
+        mesh.subscribe("second reader", "a", ["later"])
         world.run_for(20)
-        assert (tmp_path / "a.jsonl").read_bytes() != before
+        told = (tmp_path / "a.jsonl").read_bytes().removeprefix(before)
+        assert b'"event":"subscribe","topic":"later"' in told
 
 
 def test_a_node_without_file_descriptors_accepts_again_when_there_are_some():
