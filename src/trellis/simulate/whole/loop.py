@@ -45,7 +45,8 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         self._cancelled_timers = 0
         self._readers: dict[int, Soon] = {}
         self._writers: dict[int, Soon] = {}
-        self._maybe: dict[int, None] = {}  # file descriptors that may be ready: the next turn looks
+        self._maybe: dict[int, None] = {}  # file descriptors that may be ready: the next round looks
+        self._served: list[int] = []  # those whose readers or writers have run in this turn
         self._wake_us = _NEVER  # when the next turn is due
         self._planned: set[int] = set()  # times of turns that are on the heap of the world
         self._busy_us = 0  # the end of the last turn
@@ -180,8 +181,8 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         """Plan the next turn, if there is anything to do."""
         if self._closed or self._is_paused:
             return
-        if self._maybe:
-            self._look_at_sockets()
+        if self._served:
+            self._look_again()
         if self._ready or self._maybe:
             self._wake(self._busy_us)
         elif self._timers:
@@ -238,6 +239,7 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
             watchers.pop(fd, None)
 
     def _take_in_sockets(self) -> None:
+        """Have readers and writers of sockets that are ready run next."""
         sockets, ready = self.host.sockets, self._ready
         for fd in self._maybe:
             found = sockets.get(fd)
@@ -246,18 +248,21 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
             reader, writer = self._readers.get(fd), self._writers.get(fd)
             if reader is not None and found.is_readable:
                 ready.append(reader)
+                self._served.append(fd)
             if writer is not None and found.is_writable:
                 ready.append(writer)
+                self._served.append(fd)
+        self._maybe.clear()
 
-    def _look_at_sockets(self) -> None:
-        """Forget those of `_maybe` for which nothing is to be done."""
-        sockets, readers, writers = self.host.sockets, self._readers, self._writers
-        self._maybe = {
-            fd: None
-            for fd in self._maybe
-            if (found := sockets.get(fd)) is not None
-            and ((fd in readers and found.is_readable) or (fd in writers and found.is_writable))
-        }
+    def _look_again(self) -> None:
+        """Keep in mind those that were served in this turn and are still ready."""
+        for fd in self._served:
+            found = self.host.sockets.get(fd)
+            if found is not None and (
+                (fd in self._readers and found.is_readable) or (fd in self._writers and found.is_writable)
+            ):
+                self._maybe[fd] = None
+        self._served.clear()
 
     def _add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
         return self._watch(self._readers, fd, callback, args)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections import deque
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ ORPHAN_US = 60 * _SECOND  # a connection without a process is given up after so 
 BURST_BYTES_MAX = 64 << 10  # what one event carries
 FLYING_BYTES = 14_600  # sent although nothing was acknowledged lately: ten segments
 _SPLIT_US = 2_000  # the second piece of a burst that was split comes so much later at most
+_PEEK = int(socket.MSG_PEEK)
 _FIN = None  # stands in a queue of bytes for the end of the stream
 
 Place = tuple[str, int]
@@ -87,9 +89,10 @@ class End:
         return 3 * self._used() <= 2 * self.send_buffer or bool(self.error)
 
     def _used(self) -> int:
+        """Return how many bytes the send buffer holds."""
         return self._out_bytes + self._flight + self._unheard
 
-    def send(self, data: bytes) -> int:
+    def send(self, data: bytes, flags: int = 0) -> int:
         """Take as much as there is room for. Raises BlockingIOError if there is none."""
         if self.error or self.fin_sent:
             raise _os_error(self.error or errno.EPIPE)
@@ -106,7 +109,7 @@ class End:
             self._pump()
         return len(data)
 
-    def recv(self, size: int, *, is_peek: bool = False) -> bytes:
+    def recv(self, size: int, flags: int = 0) -> bytes:
         """Return what has come; nothing at the end of the stream. Raises BlockingIOError if nothing has come."""
         if not self.in_bytes:
             if self.error:
@@ -114,7 +117,7 @@ class End:
             if self.is_ended:
                 return b""
             raise _os_error(errno.EAGAIN)
-        if is_peek:
+        if flags & _PEEK:
             return b"".join(self.inbox)[:size]
         if self.in_bytes <= size:
             found = self.inbox[0] if len(self.inbox) == 1 else b"".join(self.inbox)
@@ -183,16 +186,18 @@ class End:
 
     def _tell(self) -> None:
         """Have the process look at its socket."""
-        if self.socket is not None:
-            self.socket.notify()
+        loop = self.host.loop
+        if self.socket is not None and loop is not None:
+            loop.notify(self.socket.fd)
 
     # Sending
 
     def _arrives_us(self, size: int) -> int:
         """Return when a burst that is sent now arrives: never before an earlier one."""
         arrival_us = self._world.now_us + self._world.network.latency_us(self.path, size)
-        self._arrival_us = arrival_us = max(arrival_us, self._arrival_us)
-        return arrival_us
+        if arrival_us > self._arrival_us:
+            self._arrival_us = arrival_us
+        return self._arrival_us
 
     def _is_lost(self) -> bool:
         """Whether a packet that is sent now does not arrive."""
@@ -200,18 +205,18 @@ class End:
 
     def _pump(self) -> None:
         """Send what the window of the other end has room for. What was lost comes first."""
-        network = self._world.network
+        network, peer = self._world.network, self.peer
         while self._out and not self._lost and self._unheard <= FLYING_BYTES:
-            window = self.peer.receive_buffer - self.peer.in_bytes - self._flight
+            window = peer.receive_buffer - peer.in_bytes - self._flight
             if self._out[0] is not _FIN and window <= 0:
                 self._is_blocked = True
                 network.counters["window closed"] += 1
                 self._arm()
                 return
             is_split = network.draw() < network.config.split
-            burst = self._take_burst(min(window, BURST_BYTES_MAX), is_split)
+            burst = self._take_burst(window if window < BURST_BYTES_MAX else BURST_BYTES_MAX, is_split)
             self._number += 1
-            if self._is_lost():
+            if self.is_dark or network.is_lost(self.path):
                 self._lose(self._number, burst)
             else:
                 self._fly(self._number, burst)

@@ -14,6 +14,7 @@ streams named by (seed, purpose), so a run depends on its seed alone: not on has
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Callable
 from hashlib import blake2b
@@ -95,6 +96,8 @@ class World:
     def __enter__(self) -> World:
         install()
         self._is_open = True
+        self._gc = gc.get_threshold()
+        gc.set_threshold(20_000, 20, 20)  # as a live node does: what it holds has few cycles
         return self
 
     def __exit__(
@@ -113,6 +116,7 @@ class World:
         for task in self.graveyard:
             _close_quietly(task)
         self.graveyard.clear()
+        gc.set_threshold(*self._gc)
         uninstall()
 
     def random(self, *labels: int | str) -> Random:
