@@ -54,7 +54,7 @@ class Telemetry:
         config: TelemetryConfig,
         node: str,
         wanted: Callable[[], Collection[str]],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = lambda: time.time(),  # looked up at each call: a simulated host has its own
     ) -> None:
         """`wanted` tells what the node subscribes to now."""
         self.config, self.node, self.wanted, self.clock = config, node, wanted, clock

@@ -1,1 +1,1 @@
-"""The whole node in the simulator: the real asyncio shell and clients on simulated hosts, clocks and a simulated TCP."""
+"""Whole nodes in the simulator: the real shell and real clients, on simulated hosts, clocks and TCP."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trellis.simulate.whole.tcp import End
     from trellis.simulate.whole.world import World
 
+WALL_START_S = 1_767_225_600  # 2026-01-01: what the clocks of hosts show at the start, apart from their offsets
 _FIRST_FD = 3  # the others are standard input, output and error
 _PORT_MIN, _PORT_MAX = 32_768, 60_999  # ports of connections that dial, as Linux gives them
 
@@ -54,19 +55,42 @@ class Host:
     # Its process
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start a coroutine in the process of this host, which is made if there is none."""
-        if self.loop is None:
+        """Start a coroutine. The first one makes the process of this host, and ends it when it is done."""
+        if self.loop is not None:
+            return self.loop.create_task(work)
+        if not self.is_up:
             self.is_up = True
-            self.starts += 1
-            self.random = self.world.random("host", self.name, self.starts)
-            self.loop = HostLoop(self.world, self)
-        return self.loop.create_task(work)
+            self.monotonic_us = self.boot_us = 10_000_000 - self.world.now_us  # its clocks begin anew
+        self.starts += 1
+        self.random = self.world.random("host", self.name, self.starts)
+        self.loop = HostLoop(self.world, self)
+        main = self.loop.create_task(work)
+        main.add_done_callback(self._exit)
+        return main
+
+    def _exit(self, main: asyncio.Task[Any]) -> None:
+        error = None if main.cancelled() else main.exception()
+        self.world.exited(self.name, error)
+        self.end_process()
 
     def end_process(self) -> None:
-        """The process vanishes: no code of it runs any more. Its sockets are left to the caller."""
+        """The process vanishes: no code of it runs any more, and its kernel closes its sockets."""
         loop, self.loop = self.loop, None
-        if loop is not None:
-            self.world.graveyard += loop.die()
+        if loop is None:
+            return
+        self.world.graveyard += loop.die()
+        self.is_frozen = False
+        for one in list(self.sockets.values()):
+            one.close()
+
+    def crash_machine(self) -> None:
+        """The machine stops, and nobody is told. What it has sent is under way."""
+        self.is_up = self.is_frozen = False
+        for end in list(self.ends):
+            end.vanish()
+        self.sockets.clear()
+        self.listeners.clear()
+        self.end_process()
 
     def signal(self, number: int) -> bool:
         """Send a signal to the process; False if it has no handler for it."""
@@ -94,6 +118,4 @@ class Host:
 
     def wall_s(self) -> float:
         """Return what its clock on the wall shows."""
-        from trellis.simulate.whole.world import WALL_START_S
-
         return WALL_START_S + (self.world.now_us + self.wall_us) / 1_000_000

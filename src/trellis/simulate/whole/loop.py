@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import asyncio.selector_events
 import logging
-import os
 import socket
 from collections.abc import Callable
-from contextvars import Context, copy_context
+from contextvars import Context
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from trellis.errors import TrellisError
+from trellis.simulate.whole.handles import Later, NotSimulated, Soon
 
 if TYPE_CHECKING:
     from trellis.simulate.whole.host import Host
@@ -27,51 +26,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("trellis.simulate")
 
 _NEVER = 1 << 62
+_ROUNDS = 4  # rounds of callbacks in one turn, as long as there are any
 _CANCELLED_MIN = 100  # timers that were cancelled before the heap is tidied up
 _set_running_loop = asyncio._set_running_loop
-
-
-class NotSimulated(TrellisError):
-    """A simulated process asked for something that the simulator does not have."""
-
-
-class _Soon(asyncio.Handle):
-    """A handle that is quicker to make than asyncio's: there is no debug mode to ask for."""
-
-    __slots__ = ()
-
-    def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], loop: HostLoop, context: Context | None
-    ) -> None:
-        self._context: Context = copy_context() if context is None else context
-        self._loop: Any = loop
-        self._callback: Any = callback
-        self._args: Any = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback: Any = None
-
-
-class _Later(asyncio.TimerHandle):
-    __slots__ = ()
-
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: HostLoop,
-        context: Context | None,
-    ) -> None:
-        self._context: Context = copy_context() if context is None else context
-        self._loop: Any = loop
-        self._callback: Any = callback
-        self._args: Any = args
-        self._cancelled = False
-        self._repr = None
-        self._source_traceback: Any = None
-        self._when = when
-        self._scheduled = True
 
 
 class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
@@ -83,13 +40,15 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         self.world, self.host = world, host
         super().__init__(selector=object())  # type: ignore[arg-type]  # nothing asks it
         self._debug = False
-        self._timers: list[tuple[int, int, _Later]] = []
+        self._timers: list[tuple[int, int, Later]] = []
         self._timer_number = 0
         self._cancelled_timers = 0
-        self._readers: dict[int, _Soon] = {}
-        self._writers: dict[int, _Soon] = {}
-        self._maybe: dict[int, None] = {}  # file descriptors that may be ready: the next turn looks
+        self._readers: dict[int, Soon] = {}
+        self._writers: dict[int, Soon] = {}
+        self._maybe: dict[int, None] = {}  # file descriptors that may be ready: the next round looks
+        self._served: list[int] = []  # those whose readers or writers have run in this turn
         self._wake_us = _NEVER  # when the next turn is due
+        self._planned: set[int] = set()  # times of turns that are on the heap of the world
         self._busy_us = 0  # the end of the last turn
         self._turn_low, self._turn_span = world.network.config.turn_us_low, world.network.config.turn_us_span
         self._draw = host.random.random
@@ -109,7 +68,7 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = _Soon(callback, args, self, context)
+        handle = Soon(callback, args, self, context)
         if not self._closed:
             self._ready.append(handle)
             if self._wake_us > self.world.now_us:
@@ -124,15 +83,15 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         now_us = self.world.now_us
         when_us = now_us + int(delay * 1_000_000 + 0.999) if delay > 0 else now_us
         when = (now_us + self.host.monotonic_us) / 1_000_000 + delay
-        return self._add_timer(when_us, _Later(when, callback, args, self, context))
+        return self._add_timer(when_us, Later(when, callback, args, self, context))
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         when_us = int(when * 1_000_000 + 0.999) - self.host.monotonic_us
-        return self._add_timer(when_us, _Later(when, callback, args, self, context))
+        return self._add_timer(when_us, Later(when, callback, args, self, context))
 
-    def _add_timer(self, when_us: int, handle: _Later) -> _Later:
+    def _add_timer(self, when_us: int, handle: Later) -> Later:
         if not self._closed:
             self._timer_number += 1
             heappush(self._timers, (when_us, self._timer_number, handle))
@@ -159,43 +118,26 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         when_us = max(when_us, self._busy_us, self.world.now_us)
         if when_us < self._wake_us:
             self._wake_us = when_us
-            self.world.at(when_us, self._turn, when_us)
+            if when_us not in self._planned:
+                self._planned.add(when_us)
+                self.world.at(when_us, self._turn, when_us)
 
     def _turn(self, when_us: int) -> None:
+        self._planned.discard(when_us)
         if when_us != self._wake_us or self._closed:
             return  # an earlier turn was planned since
         self._wake_us = _NEVER
         if self._is_paused or self.host.is_frozen:
             return  # whoever ends that plans a turn
-        ready, timers = self._ready, self._timers
-        if self._maybe:
-            self._take_in_sockets()
-        while timers and timers[0][0] <= when_us:
-            handle = heappop(timers)[2]
-            handle._scheduled = False
-            if handle._cancelled:
-                self._cancelled_timers -= 1
-            else:
-                ready.append(handle)
         # While callbacks run, `call_soon` need not plan a turn: that is done below.
         self._wake_us = 0
         _set_running_loop(self)
         try:
-            for _ in range(len(ready)):
-                handle = ready.popleft()
-                if handle._cancelled:
-                    continue
-                self.callbacks += 1
-                if self._fuse is not None and self._burn():
-                    return
-                try:
-                    handle._context.run(handle._callback, *handle._args)
-                except (SystemExit, KeyboardInterrupt):
-                    raise
-                except BaseException as error:
-                    self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error})
-                if self._closed:
-                    return
+            for _ in range(_ROUNDS):
+                self._take_in(when_us)
+                self._run_ready()
+                if self._closed or not self._ready:
+                    break
         finally:
             _set_running_loop(None)
             self._wake_us = _NEVER
@@ -203,12 +145,44 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         self._busy_us = self.world.now_us + self._turn_low + int(self._draw() * self._turn_span)
         self._plan()
 
+    def _take_in(self, now_us: int) -> None:
+        """Have what is ready by now run next: sockets, then timers."""
+        if self._maybe:
+            self._take_in_sockets()
+        timers = self._timers
+        while timers and timers[0][0] <= now_us:
+            handle = heappop(timers)[2]
+            handle._scheduled = False
+            if handle._cancelled:
+                self._cancelled_timers -= 1
+            else:
+                self._ready.append(handle)
+
+    def _run_ready(self) -> None:
+        """Run the callbacks that are ready; those that they make ready come in the next round."""
+        ready = self._ready
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            self.callbacks += 1
+            if self._fuse is not None and self._burn():
+                return
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error})
+            if self._closed:
+                return
+
     def _plan(self) -> None:
         """Plan the next turn, if there is anything to do."""
         if self._closed or self._is_paused:
             return
-        if self._maybe:
-            self._look_at_sockets()
+        if self._served:
+            self._look_again()
         if self._ready or self._maybe:
             self._wake(self._busy_us)
         elif self._timers:
@@ -242,7 +216,8 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         self._readers.clear()
         self._writers.clear()
         for transport in list(self._transports.values()):
-            transport._sock = None  # else it would complain when it is collected
+            # Else it would complain when it is collected, and do something when clean-up code closes it.
+            transport._sock, transport._closing, transport._conn_lost = None, True, 1
         left = [task for task in self._tasks if not task.done()]
         for task in left:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -264,6 +239,7 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
             watchers.pop(fd, None)
 
     def _take_in_sockets(self) -> None:
+        """Have readers and writers of sockets that are ready run next."""
         sockets, ready = self.host.sockets, self._ready
         for fd in self._maybe:
             found = sockets.get(fd)
@@ -272,18 +248,21 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
             reader, writer = self._readers.get(fd), self._writers.get(fd)
             if reader is not None and found.is_readable:
                 ready.append(reader)
+                self._served.append(fd)
             if writer is not None and found.is_writable:
                 ready.append(writer)
+                self._served.append(fd)
+        self._maybe.clear()
 
-    def _look_at_sockets(self) -> None:
-        """Forget those of `_maybe` for which nothing is to be done."""
-        sockets, readers, writers = self.host.sockets, self._readers, self._writers
-        self._maybe = {
-            fd: None
-            for fd in self._maybe
-            if (found := sockets.get(fd)) is not None
-            and ((fd in readers and found.is_readable) or (fd in writers and found.is_writable))
-        }
+    def _look_again(self) -> None:
+        """Keep in mind those that were served in this turn and are still ready."""
+        for fd in self._served:
+            found = self.host.sockets.get(fd)
+            if found is not None and (
+                (fd in self._readers and found.is_readable) or (fd in self._writers and found.is_writable)
+            ):
+                self._maybe[fd] = None
+        self._served.clear()
 
     def _add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
         return self._watch(self._readers, fd, callback, args)
@@ -292,13 +271,13 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         return self._watch(self._writers, fd, callback, args)
 
     def _watch(
-        self, watchers: dict[int, _Soon], fd: Any, callback: Callable[..., object], args: tuple[Any, ...]
+        self, watchers: dict[int, Soon], fd: Any, callback: Callable[..., object], args: tuple[Any, ...]
     ) -> asyncio.Handle:
         fd = fd if isinstance(fd, int) else fd.fileno()
         before = watchers.get(fd)
         if before is not None:
             before.cancel()
-        handle = watchers[fd] = _Soon(callback, args, self, None)
+        handle = watchers[fd] = Soon(callback, args, self, None)
         self.notify(fd)
         return handle
 
@@ -308,7 +287,7 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
     def _remove_writer(self, fd: Any) -> bool:
         return self._unwatch(self._writers, fd)
 
-    def _unwatch(self, watchers: dict[int, _Soon], fd: Any) -> bool:
+    def _unwatch(self, watchers: dict[int, Soon], fd: Any) -> bool:
         handle = watchers.pop(fd if isinstance(fd, int) else fd.fileno(), None)
         if handle is not None:
             handle.cancel()
@@ -316,7 +295,7 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
 
     # What else a process asks its loop for
 
-    def create_task(self, coro: Any, **more: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+    def create_task(self, coro: Any, **more: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **more)
         self._tasks.append(task)
         if len(self._tasks) > self._tasks_max:
@@ -324,14 +303,16 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
             self._tasks_max = 2 * len(self._tasks) + 64
         return task
 
-    async def getaddrinfo(  # type: ignore[override]
+    async def getaddrinfo(
         self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
     ) -> list[Any]:
         """Ask a name server, which takes a while. The answer is that of the moment when it is given."""
         await asyncio.sleep(self.world.network.dns_s(host))
         return socket.getaddrinfo(host, port, family, type, proto, flags)
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         """Run the function a little later, in this thread. A crash before that prevents it."""
         future = self.create_future()
         self.call_later(0.000_1 + self._draw() * 0.002, self._do_job, future, func, args)
@@ -347,7 +328,9 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         else:
             future.set_result(result)
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+    def add_signal_handler(  # type: ignore[override]
+        self, sig: int, callback: Callable[..., object], *args: Any
+    ) -> None:
         self._signals[sig] = (callback, args)
 
     def remove_signal_handler(self, sig: int) -> bool:

@@ -9,7 +9,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from trellis.simulate.whole.loop import NotSimulated
+from trellis.simulate.whole.handles import NotSimulated
 from trellis.simulate.whole.tcp import End, Place
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class HostSocket:
         self._dialled: Place | None = None
         self._half: End | None = None  # the other end of a connection that is being made
         self._error = 0  # why dialling failed
-        self._fd = host.open_fd(self)
+        self.fd = host.open_fd(self)
 
     def __repr__(self) -> str:
-        return f"<HostSocket {self.host.name} fd={self._fd}>"
+        return f"<HostSocket {self.host.name} fd={self.fd}>"
 
     def __enter__(self) -> HostSocket:
         return self
@@ -59,7 +59,7 @@ class HostSocket:
     # What is known about it
 
     def fileno(self) -> int:
-        return self._fd
+        return self.fd
 
     def getsockname(self) -> Place:
         return self.end.local if self.end is not None else self._local
@@ -112,19 +112,24 @@ class HostSocket:
 
     def notify(self) -> None:
         if self.host.loop is not None:
-            self.host.loop.notify(self._fd)
+            self.host.loop.notify(self.fd)
 
     def _check_open(self) -> None:
-        if self._fd < 0:
+        if self.fd < 0:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
     # Bytes
 
     def _connected(self) -> End:
-        self._check_open()
-        if self.end is None:
-            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        if self.end is None or self.fd < 0:
+            number = errno.EBADF if self.fd < 0 else errno.ENOTCONN
+            raise OSError(number, os.strerror(number))
         return self.end
+
+    def attach(self, end: End) -> None:
+        """Become the socket of one end of a connection. `send` and `recv` are that end's from now on, until `close`."""
+        self.end, end.socket = end, self
+        self.send, self.recv = end.send, end.recv  # type: ignore[method-assign]
 
     def send(self, data: Any, flags: int = 0) -> int:
         return self._connected().send(data)
@@ -133,10 +138,10 @@ class HostSocket:
         return self._connected().send(b"".join(buffers))
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        return self._connected().recv(size, is_peek=bool(flags & socket.MSG_PEEK))
+        return self._connected().recv(size, flags)
 
     def recv_into(self, buffer: Any, size: int = 0, flags: int = 0) -> int:
-        found = self._connected().recv(size or len(buffer), is_peek=bool(flags & socket.MSG_PEEK))
+        found = self._connected().recv(size or len(buffer), flags)
         buffer[: len(found)] = found
         return len(found)
 
@@ -148,9 +153,9 @@ class HostSocket:
             end.shut()
 
     def close(self) -> None:
-        if self._fd < 0:
+        if self.fd < 0:
             return
-        fd, self._fd = self._fd, -1
+        fd, self.fd = self.fd, -1
         host = self.host
         host.sockets.pop(fd, None)
         if host.loop is not None:
@@ -162,6 +167,7 @@ class HostSocket:
                 end.reset()
             self._queue.clear()
         if self.end is not None:
+            del self.send, self.recv
             linger = self.options.get(_LINGER)
             if isinstance(linger, bytes) and struct.unpack("ii", linger) == (1, 0):
                 self.end.socket = None
@@ -193,9 +199,11 @@ class HostSocket:
         self._check_open()
         if not self._queue:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        accepted = HostSocket(self.host)  # raises OSError if there are too many files: the connection stays in the queue
+        accepted = HostSocket(
+            self.host
+        )  # raises OSError if there are too many files: the connection stays in the queue
         end = self._queue.popleft()
-        accepted.end, end.socket = end, accepted
+        accepted.attach(end)
         return accepted, end.remote
 
     def serves(self, address: str) -> bool:
@@ -207,7 +215,7 @@ class HostSocket:
 
     def arrived(self, end: End) -> None:
         """A connection waits to be accepted, unless nobody listens any more."""
-        if self._fd < 0:
+        if self.fd < 0:
             end.reset()
         else:
             self._queue.append(end)
@@ -229,7 +237,7 @@ class HostSocket:
 
     @property
     def _is_dialling(self) -> bool:
-        return self._fd >= 0 and self.end is None and not self._error and self.host.is_up
+        return self.fd >= 0 and self.end is None and not self._error and self.host.is_up
 
     def _syn(self, attempt: int) -> None:
         if not self._is_dialling or self._dialled is None:
@@ -274,13 +282,14 @@ class HostSocket:
                 other.vanish()  # we do not know it any more: a RST
             return
         world, network = self.host.world, self.host.world.network
-        self.end = End(self.host, other.remote, other.local, other.back, other.path)
-        self.end.peer, other.peer, self.end.socket, self._half = other, self.end, self, None
-        self._apply(self.end)
-        world.say(f"{self.end.local[0]}:{self.end.local[1]} connects to {self.end.remote[0]}:{self.end.remote[1]}")
+        end = End(self.host, other.remote, other.local, other.back, other.path)
+        end.peer, other.peer, self._half = other, end, None
+        self.attach(end)
+        self._apply(end)
+        world.say(f"{end.local[0]}:{end.local[1]} connects to {end.remote[0]}:{end.remote[1]}")
         network.counters["connected"] += 1
-        if not network.is_lost(self.end.path):
-            world.at(self.end._arrives_us(0), other.enter_queue)
+        if not network.is_lost(end.path):
+            world.at(end._arrives_us(0), other.answer_syn, 0)
         self.notify()
 
     def _dial_failed(self, number: int) -> None:

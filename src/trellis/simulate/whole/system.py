@@ -17,8 +17,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from trellis.simulate.whole.handles import NotSimulated
 from trellis.simulate.whole.host import Host
-from trellis.simulate.whole.loop import HostLoop, NotSimulated
+from trellis.simulate.whole.loop import HostLoop
 from trellis.simulate.whole.sockets import HostSocket
 
 _running = asyncio._get_running_loop
@@ -129,7 +130,7 @@ class _Socket(socket.socket):
         host = _host()
         if host is not None:
             return HostSocket(host, family, type, max(proto, 0))
-        return super().__new__(cls, family, type, proto, fileno)
+        return super().__new__(cls, family, type, proto, fileno)  # type: ignore[call-arg]
 
 
 def _create_server(address: Any, *, family: int = socket.AF_INET, backlog: int | None = None, **more: Any) -> Any:

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 from collections import deque
+from operator import itemgetter
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -28,10 +30,12 @@ if TYPE_CHECKING:
 _SECOND = 1_000_000
 RTO_US_MIN, RTO_US_MAX = 200_000, 120 * _SECOND
 GIVE_UP_US = 924_600_000  # of Linux: 15 retransmissions, `net.ipv4.tcp_retries2`
+SYN_ACK_PAUSES_S = (1, 2, 4, 8, 16)  # between answers to a SYN whose connection finds no room
 ORPHAN_US = 60 * _SECOND  # a connection without a process is given up after so long
 BURST_BYTES_MAX = 64 << 10  # what one event carries
 FLYING_BYTES = 14_600  # sent although nothing was acknowledged lately: ten segments
 _SPLIT_US = 2_000  # the second piece of a burst that was split comes so much later at most
+_PEEK = int(socket.MSG_PEEK)
 _FIN = None  # stands in a queue of bytes for the end of the stream
 
 Place = tuple[str, int]
@@ -40,16 +44,10 @@ Place = tuple[str, int]
 class End:
     """One end of a connection. `peer` is the other one; it may be unknown to its kernel by now (`is_gone`)."""
 
-    __slots__ = (
-        "_alive", "_alive_number", "_arrival_us", "_flight", "_is_armed", "_is_blocked", "_lost", "_out", "_out_bytes",
-        "_rto_us", "_since_us", "_unheard", "_was_full", "_world", "back", "error", "fin_sent", "heard_us", "host",
-        "in_bytes", "inbox", "is_ended", "is_gone", "is_orphan", "listener", "local", "path", "peer",
-        "receive_buffer", "remote", "send_buffer", "socket", "user_us",
-    )  # fmt: skip
-
     def __init__(self, host: Host, local: Place, remote: Place, path: Path, back: Path) -> None:
         world = self._world = host.world
         self.host, self.local, self.remote, self.path, self.back = host, local, remote, path, back
+        self._shown = f"{local[0]}:{local[1]}>{remote[0]}:{remote[1]}"
         self.peer: End = self
         self.socket: HostSocket | None = None  # of the process; None before it is accepted and after it is closed
         self.listener: HostSocket | None = None  # that has not been told of it yet: the last packet of the handshake
@@ -60,13 +58,15 @@ class End:
         self.fin_sent = False
         self.error = 0  # the number of the error that has ended it
         self.is_gone = False  # the kernel has forgotten it: whoever sends to it gets a RST
+        self.is_dark = False  # something between the two drops whatever this end sends, and says nothing
         self.is_orphan = False  # the process has closed it; the kernel sends what is left
         self.heard_us = world.now_us  # when something came from the other kernel, an acknowledgement as well
         self.user_us = 0  # TCP_USER_TIMEOUT
         self._alive = (0, 0, 0)  # keep-alive: silence before the first probe, between probes, and their number
         self._alive_number = 0  # of the present timer of keep-alive
         self._out: deque[bytes | None] = deque()  # in the send buffer, not sent yet
-        self._lost: deque[bytes | None] = deque()  # sent and lost, and everything behind it that is under way
+        self._lost: list[tuple[int, bytes | None]] = []  # bursts that were sent and did not arrive, by their numbers
+        self._number = self._arrived = 0  # of the last burst that was sent, and that has arrived
         self._out_bytes = self._flight = self._unheard = 0  # `_unheard`: arrived, and the acknowledgement was lost
         self._arrival_us = 0  # of the last burst: none overtakes another
         self._is_armed = False  # the timer for retransmissions and probes runs
@@ -89,9 +89,10 @@ class End:
         return 3 * self._used() <= 2 * self.send_buffer or bool(self.error)
 
     def _used(self) -> int:
+        """Return how many bytes the send buffer holds."""
         return self._out_bytes + self._flight + self._unheard
 
-    def send(self, data: bytes) -> int:
+    def send(self, data: bytes, flags: int = 0) -> int:
         """Take as much as there is room for. Raises BlockingIOError if there is none."""
         if self.error or self.fin_sent:
             raise _os_error(self.error or errno.EPIPE)
@@ -108,7 +109,7 @@ class End:
             self._pump()
         return len(data)
 
-    def recv(self, size: int, *, is_peek: bool = False) -> bytes:
+    def recv(self, size: int, flags: int = 0) -> bytes:
         """Return what has come; nothing at the end of the stream. Raises BlockingIOError if nothing has come."""
         if not self.in_bytes:
             if self.error:
@@ -116,7 +117,7 @@ class End:
             if self.is_ended:
                 return b""
             raise _os_error(errno.EAGAIN)
-        if is_peek:
+        if flags & _PEEK:
             return b"".join(self.inbox)[:size]
         if self.in_bytes <= size:
             found = self.inbox[0] if len(self.inbox) == 1 else b"".join(self.inbox)
@@ -129,7 +130,7 @@ class End:
         self.in_bytes -= len(found)
         peer = self.peer
         if peer._is_blocked and 2 * self.in_bytes <= self.receive_buffer and not self.is_gone:
-            if self._world.network.is_lost(self.path):
+            if self._is_lost():
                 return found  # the other kernel asks again
             self._world.at(self._arrives_us(0), peer._window_opened)
         return found
@@ -158,11 +159,11 @@ class End:
         """Forget the connection, and tell the other kernel by a RST."""
         if not self.is_gone:
             self._forget()
-            if not self._world.network.is_lost(self.path):
+            if not self._is_lost():
                 self._world.at(self._arrives_us(0), self.peer.was_reset)
 
     def was_reset(self) -> None:
-        self._fail(errno.ECONNRESET)
+        self._fail(errno.EPIPE if self.is_ended else errno.ECONNRESET)  # as Linux tells it after a FIN
 
     def _fail(self, number: int) -> None:
         if not self.is_gone:
@@ -185,33 +186,40 @@ class End:
 
     def _tell(self) -> None:
         """Have the process look at its socket."""
-        if self.socket is not None:
-            self.socket.notify()
+        loop = self.host.loop
+        if self.socket is not None and loop is not None:
+            loop.notify(self.socket.fd)
 
     # Sending
 
     def _arrives_us(self, size: int) -> int:
         """Return when a burst that is sent now arrives: never before an earlier one."""
         arrival_us = self._world.now_us + self._world.network.latency_us(self.path, size)
-        self._arrival_us = arrival_us = max(arrival_us, self._arrival_us)
-        return arrival_us
+        if arrival_us > self._arrival_us:
+            self._arrival_us = arrival_us
+        return self._arrival_us
+
+    def _is_lost(self) -> bool:
+        """Whether a packet that is sent now does not arrive."""
+        return self.is_dark or self._world.network.is_lost(self.path)
 
     def _pump(self) -> None:
-        """Send what the window of the other end has room for."""
-        network = self._world.network
+        """Send what the window of the other end has room for. What was lost comes first."""
+        network, peer = self._world.network, self.peer
         while self._out and not self._lost and self._unheard <= FLYING_BYTES:
-            window = self.peer.receive_buffer - self.peer.in_bytes - self._flight
+            window = peer.receive_buffer - peer.in_bytes - self._flight
             if self._out[0] is not _FIN and window <= 0:
                 self._is_blocked = True
                 network.counters["window closed"] += 1
                 self._arm()
                 return
             is_split = network.draw() < network.config.split
-            burst = self._take_burst(min(window, BURST_BYTES_MAX), is_split)
-            if network.is_lost(self.path):
-                self._lose(burst)
+            burst = self._take_burst(window if window < BURST_BYTES_MAX else BURST_BYTES_MAX, is_split)
+            self._number += 1
+            if self.is_dark or network.is_lost(self.path):
+                self._lose(self._number, burst)
             else:
-                self._fly(burst)
+                self._fly(self._number, burst)
             if is_split:
                 self._arrival_us += 1 + int(network.draw() * _SPLIT_US)
 
@@ -229,21 +237,23 @@ class End:
         self._flight += len(first)
         return first
 
-    def _fly(self, burst: bytes | None) -> None:
-        self._world.at(self._arrives_us(_size(burst)), self._arrive, burst)
+    def _fly(self, number: int, burst: bytes | None) -> None:
+        self._world.at(self._arrives_us(_size(burst)), self._arrive, number, burst)
 
-    def _lose(self, burst: bytes | None) -> None:
-        """It stays in the send buffer, counted as under way, until a retransmission succeeds."""
-        self._lost.append(burst)
+    def _lose(self, number: int, burst: bytes | None) -> None:
+        """Keep it in the send buffer, counted as under way, until a retransmission succeeds."""
+        self._lost.append((number, burst))
         self._arm()
 
     # Arriving: `self` is the end that has sent it
 
-    def _arrive(self, burst: bytes | None) -> None:
+    def _arrive(self, number: int, burst: bytes | None) -> None:
         peer, now_us = self.peer, self._world.now_us
-        if not peer.host.answers or self._lost:
-            self._lose(burst)
+        is_next = number == self._arrived + 1  # else one before it was lost
+        if not is_next or not peer.host.answers or (peer.listener is not None and not peer.enter_queue()):
+            self._lose(number, burst)
             return
+        self._arrived = number
         size = _size(burst)
         self._flight -= size
         if peer.is_gone:
@@ -253,13 +263,13 @@ class End:
             peer.reset()
             return
         world = self._world
-        world.history.add(
-            f"{now_us} {self.local[0]}:{self.local[1]}>{self.remote[0]}:{self.remote[1]} "
-            f"{size if burst is not None else 'fin'} {crc32(burst) if burst is not None else 0:08x}"
-        )
+        if burst is not None:
+            world.history.add(f"{now_us} {self._shown} {size} {crc32(burst):08x}")
+        else:
+            world.history.add(f"{now_us} {self._shown} fin")
         peer.heard_us = now_us
         peer._take(burst)
-        if self.back.cuts:
+        if self.back.cuts or peer.is_dark:
             self._unheard += size
             self._arm()
             return
@@ -271,7 +281,7 @@ class End:
 
     def _bounce(self) -> None:
         """The other kernel does not know the connection, and says so."""
-        if not self._world.network.is_lost(self.back):
+        if not self.peer._is_lost():
             latency_us = self._world.network.latency_us(self.back, 0)
             self._world.at(self._world.now_us + latency_us, self.was_reset)
 
@@ -283,8 +293,6 @@ class End:
 
     def _take(self, burst: bytes | None) -> None:
         """At the receiver."""
-        if self.listener is not None:
-            self.enter_queue()
         if burst is _FIN:
             self.is_ended = True
             self._look_over()
@@ -293,11 +301,26 @@ class End:
             self.in_bytes += len(burst)
         self._tell()
 
-    def enter_queue(self) -> None:
-        """The handshake is complete: the process may accept the connection."""
-        listener, self.listener = self.listener, None
-        if listener is not None and not self.is_gone:
-            listener.arrived(self)
+    def enter_queue(self) -> bool:
+        """The handshake is complete: the process may accept the connection. False if there is no room for it."""
+        listener = self.listener
+        if listener is None or self.is_gone:
+            return True
+        if not listener.has_room:
+            self._world.network.counters["accept queue full"] += 1
+            return False
+        self.listener = None
+        listener.arrived(self)
+        return True
+
+    def answer_syn(self, attempt: int) -> None:
+        """Complete the handshake. Where there is no room, the other end is asked again later, and given up at last."""
+        if self.enter_queue():
+            return
+        if attempt == len(SYN_ACK_PAUSES_S):
+            self._forget()  # the other end takes it for a connection until it sends something
+        else:
+            self._world.at(self._world.now_us + SYN_ACK_PAUSES_S[attempt] * _SECOND, self.answer_syn, attempt + 1)
 
     def _look_over(self) -> None:
         """Forget a connection that both ends have closed in order."""
@@ -323,6 +346,7 @@ class End:
             return
         if self.is_gone or not (self._lost or self._unheard or self._is_blocked):
             self._is_armed = False
+            self._pump()
             return
         world = self._world
         world.network.counters["retransmitted"] += 1
@@ -343,16 +367,16 @@ class End:
 
     def _is_answered(self) -> bool:
         """Send what was lost again, or probe the window. True if the other kernel has answered that."""
-        peer, network = self.peer, self._world.network
-        if network.is_lost(self.path) or not peer.host.answers:
+        peer = self.peer
+        if self._is_lost() or not peer.host.answers:
             return False
         if peer.is_gone:
             self._bounce()
             return False
-        lost, self._lost = self._lost, deque()
-        for burst in lost:
-            self._fly(burst)
-        if network.is_lost(self.back):
+        lost, self._lost = sorted(self._lost, key=itemgetter(0)), []
+        for number, burst in lost:
+            self._fly(number, burst)
+        if peer._is_lost():
             return False
         self.heard_us = self._world.now_us
         window = peer.receive_buffer - peer.in_bytes - self._flight
@@ -386,7 +410,7 @@ class End:
         elif unanswered and is_over:
             self._fail(errno.ETIMEDOUT)
             return
-        elif not network.is_lost(self.path) and self.peer.host.answers and not network.is_lost(self.back):
+        elif not self._is_lost() and self.peer.host.answers and not self.peer._is_lost():
             if self.peer.is_gone:
                 self._bounce()
             else:

@@ -14,6 +14,7 @@ streams named by (seed, purpose), so a run depends on its seed alone: not on has
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import Counter
 from collections.abc import Callable
 from hashlib import blake2b
@@ -30,15 +31,13 @@ from trellis.simulate.whole.host import Host
 from trellis.simulate.whole.network import Network, NetworkConfig
 from trellis.simulate.whole.system import install, uninstall
 
-WALL_START_S = 1_767_225_600  # 2026-01-01: what the clocks of hosts show at the start, apart from their offsets
-
 
 class NotOver(TrellisError):
     """A simulated program did not end within its limit of virtual time."""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An exception that reached the event loop of a host: nobody handled it."""
+    """An exception that reached the event loop of a host, or ended its process."""
 
     at_us: int
     host: str
@@ -79,15 +78,15 @@ class History:
 
 
 class World:
-    def __init__(
-        self, seed: int | str = 0, network: NetworkConfig | None = None, *, keeps_lines: bool = False
-    ) -> None:
+    def __init__(self, seed: int | str = 0, network: NetworkConfig | None = None, *, keeps_lines: bool = False) -> None:
         """`keeps_lines`: keep the history as text as well, for `world.history.text()`."""
-        self.seed, self.now_us = seed, 0
+        self.seed = seed
+        self.now_us: int = 0
         self.history = History(keeps_lines=keeps_lines)
         self.network = Network(self, network or NetworkConfig(), self.random("network"))
         self.hosts: dict[str, Host] = {}
-        self.failures: list[Failure] = []
+        self.failures: list[Failure] = []  # exceptions that nobody has handled: bugs
+        self.exits: list[Failure] = []  # processes that have ended by themselves, and the exception that ended each
         self.counters: Counter[str] = Counter()
         self.graveyard: list[asyncio.Task[Any]] = []  # tasks of crashed processes: closed when the world ends
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
@@ -97,6 +96,8 @@ class World:
     def __enter__(self) -> World:
         install()
         self._is_open = True
+        self._gc = gc.get_threshold()
+        gc.set_threshold(20_000, 20, 20)  # as a live node does: what it holds has few cycles
         return self
 
     def __exit__(
@@ -115,6 +116,7 @@ class World:
         for task in self.graveyard:
             _close_quietly(task)
         self.graveyard.clear()
+        gc.set_threshold(*self._gc)
         uninstall()
 
     def random(self, *labels: int | str) -> Random:
@@ -143,6 +145,10 @@ class World:
         """Keep an exception that reached the loop of a host."""
         self.failures.append(Failure(self.now_us, host, message, error))
         self.say(f"{host} {message}: {type(error).__name__}")
+
+    def exited(self, host: str, error: BaseException | None) -> None:
+        self.exits.append(Failure(self.now_us, host, "its process ended", error))
+        self.say(f"{host} exits" if error is None else f"{host} exits: {type(error).__name__}: {error}")
 
     def say(self, what: str) -> None:
         """Add a line to the history."""

@@ -1,0 +1,88 @@
+"""How fast the simulator runs whole nodes: virtual seconds per second, and where the time goes.
+
+    .venv/bin/python benchmarks/bench_whole.py [--seconds 20] [--profile]
+
+Five nodes with all their listeners, ten clients and 100 messages a second, half of them MQTT. Each virtual second is
+timed by itself, in CPU time of this process. The best shows what an idle machine does, the median what this one did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import gc
+import pstats
+import time
+from collections import Counter
+from statistics import median
+
+from trellis.simulate.whole.whole import Mesh
+from trellis.simulate.whole.world import World
+
+NODES = "abcde"
+
+
+def busy_mesh(world: World) -> Mesh:
+    mesh = Mesh(world, NODES)
+    mesh.start_all()
+    world.run_for(5)
+    for number, node in enumerate(NODES):
+        mesh.subscribe(f"reader{number}", node, [f"news{number % 2}"])
+    for number, node in enumerate("abc"):
+        mesh.mqtt_subscribe(f"mqtt-reader{number}", node, [f"mq/{number % 2}"])
+    world.run_for(5)
+    mesh.publish("writer", "a", "news0", every_s=0.02)
+    mesh.mqtt_publish("mqtt-writer", "b", "mq/0", every_s=0.02)
+    world.run_for(2)
+    return mesh
+
+
+def totals(world: World) -> Counter[str]:
+    loops = [host.loop for host in world.hosts.values() if host.loop is not None]
+    return Counter(turns=sum(one.turns for one in loops), callbacks=sum(one.callbacks for one in loops), **{
+        "history lines": world.history.count, "heap events": world._sequence,
+    })  # fmt: skip
+
+
+def speed(seconds: int) -> None:
+    with World(1) as world:
+        mesh = busy_mesh(world)
+        before, received, took = totals(world), mesh.counters["received"], []
+        for _ in range(seconds):
+            begun = time.process_time()
+            world.run_for(1)
+            took.append(time.process_time() - begun)
+        after = totals(world)
+        print(f"CPU per virtual second: best {1_000 * min(took):.1f} ms, median {1_000 * median(took):.1f} ms")
+        print(f"faster than real time: best {1 / min(took):.1f} times, median {1 / median(took):.1f} times")
+        print(f"deliveries to clients per virtual second: {(mesh.counters['received'] - received) / seconds:.0f}")
+        print(
+            "per virtual second: " + ", ".join(f"{name} {(after[name] - before[name]) / seconds:.0f}" for name in after)
+        )
+
+
+def share(seconds: int) -> None:
+    with World(1) as world:
+        busy_mesh(world)
+        profile = cProfile.Profile(builtins=False)
+        profile.enable()
+        world.run_for(seconds)
+        profile.disable()
+    found: Counter[str] = Counter()
+    for (file, _, _), (_, _, own, _, _) in pstats.Stats(profile).stats.items():  # type: ignore[attr-defined]
+        parts = ("simulate/whole", "trellis/live", "trellis/protocols", "asyncio")
+        found[next((one for one in parts if one in file), "other")] += own
+    whole = sum(found.values())
+    for part, own in found.most_common():
+        print(f"{part:<20}{own / whole:>7.1%}")
+    pstats.Stats(profile).sort_stats("tottime").print_stats(30)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--profile", action="store_true", help="show where the time goes, by package and function")
+    given = parser.parse_args()
+    gc.collect()
+    gc.freeze()
+    (share if given.profile else speed)(given.seconds)
