@@ -168,7 +168,7 @@ class Directory:
             self.members.acknowledged(others, self.now_ms + _SOON_MS + 2 * self.config.spread_ms)
 
     def not_acknowledged(self, number: int) -> None:
-        """Repeat our question at the next tick. A node that refuses it at once would refuse a repetition at once, too."""
+        """Repeat our question at the next tick: what is refused at once would be refused at once again."""
         if number == self._who and not self.is_informed:
             self._repeats_who = True
 

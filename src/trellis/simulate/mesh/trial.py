@@ -13,6 +13,7 @@ import msgspec
 from trellis import ids
 from trellis.judge import History, Promise, Verdict, judge
 from trellis.judge.history import Settled, Up
+from trellis.reached import listen
 from trellis.simulate.mesh import topics
 from trellis.simulate.mesh.draw import MeshPlan, draw_faults, draw_mesh
 from trellis.simulate.mesh.inject import Injector
@@ -39,6 +40,7 @@ class TrialResult(msgspec.Struct, kw_only=True):
     schedule: Schedule
     limits: dict[str, dict[str, Any]]
     injected: Counter[str]
+    reached: Counter[str]  # rare situations
     counts: Counter[str]
     history: History
     seconds: float  # of virtual time
@@ -75,7 +77,7 @@ class Trial:
 
     def run(self) -> TrialResult:
         plan = self.plan
-        with self.world:
+        with self.world, listen() as self._heard:
             for number, name in enumerate(self.names):
                 self.world.after(0.05 * number, self._start_node, name)
             for number, name in enumerate(self.clients):
@@ -130,6 +132,7 @@ class Trial:
             schedule=self.schedule,
             limits=self.limits,
             injected=self.injector.counts,
+            reached=Counter(self._heard),
             counts=self._counts(verdict),
             history=history,
             seconds=self.world.now_s,
