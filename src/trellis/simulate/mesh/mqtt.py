@@ -20,6 +20,7 @@ from trellis.protocols.mqtt.primitives import PacketError
 
 _PACKET_BYTES_MAX = 1 << 20
 _ANSWER_S = 10.0
+KEEP_ALIVE_S = 4
 
 
 class MqttFailed(Exception):
@@ -53,7 +54,18 @@ class Connection(asyncio.Protocol):
         if answer.reason:
             self.cut()
             raise MqttFailed(f"CONNACK {answer.reason:#x}")
+        self._ping()
         return answer
+
+    def _ping(self) -> None:
+        """Send PINGREQ now and then. A node that says nothing for twice as long counts as lost."""
+        if self.is_ended:
+            return
+        if self.now() - self.heard > 2 * KEEP_ALIVE_S:
+            self.cut()
+            return
+        self.send(p.PingReq())
+        asyncio.get_running_loop().call_later(KEEP_ALIVE_S, self._ping)
 
     async def ask(self, packet: p.Packet, kind: str, number: int) -> p.Packet:
         """Send a packet, and return the answer of that kind with that identifier."""

@@ -22,7 +22,7 @@ from trellis.judge.history import (
 )
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
-from trellis.simulate.mesh.mqtt import Connection, MqttFailed
+from trellis.simulate.mesh.mqtt import KEEP_ALIVE_S, Connection, MqttFailed
 from trellis.simulate.mesh.natives import Habits
 from trellis.simulate.mesh.witness import Witness, message_in, payload
 
@@ -56,6 +56,7 @@ class Session:
             clean_start=is_clean,
             expiry_s=_KEPT_S if self.is_kept else 0,
             will=will,
+            keep_alive_s=KEEP_ALIVE_S,
         )
         self.connection = connection  # the first messages may come with CONNACK
         self._early = []
