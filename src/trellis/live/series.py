@@ -49,8 +49,8 @@ _MQTT_HOST = (
     "subacks early", "taken over", "too large for a client", "wills",
 )  # fmt: skip
 _MQTT_SIDECAR = (
-    "beyond take", "connections ended", "dropped", "echoes", "echoes missing", "filters refused", "given", "kept out",
-    "log gaps", "log unread",
+    "beyond take", "clients ended", "clients lapsed", "connections ended", "dropped", "echoes", "echoes missing",
+    "filters refused", "given", "kept out", "log gaps", "log unread",
     "not carried", "perhaps echoes", "probes of others", "refused by the broker", "retained before", "sent again",
     "sessions begun", "subscriptions forgotten", "subscriptions not learned", "taken", "too large for the broker",
 )  # fmt: skip

@@ -53,6 +53,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     learn_file: str = ""
     """Sidecar with `learn`: the file that remembers it across restarts. Empty: one in the user's state folder."""
 
+    learn_away_s: int = 86_400
+    """Sidecar with `learn`: a client of the broker that is away for so long gets nothing until it is back. A day."""
+
     users: str = ""
     """A file of users and hashed passwords (`trellis.live.mqtt.passwords`). Empty: everybody may come in."""
 
