@@ -18,6 +18,7 @@ from mqtt.attached import attach, client_of, sidecars
 from mqtt.brokers import brokers, free_port, needs_mosquitto
 from mqtt.sites import Site, sites, talking
 from mqtt.talk import doors, vanish_all
+from trellis.live.health import unready
 from trellis.live.mqtt import memory
 from trellis.live.mqtt.learned import LearnedFile, learned_path
 from trellis.live.probe import BrokerAnswer, ask_broker
@@ -343,6 +344,41 @@ def test_a_node_wants_at_its_start_what_it_had_learned_before(tmp_path):
             host = node.mqtt.host
             await until(lambda: "x/y" in host.interests.wanted and "home/#" in host.interests.patterns)
             assert node.mqtt.metrics()["sidecar filters learned"] == 2
+
+    run(work())
+
+
+def test_a_sidecar_is_not_ready_before_its_remembered_filters_are_confirmed(tmp_path):
+    path = tmp_path / "s.json"
+    LearnedFile(path).write(Learned(1, {"a": ["home/#", "x/y", "+/z"]}, [], []))
+
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            node = await beside_a_door(stack, learn_file=str(path), take=("in/#",))
+            host, bridge = node.mqtt.host, node.mqtt.sidecar.bridge
+            assert unready(node) == "subscribing"
+            told = {one.kind: one.text for one in node.health.complaints()}
+            assert "subscribing" in told
+            while unready(node):
+                await asyncio.sleep(0.005)
+            assert all(host.directory.is_ready(one) for one in ("home/#", "+/z"))
+            assert host.directory.is_confirmed("x/y")
+            assert bridge.is_taking
+            assert "subscribing" not in [one.kind for one in node.health.complaints()]
+
+    run(work())
+
+
+def test_a_remembered_filter_that_the_mesh_refuses_is_told_and_not_waited_for(tmp_path):
+    path = tmp_path / "s.json"
+    LearnedFile(path).write(Learned(1, {"a": ["home/#", "/".join("x" * 200)]}, [], []))
+
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            node = await beside_a_door(stack, learn_file=str(path), take=("in/#",))
+            await until(lambda: not unready(node))
+            (told,) = [one for one in node.mqtt.complaints() if "refuses the filter" in one]
+            assert "more than 128 levels" in told
 
     run(work())
 
