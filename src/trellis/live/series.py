@@ -42,11 +42,14 @@ CUT = {
 REFUSED = ("certificate", "cluster", "name", "old", "overlay", "second", "self", "taken", "tls", "version")
 DROPPED = ("dialling", "full", "queued", "unaddressed", "unreachable", "version")
 
-MQTT_NOW = ("clients", "sessions", "filters", "retained", "sidecar filters learned", "sidecar subscriptions unknown")
+MQTT_NOW = (
+    "clients", "sessions", "filters", "filter bytes", "retained", "sidecar filters learned",
+    "sidecar subscriptions unknown",
+)  # fmt: skip
 _MQTT_HOST = (
-    "before the subscription", "connected", "delivered", "dropped", "expired", "filters refused", "garbage",
-    "malformed", "not acknowledged", "passwords refused", "publications refused", "refused", "retained refused",
-    "subacks early", "taken over", "too large for a client", "wills",
+    "before the subscription", "connected", "delivered", "dropped", "expired", "filters beyond memory",
+    "filters refused", "garbage", "malformed", "not acknowledged", "passwords refused", "publications refused",
+    "refused", "retained refused", "subacks early", "taken over", "too large for a client", "wills",
 )  # fmt: skip
 _MQTT_SIDECAR = (
     "beyond take", "clients ended", "clients lapsed", "connections ended", "dropped", "echoes", "echoes missing",

@@ -160,6 +160,7 @@ class MqttDoor(StreamOwner):
             "clients": len(host.by_connection),
             "sessions": len(host.sessions),
             "filters": host.tree.count,
+            "filter bytes": host.house.filter_bytes,
             "retained": len(host.retained),
         }
 

@@ -83,6 +83,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     subscriptions_max: int = 1_000
     """Filters of one client."""
 
+    filters_bytes: int = 128 << 20
+    """Memory that the filters of all clients may take, about: 1 KiB for a short one. More are refused."""
+
     inflight_max: int = 256
     """Messages of one client that wait for an acknowledgement, each way."""
 

@@ -22,7 +22,17 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     correlation: bytes | None = None
     user: UserProperties = ()
 
+    @property
+    def size(self) -> int:
+        """Return about how much memory the properties take."""
+        if self is PLAIN:
+            return 0
+        texts = (self.content_type, self.response_topic, self.correlation)
+        pairs = sum(len(name) + len(one) + _PAIR_BYTES for name, one in self.user) if self.user else 0
+        return pairs + sum(len(one) for one in texts if one)
 
+
+_PAIR_BYTES = 128  # what a user property takes beside its text
 PLAIN = Content()
 
 

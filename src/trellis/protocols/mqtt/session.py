@@ -41,7 +41,8 @@ class Out(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        return len(self.payload) + len(self.topic) + 64
+        """Return about how much memory it takes, its properties included."""
+        return len(self.payload) + len(self.topic) + self.content.size + 64
 
 
 @dataclass

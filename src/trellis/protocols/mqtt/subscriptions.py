@@ -62,13 +62,8 @@ class Subscriptions:
                 self.refused.pop(asked.filter, None)
             granted = min(asked.qos, 1)  # QoS 2 is carried as 1, and said so  [MQTT-3.8.4-7]
             codes.append(granted)
-            is_new = asked.filter not in session.subscriptions
             one = Subscription(granted, asked.no_local, asked.retain_as_published, packet.subscription)
-            session.subscriptions[asked.filter] = one
-            self.house.tree.put(asked.filter, session, one)
-            if is_new:
-                session.filter_bytes += filter_size(asked.filter)
-                self.house.interests.add(asked.filter)
+            is_new = self.house.enter_filter(session, asked.filter, one)
             due.patterns.append(pattern_of(asked.filter, self.house.config.depth))
             if asked.retain_handling == 0 or (asked.retain_handling == 1 and is_new):
                 due.retained.append((asked.filter, one))
@@ -95,6 +90,9 @@ class Subscriptions:
         if is_full and filter_ not in session.subscriptions:
             return reasons.QUOTA, f"a client has at most {self.house.config.subscriptions_max} filters"
         if filter_ not in session.subscriptions:
+            if self.house.filter_bytes + filter_size(filter_) > self.house.config.filters_bytes:
+                self.house.counters["filters beyond memory"] += 1
+                return reasons.QUOTA, "the filters of all clients of this node take too much memory"
             pattern = pattern_of(filter_, self.house.config.depth)
             why = self.house.refusal(bucket_of(pattern) if has_wildcard(pattern) else pattern)
             if why is not None:
