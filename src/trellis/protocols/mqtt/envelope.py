@@ -1,6 +1,7 @@
 """What travels through the mesh for MQTT: messages in envelopes, and what directories say to each other.
 
-A payload that is no envelope is one of `trellis pub`: its topic is the overlay topic, its QoS 1.  [docs/mqtt.md]
+A payload that is no envelope is one of `trellis pub` or `trellis.connect`: its topic is the overlay topic, its QoS 1.
+One that begins like an envelope travels in an envelope with life 0.  [docs/mqtt.md]
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from trellis.protocols.effects import Topic
 from trellis.protocols.mqtt.packets import PLAIN, Content
 from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX
-from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, NodeName, WireError
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, NodeName
 
 MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
 PREFIXES_MAX = 1_000  # in one message
@@ -141,17 +141,6 @@ def wrap(one: Said) -> bytes:
 def unwrap(payload: bytes) -> Said | None:
     """None: no envelope. Raises WireError where it begins like one and is none."""
     return _CODEC.decode(payload[len(MAGIC) :]) if payload.startswith(MAGIC) else None
-
-
-def unpack(topic: Topic, payload: bytes) -> tuple[str, bytes] | None:
-    """For whoever is no door: topic and payload as the client published them. None: doors talk to each other."""
-    try:
-        said = unwrap(payload)
-    except WireError:
-        return topic, payload  # it only begins like an envelope
-    if said is None:
-        return topic, payload
-    return (said.topic, said.payload) if isinstance(said, Envelope) else None
 
 
 def parts_of(names: Iterable[str]) -> Iterator[list[str]]:
