@@ -49,7 +49,7 @@ MQTT_NOW = (
 _MQTT_HOST = (
     "before the subscription", "connected", "delivered", "dropped", "expired", "filters beyond memory",
     "filters refused", "garbage", "malformed", "not acknowledged", "passwords refused", "publications refused",
-    "refused", "retained refused", "subacks early", "taken over", "too large for a client", "wills",
+    "refused", "retained refused", "subacks early", "taken over", "too large for a client", "wills", "wills refused",
 )  # fmt: skip
 _MQTT_SIDECAR = (
     "beyond take", "clients ended", "clients lapsed", "connections ended", "dropped", "echoes", "echoes missing",

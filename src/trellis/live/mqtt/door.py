@@ -348,7 +348,11 @@ class MqttDoor(StreamOwner):
         stream = self.streams.get(number)
         if stream is None:
             return
-        data = encode(stream.version or p.V311, packet)
+        try:
+            data = encode(stream.version or p.V311, packet)
+        except PacketError:  # MQTT has no such packet
+            self.host.too_large(number, packet)
+            return
         session = self.host.by_connection.get(number)
         link = session.link if session is not None else None
         if link is not None and link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:

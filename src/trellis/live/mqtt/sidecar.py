@@ -149,8 +149,11 @@ class Sidecar(StreamOwner):
     def _send(self, packet: p.Packet) -> None:
         if self._stream is None:
             return
-        data = encode(self.bridge.version, packet)
         limit = self.bridge.packet_bytes_max
+        try:
+            data = encode(self.bridge.version, packet)
+        except PacketError:  # MQTT has no such packet
+            data, limit = b"", -1
         if limit is not None and len(data) > limit:
             self.bridge.counters["too large for the broker"] += 1
             if isinstance(packet, p.Publish) and packet.id is not None:

@@ -17,7 +17,7 @@ from trellis.protocols.mqtt.interests import QUESTIONS, ROOT, WITHIN
 from trellis.protocols.mqtt.packets import Content
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription
-from trellis.protocols.mqtt.topics import LEVELS_MAX, levels_of, matches
+from trellis.protocols.mqtt.topics import matches
 from trellis.protocols.wire import WireError
 
 HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
@@ -47,7 +47,7 @@ class Deliveries:
             self.house.counters["garbage"] += 1
             return
         is_ours = topic in (QUESTIONS, ROOT) or topic.startswith(WITHIN)
-        if isinstance(said, Envelope) and levels_of(said.topic) > LEVELS_MAX:
+        if isinstance(said, Envelope) and not said.is_of(topic, self.house.config.depth):
             self.house.counters["garbage"] += 1
             return
         if not is_ours and isinstance(said, Recall | Kept):

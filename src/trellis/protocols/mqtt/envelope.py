@@ -12,8 +12,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from trellis.protocols.mqtt.packets import PLAIN, Content
-from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX
+from trellis.protocols.effects import Topic
+from trellis.protocols.mqtt.packets import PLAIN, Content, Text
+from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, carried_prefix
 from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, NodeName
 
 MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
@@ -23,7 +24,6 @@ KEPT_MAX = 1_000
 MEMBERS_MAX = 4_096
 NEVER = 2**53
 
-MqttText = Annotated[str, Meta(max_length=65_535)]
 Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX, pattern=NAME_PATTERN)]
 Numbers = Annotated[tuple[Count, ...], Meta(max_length=PREFIXES_MAX)]
 Prefixes = Annotated[tuple[Prefix, ...], Meta(max_length=PREFIXES_MAX)]
@@ -32,11 +32,11 @@ Prefixes = Annotated[tuple[Prefix, ...], Meta(max_length=PREFIXES_MAX)]
 class Envelope(msgspec.Struct, frozen=True, array_like=True, tag="m"):
     """An application message. `origin`, the mesh's word for its first node, with life and number is its identity."""
 
-    topic: MqttText
+    topic: Text
     payload: bytes
     qos: Annotated[int, Meta(ge=0, le=2)]
     retain: bool
-    client: MqttText  # who published it: a subscription may leave that out (no-local)
+    client: Text  # who published it: a subscription may leave that out (no-local)
     life: Count  # of the node that published it
     number: Count  # its own, over all topics
     stamp_ms: Count  # its wall clock: for expiry, and for which retained message is later
@@ -44,6 +44,12 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, tag="m"):
     previous: Count = 0  # its predecessor on the overlay topic, if that one was copied
     before: Count = 0  # its predecessor there, if that one was not
     content: Content = PLAIN
+
+    def is_of(self, prefix: Topic, depth: int) -> bool:
+        """Return whether clients of MQTT can be given it, and it belongs to this overlay topic."""
+        if carried_prefix(self.topic, depth) != prefix:
+            return False
+        return self.content == PLAIN or self.content.is_sound
 
 
 class Introduce(msgspec.Struct, frozen=True, array_like=True, tag="i"):
