@@ -13,7 +13,7 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.bridge import IDENTITY
 from trellis.protocols.mqtt.envelope import Envelope, Kept, Recall, unwrap
 from trellis.protocols.mqtt.house import House
-from trellis.protocols.mqtt.interests import QUESTIONS, ROOT, WITHIN
+from trellis.protocols.mqtt.interests import OURS, QUESTIONS
 from trellis.protocols.mqtt.packets import Content
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription
@@ -46,7 +46,7 @@ class Deliveries:
         except WireError:
             self.house.counters["garbage"] += 1
             return
-        is_ours = topic in (QUESTIONS, ROOT) or topic.startswith(WITHIN)
+        is_ours = topic.startswith(OURS)
         if isinstance(said, Envelope) and not said.is_of(topic, self.house.config.depth):
             self.house.counters["garbage"] += 1
             return

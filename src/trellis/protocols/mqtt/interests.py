@@ -13,9 +13,10 @@ from trellis.protocols.mqtt.effects import DoorEffect, Unwant, Want
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.topics import as_topic, has_wildcard, pattern_of
 
-ROOT = "$mqtt/all"
-WITHIN = "$mqtt/in/"
-QUESTIONS = "$mqtt/ask"
+OURS = "$mqtt/"  # our own topics begin so
+ROOT = f"{OURS}all"
+WITHIN = f"{OURS}in/"
+QUESTIONS = f"{OURS}ask"
 
 
 def bucket_of(pattern: str) -> Topic:

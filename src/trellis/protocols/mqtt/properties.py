@@ -47,6 +47,8 @@ def read(reader: Reader, allowed: frozenset[int]) -> Properties:
     nothing to us: they are read and dropped, as many as the packet holds.
     """
     count = reader.varint()
+    if not count:
+        return {}
     at = reader.take(count)
     inner = Reader(reader.data, at, at + count)
     found: Properties = {}
