@@ -280,6 +280,8 @@ def test_a_broker_that_hangs_is_told_although_its_connection_stands(monkeypatch)
         async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(1_000)
             writer.write(encode(p.V5, p.ConnAck(reason=0)))
+            await reader.read(1_000)
+            writer.write(encode(p.V5, p.SubAck(1, (1,))))
             await reader.read(-1)  # pings and all, until the node goes
             writer.close()
 

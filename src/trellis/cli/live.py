@@ -18,7 +18,7 @@ from trellis.errors import InputError
 if TYPE_CHECKING:
     import ssl
 
-    from trellis.live.talk import Message
+    from trellis.live.received import Message
 
 NODE_EXAMPLE = examples(
     "trellis node --name a --listen 127.0.0.1:7001 --client-listen 127.0.0.1:7101",
@@ -186,8 +186,7 @@ def sub(
             note(f"subscribed to {', '.join(topics)}")
             left = count
             async for message in client:
-                if not _show(message, as_json):
-                    continue
+                _show(message, as_json)
                 left = left - 1 if left is not None else None
                 if left == 0:
                     return
@@ -195,23 +194,17 @@ def sub(
     run_loop(work())
 
 
-def _show(message: Message, as_json: bool) -> bool:
-    """What came from a client of MQTT as that client has sent it. False: it is no message for people."""
-    from trellis.protocols.mqtt.envelope import unpack
-
-    found = unpack(message.topic, message.payload)
-    if found is None:
-        return False
-    topic, payload = found
-    text = payload.decode("utf-8", "backslashreplace")
+def _show(message: Message, as_json: bool) -> None:
+    """Print a message. One of an MQTT client is shown with the topic that the client gave it."""
+    mqtt = message.mqtt
+    text = message.payload.decode("utf-8", "backslashreplace")
     if as_json:
         about: dict[str, Any] = {"topic": message.topic, "origin": message.origin, "sequence": message.sequence}
-        about |= {"mqtt_topic": topic} if payload is not message.payload else {}
+        about |= {"mqtt_topic": mqtt.topic, "retain": mqtt.retain} if mqtt is not None else {}
         say(json.dumps({**about, "payload": text}, ensure_ascii=False))
     else:
-        say(f"{topic}\t{text}")
+        say(f"{mqtt.topic if mqtt is not None else message.topic}\t{text}")
     sys.stdout.flush()
-    return True
 
 
 def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

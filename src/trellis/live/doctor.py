@@ -31,6 +31,7 @@ from trellis.live.probe import ask_broker, greet
 from trellis.live.reasons import why_not
 from trellis.live.tls import SPEAKS_TLS, make_context, names_of
 from trellis.live.view import Snapshot
+from trellis.protocols.mqtt.learn import PROBE_CLIENTS
 
 SOON_DAYS = 21  # certificates that end within this time are worth a word
 CLOCK_S_MAX = 2.0
@@ -313,7 +314,7 @@ async def check_broker(config: NodeConfig, timeout_s: float) -> list[Finding]:
     except InputError as error:
         return [wrong(error.where, f"{error.what}.", f"{error.remedy}.")]
     where = f"broker {show_address(host, port)}"
-    client = f"trellis-doctor-{os.getpid()}"
+    client = f"{PROBE_CLIENTS}{os.getpid()}"
     told = await ask_broker((host, port), tls, user, password, config.mqtt, client, timeout_s)
     if told.failure:
         return [wrong(where, f"It is not used: {told.failure}.", "Start it, or look at mqtt.broker and its password.")]

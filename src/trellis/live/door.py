@@ -42,6 +42,7 @@ from trellis.live.tls import SPEAKS_TLS, Credentials
 from trellis.protocols.delivery.messages import NAMES_MAX
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed, Lost, NotAcknowledged, Outcome
 from trellis.protocols.effects import Deliver, Topic
+from trellis.protocols.mqtt.envelope import MAGIC, Envelope, wrap
 from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
@@ -181,8 +182,10 @@ class Door:
             case Publish() if message.topic.startswith("$"):
                 why = 'topics that begin with "$" belong to the mesh itself; choose another topic'
                 stream.send(pack_to_client(NotTaken(message.number, why)))
-            case Publish():
-                self.broker.publish(message.topic, message.payload, (guest.name, guest.session, message.number))
+            case Publish(number, topic, payload):
+                if payload.startswith(MAGIC):  # else it would be taken for an envelope, and may be a forged one
+                    payload = wrap(Envelope(topic, payload, 1, False, "", 0, 0, 0))
+                self.broker.publish(topic, payload, (guest.name, guest.session, number))
             case Subscribe():
                 self._subscribe(stream, message.topic)
             case Unsubscribe():
@@ -253,6 +256,8 @@ class Door:
             stream.close()
             return
         refusal = self.broker.refusal(topic) if topic not in self.wanted and topic not in self.own else None
+        if topic.startswith("$"):
+            refusal = f'the topic "{topic}" begins with "$", and such topics belong to the mesh itself'
         if refusal is not None:  # others could not be told of it, so it must not be confirmed
             stream.send(pack_to_client(TurnedAway(f"{refusal}; subscribe at another node, or to fewer topics")))
             self.counters["cut topics"] += 1

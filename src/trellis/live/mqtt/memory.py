@@ -82,6 +82,7 @@ class Memory:
         if session_present and 0 <= unread_s <= _UNREAD_S_MAX:
             return
         self.gaps += 1
+        self.log.doubt()
         why = f"its log was not read for {unread_s:.0f} s, and it keeps {LOG_KEPT_S} s"
         if not session_present:
             why = "it has lost our session, and its log with it"
@@ -171,6 +172,8 @@ class Memory:
         return {
             "sidecar filters learned": len(self.log.filters),
             "sidecar subscriptions unknown": self.bridge.unknown,
+            "sidecar clients ended": self.bridge.counts.ended if self.bridge.counts is not None else 0,
+            "sidecar clients lapsed": self.log.lapses,
             "sidecar subscriptions forgotten": self.log.forgotten,
             "sidecar subscriptions not learned": self.log.unlearned,
             "sidecar log gaps": self.gaps,

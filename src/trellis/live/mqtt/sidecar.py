@@ -75,6 +75,7 @@ class Sidecar(StreamOwner):
         self._keeper: asyncio.Task[None] | None = None
         self._is_moving = self._is_attached = False
         self._why_away = "it has not answered yet"  # while we are not attached
+        self._has_failed = False  # the broker was away at least once
         self.memory = Memory(node, self.bridge, config, self.host_name, self.port) if config.learn else None
 
     def complaints(self) -> list[str]:
@@ -87,6 +88,11 @@ class Sidecar(StreamOwner):
         quiet = [f"The broker at {place} has said nothing for {int(quiet_s)} s."] if quiet_s > _QUIET_S else []
         refused = [f"The broker at {place} refuses our subscription to {one}." for one in self.bridge.refused[:4]]
         return [*quiet, *refused, *(self.memory.complaints() if self.memory is not None else ())]
+
+    @property
+    def is_subscribing(self) -> bool:
+        """Return whether the broker will confirm or refuse our subscriptions soon. A broker that is away does not."""
+        return not self.bridge.is_taking and (self._is_attached or not self._has_failed)
 
     def serve(self) -> None:
         self._keeper = self._loop.create_task(self._keep())
@@ -143,8 +149,11 @@ class Sidecar(StreamOwner):
     def _send(self, packet: p.Packet) -> None:
         if self._stream is None:
             return
-        data = encode(self.bridge.version, packet)
         limit = self.bridge.packet_bytes_max
+        try:
+            data = encode(self.bridge.version, packet)
+        except PacketError:  # MQTT has no such packet
+            data, limit = b"", -1
         if limit is not None and len(data) > limit:
             self.bridge.counters["too large for the broker"] += 1
             if isinstance(packet, p.Publish) and packet.id is not None:
@@ -172,7 +181,7 @@ class Sidecar(StreamOwner):
                 await self._watch()
             except (OSError, TimeoutError, PacketError, InputError) as error:
                 why = str(error) or (_SILENT if self._stream is not None else "no answer")
-                self._why_away = why
+                self._why_away, self._has_failed = why, True
                 log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, why)
             else:
                 self._why_away = "the connection to it ended"

@@ -64,6 +64,10 @@ class Pieces:
 
         Raise WireError where it is larger than any message may be.
         """
+        if not self.lists.are_in(type(message)):  # as most messages: those of clients are among them
+            body = self.codec.encode(message)
+            if len(body) <= FRAME_BYTES_MAX:
+                return body
         found: dict[Topics, tuple[Ref, int]] = {}
 
         def look(topics: Topics) -> Topics:
