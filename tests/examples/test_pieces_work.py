@@ -76,15 +76,17 @@ def test_an_index_with_false_sizes_costs_no_more_than_its_bytes_however_often_it
         counted.assert_linear()
 
 
-def test_messages_that_fail_after_long_lists_cost_no_more_than_their_bytes():
-    """Lists that are complete are put together only for a message that uses them."""
+def test_lists_that_a_message_does_not_use_are_not_put_together():
+    """Lists that are complete, and more than are kept, would be put together for each message anew."""
     counted = Counted()
-    (leaf,) = counted.keep(Names(("t",)))
-    index = counted.keep(*(Index((leaf,) * (3_000 - number)) for number in range(20)))
+    (leaf,) = counted.keep(Names(tuple(f"{number:02}" for number in range(16))))
+    indexes = counted.keep(*(Index((leaf,) * (3_000 - number)) for number in range(50)))
     body = CODECS["omen"].encode(omen.JoinDone(7))
-    for _ in range(40):
-        assert len(counted.send(Packed(body, None, tuple(index * 50)))) == 1
-        assert counted.send(Packed(body, None, (*(index * 50), false(1)))) == []
+    assert len(counted.send(Packed(body, None, tuple(indexes)))) == 1
+    counted.lookups.count = counted.bytes = 0
+    for _ in range(5):
+        assert len(counted.send(Packed(body, None, tuple(indexes)))) == 1
+        assert counted.send(Packed(body, None, (*indexes, false(1)))) == []
     counted.assert_linear()
 
 
