@@ -89,16 +89,15 @@ def test_a_node_that_restarts_is_linked_again_though_its_old_stream_seems_to_sta
     """Its machine lost power: nobody has closed the old stream, and nobody answers on it."""
 
     async def work() -> None:
-        async with mesh("a", topics=("t",)) as (node,):
-            async with stranger(node, "b"):  # says nothing more
-                again = LiveNode(config("b", (peer_address(node),), topics=("t",)))
-                await again.start()
-                try:
-                    await linked([node, again])
-                    assert node.transport.peers["b"].tag.incarnation == again.life
-                    await assert_flows(again, node)
-                finally:
-                    await again.stop(in_order=False)
+        async with mesh("a", topics=("t",)) as (node,), stranger(node, "b"):  # says nothing more
+            again = LiveNode(config("b", (peer_address(node),), topics=("t",)))
+            await again.start()
+            try:
+                await linked([node, again])
+                assert node.transport.peers["b"].tag.incarnation == again.life
+                await assert_flows(again, node)
+            finally:
+                await again.stop(in_order=False)
 
     run(work())
 

@@ -215,7 +215,7 @@ def test_a_peer_that_comes_back_is_dialled_again():
 def test_a_later_life_takes_the_place_of_a_stream_that_answers_nothing_and_the_old_life_is_down():
     async def work() -> None:
         a, new, old = await Node("a").start(), await Node("b", 2).start(), await Node("b", 1).start()
-        reader, writer = await asyncio.open_connection("127.0.0.1", a.transport.port)
+        _reader, writer = await asyncio.open_connection("127.0.0.1", a.transport.port)
         writer.write(pack_control(Hello(PROTOCOL, VERSION, "test", "omen", Address("b", 1, "127.0.0.1", 9))))
         await until(lambda: "b" in a.transport.peers)
         new.transport.send(_address(a), b"here")

@@ -27,7 +27,9 @@ import msgspec
 
 from trellis.live.addresses import parse_address
 from trellis.live.config import is_loopback
-from trellis.live.http import Answer, Events, HttpClient, HttpServer, Limits, NoAnswer, Request, event
+from trellis.live.http import Events, HttpServer, Limits, event
+from trellis.live.http_client import HttpClient, NoAnswer
+from trellis.live.http_messages import Answer, Request
 from trellis.live.tls import explain
 from trellis.live.view import LIVING, SNAPSHOT, MeshView
 

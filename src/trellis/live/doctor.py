@@ -25,7 +25,7 @@ from trellis.live.clock import life_now
 from trellis.live.config import NodeConfig, TlsConfig
 from trellis.live.files import files_needed
 from trellis.live.frames import Address
-from trellis.live.http import HttpClient
+from trellis.live.http_client import HttpClient
 from trellis.live.mqtt.sidecar import parse_broker
 from trellis.live.probe import ask_broker, greet
 from trellis.live.reasons import why_not

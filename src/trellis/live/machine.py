@@ -25,6 +25,10 @@ class Machine:
         """Return seconds that never go back, and that count while the process is stopped or the machine sleeps."""
         return time.clock_gettime(_CLOCK)
 
+    def computed_s(self) -> float:
+        """Return the seconds that this process has computed so far. Event loops may look at the clock once a turn."""
+        return time.process_time()
+
     def random(self) -> Random:
         """Return a source of chance of its own, for pauses and choices. No secrets are drawn from it."""
         return Random()
