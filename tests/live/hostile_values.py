@@ -479,7 +479,7 @@ class Trial:
         self.tried[kind.__name__] += 1
         if neighbor:
             with contextlib.suppress(WireError):
-                speaker.node._on_message(neighbor, encoded)
+                speaker.node.exchange.on_message(neighbor, encoded)
         else:
             speaker.say(pack_message(encoded))
 

@@ -15,7 +15,6 @@ knows no numbers: what it had taken in and not acknowledged may come twice.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
 from collections import deque
 from types import TracebackType
@@ -26,6 +25,7 @@ import msgspec
 
 from trellis.errors import TrellisError
 from trellis.live.addresses import parse_address
+from trellis.live.machine import machine
 from trellis.live.stream import Stream, StreamLimits
 from trellis.live.talk import (
     CLIENT_NAME_MAX,
@@ -92,7 +92,7 @@ class Client:
 
     def __init__(self, address: str, name: str, tls: ssl.SSLContext | None, timeout_s: float) -> None:
         self.address, self.name, self.timeout_s = address, name, timeout_s
-        self.session = 1 + secrets.randbelow(SESSION_MAX)
+        self.session = 1 + machine().secret_below(SESSION_MAX)
         self.node: Welcome | None = None  # the one that it is connected to
         self.reconnects = 0
         self.missed: list[Missed] = []  # what the node says will never come

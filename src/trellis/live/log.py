@@ -17,6 +17,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from trellis.errors import InputError
+from trellis.live.clock import monotonic_s
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -168,7 +169,7 @@ class Sparing:
         self._said: OrderedDict[Hashable, float] = OrderedDict()  # when each was said last, oldest first
 
     def may_say(self, *key: Hashable) -> bool:
-        now = time.monotonic()
+        now = monotonic_s()
         if now - self._said.get(key, -self.pause_s) < self.pause_s:
             return False
         self._said[key] = now

@@ -25,6 +25,10 @@ class Machine:
         """Return seconds that never go back, and that count while the process is stopped or the machine sleeps."""
         return time.clock_gettime(_CLOCK)
 
+    def monotonic_s(self) -> float:
+        """Return seconds that never go back, for pauses and silences."""
+        return time.monotonic()
+
     def computed_s(self) -> float:
         """Return the seconds that this process has computed so far. Event loops may look at the clock once a turn."""
         return time.process_time()
