@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import trellis
-from trellis.cli.common import AsJson, examples, note, say
+from trellis.cli.common import AsJson, as_line, examples, note, say
 from trellis.cli.values import LOG_LEVELS, among
 from trellis.errors import InputError
 
@@ -149,6 +149,7 @@ def pub(
     as_json: AsJson = False,
 ) -> None:
     """Publish, and wait until enough nodes hold it. Exits 2 where they do not in time."""
+    from trellis.live.log import one_line
     from trellis.live.run import run_loop
 
     payloads = [message.encode()] if message is not None else sys.stdin.buffer
@@ -157,7 +158,7 @@ def pub(
         async with trellis.connect(at, tls=tls_context(ca, cert, key), timeout_s=timeout) as client:
             for payload in payloads:
                 receipt = await client.publish(topic, payload if message is not None else payload.rstrip(b"\r\n"))
-                holders = ", ".join(receipt.holders)
+                holders = one_line(", ".join(receipt.holders))
                 if as_json:
                     say(json.dumps({"topic": topic, "sequence": receipt.sequence, "holders": receipt.holders}))
                 else:
@@ -196,14 +197,18 @@ def sub(
 
 def _show(message: Message, as_json: bool) -> None:
     """Print a message. One of an MQTT client is shown with the topic that the client gave it."""
+    from trellis.live.log import one_line
+
     mqtt = message.mqtt
     text = message.payload.decode("utf-8", "backslashreplace")
     if as_json:
         about: dict[str, Any] = {"topic": message.topic, "origin": message.origin, "sequence": message.sequence}
         about |= {"mqtt_topic": mqtt.topic, "retain": mqtt.retain} if mqtt is not None else {}
-        say(json.dumps({**about, "payload": text}, ensure_ascii=False))
+        say(as_line({**about, "payload": text}))
     else:
-        say(f"{mqtt.topic if mqtt is not None else message.topic}\t{text}")
+        # A terminal obeys what it is sent. A pipe gets the payload as it is.
+        topic = mqtt.topic if mqtt is not None else message.topic
+        say(f"{one_line(topic)}\t{one_line(text) if sys.stdout.isatty() else text}")
     sys.stdout.flush()
 
 

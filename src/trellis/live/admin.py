@@ -19,7 +19,8 @@ from trellis.live.addresses import parse_address
 from trellis.live.clock import life_now, wall_ms
 from trellis.live.config import is_loopback
 from trellis.live.health import not_ready, unready
-from trellis.live.http import Answer, Events, HttpServer, Request
+from trellis.live.http import Events, HttpServer
+from trellis.live.http_messages import Answer, Request
 from trellis.live.metrics import OPENMETRICS, TEXT, accepts_openmetrics
 from trellis.live.series import exposition, of_clients
 from trellis.live.tls import Credentials

@@ -18,7 +18,6 @@ topic, the retain flag, properties. It is None for messages of clients like this
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
 from collections import deque
 from types import TracebackType
@@ -30,6 +29,7 @@ import msgspec
 from trellis.errors import TrellisError
 from trellis.live import talk
 from trellis.live.addresses import parse_address
+from trellis.live.machine import machine
 from trellis.live.received import Message, Reader
 from trellis.live.stream import Stream, StreamLimits
 from trellis.live.talk import (
@@ -96,7 +96,7 @@ class Client:
 
     def __init__(self, address: str, name: str, tls: ssl.SSLContext | None, timeout_s: float) -> None:
         self.address, self.name, self.timeout_s = address, name, timeout_s
-        self.session = 1 + secrets.randbelow(SESSION_MAX)
+        self.session = 1 + machine().secret_below(SESSION_MAX)
         self.node: Welcome | None = None  # the one that it is connected to
         self.reconnects = 0
         self.missed: list[Missed] = []  # what the node says will never come

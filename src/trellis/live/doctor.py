@@ -25,7 +25,8 @@ from trellis.live.clock import life_now
 from trellis.live.config import NodeConfig, TlsConfig
 from trellis.live.files import files_needed
 from trellis.live.frames import Address
-from trellis.live.http import HttpClient
+from trellis.live.http_client import HttpClient
+from trellis.live.log import one_line
 from trellis.live.mqtt.sidecar import parse_broker
 from trellis.live.probe import ask_broker, greet
 from trellis.live.reasons import why_not
@@ -47,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     def line(self) -> str:
         told = f"{self.level:<5}  {self.where}: {self.what}"
-        return f"{told} {self.remedy}" if self.remedy else told
+        return one_line(f"{told} {self.remedy}" if self.remedy else told)  # names and reasons in it are of others
 
 
 def wrong(where: str, what: str, remedy: str) -> Finding:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,6 +16,7 @@ from trellis.live.config import LimitsConfig
 from trellis.live.frames import HELLO_BYTES_MAX
 from trellis.live.listen import Listener
 from trellis.live.log import Sparing
+from trellis.live.machine import machine
 from trellis.live.stream import Stream
 from trellis.live.talk import (
     CLIENT_PROTOCOL,
@@ -229,7 +229,7 @@ class Door:
         if not guest.session:
             # Numbers of a client of version 1 begin anew when it restarts, and we cannot tell that from a reconnection.
             # So what it repeats after one may come twice, and nothing is lost.
-            guest.session, guest.is_drawn = 1 + secrets.randbelow(SESSION_MAX), True
+            guest.session, guest.is_drawn = 1 + machine().secret_below(SESSION_MAX), True
         for key, old in self._streams_of(guest):
             del self.clients[key]
             old.cut("closed")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+from trellis.live.clock import monotonic_s, wall_ms
 from trellis.live.config import LimitsConfig
 from trellis.live.door import Broker
 from trellis.live.listen import Listener
@@ -289,7 +289,7 @@ class MqttDoor(StreamOwner):
                 self._loop.call_soon(self._carry_out_all)
 
     def _take_in(self, what: Callable[[], None]) -> None:
-        self.host.at(int(time.monotonic() * 1_000), int(time.time() * 1_000))
+        self.host.at(int(monotonic_s() * 1_000), wall_ms())
         what()
 
     def _carry_out_all(self) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from functools import partial
 
+from trellis.live.clock import monotonic_s, wall_s
 from trellis.live.mqtt.learned import Damaged, LearnedFile, learned_path
 from trellis.protocols.mqtt.bridge import Bridge
 from trellis.protocols.mqtt.config import MqttConfig
@@ -78,7 +78,7 @@ class Memory:
         """The broker has welcomed us. Say so where it cannot have kept all of its log for us."""
         if self._read_s is None:
             return  # we never were here before: the broker's counts tell whether others were
-        unread_s = time.time() - self._read_s
+        unread_s = wall_s() - self._read_s
         if session_present and 0 <= unread_s <= _UNREAD_S_MAX:
             return
         self.gaps += 1
@@ -90,10 +90,10 @@ class Memory:
 
     def detached(self, silent_s: float) -> None:
         """The connection has ended. The broker had said nothing for so long."""
-        self._read_s = time.time() - silent_s
+        self._read_s = wall_s() - silent_s
 
     def tick(self, is_attached: bool) -> None:
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         if self._saving is None and self.log.changes != self._saved and now_s >= self._due_s:
             changes = self.log.changes
             work = partial(self.file.write, self.log.remember())
@@ -118,7 +118,7 @@ class Memory:
 
     def _over(self, changes: int, begun_s: float, saving: asyncio.Future[None]) -> None:
         """A save has ended."""
-        now_s, self._saving = time.monotonic(), None
+        now_s, self._saving = monotonic_s(), None
         if saving.cancelled():
             return
         error = saving.exception()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import ssl
-import time
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
 from trellis.errors import InputError
+from trellis.live.clock import monotonic_s
+from trellis.live.machine import machine
 from trellis.live.mqtt.memory import Memory
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.protocols.mqtt import packets as p
@@ -37,7 +37,7 @@ class BrokerStream(Stream):
     def __init__(self, owner: Sidecar, limits: StreamLimits) -> None:
         super().__init__(owner, limits, 0)
         self.framing = Framing(_PACKET_BYTES_MAX)
-        self.heard_s = time.monotonic()
+        self.heard_s = monotonic_s()
         self.fed = owner.fed
         self.is_held = False
 
@@ -50,7 +50,7 @@ class BrokerStream(Stream):
             self.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        self.heard_s = time.monotonic()
+        self.heard_s = monotonic_s()
         self.framing.feed(data)
         self.fed(self)
 
@@ -65,7 +65,7 @@ class Sidecar(StreamOwner):
         begun: Callable[[], None],
     ) -> None:
         self.node, self.config, self.limits = node, config, limits
-        self.bridge = Bridge(f"trellis-{node}", config, secrets.token_hex(8))
+        self.bridge = Bridge(f"trellis-{node}", config, f"{machine().secret_below(1 << 64):016x}")
         self.host_name, self.port, self.user, self.password, self.tls = parse_broker(config.broker, config)
         self._to_host, self._begun = to_host, begun
         self._loop = asyncio.get_running_loop()
@@ -84,7 +84,7 @@ class Sidecar(StreamOwner):
         if not self._is_attached:
             return [f"The broker at {place} is away: {self._why_away}."]
         stream = self._stream
-        quiet_s = time.monotonic() - stream.heard_s if stream is not None and not stream.is_held else 0.0
+        quiet_s = monotonic_s() - stream.heard_s if stream is not None and not stream.is_held else 0.0
         quiet = [f"The broker at {place} has said nothing for {int(quiet_s)} s."] if quiet_s > _QUIET_S else []
         refused = [f"The broker at {place} refuses our subscription to {one}." for one in self.bridge.refused[:4]]
         return [*quiet, *refused, *(self.memory.complaints() if self.memory is not None else ())]
@@ -187,7 +187,7 @@ class Sidecar(StreamOwner):
                 self._why_away = "the connection to it ended"
             finally:
                 if self.memory is not None and self._is_attached and self._stream is not None:
-                    self.memory.detached(time.monotonic() - self._stream.heard_s)
+                    self.memory.detached(monotonic_s() - self._stream.heard_s)
                 self._is_attached = False
                 self.bridge.down()
                 if self._stream is not None:
@@ -223,7 +223,7 @@ class Sidecar(StreamOwner):
                 return
             except TimeoutError:
                 stream = self._stream
-                if stream is None or time.monotonic() - stream.heard_s > _SILENCE_S:
+                if stream is None or monotonic_s() - stream.heard_s > _SILENCE_S:
                     return
                 stream.send(encode(self.bridge.version, p.PingReq()))
 
@@ -311,7 +311,7 @@ def refusal(reason: int) -> str:
 
 
 def _now_ms() -> int:
-    return int(time.monotonic() * 1_000)
+    return int(monotonic_s() * 1_000)
 
 
 def read_password(config: MqttConfig) -> bytes | None:
