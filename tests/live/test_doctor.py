@@ -20,8 +20,10 @@ from live.lives import config, mesh, peer_address, run, until
 from live.test_admin import ADMIN, admin_address
 from trellis.cli.main import run as trellis_run
 from trellis.live.config import NodeConfig, TlsConfig
-from trellis.live.doctor import Finding, check_clock, check_files, check_tls, examine, examine_running
+from trellis.live.doctor import check_clock, check_files, examine, examine_running
+from trellis.live.doctor_files import check_tls
 from trellis.live.files import allow_files, files_needed
+from trellis.live.findings import Finding
 from trellis.live.shell import LiveNode
 from trellis.live.tls import make_context
 from trellis.protocols.mqtt.config import MqttConfig
@@ -218,10 +220,10 @@ def test_good_certificates_are_called_good(certs):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"cert": "none.pem"}, "tls.cert: {folder}/none.pem cannot be read: no such file or directory."),
-        ({"key": "b.key"}, "tls: {folder}/a.pem, {folder}/b.key and {folder}/ca.pem do not fit together: "),
-        ({"ca": "other/ca.pem"}, "tls.cert: Other nodes do not accept it: "),
-        ({"name": "b"}, "tls.cert: It is a certificate of "),
+        ({"cert": "none.pem"}, "tls.cert: {folder}/none.pem: no such file or directory."),
+        ({"key": "b.key"}, "tls.key: {folder}/b.key is not the key of {folder}/a.pem."),
+        ({"ca": "other/ca.pem"}, "tls.cert: {folder}/a.pem is not accepted with {folder}/other/ca.pem: "),
+        ({"name": "b"}, "tls.cert: {folder}/a.pem: b shows a certificate for node a, and may not join as b."),
         ({"name": "soon", "cert": "soon.pem", "key": "soon.key"}, "tls.cert: It ends in 6 days, on "),
     ],
 )
@@ -262,7 +264,7 @@ def test_the_certificate_of_the_mqtt_listener_is_looked_at(certs):
     mqtt = MqttConfig(listen="127.0.0.1:0", cert=str(certs / "soon.pem"), key=str(certs / "soon.key"))
     assert "mqtt.cert: It ends in 6 days, on " in said(found_by(config("a", mqtt=mqtt)))
     wrong = MqttConfig(listen="127.0.0.1:0", cert=str(certs / "a.pem"), key=str(certs / "b.key"))
-    assert "mqtt.cert: It cannot be used: " in said(found_by(config("a", mqtt=wrong)))
+    assert f"mqtt.key: {certs}/b.key is not the key of {certs}/a.pem." in said(found_by(config("a", mqtt=wrong)))
 
 
 def test_a_seed_with_tls_is_told_to_who_has_none_and_the_other_way_round(certs):
@@ -279,6 +281,28 @@ def test_a_seed_with_tls_is_told_to_who_has_none_and_the_other_way_round(certs):
             assert "b accepts this node." in said(await examine(with_tls(certs, seeds=(peer_address(safe),))), "good")
             stranger = with_tls(certs / "other", seeds=(peer_address(safe),))
             assert "its certificate is not accepted" in said(await examine(stranger))
+
+    run(work())
+
+
+def test_a_seed_that_is_another_port_of_a_node_is_told_by_the_kind_of_port(certs):
+    async def work() -> None:
+        mqtt = MqttConfig(listen="127.0.0.1:0")
+        safe = {"name": "b", "cert": "b.pem", "key": "b.key"}
+        async with AsyncExitStack() as stack:
+            nodes = [LiveNode(config("b", mqtt=mqtt, **ADMIN)), LiveNode(with_tls(certs, **safe, mqtt=mqtt, **ADMIN))]
+            for node, mine in zip(nodes, (config, lambda name, seeds: with_tls(certs, seeds=seeds)), strict=True):
+                await node.start()
+                stack.push_async_callback(node.stop, in_order=False)
+                assert node.mqtt is not None
+                kinds = {
+                    f"127.0.0.1:{node.door.port}": "the client port of node b",
+                    admin_address(node): "the admin port of node b",
+                    f"127.0.0.1:{node.mqtt.port}": "an MQTT listener",
+                }
+                told = said(await examine(mine("a", tuple(kinds)), timeout_s=2.0))
+                for address, kind in kinds.items():
+                    assert f"seed {address}: It is {kind}, not a mesh port. Name the listen address" in told
 
     run(work())
 

@@ -40,7 +40,8 @@ def doctor(
     """
     from trellis.live.addresses import parse_address
     from trellis.live.config import NodeConfig, read_config
-    from trellis.live.doctor import Finding, examine, examine_running, wrong
+    from trellis.live.doctor import examine, examine_running
+    from trellis.live.findings import Finding, refused
     from trellis.live.run import run_loop
 
     if config is None and at is None:
@@ -54,7 +55,7 @@ def doctor(
         try:
             read = read_config(config, os.environ, {})
         except InputError as error:
-            findings.append(wrong(error.where or str(config), f"{error.what}.", f"{error.remedy}."))
+            findings.append(refused(error, str(config)))
 
     async def work() -> list[Finding]:
         found = await examine(read, timeout) if read is not None else []

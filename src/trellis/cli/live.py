@@ -222,4 +222,4 @@ def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSL
         return None
     if not (ca and cert and key):
         raise InputError("--ca, --cert, --key", "they belong together", "give all three, or none")
-    return make_context(TlsConfig(cert=str(cert), key=str(key), ca=str(ca)), server=False)
+    return make_context(TlsConfig(cert=str(cert), key=str(key), ca=str(ca)), server=False, prefix="--")

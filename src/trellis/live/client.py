@@ -26,6 +26,7 @@ import msgspec
 
 from trellis.errors import TrellisError
 from trellis.live.addresses import parse_address
+from trellis.live.reasons import why_not
 from trellis.live.stream import Stream, StreamLimits
 from trellis.live.talk import (
     CLIENT_NAME_MAX,
@@ -47,7 +48,6 @@ from trellis.live.talk import (
     Welcome,
     pack_to_node,
 )
-from trellis.live.tls import explain
 from trellis.protocols.delivery.messages import PAYLOAD_BYTES_MAX
 from trellis.protocols.wire import name_fault
 
@@ -222,7 +222,7 @@ class Client:
 
     def _why_ended(self, stream: Stream) -> str:
         if isinstance(stream.error, OSError):
-            return explain(stream.error)
+            return why_not(stream.error, has_tls=self._tls is not None)
         if self._tls is not None:
             return "the node closed the stream before a welcome; perhaps it does not accept our certificate"
         return "the node closed the stream before a welcome; perhaps this is no client port, or it speaks TLS"
@@ -260,7 +260,7 @@ class Client:
                 await self._dial(min(_HANDSHAKE_S, max(until - loop.time(), 0.01)))
                 break
             except (OSError, TimeoutError, ClientError) as error:
-                last = explain(error)
+                last = why_not(error, has_tls=self._tls is not None)
             if loop.time() + pause_s > until:
                 raise ClientError(f"{self.address}: cannot be reached: {last}")
             await asyncio.sleep(pause_s)

@@ -23,7 +23,8 @@ from typing import Any
 from trellis.errors import InputError
 from trellis.live.addresses import parse_address, show_address
 from trellis.live.log import Sparing
-from trellis.live.tls import Credentials, explain
+from trellis.live.reasons import why_not
+from trellis.live.tls import Credentials
 
 log = logging.getLogger("trellis.live")
 
@@ -186,7 +187,7 @@ class Listener:
         except (OSError, TimeoutError, EOFError) as error:
             self._counters["cut tls" if tls is not None else "cut handshake"] += 1
             if tls is not None and not isinstance(error, EOFError):
-                self._log_failure(source, explain(error))
+                self._log_failure(source, why_not(error))
             accepted.close()
 
     async def _speaks_tls(self, accepted: socket.socket) -> bool:

@@ -10,14 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from trellis.errors import InputError
 from trellis.live.config import LimitsConfig
 from trellis.live.door import Broker
 from trellis.live.listen import Listener
 from trellis.live.mqtt.passwords import Passwords, read_passwords
 from trellis.live.mqtt.sidecar import Sidecar
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
-from trellis.live.tls import Credentials, Loaded, load_listener
+from trellis.live.tls import Credentials, Loaded, load_files, load_listener
 from trellis.protocols.delivery.outcome import Acknowledged, Confirmed, NotAcknowledged, Outcome, Published
 from trellis.protocols.effects import Deliver, NodeId
 from trellis.protocols.mqtt import packets as p
@@ -389,12 +388,7 @@ def make_tls(config: MqttConfig) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(config.cert, config.key)
-        if config.ca:
-            context.load_verify_locations(config.ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except OSError as error:  # ssl.SSLError as well
-        files = ", ".join(one for one in (config.cert, config.key, config.ca) if one)
-        raise InputError("mqtt.cert", f"{files}: {error.strerror or error}", "name PEM files that are there") from None
+    load_files(context, "mqtt.", config.cert, config.key, config.ca)
+    if config.ca:
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
