@@ -68,7 +68,8 @@ def test_a_configuration_that_cannot_be_read_is_wrong_and_the_exit_says_so(tmp_p
     assert trellis_run(["doctor", "--config", str(path), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["wrong"] == 1
-    assert "unknown field `lissten`" in told["findings"][0]["what"]
+    assert told["findings"][0]["what"] == 'there is no key "lissten".'
+    assert told["findings"][0]["remedy"].startswith("Perhaps listen is meant")
     assert trellis_run(["doctor", "--config", str(tmp_path / "none.toml")]) == 1
     assert "No such file" in capsys.readouterr().out
 

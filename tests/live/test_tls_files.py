@@ -304,8 +304,8 @@ def test_an_error_about_certificates_names_the_bad_file_and_a_remedy(sign, tmp_p
         (tmp_path / "new").replace(path)
     else:
         path.write_bytes(text)
+    of_mqtt = MqttConfig(listen="127.0.0.1:0", cert=files.cert, key=files.key, ca=files.ca)
     for load in (lambda: make_context(files, server=True), lambda: make_tls(of_mqtt)):
-        of_mqtt = MqttConfig(listen="127.0.0.1:0", cert=files.cert, key=files.key, ca=files.ca)
         with pytest.raises(InputError) as error:
             load()
         assert str(error.value).replace("mqtt.", "tls.").startswith(told.format(path=path, cert=files.cert))

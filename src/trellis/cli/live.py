@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import trellis
-from trellis.cli.common import AsJson, examples, note, say
+from trellis.cli.common import AsJson, examples, note, say, setting
 from trellis.cli.values import LOG_LEVELS, among
 from trellis.errors import InputError
 
@@ -93,12 +93,7 @@ def node(
         from trellis.live.parent import die_with
 
         die_with(parent)
-    flags: dict[str, object] = {}
-    for one in settings or ():
-        key, equals, value = one.partition("=")
-        if not equals:
-            raise InputError("--set", f'"{one}" has no value', "give KEY=VALUE")
-        flags[key] = value
+    flags: dict[str, object] = dict(setting(one) for one in settings or ())
     named = {
         "name": name,
         "cluster": cluster,
