@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import tempfile
 import time
@@ -37,7 +38,7 @@ def check_tls(config: NodeConfig) -> list[Finding]:
         loaded = load_node(config.tls, config.name)
     except InputError as error:
         return [*found, refused(error)]
-    remedies = {"cert": f"Make a new one: trellis certs node {config.name}."}
+    remedies = {"cert": f"Make a new one: trellis certs node {shlex.quote(config.name)}."}
     found += _check_dates("tls", loaded, {**remedies, "ca": "See docs/runbook.md on how to change an authority."})
     return found if any(one.level == "wrong" for one in found) else [*found, good("tls", "The certificates are good.")]
 

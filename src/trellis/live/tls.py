@@ -13,6 +13,7 @@ A certificate of the authority without a role is accepted from a client, and nev
 from __future__ import annotations
 
 import logging
+import shlex
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,6 @@ NODE_URI, CLIENT_URI = "trellis:node:", "trellis:client:"
 SOON_S = 14 * 86_400.0  # a certificate that ends within this time is worth a warning
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, for which Python has no name
 _NAMES_SHOWN = 5
-_RENEW = "make one with: trellis certs node NAME"
 SPEAKS_TLS = "this port speaks TLS"
 
 
@@ -61,9 +61,15 @@ def describe(certificate: Mapping[str, Any]) -> str:
 
 def why_not_node(certificate: Mapping[str, Any], name: str) -> str:
     """Return why the holder of a certificate may not be the node `name`; empty if it may."""
-    if name in names_of(certificate):
-        return ""
-    return f"{name} shows {describe(certificate)}, and may not join as {name}; {_RENEW.replace('NAME', name)}"
+    return "" if name in names_of(certificate) else f"{_shows_another(certificate, name)}; {_renew(name)}"
+
+
+def _shows_another(certificate: Mapping[str, Any], name: str) -> str:
+    return f"{name} shows {describe(certificate)}, and may not join as {name}"
+
+
+def _renew(name: str) -> str:
+    return f"make one with: trellis certs node {shlex.quote(name)}"
 
 
 def _by_role(certificate: Mapping[str, Any], prefix: str) -> list[str]:
@@ -154,11 +160,10 @@ def load_node(config: TlsConfig, name: str) -> Loaded:
     except ssl.SSLError as error:
         told = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else why_no_tls(error)
         why = f"{config.cert} is not accepted with {config.ca}: {told}"
-        remedy = f"make one with that authority: trellis certs node {name}"
+        remedy = f"make one with that authority: trellis certs node {shlex.quote(name)}"
         raise InputError("tls.cert", why, remedy) from None
-    refusal = why_not_node(mine, name)
-    if refusal:
-        raise InputError("tls.cert", f"{config.cert}: {refusal.partition(';')[0]}", _RENEW.replace("NAME", name))
+    if name not in names_of(mine):
+        raise InputError("tls.cert", f"{config.cert}: {_shows_another(mine, name)}", _renew(name))
     ends = [_seconds(one["notAfter"]) for one in accepting.get_ca_certs()]
     expires = {"cert": _seconds(mine["notAfter"]), **({"ca": min(ends)} if ends else {})}
     return Loaded(accepting, dialling, expires, _seconds(mine["notBefore"]))
