@@ -179,8 +179,8 @@ class LiveNode:
             raise self.failure
 
     async def stop(self, *, in_order: bool = True) -> None:
-        """Close everything. Not in order: as if the process had died."""
-        if not self._is_stopped:
+        """Close everything. Not in order: as if the process had died, also where closing in order is under way."""
+        if not self._is_stopped or not in_order:
             self._is_stopped = True
             for timer in (*self._timers.values(), *([self._look] if self._look is not None else [])):
                 timer.cancel()

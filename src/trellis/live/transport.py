@@ -59,6 +59,7 @@ DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
 REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second", "taken", "tls"))
 _PING, _PONG = pack_control(Ping()), pack_control(Pong())
 _LOOKS_MAX = 16  # nodes that are dialled at a time to see whether anybody is left
+_NAME_REFUSALS_MAX = 256
 _LOST_S = 0.3  # an attempt to connect that has lasted so long has lost its first packet, or goes very far
 
 
@@ -115,6 +116,7 @@ class Transport:
         self.dials: dict[Contact, Dial] = {}
         self.names: dict[Seed, NodeId] = {}  # the name that answered at each seed
         self.failures: dict[Seed, str] = {}  # why the last dial to a seed did not lead to a peer
+        self.name_refusals: dict[Contact, float] = {}  # who refused our name in its last word to us -> when
         self.why_down = ""  # of the peer that `on_peer_down` is called with
         self.counters: Counter[str] = Counter()
         self._sparing = Sparing()
@@ -276,6 +278,7 @@ class Transport:
         except Exception as error:  # the resolver raises ValueError, too; whatever it is, the dial is tried again
             why = why_not(error, has_tls=dialling is not None)
             log.debug("%s: cannot reach %s: %s", self.me.node, to, why)
+            self.name_refusals.pop(to, None)
             self._note_failure(to, why)
             self._failed(to)
             if isinstance(error, ConnectionRefusedError) and not isinstance(to, Seed):
@@ -469,6 +472,8 @@ class Transport:
         self.counters[f"refused {kind}"] += 1
         text = refusal.text
         stream.tag.why = text or kind
+        if kind in ("old", "taken") and len(self.name_refusals) < _NAME_REFUSALS_MAX:
+            self.name_refusals[dialled] = self._loop.time()
         if refusal.kind not in ("second", "self"):
             self._note_failure(dialled, f"it refused this node ({kind}): {text}")
         if refusal.kind == "self" and isinstance(dialled, Seed):
@@ -508,6 +513,8 @@ class Transport:
         ends.peer, ends.incarnation, ends.used = peer, incarnation, self._now
         ends.version, ends.proof = min(hello.version, self.speaks[1]), Proof(self._loop.time())
         self.peers[peer] = stream
+        for one in [one for one in self.name_refusals if self._name_of(one) == peer or one == ends.dialled]:
+            del self.name_refusals[one]
         stream.splitter.body_bytes_max = BODY_BYTES_MAX
         self._learn([hello.address])
         if not ends.dialled:
