@@ -8,7 +8,6 @@ import resource
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -21,12 +20,11 @@ from live.lives import config, mesh, peer_address, run, until
 from live.test_admin import ADMIN, admin_address
 from trellis.cli.main import run as trellis_run
 from trellis.live.config import NodeConfig, TlsConfig
-from trellis.live.doctor import check_clock, check_files, examine, examine_running
+from trellis.live.doctor import check_clock, check_files, examine
 from trellis.live.doctor_files import check_tls
 from trellis.live.files import allow_files, files_needed
 from trellis.live.findings import Finding
 from trellis.live.shell import LiveNode
-from trellis.live.tls import make_context
 from trellis.protocols.mqtt.config import MqttConfig
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
@@ -328,71 +326,5 @@ def test_a_broker_that_is_away_or_refuses_filters_is_told():
         away = MqttConfig(broker=url)
         told = said(await examine(config("a", mqtt=away)))
         assert "It is not used: connection refused: nothing listens there. Start it" in told
-
-    run(work())
-
-
-# A running node
-
-
-def test_a_running_node_that_is_well_is_called_so_and_its_complaints_are_repeated(capsys):
-    async def work() -> None:
-        async with mesh("a", **ADMIN) as (a,), AsyncExitStack() as stack:
-            found = await examine_running(admin_address(a), None, config("a"))
-            assert said(found, "good") == f"{admin_address(a)}: a runs and is healthy. "
-            lonely = LiveNode(config("b", ("127.0.0.1:9",), **ADMIN))
-            await lonely.start()
-            stack.push_async_callback(lonely.stop, in_order=False)
-            await until(lambda: bool(lonely.transport.failures))
-            told = said(await examine_running(admin_address(lonely), None, config("a", cluster="x")))
-            assert "Seed 127.0.0.1:9 did not accept this node: connection refused" in told
-            assert 'The node there has name "b", and the configuration says "a".' in told
-            assert 'The node there has cluster "test", and the configuration says "x".' in told
-
-    run(work())
-
-
-def test_a_running_node_whose_clock_differs_is_told(monkeypatch):
-    async def work() -> None:
-        async with mesh("a", **ADMIN) as (a,):
-            monkeypatch.setattr("trellis.live.admin.wall_ms", lambda: int(time.time() * 1_000) - 120_000)
-            told = said(await examine_running(admin_address(a), None, None))
-            assert "Its clock differs from this machine's by -120 s." in told
-
-    run(work())
-
-
-def test_a_running_node_one_of_whose_peers_started_in_the_future_is_told():
-    async def work() -> None:
-        async with mesh("a", **ADMIN) as (a,), AsyncExitStack() as stack:
-            peer = LiveNode(config("b", (peer_address(a),)))
-            peer.life += 6_000
-            await peer.start()
-            stack.push_async_callback(peer.stop, in_order=False)
-            await until(lambda: "b" in a.transport.peers)
-            told = said(await examine_running(admin_address(a), None, None))
-            assert "One of its peers started " in told
-
-    run(work())
-
-
-def test_where_no_node_answers_that_is_told(taken, capsys):
-    assert trellis_run(["doctor", "--at", "127.0.0.1:9"]) == 1
-    assert "No node answers there: connection refused" in capsys.readouterr().out
-
-
-@needs_openssl
-def test_a_running_node_with_tls_needs_a_certificate(certs):
-    async def work() -> None:
-        node = LiveNode(with_tls(certs, **ADMIN))
-        await node.start()
-        try:
-            assert "It speaks TLS, and this command did not." in said(
-                await examine_running(admin_address(node), None, None)
-            )
-            tls = make_context(node.config.tls, server=False)
-            assert "a runs and is healthy." in said(await examine_running(admin_address(node), tls, None), "good")
-        finally:
-            await node.stop(in_order=False)
 
     run(work())

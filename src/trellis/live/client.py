@@ -224,8 +224,8 @@ class Client:
         if isinstance(stream.error, OSError):
             return why_not(stream.error, has_tls=self._tls is not None)
         if self._tls is not None:
-            return "the node closed the stream before a welcome; perhaps it does not accept our certificate"
-        return "the node closed the stream before a welcome; perhaps this is no client port, or it speaks TLS"
+            return "it closed the stream before a welcome; perhaps it does not accept our certificate"
+        return "it closed the stream before a welcome; perhaps this is no client port, or it speaks TLS"
 
     def _take(self, stream: Stream, message: Message) -> None:
         self._messages.append(message)
@@ -262,7 +262,8 @@ class Client:
             except (OSError, TimeoutError, ClientError) as error:
                 last = why_not(error, has_tls=self._tls is not None)
             if loop.time() + pause_s > until:
-                raise ClientError(f"{self.address}: cannot be reached: {last}")
+                remedy = "start the node, or give the client_listen of one that runs"
+                raise ClientError(f"{self.address}: cannot be reached: {last}; {remedy}")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
         for topic in self._topics:

@@ -42,7 +42,7 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Its private key."""
 
     ca: str = ""
-    """Who signs certificates of this cluster. A peer or client without one of these is cut off."""
+    """The authority that signs the certificates of this cluster. Others are refused."""
 
     reload_s: float = 5.0
     """How often the files are looked at. Changed files serve from the next handshake on; SIGHUP loads them at once."""
@@ -134,34 +134,34 @@ class LiveOMenConfig(OMenConfig, frozen=True, kw_only=True, forbid_unknown_field
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
-    """Unique in the cluster. A restart under the same name is a new life."""
+    """Unique in the cluster. A restart under the same name is a new incarnation of the node."""
 
     cluster: str = "trellis"
-    """Nodes of other clusters are cut off. Also the seed of ties."""
+    """The mesh that the node belongs to. Nodes of other clusters are refused."""
 
     listen: str = "127.0.0.1:7001"
-    """Where peers connect. Port 0: any free one."""
+    """Where other nodes connect: the mesh port, which others name in `seeds`. Port 0: any free one."""
 
     advertise: str = ""
-    """Where others reach it, if that is not where it listens."""
+    """Where other nodes reach it, if that is not where it listens. Empty: there."""
 
     client_listen: str = "127.0.0.1:7101"
-    """Where clients connect."""
+    """Where clients connect: the client port, for `trellis pub`, `trellis sub` and `trellis.connect`."""
 
     admin_listen: str = ""
-    """Where /healthz, /metrics and /overlay.json are read. None unless said."""
+    """Where /healthz, /metrics and /overlay.json are served: the admin port. Empty: nowhere."""
 
     seeds: tuple[str, ...] = ()
-    """Addresses of some nodes of the cluster. Its own may be among them."""
+    """Mesh ports (`listen`) of some nodes of the cluster. Its own may be among them."""
 
     topics: tuple[str, ...] = ()
-    """Subscribed to for good, whether or not a client asks."""
+    """The node subscribes to these topics for good, whether or not a client asks."""
 
     overlay: Literal["omen", "spidercast", "vitis", "magnet"] = "omen"
-    """What keeps the links; all nodes of a cluster run the same one."""
+    """The protocol that chooses and repairs links. All nodes of a cluster run the same one."""
 
     insecure: bool = False
-    """Listen beyond loopback without TLS."""
+    """Allow to listen beyond loopback without TLS."""
 
     tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
     limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)

@@ -223,6 +223,9 @@ async def examine_running(address: str, tls: ssl.SSLContext | None, config: Node
         took_s = time.time() - began
         _, health = await client.get("/healthz", timeout_s=_PEER_TIMEOUT_S)
     except (OSError, ValueError, msgspec.MsgspecError) as error:
+        there = await what_listens(parse_address(address), tls, _PEER_TIMEOUT_S)
+        if there:
+            return [wrong(address, f"It is {there}, not an admin port.", "Name the admin_listen of a node.")]
         why = why_not(error, has_tls=tls is not None)
         remedy = "Is it an admin_listen, and does the node run? With [tls], give --ca, --cert and --key."
         return [wrong(address, f"No node answers there: {why}.", remedy)]

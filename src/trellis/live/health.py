@@ -198,10 +198,13 @@ class Seeds:
             return [f"No other node has said anything for {int(silence_s)} s, although streams to some are open."]
         if transport.peers:
             return []
-        return [
-            f"Seed {seed} did not accept this node: {transport.failures.get(seed, 'it has not answered yet')}."
-            for seed in others
-        ]
+        return [f"Seed {seed} did not accept this node: {self._why(seed)}." for seed in others]
+
+    def _why(self, seed: Seed) -> str:
+        transport = self.node.transport
+        if seed in transport.failures:
+            return transport.failures[seed]
+        return "its stream has ended, and it is dialed again" if seed in transport.names else "it has not answered yet"
 
 
 class Names:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -74,6 +75,8 @@ class Listener:
             self._socket = socket.create_server(found[4][:2], family=found[0], backlog=_LISTEN_BACKLOG)
         except OSError as error:
             reason = error.strerror or str(error)
+            if error.errno is not None and not isinstance(error, socket.gaierror):
+                reason = os.strerror(error.errno).lower()  # without Python's own words about the address
             raise InputError(show_address(host, port), f"cannot listen: {reason}", "choose another address") from None
         self._socket.setblocking(False)
         self._shown = show_address(host, int(self._socket.getsockname()[1]))

@@ -61,6 +61,5 @@ def why_no_hello(cut: str, error: Exception | None, *, has_tls: bool) -> str:
         return "it took the connection and said nothing in time"
     if isinstance(error, ssl.SSLError):
         return why_no_tls(error)
-    if has_tls:
-        return "it closed the connection before a hello; perhaps it does not accept our certificate"
-    return "it closed the connection before a hello; perhaps it speaks TLS, and this node does not"
+    hint = "it does not accept our certificate" if has_tls else "it speaks TLS, and this node does not"
+    return f"it closed the connection before a hello; perhaps it is no mesh port (listen) of a node, or {hint}"

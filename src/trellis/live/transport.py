@@ -426,7 +426,7 @@ class Transport:
             raise WireError("no hello")
         refusal = self._refusal(message) or self._misnamed(stream, message) or self._adopt(stream, message)
         if refusal is not None:
-            self._refuse(stream, refusal)
+            self._refuse(stream, refusal, is_question=message.address.incarnation == 0)
 
     def _refusal(self, hello: Hello) -> Refused | None:
         oldest, newest = self.speaks
@@ -449,7 +449,8 @@ class Transport:
         why = why_not_node(stream.certificate(), hello.address.node) if self.tls is not None else ""
         return Refused("certificate", why[:_REASON_LETTERS]) if why else None
 
-    def _refuse(self, stream: Stream, refusal: Refused) -> None:
+    def _refuse(self, stream: Stream, refusal: Refused, is_question: bool) -> None:
+        """`is_question`: of `trellis doctor`, under the name of a node that may run. That alarms nobody."""
         ends: Ends = stream.tag
         if not ends.dialled or refusal.kind in ("version", "certificate"):
             stream.send(pack_control(refusal))
@@ -459,7 +460,8 @@ class Transport:
             ends.why = refusal.text
             if refusal.kind not in ("second", "self"):
                 self._note_failure(ends.dialled, f"this node refused it: {refusal.text}")
-        if refusal.kind not in ("second", "self"):
+        is_normal = refusal.kind in ("second", "self") or (is_question and refusal.kind in ("old", "taken"))
+        if not is_normal:
             if self._sparing.may_say("refused", refusal.text):
                 log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
             self.counters[f"cut {refusal.kind}"] += 1
