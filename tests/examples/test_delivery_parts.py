@@ -649,3 +649,16 @@ def test_a_link_that_ceases_to_carry_a_topic_carries_it_no_more_and_again_when_i
     carries("t", "u")
     net.run(1_000)
     assert net.got("b") == [b"on u", b"on t"]
+
+
+def test_a_link_that_shares_more_topics_than_may_wait_on_it_opens_all_of_them():
+    topics = [f"t{number}" for number in range(300)]
+    config = {"topics": topics, "control_max": 50, "flight_bytes": 2_000}
+    net = mesh([], more=[Part("a", **config), Part("b", **config)], settle=False)
+    net.link("a", "b")
+    net.run(5_000)
+    for topic in topics:
+        net.publish("a", topic.encode(), topic)
+    net.run(3_000)
+    assert sorted(net.got("b")) == sorted(topic.encode() for topic in topics)
+    assert net.nodes["a"].counters.restarts == net.nodes["b"].counters.restarts == 0

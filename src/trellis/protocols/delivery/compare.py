@@ -32,6 +32,7 @@ class Comparison:
         if way is None:
             way = topic.ways[peer] = Way()
             topic.changed_ms = self.state.now_ms
+            self.state.links[peer].topics += 1
         if not way.has_told:
             self.tell(topic, peer, way)
 
@@ -74,6 +75,8 @@ class Comparison:
         """The topic is no longer shared on this link."""
         self._parts.pop((peer, topic.topic), None)
         if topic.ways.pop(peer, None) is not None:
+            if peer in self.state.links:
+                self.state.links[peer].topics -= 1
             topic.changed_ms = self.state.now_ms
             self.tree.forget(topic, peer)
 
