@@ -91,6 +91,13 @@ class Homes:
             nodes.pop(node, None)
         self._is_alone = is_alone
 
+    def stood_still(self, duration_ms: int) -> None:
+        """Our process was stopped for so long. Nobody could register meanwhile, so this time proves nothing."""
+        self._range_ms += duration_ms
+        for nodes in self.registry.values():
+            for node in nodes:
+                nodes[node] += duration_ms
+
     def heard(self, node: NodeId) -> None:
         """Another node speaks: we are not alone."""
         if node != self.state.id:

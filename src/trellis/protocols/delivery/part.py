@@ -123,6 +123,8 @@ class Delivery:
         self.state.now_ms += duration_ms
         self.state.since_tick_ms = 0
         self.state.store.expire(self.state.now_ms)
+        self.homes.stood_still(duration_ms)
+        self.copies.stood_still(duration_ms)
         return self._finish()
 
     # Clients
