@@ -170,6 +170,7 @@ class Delivery:
             stream.handed = stream.seen.last
         sequence = stream.seen.last + 1
         entry = Entry(stream, sequence, payload, state.time_ms, state.time_ms - stream.published_ms)
+        self.order.claims.take(entry)
         stream.touched_ms, stream.published_ms = state.now_ms, state.time_ms
         entry.needs = self.config.copies
         if client_id is not None:
@@ -323,7 +324,8 @@ class Delivery:
         state.now_ms += config.tick_ms
         state.since_tick_ms = max(0, state.since_tick_ms - config.tick_ms)
         state.store.expire(state.now_ms)
-        self.order.tick()
+        for topic, stream in self.order.tick():
+            self.comparison.ask(topic, stream)
         self.upkeep.tick(registers=overlay.has_homes and not self.is_going)
         asked = {**dict.fromkeys(self.copies.tick()), **dict.fromkeys(self.leaving.tick())}
         for name in asked:

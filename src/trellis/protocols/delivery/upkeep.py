@@ -76,7 +76,11 @@ class Upkeep:
             self.homes.register(due)
 
     def _forget(self) -> None:
-        """Streams of lives that are over, and those that were silent for very long."""
+        """Forget streams of incarnations that are over, and those that were silent for very long.
+
+        Only a neighbor that speaks of its own later incarnation proves that an earlier one is over. Anybody could say
+        so in its name: then the stream is forgotten when it was silent for very long.
+        """
         state, config = self.state, self.state.config
         quiet, silent = state.now_ms - 3 * config.window_ms, state.now_ms - config.tombstone_ms
         for topic in state.topics.values():
@@ -87,7 +91,8 @@ class Upkeep:
             for (origin, life), stream in list(topic.streams.items()):
                 if stream.entries or stream.waiting or (origin, life) == (state.id, state.overlay.life):
                     continue
-                if stream.touched_ms < quiet and life < newest.get(origin, 0):
+                present = self.order.claims.incarnation_of(origin) or 0
+                if stream.touched_ms < quiet and life < min(present, newest.get(origin, 0)):
                     state.ended[origin] = (max(life, state.ended.get(origin, (0, 0))[0]), state.now_ms)
                     del topic.streams[origin, life]
                 elif stream.touched_ms < silent:
