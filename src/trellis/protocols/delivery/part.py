@@ -260,10 +260,11 @@ class Delivery:
             case m.Frame():
                 self._on_frame(sender, message)
             case m.Register():
-                self.homes.on_register(message)
+                self.homes.on_register(sender, message)
             case m.Registered():
                 self.homes.on_registered(sender, message)
-                self.upkeep.registered(message.topics)
+                if message.copy_of is None:
+                    self.upkeep.registered(message.topics)
             case m.Unregister():
                 self.homes.on_unregister(message)
             case m.AskHome():
