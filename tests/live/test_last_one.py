@@ -45,7 +45,7 @@ def test_the_last_subscriber_of_a_topic_acknowledges_although_the_home_of_the_to
 
     async def work() -> None:
         async with mesh(*"abcd"[:count], delivery=PATIENT) as nodes:
-            first, killed, *rest = nodes
+            first, killed = nodes[:2]
             async with trellis.connect(client_address(first)) as client:
                 other = await trellis.connect(client_address(killed)).__aenter__()
                 for one in (client, other):

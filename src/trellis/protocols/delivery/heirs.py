@@ -42,7 +42,7 @@ class Heirs:
         self.copies: dict[Topic, dict[NodeId, int]] = {}  # the registry of our predecessor, and when we heard
         self._count = 0  # entries of `copies`
         self._home: NodeId | None = None  # whose registry it is
-        self._token: tuple[NodeId, int] | None = None  # the start of that home's range, and when it said that all is here
+        self._token: tuple[NodeId, int] | None = None  # the start of its range, and when it said that we have all
 
     # As home
 

@@ -20,7 +20,7 @@ from trellis.protocols.delivery.messages import (
     Unregister,
 )
 from trellis.protocols.delivery.state import State
-from trellis.protocols.effects import NodeId, Seed, Send, Topic
+from trellis.protocols.effects import Effects, NodeId, Seed, Send, Topic
 
 HOMES_MAX = 65_536  # topics that one node is home of
 SUBSCRIBERS_MAX = 4_096  # of one topic that its home remembers
@@ -49,17 +49,15 @@ class Homes:
     def register(self, topics: list[Topic]) -> None:
         """To the homes that answered last time, several topics at once; the others step by step."""
         state = self.state
-        grouped: dict[NodeId, list[Topic]] = {}
+        effects: Effects = []
         for topic in topics:
             home = self._home_of.pop(topic, None)  # looked for anew if it does not answer
             if home is not None and not state.overlay.is_gone(home):
-                grouped.setdefault(home, []).append(topic)
+                effects.append(Send(home, Register(state.id, (topic,))))
                 self._unanswered[topic] = home
             else:
-                self._step(topic, Register(state.id, (topic,)))
-        for home, listed in grouped.items():
-            for start in range(0, len(listed), REGISTERED_MAX):
-                state.out.append(Send(home, Register(state.id, tuple(listed[start : start + REGISTERED_MAX]))))
+                effects += self._step(topic, Register(state.id, (topic,)))
+        state.out += _joined(effects)
 
     def unregister(self, topic: Topic) -> None:
         self._home_of.pop(topic, None)
@@ -78,7 +76,7 @@ class Homes:
 
     def ask(self, topic: Topic) -> None:
         self.questions += 1
-        self._step(topic, AskHome(self.state.id, topic, self.questions))
+        self.state.out += self._step(topic, AskHome(self.state.id, topic, self.questions))
 
     def has_asked(self, number: int) -> bool:
         return 0 < number <= self.questions
@@ -144,6 +142,7 @@ class Homes:
             self.heirs.on_copy(sender, message)
             return
         new = []
+        onward: Effects = []
         self.heirs.look(self.registry)
         for topic in dict.fromkeys(message.topics):
             if state.overlay.is_home(topic):
@@ -159,9 +158,10 @@ class Homes:
                 nodes[message.node] = state.now_ms
                 mine.append(topic)
             elif message.hops < HOPS_MAX:
-                state.out += state.overlay.toward_home(
+                onward += state.overlay.toward_home(
                     topic, Register(message.node, (topic,), message.hops + 1), self._shunned()
                 )
+        state.out += _joined(onward)
         told = self.heirs.registered(message.node, mine, new) if mine else []
         if told:
             state.out.append(Send(message.node, Registered(tuple(told))))
@@ -196,7 +196,7 @@ class Homes:
         tells = HomeTells(message.topic, message.number, sample, len(names), is_sure)
         state.out.append(Send(message.node, tells))
 
-    def _step(self, topic: Topic, message: Register | AskHome) -> None:
+    def _step(self, topic: Topic, message: Register | AskHome) -> Effects:
         """The first step of a question. If the last one had no answer, somebody on its way is dead: go another way.
 
         That may have been somebody further on, and the first step may be home itself by now. So it is tried again
@@ -212,7 +212,7 @@ class Homes:
         for effect in effects:
             if isinstance(effect, Send) and not isinstance(effect.to, Seed):
                 self._unanswered[topic] = effect.to
-        state.out += effects
+        return effects
 
     def _shunned(self) -> list[NodeId]:
         return [node for node, (until_ms, _) in self._silent.items() if until_ms > self.state.now_ms]
@@ -226,7 +226,23 @@ class Homes:
             self._range_before = (self._range, self._range_ms)
             self._range, self._range_ms = place, state.now_ms
             inherited, self._inherited = self._inherited, None
-            if inherited is not None and inherited[:2] == (self._range_before[0], place):
-                if state.now_ms <= inherited[2]:
-                    self._inherit(self._range_before[1])
+            is_heir = inherited is not None and inherited[:2] == (self._range_before[0], place)
+            if is_heir and inherited is not None and state.now_ms <= inherited[2]:
+                self._inherit(self._range_before[1])
         return state.now_ms - self._range_ms >= state.config.registered_ms
+
+
+def _joined(effects: Effects) -> Effects:
+    """Return the same effects, with registrations of one node that go to one place in as few messages as possible."""
+    out: Effects = []
+    together: dict[tuple[NodeId | Seed, NodeId, int], list[Topic]] = {}
+    for effect in effects:
+        if isinstance(effect, Send) and isinstance(effect.message, Register):
+            message = effect.message
+            together.setdefault((effect.to, message.node, message.hops), []).extend(message.topics)
+        else:
+            out.append(effect)
+    for (to, node, hops), topics in together.items():
+        for start in range(0, len(topics), REGISTERED_MAX):
+            out.append(Send(to, Register(node, tuple(topics[start : start + REGISTERED_MAX]), hops)))
+    return out
