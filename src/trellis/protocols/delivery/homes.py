@@ -20,7 +20,7 @@ from trellis.protocols.delivery.messages import (
     Unregister,
 )
 from trellis.protocols.delivery.state import State
-from trellis.protocols.effects import Effects, NodeId, Seed, Send, Topic
+from trellis.protocols.effects import Effect, Effects, NodeId, Seed, Send, Topic
 
 HOMES_MAX = 65_536  # topics that one node is home of
 SUBSCRIBERS_MAX = 4_096  # of one topic that its home remembers
@@ -63,16 +63,28 @@ class Homes:
         self._home_of.pop(topic, None)
         self.state.out += self.state.overlay.toward_home(topic, Unregister(self.state.id, (topic,)), self._shunned())
 
-    def on_registered(self, sender: NodeId, message: Registered) -> None:
+    def on_registered(self, sender: NodeId, message: Registered) -> bool:
+        """Return whether our registrations count. Our own answer does not while we know nobody else on the ring.
+
+        A node that has just joined is home of everything to itself, and the true home has not heard of it.
+        """
+        state = self.state
         if message.copy_of is not None:
             self.heirs.on_copied(sender, message.copy_of, message.topics)
-            return
+            return False
+        if sender == state.id and state.overlay.home_range() == state.id and not self._is_sure():
+            return False
         for topic in message.topics:
             self.answered(topic)
             found = self.state.topics.get(topic)
             if found is not None and found.is_wanted:
                 found.is_registered = True
                 self._home_of[topic] = sender
+        return True
+
+    def has_moved(self, topic: Topic) -> bool:
+        """Return whether we registered with ourselves, and are not the home of this topic any more."""
+        return self._home_of.get(topic) == self.state.id and not self.state.overlay.is_home(topic)
 
     def ask(self, topic: Topic) -> None:
         self.questions += 1
@@ -110,6 +122,14 @@ class Homes:
         self._is_sure()
         if self._inherited is not None and self._range_before[0] == node and self._range == start:
             self._inherit(self._range_before[1])  # our range had grown before we knew why
+
+    def _hand_on(self) -> None:
+        """Our range has changed. Give the registrations of topics that we are not home of any more to their home."""
+        state, effects = self.state, list[Effect]()
+        for topic in [topic for topic in self.registry if not state.overlay.is_home(topic)]:
+            for node in self.registry.pop(topic):
+                effects += state.overlay.toward_home(topic, Register(node, (topic,)), self._shunned())
+        state.out += _joined(effects)
 
     def _inherit(self, since_ms: int) -> None:
         """We are home of our predecessor's range as well now, and have its registry: we are as sure as before."""
@@ -225,6 +245,7 @@ class Homes:
         if place != self._range:
             self._range_before = (self._range, self._range_ms)
             self._range, self._range_ms = place, state.now_ms
+            self._hand_on()
             inherited, self._inherited = self._inherited, None
             is_heir = inherited is not None and inherited[:2] == (self._range_before[0], place)
             if is_heir and inherited is not None and state.now_ms <= inherited[2]:

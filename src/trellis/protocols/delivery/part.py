@@ -262,8 +262,7 @@ class Delivery:
             case m.Register():
                 self.homes.on_register(sender, message)
             case m.Registered():
-                self.homes.on_registered(sender, message)
-                if message.copy_of is None:
+                if self.homes.on_registered(sender, message):
                     self.upkeep.registered(message.topics)
             case m.Unregister():
                 self.homes.on_unregister(message)

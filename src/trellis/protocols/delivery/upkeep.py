@@ -50,6 +50,9 @@ class Upkeep:
             if not topic.is_wanted:
                 continue
             if topic.is_confirmed and not topic.was_confirmed:
+                if self.homes.has_moved(topic.topic):
+                    topic.is_registered, self.unregistered[topic.topic] = False, None
+                    continue
                 topic.was_confirmed, topic.confirmed_ms = True, self.state.time_ms
                 self.state.out.append(Confirmed(topic.topic))
         # Questions about thousands of topics take turns: one link to a node that wants them answers many.
