@@ -44,7 +44,8 @@ def test_the_last_subscriber_of_a_topic_acknowledges_although_the_home_of_the_to
     topics = [f"t{number}" for number in range(12)]
 
     async def work() -> None:
-        async with mesh(*"abcd"[:count], delivery=PATIENT) as nodes:
+        slow = msgspec.structs.replace(PATIENT, tick_ms=1_000)  # an heir believes a home for three ticks
+        async with mesh(*"abcd"[:count], delivery=slow) as nodes:
             first, killed = nodes[:2]
             async with trellis.connect(client_address(first)) as client:
                 other = await trellis.connect(client_address(killed)).__aenter__()
@@ -68,5 +69,5 @@ def test_the_last_subscriber_of_a_topic_acknowledges_although_the_home_of_the_to
 
 def _has_copy(nodes: list[LiveNode], home: LiveNode, topic: str) -> bool:
     heir = next(node for node in nodes if node.name == home.mesh.overlay.heir())
-    heirs = heir.mesh.delivery.homes.heirs
-    return len(heirs.copies.get(topic, ())) == 2 and heirs._token is not None
+    kept = heir.mesh.delivery.homes.heirs.kept.get(home.name)
+    return kept is not None and len(kept.registry.get(topic, ())) == 2 and kept.token is not None

@@ -29,6 +29,15 @@ COPIES_MAX = 262_144  # registrations of a predecessor
 _PROBE = CANARY + "heir"  # registered by a home without registrations, to see whether its heir keeps copies
 
 
+class Inheritance:
+    """The registry of a home, as its heir knows it."""
+
+    def __init__(self) -> None:
+        self.registry: dict[Topic, dict[NodeId, int]] = {}  # and when we heard of each
+        self.count = 0  # entries of `registry`
+        self.token: tuple[NodeId, int] | None = None  # the start of its range, and when it said that we have all
+
+
 class Heirs:
     def __init__(self, state: State) -> None:
         self.state = state
@@ -39,10 +48,9 @@ class Heirs:
         self._held_back: dict[tuple[NodeId, Topic], None] = {}  # of these, those whose subscribers are not told yet
         self._told_ms: int | None = None  # when we last said that an heir has everything; to whichever heir
         # As heir.
-        self.copies: dict[Topic, dict[NodeId, int]] = {}  # the registry of our predecessor, and when we heard
-        self._count = 0  # entries of `copies`
-        self._home: NodeId | None = None  # whose registry it is
-        self._token: tuple[NodeId, int] | None = None  # the start of its range, and when it said that we have all
+        # By home: our predecessor, and the one before it. A home that has ended may have a successor in that place
+        # already when we learn of its end.
+        self.kept: dict[NodeId, Inheritance] = {}
 
     # As home
 
@@ -87,13 +95,8 @@ class Heirs:
 
     def tick(self, registry: dict[Topic, dict[NodeId, int]], *, is_sure: bool) -> None:
         self.look(registry)
-        oldest = self.state.now_ms - self.state.config.registered_ms
-        for topic, nodes in list(self.copies.items()):
-            for node in [node for node, heard in nodes.items() if heard < oldest]:
-                del nodes[node]
-            if not nodes:
-                del self.copies[topic]
-        self._count = sum(map(len, self.copies.values()))
+        for kept in self.kept.values():
+            self._forget_old(kept)
         self._uncopied = {key: None for key in self._uncopied if key[0] in registry.get(key[1], ())}
         if self._held_back and not self._has_lease():
             by_node: dict[NodeId, list[Topic]] = {}
@@ -132,37 +135,44 @@ class Heirs:
         state = self.state
         if sender != state.overlay.home_range() or sender == state.id or message.heir_of is None:
             return
-        if sender != self._home:
-            self._home, self._token, self.copies, self._count = sender, None, {}, 0
+        if sender not in self.kept:
+            self.kept = {**dict(list(self.kept.items())[-1:]), sender: Inheritance()}
+        kept = self.kept[sender]
         if not message.topics:
-            self._token = (message.heir_of, state.now_ms)
+            kept.token = (message.heir_of, state.now_ms)
             return
-        kept = []
+        taken = []
         for topic in dict.fromkeys(message.topics):
-            nodes = self.copies.get(topic, {})
+            nodes = kept.registry.get(topic, {})
             if message.node not in nodes:
-                if self._count >= COPIES_MAX:
+                if kept.count >= COPIES_MAX:
                     continue
-                self._count += 1
-                self.copies[topic] = nodes
+                kept.count += 1
+                kept.registry[topic] = nodes
             nodes[message.node] = state.now_ms
-            kept.append(topic)
-        if kept:
-            state.out.append(Send(sender, Registered(tuple(kept), message.node)))
+            taken.append(topic)
+        if taken:
+            state.out.append(Send(sender, Registered(tuple(taken), message.node)))
 
-    def on_uncopy(self, message: Unregister) -> None:
-        for topic in message.topics:
-            self.copies.get(topic, {}).pop(message.node, None)
+    def on_uncopy(self, sender: NodeId, message: Unregister) -> None:
+        if sender in self.kept:
+            for topic in message.topics:
+                self.kept[sender].registry.get(topic, {}).pop(message.node, None)
 
     def inherits(self, home: NodeId) -> NodeId | None:
         """The process of `home` has ended. Return the start of its range if our copy of its registry is complete."""
-        for nodes in self.copies.values():
-            nodes.pop(home, None)
+        for kept in self.kept.values():
+            for nodes in kept.registry.values():
+                nodes.pop(home, None)
+        token = self.kept[home].token if home in self.kept else None
         lease_ms = LEASE_TICKS * self.state.config.tick_ms
-        if home != self._home or self._token is None or self.state.now_ms - self._token[1] > lease_ms:
-            return None
-        return self._token[0]
+        return None if token is None or self.state.now_ms - token[1] > lease_ms else token[0]
 
-    def stood_still(self) -> None:
-        """What a home said before counts no more: it may have told subscribers since that they are registered."""
-        self._token = None
+    def _forget_old(self, kept: Inheritance) -> None:
+        oldest = self.state.now_ms - self.state.config.registered_ms
+        for topic, nodes in list(kept.registry.items()):
+            for node in [node for node, heard in nodes.items() if heard < oldest]:
+                del nodes[node]
+            if not nodes:
+                del kept.registry[topic]
+        kept.count = sum(map(len, kept.registry.values()))

@@ -121,7 +121,7 @@ class Homes:
         self._inherited = None if start is None else (node, start, until_ms)
         self._is_sure()
         if self._inherited is not None and self._range_before[0] == node and self._range == start:
-            self._inherit(self._range_before[1])  # our range had grown before we knew why
+            self._inherit(node, self._range_before[1])  # our range had grown before we knew why
 
     def _hand_on(self) -> None:
         """Our range has changed. Give the registrations of topics that we are not home of any more to their home."""
@@ -131,10 +131,10 @@ class Homes:
                 effects += state.overlay.toward_home(topic, Register(node, (topic,)), self._shunned())
         state.out += _joined(effects)
 
-    def _inherit(self, since_ms: int) -> None:
+    def _inherit(self, home: NodeId, since_ms: int) -> None:
         """We are home of our predecessor's range as well now, and have its registry: we are as sure as before."""
         self._range_ms, self._inherited = since_ms, None
-        for topic, nodes in self.heirs.copies.items():
+        for topic, nodes in self.heirs.kept[home].registry.items():
             known = self.registry.setdefault(topic, {})
             for node, heard_ms in nodes.items():
                 known[node] = max(heard_ms, known.get(node, 0))
@@ -143,8 +143,7 @@ class Homes:
     def stood_still(self, duration_ms: int) -> None:
         """Our process was stopped for so long. Nobody could register meanwhile, so this time proves nothing."""
         self._range_ms += duration_ms
-        self._range_before, self._inherited = ("", 0), None
-        self.heirs.stood_still()
+        self._range_before = (self._range_before[0], self._range_before[1] + duration_ms)
         for nodes in self.registry.values():
             for node in nodes:
                 nodes[node] += duration_ms
@@ -186,10 +185,10 @@ class Homes:
         if told:
             state.out.append(Send(message.node, Registered(tuple(told))))
 
-    def on_unregister(self, message: Unregister) -> None:
+    def on_unregister(self, sender: NodeId, message: Unregister) -> None:
         state, mine = self.state, []
         if message.hops >= HOPS_MAX:
-            self.heirs.on_uncopy(message)
+            self.heirs.on_uncopy(sender, message)
         for topic in dict.fromkeys(message.topics):
             if state.overlay.is_home(topic):
                 self.registry.get(topic, {}).pop(message.node, None)
@@ -249,7 +248,7 @@ class Homes:
             inherited, self._inherited = self._inherited, None
             is_heir = inherited is not None and inherited[:2] == (self._range_before[0], place)
             if is_heir and inherited is not None and state.now_ms <= inherited[2]:
-                self._inherit(self._range_before[1])
+                self._inherit(inherited[0], self._range_before[1])
         return state.now_ms - self._range_ms >= state.config.registered_ms
 
 

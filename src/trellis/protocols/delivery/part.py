@@ -265,7 +265,7 @@ class Delivery:
                 if self.homes.on_registered(sender, message):
                     self.upkeep.registered(message.topics)
             case m.Unregister():
-                self.homes.on_unregister(message)
+                self.homes.on_unregister(sender, message)
             case m.AskHome():
                 self.homes.on_ask(message)
             case m.HomeTells():
