@@ -25,7 +25,7 @@ from trellis.live.client import ClientError
 from trellis.live.config import TlsConfig
 from trellis.live.http_client import HttpClient
 from trellis.live.listen import Listener
-from trellis.live.mqtt.door import make_tls
+from trellis.live.mqtt.certificate import make_tls
 from trellis.live.shell import LiveNode
 from trellis.live.tls import Credentials, make_context, node_credentials
 from trellis.protocols.mqtt.config import MqttConfig
