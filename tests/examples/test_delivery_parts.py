@@ -649,3 +649,58 @@ def test_a_link_that_ceases_to_carry_a_topic_carries_it_no_more_and_again_when_i
     carries("t", "u")
     net.run(1_000)
     assert net.got("b") == [b"on u", b"on t"]
+
+
+def take_part(net, name, does):
+    part = net.nodes[name]
+    part.overlay.interest = part.overlay.table.bits(("t",)) if does else 0
+    net.carry_out(name, part.keep(part.delivery.overlay_changed()))
+
+
+def test_a_topic_that_was_published_on_is_forgotten_when_everybody_else_has_forgotten_it():
+    """Clients may publish on new topics for ever: nothing may be kept of each for as long as the process lives."""
+    net = mesh([("a", "b")], window_ms=2_000, tombstone_ms=20_000)
+    a, b = (net.nodes[name].delivery for name in "ab")
+    net.carry_out("a", net.nodes["a"].keep(a.unwant("t")))
+    for number in range(3):
+        net.publish("a", b"early %d" % number)
+    net.run(1_000)
+    take_part(net, "a", False)
+    net.cut("a", "b")
+    while a.state.topics:
+        assert b.state.topics["t"].streams or a.state.topics["t"].streams, "the publisher is the last to forget"
+        net.run(1_000)
+        assert net.now_ms < 1_000_000
+    assert not b.state.topics["t"].streams
+    take_part(net, "a", True)
+    net.link("a", "b")
+    net.run(1_000)
+    for number in range(3):
+        net.publish("a", b"late %d" % number)
+    net.run(5_000)
+    assert net.got("b") == [b"early 0", b"early 1", b"early 2", b"late 0", b"late 1", b"late 2"]
+    assert not net.nodes["b"].told(Lost)
+
+
+def test_a_link_that_shares_more_topics_than_may_wait_on_it_opens_all_of_them():
+    topics = [f"t{number}" for number in range(300)]
+    config = {"topics": topics, "control_max": 50, "flight_bytes": 2_000}
+    net = mesh([], more=[Part("a", **config), Part("b", **config)], settle=False)
+    net.link("a", "b")
+    net.run(5_000)
+    for topic in topics:
+        net.publish("a", topic.encode(), topic)
+    net.run(3_000)
+    assert sorted(net.got("b")) == sorted(topic.encode() for topic in topics)
+    assert net.nodes["a"].counters.restarts == net.nodes["b"].counters.restarts == 0
+
+
+def test_a_publication_waits_for_longer_where_its_node_stood_still():
+    net = mesh([("a", "b")], copies=3, publish_timeout_ms=5_000)
+    net.publish("a", b"x")
+    net.run(1_000)
+    net.carry_out("a", net.nodes["a"].delivery.stood_still(20_000))
+    net.run(2_000)
+    assert not net.nodes["a"].outcomes
+    net.run(5_000)
+    assert [type(one) for one in net.nodes["a"].outcomes] == [NotAcknowledged]

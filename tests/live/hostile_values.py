@@ -387,7 +387,7 @@ class Trial:
                 seeds = tuple(peer_address(node) for node in self.nodes[:1])
                 node = LiveNode(NodeConfig(name=name, cluster=CLUSTER, overlay=self.overlay, seeds=seeds, **fields))
                 node.codec = Checked(node.codec, self.faults)  # type: ignore[assignment]
-                node.pieces = Pieces(node.codec, STORE_BYTES_MAX)
+                node.pieces = node.exchange.pieces = Pieces(node.codec, STORE_BYTES_MAX)
                 await node.start()
                 self.nodes.append(node)
                 self.speakers += [Speaker(self, node, peer, False) for peer in PEERS]
@@ -457,10 +457,10 @@ class Trial:
                 random.choice(self.clients).say(pack(TO_NODE.encode(self.values.message(kind))))
             case chance if chance < 0.97:
                 node = random.choice(self.nodes)
-                tag = random.choice(list(node._timers))
-                node._timers[tag].cancel()
+                tag = random.choice(list(node.timers.pending))
+                node.timers.pending[tag].cancel()
                 self.tried["timer"] += 1
-                node._on_timer(tag)
+                node.timers._fire(tag)
             case _:
                 self._mesh_message()
 
@@ -482,7 +482,7 @@ class Trial:
         self.tried[kind.__name__] += 1
         if neighbor:
             with contextlib.suppress(WireError):
-                speaker.node._on_message(neighbor, encoded)
+                speaker.node.exchange.on_message(neighbor, encoded)
         else:
             speaker.say(pack_message(encoded))
 
@@ -498,7 +498,7 @@ class Trial:
         speaker = random.choice(self.speakers)
         if random.random() < 0.2:
             with contextlib.suppress(WireError):
-                speaker.node._on_pieces(random.choice(HONEST), encoded)
+                speaker.node.exchange.on_pieces(random.choice(HONEST), encoded)
         else:
             speaker.say(pack_message(encoded, PIECES))
 

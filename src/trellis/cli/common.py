@@ -12,6 +12,7 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from trellis.cli.values import Offer
+from trellis.errors import InputError
 
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same bytes.", show_default=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -64,6 +65,15 @@ def options_of(kinds: Mapping[str, type]) -> Callable[..., Any]:
     return option
 
 
+def setting(text: str) -> tuple[str, str]:
+    """Return the key and the value of a --set."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        what = f'"{text}" has no value' if key else f'"{text}" names no key'
+        raise InputError("--set", what, "give KEY=VALUE, as in omen.period_ms=500")
+    return key.strip(), value
+
+
 def say(text: str = "") -> None:
     """One line of result, on standard output."""
     typer.echo(text)
@@ -74,10 +84,16 @@ def note(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def as_line(result: dict[str, Any]) -> str:
+    """Return one line of JSON. A terminal finds nothing in it that it would obey: texts in it may be of others."""
+    text = json.dumps(result, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(result)
+
+
 def show(result: dict[str, Any], as_json: bool, text: Iterable[str]) -> None:
     """The result for a machine or for a person."""
     if as_json:
-        say(json.dumps(result, ensure_ascii=False, sort_keys=False))
+        say(as_line(result))
         return
     for line in text:
         say(line)

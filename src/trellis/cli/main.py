@@ -153,6 +153,7 @@ def _interrupted() -> int:
 
 
 def _tell(line: str) -> None:
+    line = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)  # names in it may be of others
     with suppress(OSError):  # standard error may be closed, or on a full disk
         typer.echo(f"trellis: {line}", err=True)
 

@@ -18,7 +18,6 @@ import asyncio
 import gzip
 import signal
 import ssl
-import time
 from collections.abc import Callable, Iterable
 from importlib.resources import files
 from typing import Any
@@ -26,9 +25,12 @@ from typing import Any
 import msgspec
 
 from trellis.live.addresses import parse_address
+from trellis.live.clock import wall_ms
 from trellis.live.config import is_loopback
-from trellis.live.http import Answer, Events, HttpClient, HttpServer, Limits, NoAnswer, Request, event
-from trellis.live.tls import explain
+from trellis.live.http import Events, HttpServer, Limits, event
+from trellis.live.http_client import HttpClient, NoAnswer
+from trellis.live.http_messages import Answer, Request
+from trellis.live.reasons import why_not
 from trellis.live.view import LIVING, SNAPSHOT, MeshView
 
 SOURCES_MAX = 1_000
@@ -161,9 +163,9 @@ class Dashboard:
             client.close()
 
     def _why(self, error: Exception) -> str:
-        if isinstance(error, ConnectionError | NoAnswer) and self._tls is not None:
-            return f"{explain(error)}; perhaps it does not accept the certificate (--cert)"
-        return explain(error)
+        if isinstance(error, NoAnswer) and self._tls is not None:
+            return f"{error}; perhaps it does not accept the certificate (--cert)"
+        return why_not(error, has_tls=self._tls is not None)
 
     def _note_trouble(self, source: str, why: str) -> None:
         if self._troubles.get(source) != why:
@@ -203,7 +205,7 @@ def pages() -> dict[str, Answer]:
 
 
 def _now_ms() -> int:
-    return int(time.time() * 1_000)
+    return wall_ms()
 
 
 async def serve_until_stopped(dashboard: Dashboard) -> None:

@@ -2,6 +2,7 @@
 
     leaving   the node leaves in order
     joining   the node has seeds and has not joined
+    subscribing  filters that a sidecar remembers are not confirmed yet
     seeds     the node has seeds, and nobody talks to it: one complaint for each seed, with the true reason
     name      another node runs under the name of this one
     certificate  a certificate of this node has ended
@@ -18,8 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,14 +28,14 @@ import msgspec
 from trellis.live.addresses import parse_seed
 from trellis.live.log import one_line
 from trellis.protocols.delivery.outcome import CANARY
-from trellis.protocols.effects import NodeId, Seed, Topic
+from trellis.protocols.effects import Contact, NodeId, Seed, Topic
 
 if TYPE_CHECKING:
     from trellis.live.shell import LiveNode
 
 log = logging.getLogger("trellis.live")
 
-KINDS = ("leaving", "joining", "seeds", "name", "certificate", "links", "canary", "broker")
+KINDS = ("leaving", "joining", "subscribing", "seeds", "name", "certificate", "links", "canary", "broker")
 LOOK_S = 0.5
 COMPLAINTS_MAX = 32  # that are told; a node has many links, and all may be silent
 TEXT_LETTERS_MAX = 500
@@ -199,30 +199,29 @@ class Seeds:
             return [f"No other node has said anything for {int(silence_s)} s, although streams to some are open."]
         if transport.peers:
             return []
-        return [
-            f"Seed {seed} did not accept this node: {transport.failures.get(seed, 'it has not answered yet')}."
-            for seed in others
-        ]
+        return [f"Seed {seed} did not accept this node: {self._why(seed)}." for seed in others]
+
+    def _why(self, seed: Seed) -> str:
+        transport = self.node.transport
+        if seed in transport.failures:
+            return transport.failures[seed]
+        return "its stream has ended, and it is dialed again" if seed in transport.names else "it has not answered yet"
 
 
 class Names:
-    """Whether another node runs under this node's name: others then refuse this one."""
+    """Whether another node runs under this node's name: others then refuse this one.
 
-    REFUSALS = ("refused old", "refused taken")
-    TOLD_S = 15.0  # after a refusal the complaint stays for so long; a peer is dialed again within 5 s
+    The complaint is over when the peer that refused this node accepts it, or cannot be reached any more.
+    """
 
-    def __init__(self, counters: Counter[str], name: NodeId, now: Callable[[], float]) -> None:
-        self._counters, self._name, self._now = counters, name, now
-        self._seen = 0
-        self._until = 0.0
+    TOLD_S = 15.0  # the complaint is over after so long if that peer is not dialed again
 
-    def look(self) -> None:
-        count = sum(self._counters[one] for one in self.REFUSALS)
-        if count > self._seen:
-            self._seen, self._until = count, self._now() + self.TOLD_S
+    def __init__(self, refusals: Mapping[Contact, float], name: NodeId, now: Callable[[], float]) -> None:
+        """`refusals`: who refused this node's name in its last word to it, and when."""
+        self._refusals, self._name, self._now = refusals, name, now
 
     def complaints(self) -> list[str]:
-        if self._now() >= self._until:
+        if all(self._now() - when >= self.TOLD_S for when in self._refusals.values()):
             return []
         return [f"Another node named {self._name} runs, or this machine's clock was set back: peers refuse this one."]
 
@@ -237,7 +236,7 @@ class Health:
         self.canary = Canary(node.name, node.ask_home, overlay.is_home, loop.time, unsure_s_max)
         self.links = Links(period_s(node), loop.time, node.transport.unanswered)
         self.seeds = Seeds(node)
-        self.names = Names(node.transport.counters, node.name, loop.time)
+        self.names = Names(node.transport.name_refusals, node.name, loop.time)
         self.parts: list[tuple[str, Complains]] = [("seeds", self.seeds), ("name", self.names), ("links", self.links)]
         if overlay.has_homes:
             self.parts.append(("canary", self.canary))
@@ -263,6 +262,8 @@ class Health:
         if trouble == "leaving":
             return [Complaint("leaving", "The node is leaving the mesh.")]
         found = [Complaint("joining", "The node has not joined the mesh yet.")] if trouble else []
+        if self.node.mqtt is not None:
+            found += [Complaint("subscribing", text) for text in self.node.mqtt.unready()]
         for kind, part in self.parts:
             found += [Complaint(kind, _bounded(text)) for text in part.complaints()]
         return found[:COMPLAINTS_MAX]
@@ -274,7 +275,6 @@ class Health:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_S, self._look)
-        self.names.look()
         if self._has_canary:
             if not_ready(self.node) or self.seeds.complaints():
                 self.canary.rest()
@@ -284,8 +284,10 @@ class Health:
         self._tell()
 
     def _tell(self) -> None:
-        """Log when health changes. Joining and leaving have lines of their own."""
-        silent = ("joining", "leaving") if self.node.story.has_joined else ("joining", "leaving", "seeds")
+        """Log when health changes. Joining and leaving have lines of their own; subscribing is over soon."""
+        if self.node.mesh.is_leaving:
+            return  # what it complained about before is not over
+        silent = ("joining", "subscribing", "leaving", *(() if self.node.story.has_joined else ("seeds",)))
         found = [one.text for one in self.complaints() if one.kind not in silent]
         if found and not self._told:
             log.warning("%s: is not healthy: %s", self.node.name, " ".join(found))
@@ -294,8 +296,13 @@ class Health:
         self._told = found
 
 
+def unready(node: LiveNode) -> str:
+    """Return why the node should not be given clients now: "leaving", "joining", "subscribing", or nothing."""
+    return not_ready(node) or ("subscribing" if node.mqtt is not None and node.mqtt.unready() else "")
+
+
 def not_ready(node: LiveNode) -> str:
-    """Return why the node should not be given clients now: "leaving", "joining", or nothing."""
+    """Return why the node is no part of the mesh now: "leaving", "joining", or nothing."""
     if node.mesh.is_leaving:
         return "leaving"
     parts = getattr(node.mesh.overlay.node, "parts", None)

@@ -52,6 +52,7 @@ class Channel:
         self.peer_session = 0  # the session of the peer that we take part in
         self._early_bytes = 0  # that came with early frames; counted anew when none is left
         self._early_bytes_max = max(_EARLY_BYTES_MAX, 2 * config.flight_bytes)
+        self.topics = 0  # that both ends share: a session begins with a comparison of each
         self.begin(session)
         self._expect()
 
@@ -81,8 +82,11 @@ class Channel:
 
     @property
     def is_clogged(self) -> bool:
-        """The peer has taken nothing for long: it is better to begin anew."""
-        return self.controls >= self.config.control_max
+        """The peer has taken nothing for long: it is better to begin anew.
+
+        The comparisons with which a session begins do not count, nor one answer to each: they would only come again.
+        """
+        return self.controls >= self.config.control_max + 2 * self.topics
 
     def put(self, item: Item) -> None:
         self.waiting.append(item)
@@ -142,9 +146,7 @@ class Channel:
         """Items in order, and whether our own session had to begin anew (then we compare again)."""
         has_begun = False
         if frame.session > self.peer_session and frame.number == 1:
-            # Its new session. If it does not know ours, or not all of it, what we sent went to a session that is over.
-            knows_us = frame.heard == self.session and frame.upto >= self.acked
-            if self.peer_session and not knows_us:
+            if self.makes_us_begin(frame):
                 self.begin(new_session())
                 has_begun = True
             elif frame.heard != self.session and self.flight:
@@ -176,6 +178,14 @@ class Channel:
         if not self._early:
             self._early_bytes = 0
         return items, has_begun
+
+    def makes_us_begin(self, frame: Frame) -> bool:
+        """Return whether a frame begins a session of the peer that makes us begin anew as well.
+
+        If it does not know our session, or not all of it, what we sent went to a session that is over.
+        """
+        knows_us = frame.heard == self.session and frame.upto >= self.acked
+        return bool(frame.session > self.peer_session > 0 and frame.number == 1 and not knows_us)
 
     def check(self) -> None:
         config = self.config
