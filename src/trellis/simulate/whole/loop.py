@@ -9,15 +9,17 @@ microseconds, so a program that polls makes time go on, and inputs that come clo
 from __future__ import annotations
 
 import asyncio
-import asyncio.selector_events
 import logging
 import socket
+import ssl
 from collections.abc import Callable
 from contextvars import Context
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from trellis.simulate.whole.handles import Later, NotSimulated, Soon
+from trellis.simulate.whole.bare import BareLoop
+from trellis.simulate.whole.handles import Later, Soon
+from trellis.simulate.whole.tls import Records
 
 if TYPE_CHECKING:
     from trellis.simulate.whole.host import Host
@@ -31,7 +33,7 @@ _CANCELLED_MIN = 100  # timers that were cancelled before the heap is tidied up
 _set_running_loop = asyncio._set_running_loop
 
 
-class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
+class HostLoop(BareLoop):
     _ready: Any
     _scheduled: Any
     _transports: Any
@@ -342,20 +344,24 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
             self.call_soon(found[0], *found[1])
         return found is not None
 
-    async def subprocess_exec(self, *args: Any, **more: Any) -> Any:
-        raise NotSimulated(f"a simulated process cannot start {args[1:]!r}: start it as a process of its own host")
-
-    async def subprocess_shell(self, *args: Any, **more: Any) -> Any:
-        raise NotSimulated(f"a simulated process cannot start {args[1:]!r}: start it as a process of its own host")
-
-    async def create_datagram_endpoint(self, *args: Any, **more: Any) -> Any:
-        raise NotSimulated("the simulated network carries TCP only")
-
-    async def create_unix_connection(self, *args: Any, **more: Any) -> Any:
-        raise NotSimulated("the simulated network carries TCP only: give a host and a port")
-
-    async def create_unix_server(self, *args: Any, **more: Any) -> Any:
-        raise NotSimulated("the simulated network carries TCP only: give a host and a port")
+    def _make_ssl_transport(
+        self,
+        rawsock: Any,
+        protocol: Any,
+        sslcontext: ssl.SSLContext,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        extra: Any = None,
+        server: Any = None,
+        ssl_handshake_timeout: float | None = None,
+        **_: Any,
+    ) -> asyncio.Transport:
+        timeout_s = 60.0 if ssl_handshake_timeout is None else ssl_handshake_timeout
+        records = Records(self, protocol, sslcontext, waiter, server_hostname, timeout_s, is_server=server_side)
+        self._make_socket_transport(rawsock, records, extra=extra, server=server)  # type: ignore[attr-defined]
+        return records.transport
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep what nobody has handled: a check over seeds fails because of it."""
@@ -366,20 +372,5 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         self.world.failed(self.host.name, message, error)
         log.error("%s: %s", self.host.name, message, exc_info=error)
 
-    def run_forever(self) -> None:
-        raise NotSimulated("a simulated process runs when its world does: use World.run, run_for or run_until")
-
     def is_running(self) -> bool:
         return asyncio._get_running_loop() is self
-
-    def close(self) -> None:
-        """Nothing to do: the world ends a process."""
-
-    def __del__(self) -> None:
-        """The base class would complain about a loop that nobody has closed."""
-
-    def _make_self_pipe(self) -> None:
-        """There are no threads to be woken by."""
-
-    def _write_to_self(self) -> None:
-        """There are no threads to be woken by."""

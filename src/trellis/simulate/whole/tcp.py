@@ -21,6 +21,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from trellis.simulate.whole.keepalive import KeepAlive
 from trellis.simulate.whole.network import Path
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ class End:
         self.is_orphan = False  # the process has closed it; the kernel sends what is left
         self.heard_us = world.now_us  # when something came from the other kernel, an acknowledgement as well
         self.user_us = 0  # TCP_USER_TIMEOUT
-        self._alive = (0, 0, 0)  # keep-alive: silence before the first probe, between probes, and their number
-        self._alive_number = 0  # of the present timer of keep-alive
+        self.keep_alive = KeepAlive(self)
         self._out: deque[bytes | None] = deque()  # in the send buffer, not sent yet
         self._lost: list[tuple[int, bytes | None]] = []  # bursts that were sent and did not arrive, by their numbers
         self._number = self._arrived = 0  # of the last burst that was sent, and that has arrived
@@ -130,7 +130,7 @@ class End:
         self.in_bytes -= len(found)
         peer = self.peer
         if peer._is_blocked and 2 * self.in_bytes <= self.receive_buffer and not self.is_gone:
-            if self._is_lost():
+            if self.is_lost():
                 return found  # the other kernel asks again
             self._world.at(self._arrives_us(0), peer._window_opened)
         return found
@@ -159,13 +159,13 @@ class End:
         """Forget the connection, and tell the other kernel by a RST."""
         if not self.is_gone:
             self._forget()
-            if not self._is_lost():
+            if not self.is_lost():
                 self._world.at(self._arrives_us(0), self.peer.was_reset)
 
     def was_reset(self) -> None:
-        self._fail(errno.EPIPE if self.is_ended else errno.ECONNRESET)  # as Linux tells it after a FIN
+        self.fail(errno.EPIPE if self.is_ended else errno.ECONNRESET)  # as Linux tells it after a FIN
 
-    def _fail(self, number: int) -> None:
+    def fail(self, number: int) -> None:
         if not self.is_gone:
             self._world.say(f"{self.local[0]}:{self.local[1]} {errno.errorcode[number]}")
             self._world.network.counters[errno.errorcode[number]] += 1
@@ -180,7 +180,7 @@ class End:
         self.host.ends.pop(self, None)
 
     def vanish(self) -> None:
-        """The machine has crashed: nobody is told anything."""
+        """Forget it, and tell nobody: the machine has crashed."""
         self._forget()
         self.socket = None
 
@@ -199,7 +199,7 @@ class End:
             self._arrival_us = arrival_us
         return self._arrival_us
 
-    def _is_lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether a packet that is sent now does not arrive."""
         return self.is_dark or self._world.network.is_lost(self.path)
 
@@ -257,7 +257,7 @@ class End:
         size = _size(burst)
         self._flight -= size
         if peer.is_gone:
-            self._bounce()
+            self.bounce()
             return
         if peer.is_orphan and burst is not _FIN:  # nobody will ever read it
             peer.reset()
@@ -279,9 +279,9 @@ class End:
         if self.is_orphan:
             self._look_over()
 
-    def _bounce(self) -> None:
+    def bounce(self) -> None:
         """The other kernel does not know the connection, and says so."""
-        if not self.peer._is_lost():
+        if not self.peer.is_lost():
             latency_us = self._world.network.latency_us(self.back, 0)
             self._world.at(self._world.now_us + latency_us, self.was_reset)
 
@@ -335,6 +335,11 @@ class End:
             self._rto_us, self._since_us = RTO_US_MIN, self._world.now_us
             self._world.at(self._world.now_us + self._rto_us, self._on_timer)
 
+    @property
+    def is_retransmitting(self) -> bool:
+        """Whether something is under way that has not been acknowledged for a while."""
+        return bool(self._lost or self._unheard)
+
     def _window_opened(self) -> None:
         self._is_blocked = False
         self.heard_us = self._world.now_us
@@ -360,7 +365,7 @@ class End:
         limit_us = self.user_us or GIVE_UP_US
         until_us = self._since_us + (min(limit_us, ORPHAN_US) if self.is_orphan else limit_us)
         if world.now_us >= until_us:
-            self._fail(errno.ETIMEDOUT)
+            self.fail(errno.ETIMEDOUT)
             return
         self._rto_us = min(2 * self._rto_us, RTO_US_MAX)
         world.at(min(world.now_us + self._rto_us, until_us), self._on_timer)
@@ -368,15 +373,15 @@ class End:
     def _is_answered(self) -> bool:
         """Send what was lost again, or probe the window. True if the other kernel has answered that."""
         peer = self.peer
-        if self._is_lost() or not peer.host.answers:
+        if self.is_lost() or not peer.host.answers:
             return False
         if peer.is_gone:
-            self._bounce()
+            self.bounce()
             return False
         lost, self._lost = sorted(self._lost, key=itemgetter(0)), []
         for number, burst in lost:
             self._fly(number, burst)
-        if peer._is_lost():
+        if peer.is_lost():
             return False
         self.heard_us = self._world.now_us
         window = peer.receive_buffer - peer.in_bytes - self._flight
@@ -385,41 +390,6 @@ class End:
             return False
         self._is_blocked = False
         return True
-
-    # Keep-alive
-
-    def keep_alive(self, idle_us: int, interval_us: int, probes: int) -> None:
-        """Ask the other kernel for an answer whenever it was silent for so long. No probes: do not."""
-        self._alive = (idle_us, interval_us, probes)
-        self._alive_number += 1
-        if probes:
-            self._world.at(self.heard_us + idle_us, self._on_keep_alive, self._alive_number, 0)
-
-    def _on_keep_alive(self, number: int, unanswered: int) -> None:
-        if self.is_gone or number != self._alive_number:
-            return
-        idle_us, interval_us, probes = self._alive
-        world, network = self._world, self._world.network
-        silent_us = world.now_us - self.heard_us
-        if silent_us < idle_us:
-            world.at(self.heard_us + idle_us, self._on_keep_alive, number, 0)
-            return
-        is_over = unanswered >= probes or (self.user_us and silent_us >= self.user_us)
-        if self._lost or self._unheard or not self.host.answers:  # then the retransmissions decide
-            unanswered = -1
-        elif unanswered and is_over:
-            self._fail(errno.ETIMEDOUT)
-            return
-        elif not self._is_lost() and self.peer.host.answers and not self.peer._is_lost():
-            if self.peer.is_gone:
-                self._bounce()
-            else:
-                self.heard_us = world.now_us
-                world.at(world.now_us + idle_us, self._on_keep_alive, number, 0)
-                return
-        else:
-            network.counters["keep-alive unanswered"] += 1
-        world.at(world.now_us + interval_us, self._on_keep_alive, number, unanswered + 1)
 
 
 def _size(burst: bytes | None) -> int:

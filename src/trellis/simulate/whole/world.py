@@ -30,6 +30,7 @@ from trellis.ids import stream
 from trellis.simulate.whole.host import Host
 from trellis.simulate.whole.network import Network, NetworkConfig
 from trellis.simulate.whole.system import install, uninstall
+from trellis.simulate.whole.tls import Handshake
 
 
 class NotOver(TrellisError):
@@ -88,6 +89,7 @@ class World:
         self.failures: list[Failure] = []  # exceptions that nobody has handled: bugs
         self.exits: list[Failure] = []  # processes that have ended by themselves, and the exception that ended each
         self.counters: Counter[str] = Counter()
+        self.tls_offers: dict[int, Handshake] = {}  # by number: handshakes that clients have begun
         self.graveyard: list[asyncio.Task[Any]] = []  # tasks of crashed processes: closed when the world ends
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._sequence = 0
@@ -130,6 +132,12 @@ class World:
             found = self.hosts[name] = Host(self, name, address or self.network.free_address())
             self.network.add(found)
         return found
+
+    def offer_tls(self, handshake: Handshake) -> int:
+        """Keep the context of a client until the server asks for it. Return its number."""
+        number = len(self.tls_offers) + 1
+        self.tls_offers[number] = handshake
+        return number
 
     # Events
 
