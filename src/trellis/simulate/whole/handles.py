@@ -18,6 +18,7 @@ class Soon(asyncio.Handle):
     """A handle that is quicker to make than asyncio's: there is no debug mode to ask for."""
 
     __slots__ = ()
+    _repr = _source_traceback = None  # only debug mode sets them
 
     def __init__(
         self,
@@ -31,12 +32,11 @@ class Soon(asyncio.Handle):
         self._callback: Any = callback
         self._args: Any = args
         self._cancelled = False
-        self._repr = None
-        self._source_traceback: Any = None
 
 
 class Later(asyncio.TimerHandle):
     __slots__ = ()
+    _repr = _source_traceback = None
 
     def __init__(
         self,
@@ -51,7 +51,5 @@ class Later(asyncio.TimerHandle):
         self._callback: Any = callback
         self._args: Any = args
         self._cancelled = False
-        self._repr = None
-        self._source_traceback: Any = None
         self._when = when
         self._scheduled = True

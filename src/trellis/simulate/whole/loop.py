@@ -117,40 +117,61 @@ class HostLoop(BareLoop):
 
     def _wake(self, when_us: int) -> None:
         """Have a turn at a time, or as soon as the last one is over."""
-        when_us = max(when_us, self._busy_us, self.world.now_us)
-        if when_us < self._wake_us:
-            self._wake_us = when_us
-            if when_us not in self._planned:
-                self._planned.add(when_us)
-                self.world.at(when_us, self._turn, when_us)
+        world, now_us = self.world, self.world.now_us
+        when_us = max(when_us, self._busy_us, now_us)
+        if when_us >= self._wake_us:
+            return
+        self._wake_us = when_us
+        if when_us == now_us and world.is_running:
+            world.due.append(self)  # without the detour by the heap
+        elif when_us not in self._planned:
+            self._planned.add(when_us)
+            world.at(when_us, self._planned_turn, when_us)
 
-    def _turn(self, when_us: int) -> None:
+    def _planned_turn(self, when_us: int) -> None:
         self._planned.discard(when_us)
-        if when_us != self._wake_us or self._closed:
-            return  # an earlier turn was planned since
-        self._wake_us = _NEVER
-        if self._is_paused or self.host.is_frozen:
+        if when_us == self._wake_us:  # else another one was planned since
+            self.turn()
+
+    def turn(self) -> None:
+        """Run what is ready, and plan the next turn."""
+        now_us, ready, self._wake_us = self.world.now_us, self._ready, _NEVER
+        if self._closed or self._is_paused or self.host.is_frozen:
             return  # whoever ends that plans a turn
-        # While callbacks run, `call_soon` need not plan a turn: that is done below.
-        self._wake_us = 0
+        self._wake_us = 0  # while callbacks run, nothing need plan a turn: that is done below
         _set_running_loop(self)
         try:
             for _ in range(_ROUNDS):
-                self._take_in(when_us)
-                self._run_ready()
-                if self._closed or not self._ready:
+                if self._maybe:
+                    self._take_in_sockets()
+                if self._timers and self._timers[0][0] <= now_us:
+                    self._take_in_timers(now_us)
+                self.callbacks += len(ready)
+                for _ in range(len(ready)):
+                    handle = ready.popleft()
+                    if handle._cancelled:
+                        continue
+                    if self._fuse is not None and self._burn():
+                        return
+                    try:
+                        handle._context.run(handle._callback, *handle._args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error})
+                    if self._closed:
+                        return
+                if not ready:
                     break
         finally:
             _set_running_loop(None)
             self._wake_us = _NEVER
         self.turns += 1
-        self._busy_us = self.world.now_us + self._turn_low + int(self._draw() * self._turn_span)
+        self._busy_us = now_us + self._turn_low + int(self._draw() * self._turn_span)
         self._plan()
 
-    def _take_in(self, now_us: int) -> None:
-        """Have what is ready by now run next: sockets, then timers."""
-        if self._maybe:
-            self._take_in_sockets()
+    def _take_in_timers(self, now_us: int) -> None:
+        """Have timers that are due run next."""
         timers = self._timers
         while timers and timers[0][0] <= now_us:
             handle = heappop(timers)[2]
@@ -159,25 +180,6 @@ class HostLoop(BareLoop):
                 self._cancelled_timers -= 1
             else:
                 self._ready.append(handle)
-
-    def _run_ready(self) -> None:
-        """Run the callbacks that are ready; those that they make ready come in the next round."""
-        ready = self._ready
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            self.callbacks += 1
-            if self._fuse is not None and self._burn():
-                return
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error})
-            if self._closed:
-                return
 
     def _plan(self) -> None:
         """Plan the next turn, if there is anything to do."""

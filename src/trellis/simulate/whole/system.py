@@ -74,10 +74,10 @@ def _monotonic_ns() -> int:
 
 
 def _clock_gettime(clock: int) -> float:
-    host = _host()
-    if host is None or clock not in _CLOCKS:
+    loop = _running()
+    if type(loop) is not HostLoop or clock not in _CLOCKS:
         return _real_clock_gettime(clock)
-    return _CLOCKS[clock](host)
+    return _CLOCKS[clock](loop.host)
 
 
 def _gmtime(seconds: float | None = None) -> time.struct_time:

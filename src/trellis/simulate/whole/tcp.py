@@ -104,7 +104,7 @@ class End:
             self._was_full = True
             data = data[:room]
         if data:
-            self._out.append(bytes(data))
+            self._out.append(data if type(data) is bytes else bytes(data))
             self._out_bytes += len(data)
             self._pump()
         return len(data)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -28,6 +28,7 @@ import msgspec
 from trellis.errors import TrellisError
 from trellis.ids import stream
 from trellis.simulate.whole.host import Host
+from trellis.simulate.whole.loop import HostLoop
 from trellis.simulate.whole.network import Network, NetworkConfig
 from trellis.simulate.whole.system import install, uninstall
 from trellis.simulate.whole.tls import Handshake
@@ -91,6 +92,8 @@ class World:
         self.counters: Counter[str] = Counter()
         self.tls_offers: dict[int, Handshake] = {}  # by number: handshakes that clients have begun
         self.graveyard: list[asyncio.Task[Any]] = []  # tasks of crashed processes: closed when the world ends
+        self.is_running = False
+        self.due: deque[HostLoop] = deque()  # loops that have a turn at this very moment
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._sequence = 0
         self._is_open = False
@@ -115,6 +118,7 @@ class World:
         for host in self.hosts.values():
             host.end_process()
         self._heap.clear()
+        self.due.clear()
         for task in self.graveyard:
             _close_quietly(task)
         self.graveyard.clear()
@@ -189,14 +193,18 @@ class World:
 
     def _run(self, until_us: int, is_over: Callable[[], bool] | None) -> bool:
         assert self._is_open, "use a world as a context: with World(...) as world"
-        heap, before = self._heap, asyncio._get_running_loop()
+        heap, due, before = self._heap, self.due, asyncio._get_running_loop()
+        self.is_running = True
         try:
             while heap and heap[0][0] <= until_us:
                 self.now_us, _, call, args = heappop(heap)
                 call(*args)
+                while due:
+                    due.popleft().turn()
                 if is_over is not None and is_over():
                     return True
         finally:
+            self.is_running = False
             asyncio._set_running_loop(before)
         return False
 
