@@ -96,18 +96,17 @@ class End:
         """Take as much as there is room for. Raises BlockingIOError if there is none."""
         if self.error or self.fin_sent:
             raise _os_error(self.error or errno.EPIPE)
-        room = self.send_buffer - self._used()
-        if room <= 0:
+        size, room = len(data), self.send_buffer - self._out_bytes - self._flight - self._unheard
+        if size > room:
             self._was_full = True
-            raise _os_error(errno.EAGAIN)
-        if len(data) > room:
-            self._was_full = True
-            data = data[:room]
-        if data:
+            if room <= 0:
+                raise _os_error(errno.EAGAIN)
+            data, size = data[:room], room
+        if size:
             self._out.append(data if type(data) is bytes else bytes(data))
-            self._out_bytes += len(data)
+            self._out_bytes += size
             self._pump()
-        return len(data)
+        return size
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         """Return what has come; nothing at the end of the stream. Raises BlockingIOError if nothing has come."""
@@ -205,40 +204,42 @@ class End:
 
     def _pump(self) -> None:
         """Send what the window of the other end has room for. What was lost comes first."""
-        network, peer = self._world.network, self.peer
-        while self._out and not self._lost and self._unheard <= FLYING_BYTES:
+        world, peer, out = self._world, self.peer, self._out
+        network = world.network
+        while out and not self._lost and self._unheard <= FLYING_BYTES:
             window = peer.receive_buffer - peer.in_bytes - self._flight
-            if self._out[0] is not _FIN and window <= 0:
+            burst = out[0]
+            if burst is not _FIN and window <= 0:
                 self._is_blocked = True
                 network.counters["window closed"] += 1
                 self._arm()
                 return
+            out.popleft()
             is_split = network.draw() < network.config.split
-            burst = self._take_burst(window if window < BURST_BYTES_MAX else BURST_BYTES_MAX, is_split)
+            if burst is _FIN:
+                size = 1
+            else:
+                size = len(burst)
+                if is_split or size > window or size > BURST_BYTES_MAX:
+                    burst = self._first_part(burst, min(window, BURST_BYTES_MAX), is_split)
+                    size = len(burst)
+                self._out_bytes -= size
+            self._flight += size
             self._number += 1
-            if self.is_dark or network.is_lost(self.path):
+            if (self.is_dark or self.path.cuts or self.path.loss) and self.is_lost():
                 self._lose(self._number, burst)
             else:
-                self._fly(self._number, burst)
+                world.at(self._arrives_us(size), self._arrive, self._number, burst)
             if is_split:
                 self._arrival_us += 1 + int(network.draw() * _SPLIT_US)
 
-    def _take_burst(self, most: int, is_split: bool) -> bytes | None:
-        first = self._out.popleft()
-        if first is _FIN:
-            self._flight += 1
-            return _FIN
-        if is_split and len(first) > 1:
-            most = min(most, 1 + int(self._world.network.draw() * (len(first) - 1)))
-        if len(first) > most:
-            self._out.appendleft(first[most:])
-            first = first[:most]
-        self._out_bytes -= len(first)
-        self._flight += len(first)
-        return first
-
-    def _fly(self, number: int, burst: bytes | None) -> None:
-        self._world.at(self._arrives_us(_size(burst)), self._arrive, number, burst)
+    def _first_part(self, burst: bytes, most: int, is_split: bool) -> bytes:
+        """Cut a burst, and put the rest back."""
+        if is_split and len(burst) > 1:
+            most = min(most, 1 + int(self._world.network.draw() * (len(burst) - 1)))
+        if len(burst) > most:
+            self._out.appendleft(burst[most:])
+        return burst[:most]
 
     def _lose(self, number: int, burst: bytes | None) -> None:
         """Keep it in the send buffer, counted as under way, until a retransmission succeeds."""
@@ -254,7 +255,7 @@ class End:
             self._lose(number, burst)
             return
         self._arrived = number
-        size = _size(burst)
+        size = len(burst) if burst is not None else 1
         self._flight -= size
         if peer.is_gone:
             self.bounce()
@@ -268,7 +269,13 @@ class End:
         else:
             world.history.add(f"{now_us} {self._shown} fin")
         peer.heard_us = now_us
-        peer._take(burst)
+        if burst is _FIN:
+            peer.is_ended = True
+            peer._look_over()
+        else:
+            peer.inbox.append(burst)
+            peer.in_bytes += size
+        peer._tell()
         if self.back.cuts or peer.is_dark:
             self._unheard += size
             self._arm()
@@ -290,16 +297,6 @@ class End:
         if self.socket is not None:
             latency_us = self._world.network.latency_us(self.back, 0)
             self._world.at(self._world.now_us + latency_us, self._tell)
-
-    def _take(self, burst: bytes | None) -> None:
-        """At the receiver."""
-        if burst is _FIN:
-            self.is_ended = True
-            self._look_over()
-        else:
-            self.inbox.append(burst)
-            self.in_bytes += len(burst)
-        self._tell()
 
     def enter_queue(self) -> bool:
         """The handshake is complete: the process may accept the connection. False if there is no room for it."""
@@ -380,7 +377,7 @@ class End:
             return False
         lost, self._lost = sorted(self._lost, key=itemgetter(0)), []
         for number, burst in lost:
-            self._fly(number, burst)
+            self._world.at(self._arrives_us(_size(burst)), self._arrive, number, burst)
         if peer.is_lost():
             return False
         self.heard_us = self._world.now_us
