@@ -13,7 +13,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
@@ -69,8 +69,8 @@ class HostLoop(BareLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = Soon(callback, args, self, context)
+    ) -> Soon:
+        handle = Soon(callback, args, copy_context() if context is None else context)
         if not self._closed:
             self._ready.append(handle)
             if self._wake_us > self.world.now_us:
@@ -81,17 +81,21 @@ class HostLoop(BareLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> Later:
         now_us = self.world.now_us
         when_us = now_us + int(delay * 1_000_000 + 0.999) if delay > 0 else now_us
-        when = (now_us + self.host.monotonic_us) / 1_000_000 + delay
-        return self._add_timer(when_us, Later(when, callback, args, self, context))
+        at_s = (now_us + self.host.monotonic_us) / 1_000_000 + delay
+        return self._add_timer(
+            when_us, Later(callback, args, copy_context() if context is None else context, at_s, self._timer_cancelled)
+        )
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> Later:
         when_us = int(when * 1_000_000 + 0.999) - self.host.monotonic_us
-        return self._add_timer(when_us, Later(when, callback, args, self, context))
+        return self._add_timer(
+            when_us, Later(callback, args, copy_context() if context is None else context, when, self._timer_cancelled)
+        )
 
     def _add_timer(self, when_us: int, handle: Later) -> Later:
         if not self._closed:
@@ -101,10 +105,10 @@ class HostLoop(BareLoop):
                 self._wake(when_us)
         return handle
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+    def _timer_cancelled(self) -> None:
         self._cancelled_timers += 1
         if self._cancelled_timers > _CANCELLED_MIN and 2 * self._cancelled_timers > len(self._timers):
-            self._timers = [one for one in self._timers if not one[2]._cancelled]
+            self._timers = [one for one in self._timers if not one[2].is_cancelled]
             heapify(self._timers)
             self._cancelled_timers = 0
 
@@ -118,7 +122,10 @@ class HostLoop(BareLoop):
     def _wake(self, when_us: int) -> None:
         """Have a turn at a time, or as soon as the last one is over."""
         world, now_us = self.world, self.world.now_us
-        when_us = max(when_us, self._busy_us, now_us)
+        if when_us < self._busy_us:
+            when_us = self._busy_us
+        if when_us < now_us:
+            when_us = now_us
         if when_us >= self._wake_us:
             return
         self._wake_us = when_us
@@ -149,16 +156,18 @@ class HostLoop(BareLoop):
                 self.callbacks += len(ready)
                 for _ in range(len(ready)):
                     handle = ready.popleft()
-                    if handle._cancelled:
+                    if handle.is_cancelled:
                         continue
                     if self._fuse is not None and self._burn():
                         return
                     try:
-                        handle._context.run(handle._callback, *handle._args)
+                        handle.context.run(handle.callback, *handle.args)
                     except (SystemExit, KeyboardInterrupt):
                         raise
                     except BaseException as error:
-                        self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error})
+                        self.call_exception_handler(
+                            {"message": f"Exception in {handle.callback!r}", "exception": error}
+                        )
                     if self._closed:
                         return
                 if not ready:
@@ -175,10 +184,10 @@ class HostLoop(BareLoop):
         timers = self._timers
         while timers and timers[0][0] <= now_us:
             handle = heappop(timers)[2]
-            handle._scheduled = False
-            if handle._cancelled:
+            if handle.is_cancelled:
                 self._cancelled_timers -= 1
             else:
+                handle.on_cancel = None
                 self._ready.append(handle)
 
     def _plan(self) -> None:
@@ -268,20 +277,20 @@ class HostLoop(BareLoop):
                 self._maybe[fd] = None
         self._served.clear()
 
-    def _add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+    def _add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> Soon:
         return self._watch(self._readers, fd, callback, args)
 
-    def _add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+    def _add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> Soon:
         return self._watch(self._writers, fd, callback, args)
 
     def _watch(
         self, watchers: dict[int, Soon], fd: Any, callback: Callable[..., object], args: tuple[Any, ...]
-    ) -> asyncio.Handle:
+    ) -> Soon:
         fd = fd if isinstance(fd, int) else fd.fileno()
         before = watchers.get(fd)
         if before is not None:
             before.cancel()
-        handle = watchers[fd] = Soon(callback, args, self, None)
+        handle = watchers[fd] = Soon(callback, args, copy_context())
         self.notify(fd)
         return handle
 

@@ -104,7 +104,10 @@ class HostSocket:
 
     @property
     def is_readable(self) -> bool:
-        return self.end.is_readable if self.end is not None else bool(self._queue) or bool(self._error)
+        end = self.end
+        if end is not None:
+            return bool(end.in_bytes or end.is_ended or end.error)
+        return bool(self._queue or self._error)
 
     @property
     def is_writable(self) -> bool:

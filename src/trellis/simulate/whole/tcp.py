@@ -81,10 +81,6 @@ class End:
     # The process
 
     @property
-    def is_readable(self) -> bool:
-        return bool(self.in_bytes) or self.is_ended or bool(self.error)
-
-    @property
     def is_writable(self) -> bool:
         return 3 * self._used() <= 2 * self.send_buffer or bool(self.error)
 
@@ -215,7 +211,7 @@ class End:
                 self._arm()
                 return
             out.popleft()
-            is_split = network.draw() < network.config.split
+            is_split = network.draw() < network.split
             if burst is _FIN:
                 size = 1
             else:

@@ -52,15 +52,20 @@ class History:
 
     def __init__(self, *, keeps_lines: bool) -> None:
         self.lines: list[str] | None = [] if keeps_lines else None
-        self.count = 0
+        self._flushed = 0
         self._hash = blake2b(digest_size=16)
         self._waiting: list[str] = []
 
     def add(self, line: str) -> None:
-        self.count += 1
-        self._waiting.append(line)
-        if len(self._waiting) >= 1_024:
+        waiting = self._waiting
+        waiting.append(line)
+        if len(waiting) >= 1_024:
             self._flush()
+
+    @property
+    def count(self) -> int:
+        """Return how many events there were."""
+        return self._flushed + len(self._waiting)
 
     def hexdigest(self) -> str:
         self._flush()
@@ -73,6 +78,7 @@ class History:
 
     def _flush(self) -> None:
         if self._waiting:
+            self._flushed += len(self._waiting)
             self._hash.update("\n".join([*self._waiting, ""]).encode("utf-8", "surrogatepass"))
             if self.lines is not None:
                 self.lines += self._waiting
