@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -196,6 +197,14 @@ def test_a_client_library_that_nobody_answers_gives_up_with_a_reason():
         faults.pause("a")  # its kernel accepts, and nobody says welcome
         for number, kind in enumerate((CLIENTS, MQTT)):
             world.run(world.host(f"c{number}").start(ask(mesh.address("a", kind), kind)), 30)
+
+
+def test_the_program_on_the_page_runs():
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "simulator.md").read_text("utf-8"), re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(compile(block, "docs/simulator.md", "exec"), found)
+    assert found["received"] > 300
+    assert "fault c machine crash" in found["history"]
 
 
 def test_another_seed_gives_another_history():
