@@ -32,8 +32,9 @@ class Host:
         self.random: Random = world.random("host", name, 0)  # what the process gets from the operating system
         self.loop: HostLoop | None = None
         # What its clocks show is the world's time plus these.
-        self.wall_us = 0
-        self.monotonic_us = world.random("clock", name).randrange(1_000_000_000, 100_000_000_000)
+        clock, skew_us = world.random("clock", name), world.network.config.skew_us
+        self.monotonic_us = clock.randrange(1_000_000_000, 100_000_000_000)
+        self.wall_us = clock.randint(-skew_us, skew_us)
         self.boot_us = self.monotonic_us
         self.is_up = True  # the machine runs
         self.is_frozen = False  # the machine stands still, its kernel as well

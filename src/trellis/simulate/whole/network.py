@@ -52,6 +52,9 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     dns_us: int = 500
     """How long a name server takes to answer. Addresses are not asked for."""
 
+    skew_us: int = 50_000
+    """How far the clock on the wall of a host may be ahead of, or behind, the world's time."""
+
     turn_us_low: int = 5
     """The shortest time that a turn of an event loop takes."""
 
