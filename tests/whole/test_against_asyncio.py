@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from itertools import groupby
 from types import NoneType
 from typing import Any
@@ -198,6 +199,51 @@ def test_a_program_that_ends_early_is_seen_as_on_loopback(how):
         found = world.run(world.host("client").start(talk()))
     assert found == asyncio.run(on_loopback())
     assert [what for what, _ in found] == ["made", "eof", "lost"]
+
+
+def test_a_process_that_closes_with_unread_bytes_is_seen_as_on_loopback():
+    """The server does not read, and closes when the client's bytes have arrived."""
+
+    class Deaf(asyncio.Protocol):
+        def connection_made(self, transport: Any) -> None:
+            transport.pause_reading()
+            asyncio.get_running_loop().call_later(0.1, transport.close)
+
+    async def talk(host: str, port: int) -> list[Any]:
+        log = Log()
+        await asyncio.get_running_loop().create_connection(lambda: log, host, port)
+        log.transport.write(b"never read")
+        await asyncio.sleep(0.3)
+        return log.said
+
+    async def on_loopback() -> list[Any]:
+        async with await asyncio.get_running_loop().create_server(Deaf, "127.0.0.1", 0) as server:
+            return await talk(*server.sockets[0].getsockname())
+
+    async def serve() -> None:
+        async with await asyncio.get_running_loop().create_server(Deaf, "0.0.0.0", 80) as server:
+            await server.serve_forever()
+
+    with World(1) as world:
+        world.host("server").start(serve())
+        world.run_for(0.001)
+        found = world.run(world.host("client").start(talk("server", 80)))
+    assert found == asyncio.run(on_loopback())
+    assert found == [("made", None), ("lost", ConnectionResetError)]
+
+
+def test_a_connection_that_is_refused_raises_the_same_error_as_on_loopback():
+    async def dial(host: str, port: int) -> tuple[type, int | None]:
+        with pytest.raises(OSError, match="Connect call failed") as caught:
+            await asyncio.open_connection(host, port)
+        return type(caught.value), caught.value.errno
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]  # free when this block is left
+    with World(1) as world:
+        world.host("server")
+        found = world.run(world.host("client").start(dial("server", 80)))
+    assert found == asyncio.run(dial("127.0.0.1", port))
 
 
 class Closes(asyncio.Protocol):

@@ -10,6 +10,7 @@ import signal
 import socket
 import time
 import uuid
+from contextvars import Context, ContextVar
 
 import pytest
 
@@ -49,6 +50,24 @@ def test_timers_fire_in_the_order_of_their_times_and_those_of_one_time_as_they_w
         return fired
 
     assert world.run(world.host("a").start(order())) == ["soon", 4, 1, 3, 2, "at", 0]
+
+
+def test_a_callback_runs_in_the_context_that_it_was_given_even_if_that_is_empty(world):
+    variable = ContextVar("variable", default="unset")
+
+    async def set_it():
+        loop, given = asyncio.get_running_loop(), Context()
+        variable.set("outer")
+        loop.call_soon(variable.set, "inner", context=given)
+        loop.call_later(0.1, variable.set, "later", context=given)
+        seen = []
+        loop.call_soon(lambda: seen.append(variable.get()))
+        await asyncio.sleep(0.05)
+        seen.append(given[variable])
+        await asyncio.sleep(1)
+        return [*seen, given[variable], variable.get()]
+
+    assert world.run(world.host("a").start(set_it())) == ["outer", "inner", "later", "outer"]
 
 
 def test_many_cancelled_timers_leave_the_others_alone(world):

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,8 +37,8 @@ with World(int(sys.argv[1]), keeps_lines=True) as world:
     for number, node in enumerate("abc"):
         mesh.mqtt_subscribe(f"mqtt-reader{number}", node, ["mq/#"])
     world.run_for(3)
-    mesh.publish("writer", "a", "news", every_s=0.2)
-    mesh.mqtt_publish("mqtt-writer", "b", "mq/today", every_s=0.2)
+    mesh.publish("writer", "a", "news", every_s=0.02)
+    mesh.mqtt_publish("mqtt-writer", "b", "mq/today", every_s=0.02)
     world.run_for(2)
     faults.crash_at("c", 37)
     world.run_for(1)
@@ -198,6 +199,14 @@ def test_a_client_library_that_nobody_answers_gives_up_with_a_reason():
             world.run(world.host(f"c{number}").start(ask(mesh.address("a", kind), kind)), 30)
 
 
+def test_the_program_on_the_page_runs():
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "simulator.md").read_text("utf-8"), re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(compile(block, "docs/simulator.md", "exec"), found)
+    assert found["received"] > 300
+    assert "fault c machine crash" in found["history"]
+
+
 def test_another_seed_gives_another_history():
     def run(seed):
         with World(seed) as world:
@@ -218,5 +227,5 @@ def test_two_runs_of_one_seed_give_the_same_history_byte_for_byte_whatever_the_h
     first, second = (one.communicate(timeout=300)[0] for one in running)
     assert [one.returncode for one in running] == [0, 0]
     assert first == second
-    assert len(re.findall(rb" received ", first)) > 100
+    assert len(re.findall(rb" received ", first)) > 1_000
     assert b"fault" in first

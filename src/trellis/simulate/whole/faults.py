@@ -54,11 +54,12 @@ class Faults:
 
     def freeze(self, name: str) -> None:
         """Stop the machine with its kernel, as a hypervisor may. Its clocks go on."""
-        self._host(name, "freeze").is_frozen = True
+        host = self._host(name, "freeze")
+        host.be(up=host.is_up, frozen=host.is_up)
 
     def thaw(self, name: str) -> None:
         host = self._host(name, "thaw")
-        host.is_frozen = False
+        host.be(up=host.is_up)
         if host.loop is not None:
             host.loop.resume()
 

@@ -32,11 +32,13 @@ class Host:
         self.random: Random = world.random("host", name, 0)  # what the process gets from the operating system
         self.loop: HostLoop | None = None
         # What its clocks show is the world's time plus these.
-        self.wall_us = 0
-        self.monotonic_us = world.random("clock", name).randrange(1_000_000_000, 100_000_000_000)
+        clock, skew_us = world.random("clock", name), world.network.config.skew_us
+        self.monotonic_us = clock.randrange(1_000_000_000, 100_000_000_000)
+        self.wall_us = clock.randint(-skew_us, skew_us)
         self.boot_us = self.monotonic_us
         self.is_up = True  # the machine runs
         self.is_frozen = False  # the machine stands still, its kernel as well
+        self.answers = True  # the kernel answers packets: it is up and not frozen. A process that hangs is no matter
         self.files_max = 1 << 20
         self.is_disk_full = False
         self.sockets: dict[int, HostSocket] = {}  # by file descriptor
@@ -47,10 +49,8 @@ class Host:
     def __repr__(self) -> str:
         return f"<Host {self.name} {self.address}>"
 
-    @property
-    def answers(self) -> bool:
-        """Whether the kernel answers packets. A process that hangs does not change that."""
-        return self.is_up and not self.is_frozen
+    def be(self, *, up: bool, frozen: bool = False) -> None:
+        self.is_up, self.is_frozen, self.answers = up, frozen, up and not frozen
 
     # Its process
 
@@ -59,7 +59,7 @@ class Host:
         if self.loop is not None:
             return self.loop.create_task(work)
         if not self.is_up:
-            self.is_up = True
+            self.be(up=True)
             self.monotonic_us = self.boot_us = 10_000_000 - self.world.now_us  # its clocks begin anew
         self.starts += 1
         self.random = self.world.random("host", self.name, self.starts)
@@ -79,13 +79,13 @@ class Host:
         if loop is None:
             return
         self.world.graveyard += loop.die()
-        self.is_frozen = False
+        self.be(up=self.is_up)
         for one in list(self.sockets.values()):
             one.close()
 
     def crash_machine(self) -> None:
         """The machine stops, and nobody is told. What it has sent is under way."""
-        self.is_up = self.is_frozen = False
+        self.be(up=False)
         for end in list(self.ends):
             end.vanish()
         self.sockets.clear()

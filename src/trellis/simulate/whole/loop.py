@@ -9,15 +9,17 @@ microseconds, so a program that polls makes time go on, and inputs that come clo
 from __future__ import annotations
 
 import asyncio
-import asyncio.selector_events
 import logging
 import socket
+import ssl
 from collections.abc import Callable
-from contextvars import Context
+from contextvars import Context, copy_context
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from trellis.simulate.whole.handles import Later, NotSimulated, Soon
+from trellis.simulate.whole.bare import BareLoop
+from trellis.simulate.whole.handles import Later, Soon
+from trellis.simulate.whole.tls import Records
 
 if TYPE_CHECKING:
     from trellis.simulate.whole.host import Host
@@ -31,7 +33,7 @@ _CANCELLED_MIN = 100  # timers that were cancelled before the heap is tidied up
 _set_running_loop = asyncio._set_running_loop
 
 
-class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
+class HostLoop(BareLoop):
     _ready: Any
     _scheduled: Any
     _transports: Any
@@ -67,8 +69,8 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = Soon(callback, args, self, context)
+    ) -> Soon:
+        handle = Soon(callback, args, copy_context() if context is None else context)
         if not self._closed:
             self._ready.append(handle)
             if self._wake_us > self.world.now_us:
@@ -79,17 +81,21 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> Later:
         now_us = self.world.now_us
         when_us = now_us + int(delay * 1_000_000 + 0.999) if delay > 0 else now_us
-        when = (now_us + self.host.monotonic_us) / 1_000_000 + delay
-        return self._add_timer(when_us, Later(when, callback, args, self, context))
+        at_s = (now_us + self.host.monotonic_us) / 1_000_000 + delay
+        return self._add_timer(
+            when_us, Later(callback, args, copy_context() if context is None else context, at_s, self._timer_cancelled)
+        )
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> Later:
         when_us = int(when * 1_000_000 + 0.999) - self.host.monotonic_us
-        return self._add_timer(when_us, Later(when, callback, args, self, context))
+        return self._add_timer(
+            when_us, Later(callback, args, copy_context() if context is None else context, when, self._timer_cancelled)
+        )
 
     def _add_timer(self, when_us: int, handle: Later) -> Later:
         if not self._closed:
@@ -99,10 +105,10 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
                 self._wake(when_us)
         return handle
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+    def _timer_cancelled(self) -> None:
         self._cancelled_timers += 1
         if self._cancelled_timers > _CANCELLED_MIN and 2 * self._cancelled_timers > len(self._timers):
-            self._timers = [one for one in self._timers if not one[2]._cancelled]
+            self._timers = [one for one in self._timers if not one[2].is_cancelled]
             heapify(self._timers)
             self._cancelled_timers = 0
 
@@ -115,67 +121,74 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
 
     def _wake(self, when_us: int) -> None:
         """Have a turn at a time, or as soon as the last one is over."""
-        when_us = max(when_us, self._busy_us, self.world.now_us)
-        if when_us < self._wake_us:
-            self._wake_us = when_us
-            if when_us not in self._planned:
-                self._planned.add(when_us)
-                self.world.at(when_us, self._turn, when_us)
+        world, now_us = self.world, self.world.now_us
+        if when_us < self._busy_us:
+            when_us = self._busy_us
+        if when_us < now_us:
+            when_us = now_us
+        if when_us >= self._wake_us:
+            return
+        self._wake_us = when_us
+        if when_us == now_us and world.is_running:
+            world.due.append(self)  # without the detour by the heap
+        elif when_us not in self._planned:
+            self._planned.add(when_us)
+            world.at(when_us, self._planned_turn, when_us)
 
-    def _turn(self, when_us: int) -> None:
+    def _planned_turn(self, when_us: int) -> None:
         self._planned.discard(when_us)
-        if when_us != self._wake_us or self._closed:
-            return  # an earlier turn was planned since
-        self._wake_us = _NEVER
-        if self._is_paused or self.host.is_frozen:
+        if when_us == self._wake_us:  # else another one was planned since
+            self.turn()
+
+    def turn(self) -> None:
+        """Run what is ready, and plan the next turn."""
+        now_us, ready, self._wake_us = self.world.now_us, self._ready, _NEVER
+        if self._closed or self._is_paused or self.host.is_frozen:
             return  # whoever ends that plans a turn
-        # While callbacks run, `call_soon` need not plan a turn: that is done below.
-        self._wake_us = 0
+        self._wake_us = 0  # while callbacks run, nothing need plan a turn: that is done below
         _set_running_loop(self)
         try:
             for _ in range(_ROUNDS):
-                self._take_in(when_us)
-                self._run_ready()
-                if self._closed or not self._ready:
+                if self._maybe:
+                    self._take_in_sockets()
+                if self._timers and self._timers[0][0] <= now_us:
+                    self._take_in_timers(now_us)
+                self.callbacks += len(ready)
+                for _ in range(len(ready)):
+                    handle = ready.popleft()
+                    if handle.is_cancelled:
+                        continue
+                    if self._fuse is not None and self._burn():
+                        return
+                    try:
+                        handle.context.run(handle.callback, *handle.args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        self.call_exception_handler(
+                            {"message": f"Exception in {handle.callback!r}", "exception": error}
+                        )
+                    if self._closed:
+                        return
+                if not ready:
                     break
         finally:
             _set_running_loop(None)
             self._wake_us = _NEVER
         self.turns += 1
-        self._busy_us = self.world.now_us + self._turn_low + int(self._draw() * self._turn_span)
+        self._busy_us = now_us + self._turn_low + int(self._draw() * self._turn_span)
         self._plan()
 
-    def _take_in(self, now_us: int) -> None:
-        """Have what is ready by now run next: sockets, then timers."""
-        if self._maybe:
-            self._take_in_sockets()
+    def _take_in_timers(self, now_us: int) -> None:
+        """Have timers that are due run next."""
         timers = self._timers
         while timers and timers[0][0] <= now_us:
             handle = heappop(timers)[2]
-            handle._scheduled = False
-            if handle._cancelled:
+            if handle.is_cancelled:
                 self._cancelled_timers -= 1
             else:
+                handle.on_cancel = None
                 self._ready.append(handle)
-
-    def _run_ready(self) -> None:
-        """Run the callbacks that are ready; those that they make ready come in the next round."""
-        ready = self._ready
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if handle._cancelled:
-                continue
-            self.callbacks += 1
-            if self._fuse is not None and self._burn():
-                return
-            try:
-                handle._context.run(handle._callback, *handle._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self.call_exception_handler({"message": f"Exception in {handle!r}", "exception": error})
-            if self._closed:
-                return
 
     def _plan(self) -> None:
         """Plan the next turn, if there is anything to do."""
@@ -264,20 +277,20 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
                 self._maybe[fd] = None
         self._served.clear()
 
-    def _add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+    def _add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> Soon:
         return self._watch(self._readers, fd, callback, args)
 
-    def _add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> asyncio.Handle:
+    def _add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> Soon:
         return self._watch(self._writers, fd, callback, args)
 
     def _watch(
         self, watchers: dict[int, Soon], fd: Any, callback: Callable[..., object], args: tuple[Any, ...]
-    ) -> asyncio.Handle:
+    ) -> Soon:
         fd = fd if isinstance(fd, int) else fd.fileno()
         before = watchers.get(fd)
         if before is not None:
             before.cancel()
-        handle = watchers[fd] = Soon(callback, args, self, None)
+        handle = watchers[fd] = Soon(callback, args, copy_context())
         self.notify(fd)
         return handle
 
@@ -342,20 +355,24 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
             self.call_soon(found[0], *found[1])
         return found is not None
 
-    async def subprocess_exec(self, *args: Any, **more: Any) -> Any:
-        raise NotSimulated(f"a simulated process cannot start {args[1:]!r}: start it as a process of its own host")
-
-    async def subprocess_shell(self, *args: Any, **more: Any) -> Any:
-        raise NotSimulated(f"a simulated process cannot start {args[1:]!r}: start it as a process of its own host")
-
-    async def create_datagram_endpoint(self, *args: Any, **more: Any) -> Any:
-        raise NotSimulated("the simulated network carries TCP only")
-
-    async def create_unix_connection(self, *args: Any, **more: Any) -> Any:
-        raise NotSimulated("the simulated network carries TCP only: give a host and a port")
-
-    async def create_unix_server(self, *args: Any, **more: Any) -> Any:
-        raise NotSimulated("the simulated network carries TCP only: give a host and a port")
+    def _make_ssl_transport(
+        self,
+        rawsock: Any,
+        protocol: Any,
+        sslcontext: ssl.SSLContext,
+        waiter: asyncio.Future[None] | None = None,
+        *,
+        server_side: bool = False,
+        server_hostname: str | None = None,
+        extra: Any = None,
+        server: Any = None,
+        ssl_handshake_timeout: float | None = None,
+        **_: Any,
+    ) -> asyncio.Transport:
+        timeout_s = 60.0 if ssl_handshake_timeout is None else ssl_handshake_timeout
+        records = Records(self, protocol, sslcontext, waiter, server_hostname, timeout_s, is_server=server_side)
+        self._make_socket_transport(rawsock, records, extra=extra, server=server)  # type: ignore[attr-defined]
+        return records.transport
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep what nobody has handled: a check over seeds fails because of it."""
@@ -366,20 +383,5 @@ class HostLoop(asyncio.selector_events.BaseSelectorEventLoop):
         self.world.failed(self.host.name, message, error)
         log.error("%s: %s", self.host.name, message, exc_info=error)
 
-    def run_forever(self) -> None:
-        raise NotSimulated("a simulated process runs when its world does: use World.run, run_for or run_until")
-
     def is_running(self) -> bool:
         return asyncio._get_running_loop() is self
-
-    def close(self) -> None:
-        """Nothing to do: the world ends a process."""
-
-    def __del__(self) -> None:
-        """The base class would complain about a loop that nobody has closed."""
-
-    def _make_self_pipe(self) -> None:
-        """There are no threads to be woken by."""
-
-    def _write_to_self(self) -> None:
-        """There are no threads to be woken by."""

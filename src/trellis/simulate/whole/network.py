@@ -52,6 +52,9 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     dns_us: int = 500
     """How long a name server takes to answer. Addresses are not asked for."""
 
+    skew_us: int = 50_000
+    """How far the clock on the wall of a host may be ahead of, or behind, the world's time."""
+
     turn_us_low: int = 5
     """The shortest time that a turn of an event loop takes."""
 
@@ -98,7 +101,7 @@ class Cut:
 class Network:
     def __init__(self, world: World, config: NetworkConfig, random: Random) -> None:
         self.world, self.config = world, config
-        self.draw = random.random
+        self.draw, self.split = random.random, config.split
         self.counters: Counter[str] = Counter()
         self.names: dict[str, tuple[str, ...]] = {}  # what name servers answer -> addresses; none: they have no answer
         self._by_address: dict[str, Host] = {}
@@ -161,15 +164,14 @@ class Network:
 
     def latency_us(self, path: Path, size: int) -> int:
         """Return how long a burst takes that is given to a path now. It waits for those before it."""
-        now_us = self.world.now_us
+        latency_us = path.base_us + path.slow_us + 1
+        if path.jitter_us:
+            latency_us += int(self.draw() * path.jitter_us)
         if path.us_per_byte:
-            free_us = path.free_us if path.free_us > now_us else now_us
-            path.free_us = free_us + size * path.us_per_byte
-            waits_us = int(path.free_us - now_us)
-        else:
-            waits_us = 0
-        jitter_us = int(self.draw() * path.jitter_us) if path.jitter_us else 0
-        return waits_us + path.base_us + path.slow_us + jitter_us + 1
+            now_us, free_us = self.world.now_us, path.free_us
+            path.free_us = free_us = (free_us if free_us > now_us else now_us) + size * path.us_per_byte
+            latency_us += int(free_us - now_us)
+        return latency_us
 
     def is_lost(self, path: Path) -> bool:
         """Whether a burst that is given to a path now is lost."""

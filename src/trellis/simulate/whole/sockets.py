@@ -100,11 +100,14 @@ class HostSocket:
         end.receive_buffer = options.get(_BUFFERS[1], end.receive_buffer)
         if _KEEPALIVE in options:
             probes = options.get(_PROBES, 9) if options[_KEEPALIVE] else 0
-            end.keep_alive(options.get(_IDLE, 7_200) * _SECOND, options.get(_INTERVAL, 75) * _SECOND, probes)
+            end.keep_alive.set(options.get(_IDLE, 7_200) * _SECOND, options.get(_INTERVAL, 75) * _SECOND, probes)
 
     @property
     def is_readable(self) -> bool:
-        return self.end.is_readable if self.end is not None else bool(self._queue) or bool(self._error)
+        end = self.end
+        if end is not None:
+            return bool(end.in_bytes or end.is_ended or end.error)
+        return bool(self._queue or self._error)
 
     @property
     def is_writable(self) -> bool:

@@ -14,7 +14,6 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable
 from typing import Any
 
 from trellis.simulate.whole.handles import NotSimulated
@@ -22,6 +21,7 @@ from trellis.simulate.whole.host import Host
 from trellis.simulate.whole.loop import HostLoop
 from trellis.simulate.whole.sockets import HostSocket
 
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _running = asyncio._get_running_loop
 _real: dict[tuple[Any, str], Any] = {}
 _users = 0  # worlds that are open
@@ -74,10 +74,15 @@ def _monotonic_ns() -> int:
 
 
 def _clock_gettime(clock: int) -> float:
-    host = _host()
-    if host is None or clock not in _CLOCKS:
+    loop = _running()
+    if type(loop) is not HostLoop:
         return _real_clock_gettime(clock)
-    return _CLOCKS[clock](host)
+    host = loop.host
+    if clock == _BOOT:
+        return (host.world.now_us + host.boot_us) / 1_000_000
+    if clock == time.CLOCK_MONOTONIC:
+        return (host.world.now_us + host.monotonic_us) / 1_000_000
+    return host.wall_s() if clock == time.CLOCK_REALTIME else _real_clock_gettime(clock)
 
 
 def _gmtime(seconds: float | None = None) -> time.struct_time:
@@ -92,13 +97,6 @@ def _sleep(seconds: float) -> None:
     if _host() is not None:
         raise NotSimulated(f"a simulated process must not block for {seconds:g} s: use asyncio.sleep")
     _real_sleep(seconds)
-
-
-_CLOCKS: dict[int, Callable[[Host], float]] = {
-    time.CLOCK_REALTIME: Host.wall_s,
-    time.CLOCK_MONOTONIC: lambda host: (host.world.now_us + host.monotonic_us) / 1_000_000,
-    getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC): lambda host: (host.world.now_us + host.boot_us) / 1_000_000,
-}
 
 
 # Chance

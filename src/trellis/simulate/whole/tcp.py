@@ -21,6 +21,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from trellis.simulate.whole.keepalive import KeepAlive
 from trellis.simulate.whole.network import Path
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ class End:
         self.is_orphan = False  # the process has closed it; the kernel sends what is left
         self.heard_us = world.now_us  # when something came from the other kernel, an acknowledgement as well
         self.user_us = 0  # TCP_USER_TIMEOUT
-        self._alive = (0, 0, 0)  # keep-alive: silence before the first probe, between probes, and their number
-        self._alive_number = 0  # of the present timer of keep-alive
+        self.keep_alive = KeepAlive(self)
         self._out: deque[bytes | None] = deque()  # in the send buffer, not sent yet
         self._lost: list[tuple[int, bytes | None]] = []  # bursts that were sent and did not arrive, by their numbers
         self._number = self._arrived = 0  # of the last burst that was sent, and that has arrived
@@ -81,10 +81,6 @@ class End:
     # The process
 
     @property
-    def is_readable(self) -> bool:
-        return bool(self.in_bytes) or self.is_ended or bool(self.error)
-
-    @property
     def is_writable(self) -> bool:
         return 3 * self._used() <= 2 * self.send_buffer or bool(self.error)
 
@@ -96,18 +92,17 @@ class End:
         """Take as much as there is room for. Raises BlockingIOError if there is none."""
         if self.error or self.fin_sent:
             raise _os_error(self.error or errno.EPIPE)
-        room = self.send_buffer - self._used()
-        if room <= 0:
+        size, room = len(data), self.send_buffer - self._out_bytes - self._flight - self._unheard
+        if size > room:
             self._was_full = True
-            raise _os_error(errno.EAGAIN)
-        if len(data) > room:
-            self._was_full = True
-            data = data[:room]
-        if data:
-            self._out.append(bytes(data))
-            self._out_bytes += len(data)
+            if room <= 0:
+                raise _os_error(errno.EAGAIN)
+            data, size = data[:room], room
+        if size:
+            self._out.append(data if type(data) is bytes else bytes(data))
+            self._out_bytes += size
             self._pump()
-        return len(data)
+        return size
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         """Return what has come; nothing at the end of the stream. Raises BlockingIOError if nothing has come."""
@@ -130,7 +125,7 @@ class End:
         self.in_bytes -= len(found)
         peer = self.peer
         if peer._is_blocked and 2 * self.in_bytes <= self.receive_buffer and not self.is_gone:
-            if self._is_lost():
+            if self.is_lost():
                 return found  # the other kernel asks again
             self._world.at(self._arrives_us(0), peer._window_opened)
         return found
@@ -159,13 +154,13 @@ class End:
         """Forget the connection, and tell the other kernel by a RST."""
         if not self.is_gone:
             self._forget()
-            if not self._is_lost():
+            if not self.is_lost():
                 self._world.at(self._arrives_us(0), self.peer.was_reset)
 
     def was_reset(self) -> None:
-        self._fail(errno.EPIPE if self.is_ended else errno.ECONNRESET)  # as Linux tells it after a FIN
+        self.fail(errno.EPIPE if self.is_ended else errno.ECONNRESET)  # as Linux tells it after a FIN
 
-    def _fail(self, number: int) -> None:
+    def fail(self, number: int) -> None:
         if not self.is_gone:
             self._world.say(f"{self.local[0]}:{self.local[1]} {errno.errorcode[number]}")
             self._world.network.counters[errno.errorcode[number]] += 1
@@ -180,7 +175,7 @@ class End:
         self.host.ends.pop(self, None)
 
     def vanish(self) -> None:
-        """The machine has crashed: nobody is told anything."""
+        """Forget it, and tell nobody: the machine has crashed."""
         self._forget()
         self.socket = None
 
@@ -199,46 +194,48 @@ class End:
             self._arrival_us = arrival_us
         return self._arrival_us
 
-    def _is_lost(self) -> bool:
+    def is_lost(self) -> bool:
         """Whether a packet that is sent now does not arrive."""
         return self.is_dark or self._world.network.is_lost(self.path)
 
     def _pump(self) -> None:
         """Send what the window of the other end has room for. What was lost comes first."""
-        network, peer = self._world.network, self.peer
-        while self._out and not self._lost and self._unheard <= FLYING_BYTES:
+        world, peer, out = self._world, self.peer, self._out
+        network = world.network
+        while out and not self._lost and self._unheard <= FLYING_BYTES:
             window = peer.receive_buffer - peer.in_bytes - self._flight
-            if self._out[0] is not _FIN and window <= 0:
+            burst = out[0]
+            if burst is not _FIN and window <= 0:
                 self._is_blocked = True
                 network.counters["window closed"] += 1
                 self._arm()
                 return
-            is_split = network.draw() < network.config.split
-            burst = self._take_burst(window if window < BURST_BYTES_MAX else BURST_BYTES_MAX, is_split)
+            out.popleft()
+            is_split = network.draw() < network.split
+            if burst is _FIN:
+                size = 1
+            else:
+                size = len(burst)
+                if is_split or size > window or size > BURST_BYTES_MAX:
+                    burst = self._first_part(burst, min(window, BURST_BYTES_MAX), is_split)
+                    size = len(burst)
+                self._out_bytes -= size
+            self._flight += size
             self._number += 1
-            if self.is_dark or network.is_lost(self.path):
+            if (self.is_dark or self.path.cuts or self.path.loss) and self.is_lost():
                 self._lose(self._number, burst)
             else:
-                self._fly(self._number, burst)
+                world.at(self._arrives_us(size), self._arrive, self._number, burst)
             if is_split:
                 self._arrival_us += 1 + int(network.draw() * _SPLIT_US)
 
-    def _take_burst(self, most: int, is_split: bool) -> bytes | None:
-        first = self._out.popleft()
-        if first is _FIN:
-            self._flight += 1
-            return _FIN
-        if is_split and len(first) > 1:
-            most = min(most, 1 + int(self._world.network.draw() * (len(first) - 1)))
-        if len(first) > most:
-            self._out.appendleft(first[most:])
-            first = first[:most]
-        self._out_bytes -= len(first)
-        self._flight += len(first)
-        return first
-
-    def _fly(self, number: int, burst: bytes | None) -> None:
-        self._world.at(self._arrives_us(_size(burst)), self._arrive, number, burst)
+    def _first_part(self, burst: bytes, most: int, is_split: bool) -> bytes:
+        """Cut a burst, and put the rest back."""
+        if is_split and len(burst) > 1:
+            most = min(most, 1 + int(self._world.network.draw() * (len(burst) - 1)))
+        if len(burst) > most:
+            self._out.appendleft(burst[most:])
+        return burst[:most]
 
     def _lose(self, number: int, burst: bytes | None) -> None:
         """Keep it in the send buffer, counted as under way, until a retransmission succeeds."""
@@ -254,10 +251,10 @@ class End:
             self._lose(number, burst)
             return
         self._arrived = number
-        size = _size(burst)
+        size = len(burst) if burst is not None else 1
         self._flight -= size
         if peer.is_gone:
-            self._bounce()
+            self.bounce()
             return
         if peer.is_orphan and burst is not _FIN:  # nobody will ever read it
             peer.reset()
@@ -268,7 +265,13 @@ class End:
         else:
             world.history.add(f"{now_us} {self._shown} fin")
         peer.heard_us = now_us
-        peer._take(burst)
+        if burst is _FIN:
+            peer.is_ended = True
+            peer._look_over()
+        else:
+            peer.inbox.append(burst)
+            peer.in_bytes += size
+        peer._tell()
         if self.back.cuts or peer.is_dark:
             self._unheard += size
             self._arm()
@@ -279,9 +282,9 @@ class End:
         if self.is_orphan:
             self._look_over()
 
-    def _bounce(self) -> None:
+    def bounce(self) -> None:
         """The other kernel does not know the connection, and says so."""
-        if not self.peer._is_lost():
+        if not self.peer.is_lost():
             latency_us = self._world.network.latency_us(self.back, 0)
             self._world.at(self._world.now_us + latency_us, self.was_reset)
 
@@ -290,16 +293,6 @@ class End:
         if self.socket is not None:
             latency_us = self._world.network.latency_us(self.back, 0)
             self._world.at(self._world.now_us + latency_us, self._tell)
-
-    def _take(self, burst: bytes | None) -> None:
-        """At the receiver."""
-        if burst is _FIN:
-            self.is_ended = True
-            self._look_over()
-        else:
-            self.inbox.append(burst)
-            self.in_bytes += len(burst)
-        self._tell()
 
     def enter_queue(self) -> bool:
         """The handshake is complete: the process may accept the connection. False if there is no room for it."""
@@ -335,6 +328,11 @@ class End:
             self._rto_us, self._since_us = RTO_US_MIN, self._world.now_us
             self._world.at(self._world.now_us + self._rto_us, self._on_timer)
 
+    @property
+    def is_retransmitting(self) -> bool:
+        """Whether something is under way that has not been acknowledged for a while."""
+        return bool(self._lost or self._unheard)
+
     def _window_opened(self) -> None:
         self._is_blocked = False
         self.heard_us = self._world.now_us
@@ -360,7 +358,7 @@ class End:
         limit_us = self.user_us or GIVE_UP_US
         until_us = self._since_us + (min(limit_us, ORPHAN_US) if self.is_orphan else limit_us)
         if world.now_us >= until_us:
-            self._fail(errno.ETIMEDOUT)
+            self.fail(errno.ETIMEDOUT)
             return
         self._rto_us = min(2 * self._rto_us, RTO_US_MAX)
         world.at(min(world.now_us + self._rto_us, until_us), self._on_timer)
@@ -368,15 +366,15 @@ class End:
     def _is_answered(self) -> bool:
         """Send what was lost again, or probe the window. True if the other kernel has answered that."""
         peer = self.peer
-        if self._is_lost() or not peer.host.answers:
+        if self.is_lost() or not peer.host.answers:
             return False
         if peer.is_gone:
-            self._bounce()
+            self.bounce()
             return False
         lost, self._lost = sorted(self._lost, key=itemgetter(0)), []
         for number, burst in lost:
-            self._fly(number, burst)
-        if peer._is_lost():
+            self._world.at(self._arrives_us(_size(burst)), self._arrive, number, burst)
+        if peer.is_lost():
             return False
         self.heard_us = self._world.now_us
         window = peer.receive_buffer - peer.in_bytes - self._flight
@@ -385,41 +383,6 @@ class End:
             return False
         self._is_blocked = False
         return True
-
-    # Keep-alive
-
-    def keep_alive(self, idle_us: int, interval_us: int, probes: int) -> None:
-        """Ask the other kernel for an answer whenever it was silent for so long. No probes: do not."""
-        self._alive = (idle_us, interval_us, probes)
-        self._alive_number += 1
-        if probes:
-            self._world.at(self.heard_us + idle_us, self._on_keep_alive, self._alive_number, 0)
-
-    def _on_keep_alive(self, number: int, unanswered: int) -> None:
-        if self.is_gone or number != self._alive_number:
-            return
-        idle_us, interval_us, probes = self._alive
-        world, network = self._world, self._world.network
-        silent_us = world.now_us - self.heard_us
-        if silent_us < idle_us:
-            world.at(self.heard_us + idle_us, self._on_keep_alive, number, 0)
-            return
-        is_over = unanswered >= probes or (self.user_us and silent_us >= self.user_us)
-        if self._lost or self._unheard or not self.host.answers:  # then the retransmissions decide
-            unanswered = -1
-        elif unanswered and is_over:
-            self._fail(errno.ETIMEDOUT)
-            return
-        elif not self._is_lost() and self.peer.host.answers and not self.peer._is_lost():
-            if self.peer.is_gone:
-                self._bounce()
-            else:
-                self.heard_us = world.now_us
-                world.at(world.now_us + idle_us, self._on_keep_alive, number, 0)
-                return
-        else:
-            network.counters["keep-alive unanswered"] += 1
-        world.at(world.now_us + interval_us, self._on_keep_alive, number, unanswered + 1)
 
 
 def _size(burst: bytes | None) -> int:

@@ -196,4 +196,4 @@ class Mesh:
     def _note(self, client: str, what: str, about: str = "", payload: bytes = b"") -> None:
         self.counters[what] += 1
         shown = payload.rstrip(b".").decode("utf-8", "backslashreplace")
-        self.world.say(" ".join(one for one in (client, what, about, shown) if one))
+        self.world.say(f"{client} {what} {about} {shown}".rstrip())

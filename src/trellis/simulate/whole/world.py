@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from hashlib import blake2b
 from heapq import heappop, heappush
@@ -28,8 +28,10 @@ import msgspec
 from trellis.errors import TrellisError
 from trellis.ids import stream
 from trellis.simulate.whole.host import Host
+from trellis.simulate.whole.loop import HostLoop
 from trellis.simulate.whole.network import Network, NetworkConfig
 from trellis.simulate.whole.system import install, uninstall
+from trellis.simulate.whole.tls import Handshake
 
 
 class NotOver(TrellisError):
@@ -50,15 +52,20 @@ class History:
 
     def __init__(self, *, keeps_lines: bool) -> None:
         self.lines: list[str] | None = [] if keeps_lines else None
-        self.count = 0
+        self._flushed = 0
         self._hash = blake2b(digest_size=16)
         self._waiting: list[str] = []
 
     def add(self, line: str) -> None:
-        self.count += 1
-        self._waiting.append(line)
-        if len(self._waiting) >= 1_024:
+        waiting = self._waiting
+        waiting.append(line)
+        if len(waiting) >= 1_024:
             self._flush()
+
+    @property
+    def count(self) -> int:
+        """Return how many events there were."""
+        return self._flushed + len(self._waiting)
 
     def hexdigest(self) -> str:
         self._flush()
@@ -71,6 +78,7 @@ class History:
 
     def _flush(self) -> None:
         if self._waiting:
+            self._flushed += len(self._waiting)
             self._hash.update("\n".join([*self._waiting, ""]).encode("utf-8", "surrogatepass"))
             if self.lines is not None:
                 self.lines += self._waiting
@@ -88,7 +96,10 @@ class World:
         self.failures: list[Failure] = []  # exceptions that nobody has handled: bugs
         self.exits: list[Failure] = []  # processes that have ended by themselves, and the exception that ended each
         self.counters: Counter[str] = Counter()
+        self.tls_offers: dict[int, Handshake] = {}  # by number: handshakes that clients have begun
         self.graveyard: list[asyncio.Task[Any]] = []  # tasks of crashed processes: closed when the world ends
+        self.is_running = False
+        self.due: deque[HostLoop] = deque()  # loops that have a turn at this very moment
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._sequence = 0
         self._is_open = False
@@ -113,6 +124,7 @@ class World:
         for host in self.hosts.values():
             host.end_process()
         self._heap.clear()
+        self.due.clear()
         for task in self.graveyard:
             _close_quietly(task)
         self.graveyard.clear()
@@ -130,6 +142,12 @@ class World:
             found = self.hosts[name] = Host(self, name, address or self.network.free_address())
             self.network.add(found)
         return found
+
+    def offer_tls(self, handshake: Handshake) -> int:
+        """Keep the context of a client until the server asks for it. Return its number."""
+        number = len(self.tls_offers) + 1
+        self.tls_offers[number] = handshake
+        return number
 
     # Events
 
@@ -181,14 +199,18 @@ class World:
 
     def _run(self, until_us: int, is_over: Callable[[], bool] | None) -> bool:
         assert self._is_open, "use a world as a context: with World(...) as world"
-        heap, before = self._heap, asyncio._get_running_loop()
+        heap, due, before = self._heap, self.due, asyncio._get_running_loop()
+        self.is_running = True
         try:
             while heap and heap[0][0] <= until_us:
                 self.now_us, _, call, args = heappop(heap)
                 call(*args)
+                while due:
+                    due.popleft().turn()
                 if is_over is not None and is_over():
                     return True
         finally:
+            self.is_running = False
             asyncio._set_running_loop(before)
         return False
 
