@@ -61,7 +61,7 @@ MQTT: Choices = {
     "ask_s": (5.0, 10.0),
     "active_s": (60.0, 120.0),
     "hold_ms": (300, 2_000),
-    "depth": (1, 2, 3),
+    "depth": (2, 3),  # at 1, topics of two levels that native clients use are others than those of MQTT clients
 }
 OMEN: Choices = {
     "period_ms": (500, 1_500),

@@ -16,14 +16,14 @@ WILDCARDS = ("m/#", "m/+", "m/hall/#", "m/hall/+", "m/+/lamp")
 
 def native_topics(random: Random, most: int) -> list[str]:
     """Draw different topics for a native subscriber."""
-    known = NATIVE
+    known = (*NATIVE, *SHARED)
     return random.sample(known, random.randint(1, min(most, len(known))))
 
 
 def mqtt_filter(random: Random) -> str:
     """Draw a filter for an MQTT subscriber."""
-    return random.choice(WILDCARDS if random.random() < 0.5 else MQTT)
+    return random.choice(WILDCARDS if random.random() < 0.5 else (*MQTT, *SHARED))
 
 
 def topic_to_publish(random: Random, *, is_native: bool) -> str:
-    return random.choice(NATIVE if is_native else MQTT)
+    return random.choice((*(NATIVE if is_native else MQTT), *SHARED))

@@ -73,6 +73,12 @@ def _monotonic_ns() -> int:
     return _real_monotonic_ns() if host is None else (host.world.now_us + host.monotonic_us) * 1_000
 
 
+def _process_time() -> float:
+    """Return the time of the host: how long real code computes must not decide what happens in a run."""
+    host = _host()
+    return _real_process_time() if host is None else host.world.now_us / 1_000_000
+
+
 def _clock_gettime(clock: int) -> float:
     loop = _running()
     if type(loop) is not HostLoop:
@@ -197,6 +203,7 @@ def _open(file: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
 
 _real_time, _real_time_ns, _real_sleep = time.time, time.time_ns, time.sleep
 _real_monotonic, _real_monotonic_ns, _real_clock_gettime = time.monotonic, time.monotonic_ns, time.clock_gettime
+_real_process_time = time.process_time
 _real_gmtime, _real_localtime = time.gmtime, time.localtime
 _real_urandom, _real_seed, _real_getpid = os.urandom, random.Random.seed, os.getpid
 _real_create_server, _real_getaddrinfo, _real_open = socket.create_server, socket.getaddrinfo, io.open
@@ -207,6 +214,7 @@ _STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (time, "monotonic", _monotonic),
     (time, "monotonic_ns", _monotonic_ns),
     (time, "clock_gettime", _clock_gettime),
+    (time, "process_time", _process_time),
     (time, "gmtime", _gmtime),
     (time, "localtime", _localtime),
     (time, "sleep", _sleep),
