@@ -1,0 +1,121 @@
+"""A simulated host: an address, a kernel with sockets and clocks, and at most one process.
+
+A process is an event loop (`loop.py`) and its tasks. It ends in four ways: it finishes; it crashes, and the kernel
+closes its sockets; the machine crashes, and nothing tells the others; or the world ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Coroutine
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from trellis.simulate.whole.loop import HostLoop
+
+if TYPE_CHECKING:
+    from trellis.simulate.whole.sockets import HostSocket
+    from trellis.simulate.whole.tcp import End
+    from trellis.simulate.whole.world import World
+
+WALL_START_S = 1_767_225_600  # 2026-01-01: what the clocks of hosts show at the start, apart from their offsets
+_FIRST_FD = 3  # the others are standard input, output and error
+_PORT_MIN, _PORT_MAX = 32_768, 60_999  # ports of connections that dial, as Linux gives them
+
+
+class Host:
+    def __init__(self, world: World, name: str, address: str) -> None:
+        self.world, self.name, self.address = world, name, address
+        self.starts = 0  # processes so far
+        self.random: Random = world.random("host", name, 0)  # what the process gets from the operating system
+        self.loop: HostLoop | None = None
+        # What its clocks show is the world's time plus these.
+        clock, skew_us = world.random("clock", name), world.network.config.skew_us
+        self.monotonic_us = clock.randrange(1_000_000_000, 100_000_000_000)
+        self.wall_us = clock.randint(-skew_us, skew_us)
+        self.boot_us = self.monotonic_us
+        self.is_up = True  # the machine runs
+        self.is_frozen = False  # the machine stands still, its kernel as well
+        self.answers = True  # the kernel answers packets: it is up and not frozen. A process that hangs is no matter
+        self.files_max = 1 << 20
+        self.is_disk_full = False
+        self.sockets: dict[int, HostSocket] = {}  # by file descriptor
+        self.listeners: dict[int, HostSocket] = {}  # by port
+        self.ends: dict[End, None] = {}  # connections that the kernel knows, those without a process as well
+        self._port = _PORT_MIN + world.random("ports", name).randrange(_PORT_MAX - _PORT_MIN)
+
+    def __repr__(self) -> str:
+        return f"<Host {self.name} {self.address}>"
+
+    def be(self, *, up: bool, frozen: bool = False) -> None:
+        self.is_up, self.is_frozen, self.answers = up, frozen, up and not frozen
+
+    # Its process
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start a coroutine. The first one makes the process of this host, and ends it when it is done."""
+        if self.loop is not None:
+            return self.loop.create_task(work)
+        if not self.is_up:
+            self.be(up=True)
+            self.monotonic_us = self.boot_us = 10_000_000 - self.world.now_us  # its clocks begin anew
+        self.starts += 1
+        self.random = self.world.random("host", self.name, self.starts)
+        self.loop = HostLoop(self.world, self)
+        main = self.loop.create_task(work)
+        main.add_done_callback(self._exit)
+        return main
+
+    def _exit(self, main: asyncio.Task[Any]) -> None:
+        error = None if main.cancelled() else main.exception()
+        self.world.exited(self.name, error)
+        self.end_process()
+
+    def end_process(self) -> None:
+        """The process vanishes: no code of it runs any more, and its kernel closes its sockets."""
+        loop, self.loop = self.loop, None
+        if loop is None:
+            return
+        self.world.graveyard += loop.die()
+        self.be(up=self.is_up)
+        for one in list(self.sockets.values()):
+            one.close()
+
+    def crash_machine(self) -> None:
+        """The machine stops, and nobody is told. What it has sent is under way."""
+        self.be(up=False)
+        for end in list(self.ends):
+            end.vanish()
+        self.sockets.clear()
+        self.listeners.clear()
+        self.end_process()
+
+    def signal(self, number: int) -> bool:
+        """Send a signal to the process; False if it has no handler for it."""
+        return self.loop is not None and self.loop.signal(number)
+
+    # What a kernel gives out
+
+    def open_fd(self, socket: HostSocket) -> int:
+        if len(self.sockets) >= self.files_max:
+            self.world.counters["no file descriptor"] += 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        fd = _FIRST_FD
+        while fd in self.sockets:
+            fd += 1
+        self.sockets[fd] = socket
+        return fd
+
+    def free_port(self) -> int:
+        used = {end.local[1] for end in self.ends}
+        for _ in range(_PORT_MAX - _PORT_MIN):
+            self._port = self._port + 1 if self._port < _PORT_MAX else _PORT_MIN
+            if self._port not in used and self._port not in self.listeners:
+                return self._port
+        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+
+    def wall_s(self) -> float:
+        """Return what its clock on the wall shows."""
+        return WALL_START_S + (self.world.now_us + self.wall_us) / 1_000_000

@@ -1,0 +1,216 @@
+"""The network between simulated hosts: addresses, names, paths with latency, bandwidth and loss, and cuts.
+
+A path leads from one host to another. Each direction has its own: a cut may stop one and leave the other. What is
+under way when a cut begins arrives. What is sent into a cut is lost; TCP sends it again (`tcp.py`).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections import Counter
+from collections.abc import Iterable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from trellis.errors import InputError, TrellisError
+
+if TYPE_CHECKING:
+    from trellis.simulate.whole.host import Host
+    from trellis.simulate.whole.world import World
+
+_LOOPBACK_US = 15
+
+
+class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    latency_us_low: int = 100
+    """The shortest latency of a path. Each path draws its own between the two."""
+
+    latency_us_high: int = 2_000
+    """The longest latency of a path."""
+
+    jitter_us: int = 200
+    """Added to each burst, drawn anew: from 0 to this."""
+
+    bytes_per_s: int = 125_000_000
+    """Bandwidth of each path: 1 Gbit/s."""
+
+    loss: float = 0.0
+    """Probability that a burst of segments is lost, and comes only after a retransmission."""
+
+    split: float = 0.05
+    """Probability that a burst arrives in two pieces, cut anywhere. Raising it costs events."""
+
+    send_buffer: int = 256 << 10
+    """Bytes that a kernel keeps for one connection until the other end has them."""
+
+    receive_buffer: int = 256 << 10
+    """Bytes that a kernel keeps for one connection until the process reads them."""
+
+    dns_us: int = 500
+    """How long a name server takes to answer. Addresses are not asked for."""
+
+    skew_us: int = 50_000
+    """How far the clock on the wall of a host may be ahead of, or behind, the world's time."""
+
+    turn_us_low: int = 5
+    """The shortest time that a turn of an event loop takes."""
+
+    turn_us_span: int = 40
+    """What is added to that at most, drawn for each turn. It changes the order of what hosts do at the same time."""
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            value = getattr(self, field)
+            if not value >= 0:
+                raise InputError(field, f"it is {value}", "give 0 or more")
+        if self.latency_us_high < self.latency_us_low:
+            raise InputError("latency_us_high", f"it is {self.latency_us_high}", "give at least latency_us_low")
+        for field in ("bytes_per_s", "send_buffer", "receive_buffer", "turn_us_low"):
+            if getattr(self, field) < 1:
+                raise InputError(field, f"it is {getattr(self, field)}", "give more than 0")
+        for field in ("loss", "split"):
+            if getattr(self, field) > 1:
+                raise InputError(field, f"it is {getattr(self, field)}", "give a probability between 0 and 1")
+
+
+class Path:
+    """One direction between two hosts."""
+
+    __slots__ = ("base_us", "cuts", "free_us", "jitter_us", "loss", "slow_us", "us_per_byte")
+
+    def __init__(self, base_us: int, jitter_us: int, loss: float, us_per_byte: float) -> None:
+        self.base_us, self.jitter_us, self.loss, self.us_per_byte = base_us, jitter_us, loss, us_per_byte
+        self.cuts = 0  # cuts that stop it now
+        self.slow_us = 0  # what faults add to its latency
+        self.free_us = 0.0  # when what was given to it has left the sender
+
+
+class Cut:
+    """Stops all paths from `senders` to `receivers`, by names of hosts, until `Network.heal`."""
+
+    def __init__(self, senders: frozenset[str], receivers: frozenset[str]) -> None:
+        self.senders, self.receivers = senders, receivers
+
+    def stops(self, sender: str, receiver: str) -> bool:
+        return sender != receiver and sender in self.senders and receiver in self.receivers
+
+
+class Network:
+    def __init__(self, world: World, config: NetworkConfig, random: Random) -> None:
+        self.world, self.config = world, config
+        self.draw, self.split = random.random, config.split
+        self.counters: Counter[str] = Counter()
+        self.names: dict[str, tuple[str, ...]] = {}  # what name servers answer -> addresses; none: they have no answer
+        self._by_address: dict[str, Host] = {}
+        self._paths: dict[tuple[str, str], Path] = {}  # by names of hosts
+        self._cuts: list[Cut] = []
+
+    def add(self, host: Host) -> None:
+        if host.address in self._by_address:
+            other = self._by_address[host.address].name
+            raise TrellisError(f"{host.name}: {host.address} is the address of {other}; give it another one")
+        self._by_address[host.address] = host
+        self.names.setdefault(host.name, (host.address,))
+
+    def free_address(self) -> str:
+        number = len(self._by_address) + 1
+        while (found := f"10.0.{number >> 8}.{number & 255}") in self._by_address:
+            number += 1
+        return found
+
+    def host_at(self, address: str, asking: Host) -> Host | None:
+        return asking if address.startswith("127.") else self._by_address.get(address)
+
+    # Names
+
+    def resolve(self, name: str, asking: Host) -> list[str]:
+        """Return addresses. Raises `socket.gaierror` as a resolver does."""
+        if name in ("localhost", ""):
+            return ["127.0.0.1"]
+        if _is_address(name):
+            return [name]
+        found = self.names.get(name, ())
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return list(found)
+
+    def dns_s(self, name: Any) -> float:
+        is_asked = isinstance(name, str) and not _is_address(name) and name not in ("localhost", "")
+        return self.config.dns_us * (0.5 + self.draw()) / 1_000_000 if is_asked else 0.0
+
+    # Paths
+
+    def path(self, sender: Host, receiver: Host) -> Path:
+        pair = (sender.name, receiver.name)
+        found = self._paths.get(pair)
+        if found is None:
+            found = self._paths[pair] = self._make_path(sender, receiver)
+        return found
+
+    def _make_path(self, sender: Host, receiver: Host) -> Path:
+        config = self.config
+        if sender is receiver:
+            return Path(_LOOPBACK_US, 0, 0.0, 0.0)
+        # Both directions have the same base, drawn for the pair.
+        first, second = sorted((sender.name, receiver.name))
+        random = self.world.random("path", first, second)
+        base_us = random.randint(config.latency_us_low, config.latency_us_high)
+        path = Path(base_us, config.jitter_us, config.loss, 1_000_000 / config.bytes_per_s)
+        path.cuts = sum(one.stops(sender.name, receiver.name) for one in self._cuts)
+        return path
+
+    def latency_us(self, path: Path, size: int) -> int:
+        """Return how long a burst takes that is given to a path now. It waits for those before it."""
+        latency_us = path.base_us + path.slow_us + 1
+        if path.jitter_us:
+            latency_us += int(self.draw() * path.jitter_us)
+        if path.us_per_byte:
+            now_us, free_us = self.world.now_us, path.free_us
+            path.free_us = free_us = (free_us if free_us > now_us else now_us) + size * path.us_per_byte
+            latency_us += int(free_us - now_us)
+        return latency_us
+
+    def is_lost(self, path: Path) -> bool:
+        """Whether a burst that is given to a path now is lost."""
+        if path.cuts:
+            self.counters["lost in a cut"] += 1
+            return True
+        if path.loss and self.draw() < path.loss:
+            self.counters["lost by chance"] += 1
+            return True
+        return False
+
+    # What faults do to it
+
+    def cut(self, senders: Iterable[str], receivers: Iterable[str]) -> Cut:
+        """Stop everything from these hosts to those. Nothing else: the other direction is a cut of its own."""
+        cut = Cut(frozenset(senders), frozenset(receivers))
+        self._cuts.append(cut)
+        self._count_cuts(cut, 1)
+        return cut
+
+    def heal(self, cut: Cut) -> None:
+        """End a cut. Nothing happens if it is over already."""
+        if cut in self._cuts:
+            self._cuts.remove(cut)
+            self._count_cuts(cut, -1)
+
+    def heal_all(self) -> None:
+        for cut in list(self._cuts):
+            self.heal(cut)
+
+    def _count_cuts(self, cut: Cut, by: int) -> None:
+        for (sender, receiver), path in self._paths.items():
+            if cut.stops(sender, receiver):
+                path.cuts += by
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,394 @@
+"""TCP as two kernels see it: one `End` of a connection at each host.
+
+    process -> send buffer -> bursts on the path -> receive buffer -> process
+
+What is modelled: bursts of any size, in order; a send buffer and a receive window that fill up; acknowledgements that
+are lost; retransmission with the back-off of Linux until it gives up; probes of a closed window; keep-alive;
+`TCP_USER_TIMEOUT`; FIN, half-closed and half-open connections; RST from a kernel that does not know the connection.
+What is not: congestion windows, sequence numbers, and headers.
+
+    I1  bytes arrive in the order in which they were sent, none twice, none left out, until an error ends the stream.
+    I2  a process hears of an error, or of the end, only after it has read all bytes that arrived before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections import deque
+from operator import itemgetter
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from trellis.simulate.whole.keepalive import KeepAlive
+from trellis.simulate.whole.network import Path
+
+if TYPE_CHECKING:
+    from trellis.simulate.whole.host import Host
+    from trellis.simulate.whole.sockets import HostSocket
+
+_SECOND = 1_000_000
+RTO_US_MIN, RTO_US_MAX = 200_000, 120 * _SECOND
+GIVE_UP_US = 924_600_000  # of Linux: 15 retransmissions, `net.ipv4.tcp_retries2`
+SYN_ACK_PAUSES_S = (1, 2, 4, 8, 16)  # between answers to a SYN whose connection finds no room
+ORPHAN_US = 60 * _SECOND  # a connection without a process is given up after so long
+BURST_BYTES_MAX = 64 << 10  # what one event carries
+FLYING_BYTES = 14_600  # sent although nothing was acknowledged lately: ten segments
+_SPLIT_US = 2_000  # the second piece of a burst that was split comes so much later at most
+_PEEK = int(socket.MSG_PEEK)
+_FIN = None  # stands in a queue of bytes for the end of the stream
+
+Place = tuple[str, int]
+
+
+class End:
+    """One end of a connection. `peer` is the other one; it may be unknown to its kernel by now (`is_gone`)."""
+
+    def __init__(self, host: Host, local: Place, remote: Place, path: Path, back: Path) -> None:
+        world = self._world = host.world
+        self.host, self.local, self.remote, self.path, self.back = host, local, remote, path, back
+        self._shown = f"{local[0]}:{local[1]}>{remote[0]}:{remote[1]}"
+        self.peer: End = self
+        self.socket: HostSocket | None = None  # of the process; None before it is accepted and after it is closed
+        self.listener: HostSocket | None = None  # that has not been told of it yet: the last packet of the handshake
+        self.send_buffer, self.receive_buffer = world.network.config.send_buffer, world.network.config.receive_buffer
+        self.inbox: deque[bytes] = deque()
+        self.in_bytes = 0
+        self.is_ended = False  # a FIN has come
+        self.fin_sent = False
+        self.error = 0  # the number of the error that has ended it
+        self.is_gone = False  # the kernel has forgotten it: whoever sends to it gets a RST
+        self.is_dark = False  # something between the two drops whatever this end sends, and says nothing
+        self.is_orphan = False  # the process has closed it; the kernel sends what is left
+        self.heard_us = world.now_us  # when something came from the other kernel, an acknowledgement as well
+        self.user_us = 0  # TCP_USER_TIMEOUT
+        self.keep_alive = KeepAlive(self)
+        self._out: deque[bytes | None] = deque()  # in the send buffer, not sent yet
+        self._lost: list[tuple[int, bytes | None]] = []  # bursts that were sent and did not arrive, by their numbers
+        self._number = self._arrived = 0  # of the last burst that was sent, and that has arrived
+        self._out_bytes = self._flight = self._unheard = 0  # `_unheard`: arrived, and the acknowledgement was lost
+        self._arrival_us = 0  # of the last burst: none overtakes another
+        self._is_armed = False  # the timer for retransmissions and probes runs
+        self._is_blocked = False  # the window of the other end is closed
+        self._since_us = self._rto_us = 0  # of the timer
+        self._was_full = False  # the process waits for room in the send buffer
+        host.ends[self] = None
+
+    def __repr__(self) -> str:
+        return f"<End {self.local[0]}:{self.local[1]} - {self.remote[0]}:{self.remote[1]}>"
+
+    # The process
+
+    @property
+    def is_writable(self) -> bool:
+        return 3 * self._used() <= 2 * self.send_buffer or bool(self.error)
+
+    def _used(self) -> int:
+        """Return how many bytes the send buffer holds."""
+        return self._out_bytes + self._flight + self._unheard
+
+    def send(self, data: bytes, flags: int = 0) -> int:
+        """Take as much as there is room for. Raises BlockingIOError if there is none."""
+        if self.error or self.fin_sent:
+            raise _os_error(self.error or errno.EPIPE)
+        size, room = len(data), self.send_buffer - self._out_bytes - self._flight - self._unheard
+        if size > room:
+            self._was_full = True
+            if room <= 0:
+                raise _os_error(errno.EAGAIN)
+            data, size = data[:room], room
+        if size:
+            self._out.append(data if type(data) is bytes else bytes(data))
+            self._out_bytes += size
+            self._pump()
+        return size
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Return what has come; nothing at the end of the stream. Raises BlockingIOError if nothing has come."""
+        if not self.in_bytes:
+            if self.error:
+                raise _os_error(self.error)
+            if self.is_ended:
+                return b""
+            raise _os_error(errno.EAGAIN)
+        if flags & _PEEK:
+            return b"".join(self.inbox)[:size]
+        if self.in_bytes <= size:
+            found = self.inbox[0] if len(self.inbox) == 1 else b"".join(self.inbox)
+            self.inbox.clear()
+        else:
+            every = b"".join(self.inbox)
+            found = every[:size]
+            self.inbox.clear()
+            self.inbox.append(every[size:])
+        self.in_bytes -= len(found)
+        peer = self.peer
+        if peer._is_blocked and 2 * self.in_bytes <= self.receive_buffer and not self.is_gone:
+            if self.is_lost():
+                return found  # the other kernel asks again
+            self._world.at(self._arrives_us(0), peer._window_opened)
+        return found
+
+    def shut(self) -> None:
+        """Send a FIN after everything else."""
+        if not self.fin_sent and not self.is_gone:
+            self.fin_sent = True
+            self._out.append(_FIN)
+            self._pump()
+
+    def close(self) -> None:
+        """The process has closed it, or has ended."""
+        self.socket = None
+        if self.is_gone:
+            return
+        if self.in_bytes:  # what nobody has read is told by a RST
+            self.reset()
+            return
+        self.is_orphan = True
+        self.shut()
+        self._world.at(self._world.now_us + ORPHAN_US, self._forget)
+        self._look_over()
+
+    def reset(self) -> None:
+        """Forget the connection, and tell the other kernel by a RST."""
+        if not self.is_gone:
+            self._forget()
+            if not self.is_lost():
+                self._world.at(self._arrives_us(0), self.peer.was_reset)
+
+    def was_reset(self) -> None:
+        self.fail(errno.EPIPE if self.is_ended else errno.ECONNRESET)  # as Linux tells it after a FIN
+
+    def fail(self, number: int) -> None:
+        if not self.is_gone:
+            self._world.say(f"{self.local[0]}:{self.local[1]} {errno.errorcode[number]}")
+            self._world.network.counters[errno.errorcode[number]] += 1
+            self.error = number
+            self._forget()
+            self._tell()
+
+    def _forget(self) -> None:
+        self.is_gone = True
+        self._out.clear()
+        self._lost.clear()
+        self.host.ends.pop(self, None)
+
+    def vanish(self) -> None:
+        """Forget it, and tell nobody: the machine has crashed."""
+        self._forget()
+        self.socket = None
+
+    def _tell(self) -> None:
+        """Have the process look at its socket."""
+        loop = self.host.loop
+        if self.socket is not None and loop is not None:
+            loop.notify(self.socket.fd)
+
+    # Sending
+
+    def _arrives_us(self, size: int) -> int:
+        """Return when a burst that is sent now arrives: never before an earlier one."""
+        arrival_us = self._world.now_us + self._world.network.latency_us(self.path, size)
+        if arrival_us > self._arrival_us:
+            self._arrival_us = arrival_us
+        return self._arrival_us
+
+    def is_lost(self) -> bool:
+        """Whether a packet that is sent now does not arrive."""
+        return self.is_dark or self._world.network.is_lost(self.path)
+
+    def _pump(self) -> None:
+        """Send what the window of the other end has room for. What was lost comes first."""
+        world, peer, out = self._world, self.peer, self._out
+        network = world.network
+        while out and not self._lost and self._unheard <= FLYING_BYTES:
+            window = peer.receive_buffer - peer.in_bytes - self._flight
+            burst = out[0]
+            if burst is not _FIN and window <= 0:
+                self._is_blocked = True
+                network.counters["window closed"] += 1
+                self._arm()
+                return
+            out.popleft()
+            is_split = network.draw() < network.split
+            if burst is _FIN:
+                size = 1
+            else:
+                size = len(burst)
+                if is_split or size > window or size > BURST_BYTES_MAX:
+                    burst = self._first_part(burst, min(window, BURST_BYTES_MAX), is_split)
+                    size = len(burst)
+                self._out_bytes -= size
+            self._flight += size
+            self._number += 1
+            if (self.is_dark or self.path.cuts or self.path.loss) and self.is_lost():
+                self._lose(self._number, burst)
+            else:
+                world.at(self._arrives_us(size), self._arrive, self._number, burst)
+            if is_split:
+                self._arrival_us += 1 + int(network.draw() * _SPLIT_US)
+
+    def _first_part(self, burst: bytes, most: int, is_split: bool) -> bytes:
+        """Cut a burst, and put the rest back."""
+        if is_split and len(burst) > 1:
+            most = min(most, 1 + int(self._world.network.draw() * (len(burst) - 1)))
+        if len(burst) > most:
+            self._out.appendleft(burst[most:])
+        return burst[:most]
+
+    def _lose(self, number: int, burst: bytes | None) -> None:
+        """Keep it in the send buffer, counted as under way, until a retransmission succeeds."""
+        self._lost.append((number, burst))
+        self._arm()
+
+    # Arriving: `self` is the end that has sent it
+
+    def _arrive(self, number: int, burst: bytes | None) -> None:
+        peer, now_us = self.peer, self._world.now_us
+        is_next = number == self._arrived + 1  # else one before it was lost
+        if not is_next or not peer.host.answers or (peer.listener is not None and not peer.enter_queue()):
+            self._lose(number, burst)
+            return
+        self._arrived = number
+        size = len(burst) if burst is not None else 1
+        self._flight -= size
+        if peer.is_gone:
+            self.bounce()
+            return
+        if peer.is_orphan and burst is not _FIN:  # nobody will ever read it
+            peer.reset()
+            return
+        world = self._world
+        if burst is not None:
+            world.history.add(f"{now_us} {self._shown} {size} {crc32(burst):08x}")
+        else:
+            world.history.add(f"{now_us} {self._shown} fin")
+        peer.heard_us = now_us
+        if burst is _FIN:
+            peer.is_ended = True
+            peer._look_over()
+        else:
+            peer.inbox.append(burst)
+            peer.in_bytes += size
+        peer._tell()
+        if self.back.cuts or peer.is_dark:
+            self._unheard += size
+            self._arm()
+            return
+        self.heard_us = now_us
+        if self._was_full and self.is_writable:
+            self._has_room()
+        if self.is_orphan:
+            self._look_over()
+
+    def bounce(self) -> None:
+        """The other kernel does not know the connection, and says so."""
+        if not self.peer.is_lost():
+            latency_us = self._world.network.latency_us(self.back, 0)
+            self._world.at(self._world.now_us + latency_us, self.was_reset)
+
+    def _has_room(self) -> None:
+        self._was_full = False
+        if self.socket is not None:
+            latency_us = self._world.network.latency_us(self.back, 0)
+            self._world.at(self._world.now_us + latency_us, self._tell)
+
+    def enter_queue(self) -> bool:
+        """The handshake is complete: the process may accept the connection. False if there is no room for it."""
+        listener = self.listener
+        if listener is None or self.is_gone:
+            return True
+        if not listener.has_room:
+            self._world.network.counters["accept queue full"] += 1
+            return False
+        self.listener = None
+        listener.arrived(self)
+        return True
+
+    def answer_syn(self, attempt: int) -> None:
+        """Complete the handshake. Where there is no room, the other end is asked again later, and given up at last."""
+        if self.enter_queue():
+            return
+        if attempt == len(SYN_ACK_PAUSES_S):
+            self._forget()  # the other end takes it for a connection until it sends something
+        else:
+            self._world.at(self._world.now_us + SYN_ACK_PAUSES_S[attempt] * _SECOND, self.answer_syn, attempt + 1)
+
+    def _look_over(self) -> None:
+        """Forget a connection that both ends have closed in order."""
+        if self.is_orphan and self.is_ended and not self._out and not self._lost and not self._flight:
+            self._forget()
+
+    # The timer: retransmissions, and probes of a closed window
+
+    def _arm(self) -> None:
+        if not self._is_armed:
+            self._is_armed = True
+            self._rto_us, self._since_us = RTO_US_MIN, self._world.now_us
+            self._world.at(self._world.now_us + self._rto_us, self._on_timer)
+
+    @property
+    def is_retransmitting(self) -> bool:
+        """Whether something is under way that has not been acknowledged for a while."""
+        return bool(self._lost or self._unheard)
+
+    def _window_opened(self) -> None:
+        self._is_blocked = False
+        self.heard_us = self._world.now_us
+        self._pump()
+
+    def _on_timer(self) -> None:
+        if not self.host.answers and not self.is_gone:  # a machine that stands still sends nothing
+            self._world.at(self._world.now_us + RTO_US_MIN, self._on_timer)
+            return
+        if self.is_gone or not (self._lost or self._unheard or self._is_blocked):
+            self._is_armed = False
+            self._pump()
+            return
+        world = self._world
+        world.network.counters["retransmitted"] += 1
+        if self._is_answered():
+            self._is_armed = False
+            self._unheard = 0
+            self._pump()
+            if self._was_full and self.is_writable:
+                self._has_room()
+            return
+        limit_us = self.user_us or GIVE_UP_US
+        until_us = self._since_us + (min(limit_us, ORPHAN_US) if self.is_orphan else limit_us)
+        if world.now_us >= until_us:
+            self.fail(errno.ETIMEDOUT)
+            return
+        self._rto_us = min(2 * self._rto_us, RTO_US_MAX)
+        world.at(min(world.now_us + self._rto_us, until_us), self._on_timer)
+
+    def _is_answered(self) -> bool:
+        """Send what was lost again, or probe the window. True if the other kernel has answered that."""
+        peer = self.peer
+        if self.is_lost() or not peer.host.answers:
+            return False
+        if peer.is_gone:
+            self.bounce()
+            return False
+        lost, self._lost = sorted(self._lost, key=itemgetter(0)), []
+        for number, burst in lost:
+            self._world.at(self._arrives_us(_size(burst)), self._arrive, number, burst)
+        if peer.is_lost():
+            return False
+        self.heard_us = self._world.now_us
+        window = peer.receive_buffer - peer.in_bytes - self._flight
+        if self._is_blocked and window <= 0:
+            self._since_us = self._world.now_us  # it is alive, and its process does not read
+            return False
+        self._is_blocked = False
+        return True
+
+
+def _size(burst: bytes | None) -> int:
+    """Return how much of the send buffer it takes. A FIN takes one byte of it, as in the books of TCP."""
+    return len(burst) if burst is not None else 1
+
+
+def _os_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

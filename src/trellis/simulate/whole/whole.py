@@ -1,0 +1,199 @@
+"""Whole nodes on simulated hosts: `LiveNode` with all its listeners, and clients that talk to them.
+
+    with World(seed=7) as world:
+        mesh = Mesh(world, ["a", "b", "c"])
+        mesh.start_all()
+        mesh.subscribe("reader", "b", ["news"])            # trellis.connect, on a host of its own
+        mesh.publish("writer", "a", "news", every_s=0.1)
+        world.run_for(10.0)
+
+The code of the nodes and of the clients is that of `live/`, unchanged. What clients see goes into the history of the
+world: when they connect, subscribe, publish, and which messages they receive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import trellis
+from trellis.errors import TrellisError
+from trellis.live.addresses import show_address
+from trellis.live.client import ClientError
+from trellis.live.config import NodeConfig
+from trellis.live.mqtt.client import MqttClient
+from trellis.live.shell import LiveNode
+from trellis.protocols.mqtt.config import MqttConfig
+from trellis.simulate.whole.host import Host
+from trellis.simulate.whole.world import World
+
+PEERS, CLIENTS, ADMIN, MQTT = 7001, 7101, 7201, 1883  # ports of every node
+SEEDS = 2  # nodes that all others know at their start
+
+Configure = Callable[[str, dict[str, Any]], NodeConfig]
+
+
+def plain_config(name: str, fields: dict[str, Any]) -> NodeConfig:
+    """Make the configuration of a node from what the mesh has given it."""
+    return NodeConfig(name=name, **fields)
+
+
+class Mesh:
+    def __init__(
+        self,
+        world: World,
+        names: Sequence[str],
+        configure: Configure = plain_config,
+        *,
+        has_mqtt: bool = True,
+        telemetry: Path | None = None,
+    ) -> None:
+        """`configure` gets a name and the fields that tie a node to its host, and returns a whole configuration.
+
+        `telemetry` is a folder in which each node writes its file.
+        """
+        self.world, self.names, self._configure = world, list(names), configure
+        self.has_mqtt, self.telemetry = has_mqtt, telemetry
+        self.nodes: dict[str, LiveNode] = {}  # the present one of each name; those of crashed processes are gone
+        self.counters: Counter[str] = Counter()
+        for name in self.names:
+            world.host(name)
+
+    # Nodes
+
+    def host(self, name: str) -> Host:
+        return self.world.host(name)
+
+    def address(self, name: str, port: int) -> str:
+        return show_address(self.host(name).address, port)
+
+    def config(self, name: str) -> NodeConfig:
+        fields: dict[str, Any] = {
+            "listen": self.address(name, PEERS),
+            "client_listen": self.address(name, CLIENTS),
+            "admin_listen": self.address(name, ADMIN),
+            "seeds": tuple(self.address(one, PEERS) for one in self.names[:SEEDS] if one != name),
+            "insecure": True,  # the addresses are not loopback
+        }
+        if self.has_mqtt:
+            fields["mqtt"] = MqttConfig(listen=self.address(name, MQTT))
+        if self.telemetry is not None:
+            from trellis.live.telemetry import TelemetryConfig
+
+            fields["telemetry"] = TelemetryConfig(file=str(self.telemetry / f"{name}.jsonl"))
+        return self._configure(name, fields)
+
+    def start(self, name: str) -> asyncio.Task[Any]:
+        """Start the process of a node: the first one, or one after a crash, under the same name."""
+        host = self.host(name)
+        if host.loop is not None:
+            raise TrellisError(f"{name} runs already; crash it first, or give another name")
+        self.world.say(f"{name} starts")
+        return host.start(self._live(name))
+
+    def start_all(self, apart_s: float = 0.05) -> None:
+        """Start every node, one after the other."""
+        for number, name in enumerate(self.names):
+            self.world.after(number * apart_s, self.start, name)
+
+    async def _live(self, name: str) -> None:
+        node = LiveNode(self.config(name))
+        self.nodes[name] = node
+        await node.start()
+        await node.wait()
+        self.world.say(f"{name} has left")
+
+    def is_linked(self) -> bool:
+        """Whether every node that runs is ready for clients, by its own account."""
+        from trellis.live.health import not_ready
+
+        return all(
+            name in self.nodes and not not_ready(self.nodes[name]) for name in self.names if self.host(name).loop
+        )
+
+    # Clients, each on a host of its own
+
+    def subscribe(self, client: str, node: str, topics: Sequence[str]) -> asyncio.Task[Any]:
+        return self.host(client).start(self._reader(client, self.address(node, CLIENTS), topics))
+
+    def publish(
+        self, client: str, node: str, topic: str, *, every_s: float, count: int | None = None, size: int = 64
+    ) -> asyncio.Task[Any]:
+        """Publish again and again. A publication does not wait for the one before it."""
+        return self.host(client).start(self._writer(client, self.address(node, CLIENTS), topic, every_s, count, size))
+
+    def mqtt_subscribe(self, client: str, node: str, filters: Sequence[str]) -> asyncio.Task[Any]:
+        return self.host(client).start(self._mqtt_reader(client, self.address(node, MQTT), filters))
+
+    def mqtt_publish(
+        self, client: str, node: str, topic: str, *, every_s: float, count: int | None = None, size: int = 64
+    ) -> asyncio.Task[Any]:
+        return self.host(client).start(self._mqtt_writer(client, self.address(node, MQTT), topic, every_s, count, size))
+
+    async def _reader(self, name: str, address: str, topics: Sequence[str]) -> None:
+        async with trellis.connect(address, client=name) as client:
+            self._note(name, "connected")
+            for topic in topics:
+                await client.subscribe(topic)
+                self._note(name, "subscribed", topic)
+            async for message in client:
+                self._note(name, "received", f"{message.topic} {message.origin}/{message.sequence}", message.payload)
+
+    async def _writer(self, name: str, address: str, topic: str, every_s: float, count: int | None, size: int) -> None:
+        async with trellis.connect(address, client=name) as client:
+            self._note(name, "connected")
+            await self._repeat(name, client.publish, topic, every_s, count, size)
+
+    async def _mqtt_reader(self, name: str, address: str, filters: Sequence[str]) -> None:
+        async with MqttClient(address, name) as client:
+            self._note(name, "connected")
+            for one in filters:
+                await client.subscribe(one)
+                self._note(name, "subscribed", one)
+            async for message in client:
+                self._note(name, "received", message.topic, message.payload)
+
+    async def _mqtt_writer(
+        self, name: str, address: str, topic: str, every_s: float, count: int | None, size: int
+    ) -> None:
+        async with MqttClient(address, name) as client:
+            self._note(name, "connected")
+            await self._repeat(name, client.publish, topic, every_s, count, size)
+
+    async def _repeat(
+        self,
+        name: str,
+        publish: Callable[[str, bytes], Any],
+        topic: str,
+        every_s: float,
+        count: int | None,
+        size: int,
+    ) -> None:
+        loop, under_way = asyncio.get_running_loop(), dict[asyncio.Task[None], None]()
+        begun, number = loop.time(), 0
+        while count is None or number < count:
+            payload = f"{name}/{number}/".encode().ljust(size, b".")
+            task = loop.create_task(self._publish(name, publish, topic, payload))
+            under_way[task] = None
+            task.add_done_callback(lambda done: under_way.pop(done, None))
+            number += 1
+            await asyncio.sleep(max(0.0, begun + number * every_s - loop.time()))
+        while under_way:
+            await next(iter(under_way))
+
+    async def _publish(self, name: str, publish: Callable[[str, bytes], Any], topic: str, payload: bytes) -> None:
+        self._note(name, "publishes", topic, payload)
+        try:
+            await publish(topic, payload)
+        except ClientError as error:
+            self._note(name, "not acknowledged", f"{topic} {error}", payload)
+        else:
+            self._note(name, "acknowledged", topic, payload)
+
+    def _note(self, client: str, what: str, about: str = "", payload: bytes = b"") -> None:
+        self.counters[what] += 1
+        shown = payload.rstrip(b".").decode("utf-8", "backslashreplace")
+        self.world.say(f"{client} {what} {about} {shown}".rstrip())
