@@ -704,3 +704,25 @@ def test_a_publication_waits_for_longer_where_its_node_stood_still():
     assert not net.nodes["a"].outcomes
     net.run(5_000)
     assert [type(one) for one in net.nodes["a"].outcomes] == [NotAcknowledged]
+
+
+@pytest.mark.parametrize("order", ["publisher", "none"])
+def test_messages_from_before_a_subscription_are_not_handed_over_although_they_come_after_it(order):
+    """They were kept at a node that was cut off. A client that restarts would get again what it had before."""
+    net = mesh([("x", "w"), ("w", "z")], order=order)
+    net.cut("x", "w")
+    for number in range(5):
+        net.publish("x", b"early %d" % number)
+    net.run(2_000)
+    z = net.nodes["z"]
+    net.carry_out("z", z.keep(z.delivery.unwant("t")))
+    net.run(1_000)
+    net.carry_out("z", z.keep(z.delivery.want("t")))
+    net.run(4_000)
+    net.link("x", "w")
+    net.run(3_000)
+    assert net.got("w") == [b"early %d" % number for number in range(5)]
+    net.publish("x", b"late")
+    net.run(2_000)
+    assert net.got("w")[-1] == b"late"
+    assert net.got("z") == [b"late"]

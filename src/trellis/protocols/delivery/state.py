@@ -153,6 +153,13 @@ class State:
         return stream.floor
 
     def deliver(self, entry: Entry) -> None:
-        self.counters.delivered += 1
+        """Hand a message over, unless it was published before the application subscribed: then nobody owes it.
+
+        A client that restarts would get again what it had before. Messages seem younger than they are, never older, so
+        none that is owed is left out.
+        """
         topic, origin, _ = entry.stream.id
+        if entry.born_ms < self.topics[topic].wanted_ms:
+            return
+        self.counters.delivered += 1
         self.out.append(Deliver(topic, origin, entry.sequence, entry.payload))
