@@ -143,5 +143,40 @@ def test_what_changed_since_a_version_brings_another_book_up_to_date(told, when)
 
 def test_a_full_book_forgets_the_oldest_that_is_not_kept():
     book = AddressBook("me", entries_max=2)
-    book.learn([entry("a"), entry("b"), entry("c")], keep={"a"})
+    book.meet(entry("a"))
+    book.learn([entry("b"), entry("c")], connected={"a"})
     assert [book.find(node) is not None for node in "abc"] == [True, False, True]
+
+
+def test_nobody_changes_the_address_of_a_node_that_is_connected():
+    book = AddressBook("me")
+    book.meet(entry("a", 5, 20))
+    book.learn([entry("a", 9, 1)], connected={"a"})
+    assert book.find("a") == entry("a", 5, 20)
+    assert book.is_first_hand("a")
+
+
+def test_what_a_node_says_of_itself_wins_over_a_later_incarnation_that_others_tell_of():
+    book = AddressBook("me")
+    book.learn([entry("a", 900, 1)])
+    assert not book.is_first_hand("a")
+    book.meet(entry("a", 5, 20))
+    assert book.find("a") == entry("a", 5, 20)
+    assert book.is_first_hand("a")
+
+
+def test_a_false_address_does_not_outlast_the_dials_that_fail():
+    book = AddressBook("me")
+    book.learn([entry("a", 5, 20)])
+    book.learn([entry("a", 900, 1)])  # a lie
+    assert book.find("a") == entry("a", 900, 1)
+    book.failed("a")
+    assert book.find("a") == entry("a", 5, 20)
+    book.failed("a")  # the true one may be away for a while: both are tried
+    assert book.find("a") == entry("a", 900, 1)
+    book.learn([entry("a", 6, 30)])  # it has restarted, and others say so
+    book.failed("a")
+    assert book.find("a") == entry("a", 6, 30)
+    book.forget("a")
+    book.failed("a")
+    assert book.find("a") is None

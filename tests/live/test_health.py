@@ -340,10 +340,13 @@ def test_the_complaint_about_a_name_ends_with_the_other_node(monkeypatch):
             await until_health(b, 200)
             twin = LiveNode(config("b", (peer_address(a),), **ADMIN), life=b.life + 10)
             await twin.start()
-            await until_health(b, 503, "Another node named b runs")
-            await twin.stop(in_order=False)
-            await until(lambda: "a" in b.transport.peers)
-            assert not b.health.names.complaints()
+            try:
+                await until_health(twin, 503, "Another node named b runs")
+                await b.stop(in_order=False)
+                await until(lambda: "a" in twin.transport.peers)
+                assert not twin.health.names.complaints()
+            finally:
+                await twin.stop(in_order=False)
 
     run(work())
 

@@ -19,6 +19,7 @@ from trellis.live.frames import (
     PROTOCOL,
     VERSION,
     Address,
+    Addresses,
     Hello,
     Ping,
     Pong,
@@ -59,6 +60,47 @@ async def assert_flows(giver: LiveNode, taker: LiveNode, tls: ssl.SSLContext | N
 
 async def linked(nodes: list[LiveNode]) -> None:
     await until(lambda: all(len(node.links) == len(nodes) - 1 for node in nodes))
+
+
+def test_nobody_takes_the_name_of_a_neighbor_by_asking_again_and_again():
+    """A neighbor answers a few questions a second. It must not be asked once for every stranger."""
+
+    async def work() -> None:
+        async with mesh("a", "b", topics=("t",)) as nodes:
+            await linked(nodes)
+            stands = nodes[0].transport.peers["b"]
+            for number in range(60):
+                answer = await claim(nodes[0], "b", nodes[1].life + 1 + number)
+                assert isinstance(answer, Refused), f"stranger {number} took the name"
+            assert nodes[0].transport.peers["b"] is stands
+            await assert_flows(*nodes)
+
+    run(work())
+
+
+@pytest.mark.parametrize("told", [["b"], ["b", "c"]])
+def test_a_false_address_keeps_no_node_from_joining_again(told):
+    async def work() -> None:
+        async with mesh("a", "b", "c", topics=("t",)) as (a, b, c):
+            await until(lambda: all(node.links for node in (a, b, c)))
+            reader, writer = await asyncio.open_connection("127.0.0.1", a.transport.port)
+            address = Address("stranger", 1, "127.0.0.1", 9)
+            writer.write(pack_control(Hello(PROTOCOL, VERSION, CLUSTER, "omen", address)))
+            lies = tuple(Address(name, a.life + 1_000_000, "127.0.0.1", 1) for name in told)
+            writer.write(pack_control(Addresses(lies)))
+            await reader.read(1)
+            writer.close()
+            await b.stop(in_order=False)
+            again = LiveNode(config("b", seeds=(peer_address(a),), topics=("t",)), b.life + 1)
+            await again.start()
+            try:
+                await until(lambda: all(node.links for node in (a, again, c)))
+                await assert_flows(a, again)
+                await until(lambda: "c" in again.transport.peers)
+            finally:
+                await again.stop()
+
+    run(work())
 
 
 @pytest.mark.parametrize(("attacked", "victim"), [("a", "b"), ("b", "a")])

@@ -137,8 +137,11 @@ class Dialing:
             self.name_refusals.pop(to, None)
             self.note_failure(to, why)
             self.failed(to)
-            if isinstance(error, ConnectionRefusedError) and not isinstance(to, Seed):
-                self._note_ended(to)
+            if not isinstance(to, Seed):
+                # Only its own word about its address makes a refusal there a proof that it has ended.
+                if isinstance(error, ConnectionRefusedError) and transport.book.is_first_hand(to):
+                    self._note_ended(to)
+                transport.book.failed(to)
 
     def failed(self, to: Contact) -> None:
         """A dial did not lead to a peer. Leave it alone for a while."""

@@ -49,6 +49,7 @@ class Handshake:
         self._sparing = Sparing()
         self._loop = asyncio.get_running_loop()
         self._contests: dict[NodeId, dict[Stream, asyncio.TimerHandle]] = {}  # newcomers under names that stand
+        self._proved: dict[NodeId, float] = {}  # when a peer whose name was contested has answered
 
     def hello(self) -> Hello:
         transport = self.transport
@@ -117,6 +118,8 @@ class Handshake:
         # Of two nodes that dial each other at once, each takes what it has dialled by the rule: both must do the same.
         is_race = ends.dialled and incarnation == before.incarnation
         if is_alive and not is_race and transport.tls is None and before.version >= PINGS_SINCE:
+            if self._loop.time() < self._proved.get(peer, 0.0) + CONTEST_S:
+                return self._stands(peer, incarnation)  # it has just answered: nobody need ask it again
             self._contest(stream, hello, old)
         return None
 
@@ -183,12 +186,15 @@ class Handshake:
         """The stream that stands has answered: whoever else has come under its name is refused."""
         for stream, timer in self._contests.pop(peer, {}).items():
             timer.cancel()
-            claim, standing = stream.tag.claim, self.transport.peers.get(peer)
-            if standing is not None and claim.address.incarnation == standing.tag.incarnation:
-                self.refuse(stream, Refused("second", "another stream is there"))
-            else:
-                text = f"a node named {peer} is connected and answers: names must be unique in a cluster"
-                self.refuse(stream, Refused("taken", text))
+            self._proved[peer] = self._loop.time()
+            self.refuse(stream, self._stands(peer, stream.tag.claim.address.incarnation))
+
+    def _stands(self, peer: NodeId, incarnation: int) -> Refused:
+        """Return the refusal of a newcomer under a name whose stream stands and answers."""
+        standing = self.transport.peers.get(peer)
+        if standing is not None and incarnation == standing.tag.incarnation:
+            return Refused("second", "another stream is there")
+        return Refused("taken", f"a node named {peer} is connected and answers: names must be unique in a cluster")
 
     def ended(self, stream: Stream) -> None:
         """A stream has ended: if it was a newcomer, it wants nothing more; if it stood, a newcomer takes its place."""
@@ -201,7 +207,9 @@ class Handshake:
                 timer.cancel()
             if not others:
                 self._contests.pop(peer, None)
-        elif ends.peer in self._contests and ends.peer not in self.transport.peers:
+        elif ends.peer not in self.transport.peers:
+            self._proved.pop(ends.peer, None)
+        if ends.claim is None and ends.peer in self._contests and ends.peer not in self.transport.peers:
             self._take_over(ends.peer, next(iter(self._contests[ends.peer])))
 
     def _take_over(self, peer: NodeId, stream: Stream) -> None:

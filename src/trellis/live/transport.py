@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from trellis.live.addresses import AddressBook
+from trellis.live.clock import life_now
 from trellis.live.config import LimitsConfig
 from trellis.live.dialing import Dialing
 from trellis.live.ends import Ends
@@ -49,6 +50,7 @@ from trellis.protocols.wire import WireError
 log = logging.getLogger("trellis.live")
 
 _PING, _PONG = pack_control(Ping()), pack_control(Pong())
+_AHEAD = 25_920_000  # tenths of a second, 30 days: no clock is so far ahead of ours that others tell us of it
 _PINGS_ANSWERED = 16  # of one peer, in one round
 _PINGS_MAX = 1_000  # the same, before it is cut off
 
@@ -281,7 +283,7 @@ class Transport:
         ends.version, ends.proof = min(hello.version, self.speaks[1]), Proof(self._loop.time())
         self.peers[peer] = stream
         stream.splitter.body_bytes_max = BODY_BYTES_MAX
-        self._learn([hello.address])
+        self.book.meet(hello.address, self.peers)
         if not ends.dialled:
             stream.send(pack_control(self.handshake.hello()))
         elif isinstance(ends.dialled, Seed):
@@ -296,7 +298,8 @@ class Transport:
             dial, known = self.dials.get(one.node), self.book.find(one.node)
             if dial is not None and dial.task is None and known is not None and known.incarnation < one.incarnation:
                 del self.dials[one.node]
-        self.book.learn(addresses, self.peers)
+        latest = life_now() + _AHEAD
+        self.book.learn([one for one in addresses if one.incarnation <= latest], self.peers)
 
     def _tell_addresses(self, stream: Stream) -> None:
         ends: Ends = stream.tag

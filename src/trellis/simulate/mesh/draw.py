@@ -101,8 +101,8 @@ def _fault(kind: str, time_ms: int, names: list[str], clients: list[str], random
             side = random.sample(everybody, random.randint(1, max(1, len(everybody) - 1)))
             return Fault(time_ms, kind, tuple(sorted(side)), duration_ms=random.choice((500, 3_000, 8_000, 20_000)))
         case "one-way":
-            side, other = random.choice(names), random.choice([*names, *clients])
-            return Fault(time_ms, kind, (side,), (other,), duration_ms=random.choice((500, 3_000, 8_000)))
+            other = random.choice([*names, *clients])
+            return Fault(time_ms, kind, who, (other,), duration_ms=random.choice((500, 3_000, 8_000)))
         case "reset" | "dark":
             return Fault(time_ms, kind, who, (random.choice([*names, *clients]),))
         case "slow":

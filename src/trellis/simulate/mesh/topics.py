@@ -22,8 +22,11 @@ def native_topics(random: Random, most: int) -> list[str]:
 
 def mqtt_filter(random: Random) -> str:
     """Draw a filter for an MQTT subscriber."""
-    return random.choice(WILDCARDS if random.random() < 0.5 else (*MQTT, *SHARED))
+    plain = (*MQTT, *SHARED)
+    return random.choice(WILDCARDS) if random.random() < 0.5 else random.choice(plain)
 
 
 def topic_to_publish(random: Random, *, is_native: bool) -> str:
-    return random.choice((*(NATIVE if is_native else MQTT), *SHARED))
+    own = NATIVE if is_native else MQTT
+    known: list[str] = [*own, *SHARED]
+    return random.choice(known)
