@@ -22,7 +22,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 run: $(INSTALLED)  ## set up, then take a short tour
 	@$(BIN)/trellis demo
 
-# Spark tests run after the others, file by file: a worker that gets one starts a Spark session. Bytecode is kept
+# One worker runs all tests on Spark, in one session, while the others go on: see tests/conftest.py. Bytecode is kept
 # even where the environment says otherwise, since pytest else rewrites every test file anew in every worker.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
@@ -30,12 +30,10 @@ KERNEL_TESTS := tests/properties/test_construct_low_edges.py tests/properties/te
   $(wildcard tests/properties/test_maintain*.py) $(wildcard tests/properties/test_measure*.py) tests/examples/test_construct.py
 
 test: $(INSTALLED)  ## set up, then run every test that is not slow
-	@$(PYTEST) -n auto -m "not slow" --ignore tests/pipeline
-	@$(PYTEST) -n auto --dist loadfile -m "not slow" tests/pipeline
+	@$(PYTEST) -n auto -m "not slow"
 
 test-slow: $(INSTALLED)  ## the long checks; kernels once more without compiling, once more with every index checked
-	@$(PYTEST) -n auto -m slow --ignore tests/pipeline
-	@$(PYTEST) -n auto --dist loadfile -m slow tests/pipeline
+	@$(PYTEST) -n auto -m slow
 	@NUMBA_DISABLE_JIT=1 $(PYTEST) -n auto -m "not slow" $(KERNEL_TESTS)
 	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.numba-bounds-cache $(PYTEST) -n auto -m "not slow" $(KERNEL_TESTS)
 

@@ -21,7 +21,7 @@ from node_process import cpu_s, peak_mb
 from trellis.lab.fleet.mosquitto import Mosquitto, find_mosquitto
 from trellis.lab.fleet.processes import ANY, NodeProcess
 from trellis.lab.fleet.watch import percentile
-from trellis.live.http import HttpClient
+from trellis.live.http_client import HttpClient
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.decode import decode
 from trellis.protocols.mqtt.encode import encode

@@ -12,7 +12,7 @@ from typing import Any
 import trellis
 from trellis.live.client import Client, ClientError, NotAcknowledged, Receipt
 from trellis.live.explain import explanations
-from trellis.live.talk import Message
+from trellis.live.received import Message, Mqtt
 from trellis.measure.check import CheckResult
 from trellis.plan.construction import Construction
 from trellis.plan.maintain import Maintenance
@@ -48,7 +48,19 @@ that run: [a notebook](../examples/overlay.ipynb), [an operator's](../examples/o
 FUNCTIONS = (
     "read_interests", "read_overlay", "read_churn", "write_table", "plan", "check", "maintain", "simulate", "connect"
 )  # fmt: skip
-RESULTS = (Construction, CheckResult, Maintenance, Round, Run, Client, Receipt, Message, ClientError, NotAcknowledged)
+RESULTS = (
+    Construction,
+    CheckResult,
+    Maintenance,
+    Round,
+    Run,
+    Client,
+    Receipt,
+    Message,
+    Mqtt,
+    ClientError,
+    NotAcknowledged,
+)
 MODEL = (trellis.Interests, trellis.Overlay, trellis.ChurnTrace)
 ERRORS = (trellis.TrellisError, trellis.InputError)
 

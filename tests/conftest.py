@@ -1,8 +1,35 @@
-"""For all tests: how hypothesis draws."""
+"""For all tests: how hypothesis draws, which worker runs what, and that an interrupt reaches what the tests start."""
 
+import signal
+
+import pytest
 from hypothesis import settings
 
 # No deadline: the first example of a test may compile a kernel, and machines are shared. A failure prints the line
 # that replays it.
 settings.register_profile("trellis", deadline=None, print_blob=True)
 settings.load_profile("trellis")
+
+# A job in the background of a shell ignores SIGINT, and so does every program that it starts: a test that interrupts
+# its child would wait forever. A handler of this process is not inherited: children start with the default action.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give all tests of the pipeline to one worker, as its first work, and any other test to any worker.
+
+    Spark compiles what it runs for the first time, so a second session costs more than its start. Meanwhile the other
+    workers run tests of live nodes, which mostly wait. Groups (`--dist loadgroup`) would say the same, but xdist 3.8
+    does not see them with pytest 9.2.
+    """
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class SparkOnOneWorker(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "pipeline" if nodeid.startswith("tests/pipeline/") else nodeid
+
+    return SparkOnOneWorker(config, log)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from examples.test_delivery_parts import mesh
 from trellis.protocols.delivery import messages as m
 from trellis.protocols.delivery import state as delivery_state
+from trellis.protocols.delivery.compare import Comparison
 from trellis.protocols.delivery.identities import pairs_of
 from trellis.protocols.mqtt.envelope import Envelope
 from trellis.protocols.mqtt.packets import Content
@@ -42,6 +45,68 @@ def test_messages_that_a_neighbor_only_announces_are_bounded_in_all():
     for origin in ("x", "y", "z"):
         say(net, m.Announce("t", origin, 1, (1, 2**50)))
     assert sum(len(topic.missing) for topic in state.topics.values()) == 100
+
+
+def items_to(net, peer, *kinds):
+    frames = [message for _, _, to, message in net.said if to == peer and isinstance(message, m.Frame)]
+    return sum(isinstance(item, kinds) for frame in frames for item in frame.items)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        (m.Compare("t", (), False, False, False, False),),
+        (m.Compare("t", (), False, False, True, False),),
+        (m.Part("t"), m.Compare("t", (), False, False, False, False)),
+        (m.Leaving("t"),),
+    ],
+    ids=["compares", "asks", "parts", "leaves"],
+)
+def test_a_neighbor_that_asks_for_a_comparison_again_and_again_is_answered_within_bounds(question):
+    """Each answer tells all that is known of the topic, and may send all that is held of it."""
+    net = mesh([("a", "b"), ("b", "c")])
+    for number in range(500):
+        net.publish("b", b"%d" % number)
+    for number in range(100):
+        say(net, m.Push("t", f"n{number}", 1, 1, 1, 0, 0, False, b""))
+    net.run(2_000)
+    looked = []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_seen", "_send_what_is_lacking"):
+            real = getattr(Comparison, name)
+            patch.setattr(Comparison, name, lambda *of, real=real: looked.append(of[1]) or real(*of))
+        for _ in range(100):
+            say(net, *question * 10)
+        net.carry_out("b", net.nodes["b"].on_timer("delivery/tick"))
+    assert 0 < len(looked) < 200
+    net.publish("b", b"the last")
+    net.run(10_000)
+    assert net.got("c")[-1] == b"the last"
+    b = net.nodes["b"].delivery
+    assert b.comparison.may_ask("a"), "it is answered again"
+    assert b.state.topics["t"].ways["a"].is_open
+    assert not b.comparison._later
+
+
+def test_a_neighbor_that_begins_session_after_session_is_compared_with_within_bounds():
+    net = mesh([("a", "b")])
+    for number in range(100):
+        say(net, m.Push("t", f"n{number}", 1, 1, 1, 0, 0, False, b""))
+    session = net.nodes["a"].delivery.state.links["b"].session
+    before = items_to(net, "a", m.Compare)
+    for number in range(1, 2_000):
+        net.carry_out("b", net.nodes["b"].on_message("a", m.Frame(session + number, 1, 0, 0)))
+    assert items_to(net, "a", m.Compare) - before < 200
+
+
+def test_streams_of_comparisons_that_never_end_are_bounded_for_all_topics_together():
+    topics = tuple(f"t{number}" for number in range(3))
+    net = mesh([("a", "b")], topics=topics)
+    for topic in topics:
+        for number in range(0, 65_000, 256):
+            seen = tuple(m.Seen(f"n{number + one}", 1, 0, 0, ()) for one in range(256))
+            say(net, m.Compare(topic, seen, False, False, False, True))
+    assert sum(map(len, net.nodes["b"].delivery.comparison._parts.values())) <= 65_536
 
 
 def test_an_answer_of_a_home_that_nobody_asked_is_ignored():

@@ -649,3 +649,34 @@ def test_a_link_that_ceases_to_carry_a_topic_carries_it_no_more_and_again_when_i
     carries("t", "u")
     net.run(1_000)
     assert net.got("b") == [b"on u", b"on t"]
+
+
+def take_part(net, name, does):
+    part = net.nodes[name]
+    part.overlay.interest = part.overlay.table.bits(("t",)) if does else 0
+    net.carry_out(name, part.keep(part.delivery.overlay_changed()))
+
+
+def test_a_topic_that_was_published_on_is_forgotten_when_everybody_else_has_forgotten_it():
+    """Clients may publish on new topics for ever: nothing may be kept of each for as long as the process lives."""
+    net = mesh([("a", "b")], window_ms=2_000, tombstone_ms=20_000)
+    a, b = (net.nodes[name].delivery for name in "ab")
+    net.carry_out("a", net.nodes["a"].keep(a.unwant("t")))
+    for number in range(3):
+        net.publish("a", b"early %d" % number)
+    net.run(1_000)
+    take_part(net, "a", False)
+    net.cut("a", "b")
+    while a.state.topics:
+        assert b.state.topics["t"].streams or a.state.topics["t"].streams, "the publisher is the last to forget"
+        net.run(1_000)
+        assert net.now_ms < 1_000_000
+    assert not b.state.topics["t"].streams
+    take_part(net, "a", True)
+    net.link("a", "b")
+    net.run(1_000)
+    for number in range(3):
+        net.publish("a", b"late %d" % number)
+    net.run(5_000)
+    assert net.got("b") == [b"early 0", b"early 1", b"early 2", b"late 0", b"late 1", b"late 2"]
+    assert not net.nodes["b"].told(Lost)

@@ -387,7 +387,7 @@ class Trial:
                 seeds = tuple(peer_address(node) for node in self.nodes[:1])
                 node = LiveNode(NodeConfig(name=name, cluster=CLUSTER, overlay=self.overlay, seeds=seeds, **fields))
                 node.codec = Checked(node.codec, self.faults)  # type: ignore[assignment]
-                node.pieces = Pieces(node.codec, STORE_BYTES_MAX)
+                node.pieces = node.exchange.pieces = Pieces(node.codec, STORE_BYTES_MAX)
                 await node.start()
                 self.nodes.append(node)
                 self.speakers += [Speaker(self, node, peer, False) for peer in PEERS]
@@ -395,7 +395,7 @@ class Trial:
             while not all(node.links or self.overlay == "magnet" for node in self.nodes):
                 await asyncio.sleep(0.01)
             for number in range(1, inputs + 1):
-                self._one()
+                self._one(number)
                 if number % 32 == 0:
                     await asyncio.sleep(0)
                 if number % 1_000 == 0:  # calm times, in which links come up, and wild ones
@@ -424,8 +424,19 @@ class Trial:
             "counted": sum((Counter(node.metrics()) for node in self.nodes), Counter()),
         }
 
-    def _one(self) -> None:
+    def _one(self, number: int) -> None:
         random = self.random
+        # What is rare comes by the number: by chance alone a short trial might have none of it.
+        if number % 500 == 250:
+            self.tried["garbage"] += 1
+            random.choice((*self.speakers, *self.clients)).say(pack(random.randbytes(random.randrange(1, 40))))
+            return
+        if number % 500 == 0:
+            speaker = random.choice((*self.speakers, *self.clients))
+            if speaker.pipe is not None:
+                speaker.pipe.lose()
+            self.tried["lost stream"] += 1
+            return
         match random.random():
             case chance if chance < 0.3 and self.answers:
                 speaker, frame = self.answers.popleft()
@@ -446,18 +457,10 @@ class Trial:
                 random.choice(self.clients).say(pack(TO_NODE.encode(self.values.message(kind))))
             case chance if chance < 0.97:
                 node = random.choice(self.nodes)
-                tag = random.choice(list(node._timers))
-                node._timers[tag].cancel()
+                tag = random.choice(list(node.timers.pending))
+                node.timers.pending[tag].cancel()
                 self.tried["timer"] += 1
-                node._on_timer(tag)
-            case chance if chance < 0.972:
-                self.tried["garbage"] += 1
-                random.choice((*self.speakers, *self.clients)).say(pack(random.randbytes(random.randrange(1, 40))))
-            case chance if chance < 0.974:
-                speaker = random.choice((*self.speakers, *self.clients))
-                if speaker.pipe is not None:
-                    speaker.pipe.lose()
-                self.tried["lost stream"] += 1
+                node.timers._fire(tag)
             case _:
                 self._mesh_message()
 
@@ -479,7 +482,7 @@ class Trial:
         self.tried[kind.__name__] += 1
         if neighbor:
             with contextlib.suppress(WireError):
-                speaker.node._on_message(neighbor, encoded)
+                speaker.node.exchange.on_message(neighbor, encoded)
         else:
             speaker.say(pack_message(encoded))
 
@@ -495,7 +498,7 @@ class Trial:
         speaker = random.choice(self.speakers)
         if random.random() < 0.2:
             with contextlib.suppress(WireError):
-                speaker.node._on_pieces(random.choice(HONEST), encoded)
+                speaker.node.exchange.on_pieces(random.choice(HONEST), encoded)
         else:
             speaker.say(pack_message(encoded, PIECES))
 

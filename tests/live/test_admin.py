@@ -21,7 +21,7 @@ from live.prometheus import parse_metrics
 from live.test_overlays import OVERLAYS
 from trellis.errors import InputError
 from trellis.live.admin import not_ready
-from trellis.live.http import get
+from trellis.live.http_client import get
 from trellis.live.mends import MendClock
 from trellis.live.metrics import Exposition
 from trellis.live.shell import LiveNode

@@ -22,7 +22,7 @@ from live.test_transport import make_tls  # noqa: F401  a fixture
 from trellis.errors import InputError
 from trellis.live import dashboard as module
 from trellis.live.dashboard import Dashboard, pages
-from trellis.live.http import get
+from trellis.live.http_client import get
 from trellis.live.shell import LiveNode
 from trellis.live.tls import make_context
 from trellis.live.view import SNAPSHOT, LinkTold, MendTold, MeshView, Snapshot, split_topics

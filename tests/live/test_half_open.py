@@ -15,7 +15,9 @@ import trellis
 from live.lives import client_address, mesh, peer_address, run, until
 from trellis.live.config import LimitsConfig
 from trellis.live.frames import PROTOCOL, VERSION, Address, Hello, pack_control
-from trellis.live.http import Answer, HttpServer, get
+from trellis.live.http import HttpServer
+from trellis.live.http_client import get
+from trellis.live.http_messages import Answer
 from trellis.live.listen import source_of
 from trellis.live.mqtt.client import MqttClient
 from trellis.live.shell import LiveNode

@@ -138,7 +138,7 @@ def test_a_timer_that_fails_is_tried_again_and_the_node_goes_on(tag):
     async def work() -> None:
         async with mesh("a", "b") as nodes:
             failed = break_timer(nodes[0], tag, times=2)
-            await until(lambda: len(failed) == 2 and not nodes[0]._failed)
+            await until(lambda: len(failed) == 2 and not nodes[0].timers.failed)
             await some_rounds(nodes)
             assert nodes[0].failure is None
             assert nodes[0].counters.pop("bugs") == 2
@@ -147,7 +147,7 @@ def test_a_timer_that_fails_is_tried_again_and_the_node_goes_on(tag):
 
 
 def test_a_timer_that_keeps_failing_ends_the_node(monkeypatch):
-    monkeypatch.setattr("trellis.live.shell._TIMER_PAUSES_S", (0.01, 0.01, 0.01))
+    monkeypatch.setattr("trellis.live.timers.PAUSES_S", (0.01, 0.01, 0.01))
 
     async def work() -> None:
         async with mesh("a") as (node,):
@@ -208,12 +208,12 @@ def test_names_of_topics_that_nobody_uses_any_more_are_forgotten():
             names = node.mesh.overlay.table
             for number in range(1, 61):
                 invented = tuple(f"{number}/{place}" for place in range(500))
-                node._on_message("x", node.codec.encode(Connect(7, ("t", *invented), 1, number)))
+                node.exchange.on_message("x", node.codec.encode(Connect(7, ("t", *invented), 1, number)))
             state, ticks = node.mesh.delivery.state, 5 * node.config.delivery.tick_ms
             end_ms = state.now_ms + ticks
             await until(lambda: state.now_ms >= end_ms)
             assert sum(map(bool, names.names)) < 10_000
-            node._on_message("x", node.codec.encode(Connect(7, ("t", "new"), 1, 100)))
+            node.exchange.on_message("x", node.codec.encode(Connect(7, ("t", "new"), 1, 100)))
             (link,) = node.mesh.overlay.node.links.links.values()  # type: ignore[attr-defined]
             assert names.topics(link.interest) == ("new", "t")
             assert names.topics(node.mesh.overlay.interest) == ("t",)

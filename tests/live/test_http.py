@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import AsyncIterator
@@ -13,20 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from live.lives import run, until
-from trellis.live.http import (
-    HEAD_BYTES_MAX,
-    Answer,
-    BadRequest,
-    Events,
-    HttpClient,
-    HttpServer,
-    Limits,
-    Request,
-    event,
-    get,
-    is_local_host,
-    parse_request,
-)
+from trellis.live.http import Events, HttpServer, Limits, event
+from trellis.live.http_client import HttpClient, get
+from trellis.live.http_messages import HEAD_BYTES_MAX, Answer, BadRequest, Request, is_local_host, parse_request
 
 HELLO = b"GET /hello HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 LAST = b"GET /hello HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
@@ -229,21 +219,26 @@ def test_who_does_not_read_is_cut_off_and_nobody_waits_for_it():
     run(work())
 
 
-def test_there_are_no_more_connections_than_allowed_and_room_comes_back():
+def test_there_are_no_more_connections_than_allowed_and_the_one_that_asked_longest_ago_gives_way():
     async def work() -> None:
         async with serving(Site(), Limits(connections_max=3)) as server:
             opened = []
-            for _ in range(3):  # each asks something, and stays: connections that say nothing would give way
+            for _ in range(3):
                 opened.append(await asyncio.open_connection("127.0.0.1", server.port))
-                opened[-1][1].write(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-                await opened[-1][0].readuntil(b"\r\n\r\n")
-            assert len(server.connections) == 3
-            assert await say(server, LAST) == b""
+                opened[-1][1].write(HELLO)
+                await opened[-1][0].readuntil(b"hello\n")
+            opened[0][1].write(HELLO)
+            await opened[0][0].readuntil(b"hello\n")
+            assert statuses(await say(server, LAST)) == [200]
+            assert len(server.connections) <= 3
             assert server.counters["cut full"] == 1
+            with contextlib.suppress(ConnectionResetError):
+                assert await opened[1][0].read() == b""
+            for reader, writer in (opened[0], opened[2]):
+                writer.write(HELLO)
+                await reader.readuntil(b"hello\n")
             for _, writer in opened:
                 writer.close()
-            await until(lambda: not server.connections)
-            assert statuses(await say(server, LAST)) == [200]
 
     run(work())
 

@@ -11,6 +11,7 @@ import pytest
 
 from live.lives import mesh, run, until
 from live.test_transport import Node
+from trellis.live import proof, transport
 from trellis.live.frames import (
     BODY_BYTES_MAX,
     CONTROL,
@@ -26,6 +27,14 @@ from trellis.live.frames import (
     read_control,
 )
 from trellis.live.proof import Proof, notice_death
+
+
+@pytest.fixture
+def quick_rounds(monkeypatch):
+    """Four rounds a second instead of one, and everything that is counted in rounds with them."""
+    monkeypatch.setattr(transport, "ROUND_S", proof.ROUND_S / 4)
+    for name in ("ROUND_S", "_PROVE_S", "_LATE_S"):
+        monkeypatch.setattr(proof, name, getattr(proof, name) / 4)
 
 
 @asynccontextmanager
@@ -55,13 +64,13 @@ async def peer(answers: bool) -> AsyncIterator[tuple[Address, list[object]]]:
         server.close()
 
 
-def test_a_peer_that_takes_everything_and_answers_nothing_is_told_of_and_then_given_up():
+def test_a_peer_that_takes_everything_and_answers_nothing_is_told_of_and_then_given_up(quick_rounds):
     async def work() -> None:
-        node = await Node("a", silent_s=3).start()
+        node = await Node("a", silent_s=1.5).start()
         async with peer(answers=False) as (place, told):
             node.transport.book.learn([place])
             node.transport.send("b", b"are you there?")
-            await until(lambda: node.transport.unanswered().get("b", 0) > 1)
+            await until(lambda: node.transport.unanswered().get("b", 0) > proof._LATE_S)
             assert "b" in node.transport.peers
             assert node.down == []
             await until(lambda: node.down == ["b"])
@@ -75,7 +84,7 @@ def test_a_peer_that_takes_everything_and_answers_nothing_is_told_of_and_then_gi
     run(work())
 
 
-def test_a_peer_that_answers_is_kept_though_it_never_speaks_by_itself():
+def test_a_peer_that_answers_is_kept_though_it_never_speaks_by_itself(quick_rounds):
     async def work() -> None:
         node = await Node("a", silent_s=1).start()
         async with peer(answers=True) as (place, told):
@@ -89,7 +98,7 @@ def test_a_peer_that_answers_is_kept_though_it_never_speaks_by_itself():
     run(work())
 
 
-def test_nodes_prove_to_each_other_that_they_live():
+def test_nodes_prove_to_each_other_that_they_live(quick_rounds):
     async def work() -> None:
         async with mesh("a", "b", topics=("t",)) as nodes:
             await until(lambda: all(len(node.links) == 1 for node in nodes))

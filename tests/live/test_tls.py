@@ -16,7 +16,7 @@ from trellis.live.client import ClientError
 from trellis.live.config import TlsConfig
 from trellis.live.dashboard import Dashboard
 from trellis.live.frames import PROTOCOL, VERSION, Address, Hello, Refused, pack_control, read_control
-from trellis.live.http import HttpClient, get
+from trellis.live.http_client import HttpClient, get
 from trellis.live.shell import LiveNode
 from trellis.live.tls import describe, make_context, names_of, node_credentials, why_not_node
 

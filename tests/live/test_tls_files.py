@@ -22,7 +22,7 @@ from trellis.live import tls as live_tls
 from trellis.live.admin import exposition
 from trellis.live.client import ClientError
 from trellis.live.config import TlsConfig
-from trellis.live.http import HttpClient
+from trellis.live.http_client import HttpClient
 from trellis.live.listen import Listener
 from trellis.live.shell import LiveNode
 from trellis.live.tls import Credentials, make_context, node_credentials

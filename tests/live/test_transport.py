@@ -158,7 +158,7 @@ def test_a_stream_that_is_replaced_ends_with_a_word():
         reader, writer = await asyncio.open_connection("127.0.0.1", a.transport.port)
         writer.write(pack_control(hello))
         await until(lambda: "b" in a.transport.peers)
-        a.transport._dial("b", pack_message(b"by the other stream"), True)
+        a.transport.dialing.dial("b", pack_message(b"by the other stream"), True)
         said = [read_control(body) for body in Splitter(BODY_BYTES_MAX).feed(await reader.read())]
         assert said[-1] == Bye()
         assert a.transport.peers["b"].tag.dialled == "b"
@@ -212,17 +212,19 @@ def test_a_peer_that_comes_back_is_dialled_again():
     run(work())
 
 
-def test_a_later_life_takes_the_place_of_the_old_stream_and_the_old_life_is_down():
+def test_a_later_life_takes_the_place_of_a_stream_that_answers_nothing_and_the_old_life_is_down():
     async def work() -> None:
-        a, old, new = await Node("a").start(), await Node("b", 1).start(), await Node("b", 2).start()
-        for node in (old, new):
-            node.transport.send(_address(a), b"here")
-            await until(lambda: bool(a.came))
-            a.came.clear()
+        a, new, old = await Node("a").start(), await Node("b", 2).start(), await Node("b", 1).start()
+        _reader, writer = await asyncio.open_connection("127.0.0.1", a.transport.port)
+        writer.write(pack_control(Hello(PROTOCOL, VERSION, "test", "omen", Address("b", 1, "127.0.0.1", 9))))
+        await until(lambda: "b" in a.transport.peers)
+        new.transport.send(_address(a), b"here")
+        await until(lambda: a.came == [("b", b"here")])
         assert a.down == ["b"]
         assert a.transport.peers["b"].tag.incarnation == 2
         old.transport.send(_address(a), b"and I?")
         await until(lambda: old.transport.counters["refused old"] > 0)
+        writer.close()
         for node in (a, old, new):
             await node.end()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mqtt.brokers import Mosquitto
 from trellis.lab.fleet.processes import ANY, NodeProcess
-from trellis.live.http import HttpClient
+from trellis.live.http_client import HttpClient
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.decode import decode
 from trellis.protocols.mqtt.encode import encode

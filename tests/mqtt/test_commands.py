@@ -13,7 +13,6 @@ import pytest
 from live.lives import run
 from mqtt.sites import QUICK
 from trellis.live.mqtt.client import MqttClient
-from trellis.protocols.mqtt.envelope import Envelope, Recall, unpack, wrap
 
 PROGRAM = str(Path(sys.executable).parent / "trellis")
 
@@ -66,10 +65,3 @@ def test_a_node_says_where_clients_of_mqtt_connect_and_sub_shows_what_they_send(
         ("home/hall", "home/hall/temp", ""),
         ("home/hall", "home/hall", "bare"),
     ]
-
-
-def test_what_is_no_envelope_stays_as_it_is():
-    assert unpack("t", b"text") == ("t", b"text")
-    assert unpack("t", b"\xc1tm1 garbage") == ("t", b"\xc1tm1 garbage")
-    assert unpack("t", wrap(Envelope("t/x", b"p", 1, False, "c", 1, 1, 1))) == ("t/x", b"p")
-    assert unpack("t", wrap(Recall())) is None

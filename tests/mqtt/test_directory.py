@@ -153,7 +153,7 @@ def test_a_wildcard_is_confirmed_when_the_last_node_has_answered_and_not_before(
     mesh.deaf = "c"
     mesh.subscribe("a", "x/#")
     mesh.pass_time(8_000)
-    assert mesh.confirmed["a", "$mqtt/in/x"]
+    assert mesh.confirmed["a", "$mqtt/in/x"] > 0
     assert not mesh.subacks["a"]
     mesh.deaf = ""
     mesh.pass_time(5_000)  # the question is repeated

@@ -74,6 +74,39 @@ def test_many_long_filters_of_one_client_are_refused_before_they_take_much_memor
     assert client.subscribe(f"new/{NOT_DEEP[:-2]}") == (1,)
 
 
+@pytest.mark.parametrize(("version", "code"), [(p.V5, reasons.QUOTA), (p.V311, 0x80)])
+def test_filters_of_all_clients_together_take_no_more_memory_than_is_allowed(version, code):
+    desk = Desk(filters_bytes=100_000)
+    answers = []
+    for number in range(20):
+        client = desk.welcome(f"c{number}", version, expiry_s=600, clean_start=True)
+        for each in range(2):
+            answers.append(client.subscribe(f"{number}/{each}/" + "x/" * 20))
+            client.got.clear()
+    assert answers[:14] == [(1,)] * 14
+    assert answers[-20:] == [(code,)] * 20
+    assert desk.host.house.filter_bytes <= 100_000
+    assert desk.host.counters["filters beyond memory"] == answers.count((code,))
+    client = desk.welcome("c0", version, clean_start=True)  # its old session ends, and makes room
+    assert client.subscribe("0/0/" + "x/" * 20, "0/1/" + "x/" * 20) == (1, 1)
+    client.got.clear()
+    assert client.subscribe("0/0/" + "x/" * 20) == (1,), "one that is there already takes no more"
+
+
+def test_properties_of_messages_that_wait_for_a_client_count_as_memory():
+    desk = Desk(queue_bytes=100_000)
+    reader = desk.welcome("r", receive_max=1)
+    reader.subscribe("t")
+    reader.got.clear()
+    writer = desk.welcome("w")
+    content = p.Content(user=tuple((f"name{one}", "x" * 100) for one in range(50)), correlation=b"y" * 1_000)
+    for number in range(1, 100):
+        writer.publish("t", b"1", qos=1, id=number, content=content)
+    (session,) = [one for one in desk.host.sessions.values() if one.client == "r"]
+    assert len(session.queue) < 100_000 // (50 * 100)
+    assert session.dropped == 98 - len(session.queue)
+
+
 def test_what_other_nodes_tell_has_no_more_levels_either():
     desk = Desk()
     client = desk.welcome()

@@ -18,15 +18,17 @@ from mqtt.attached import attach, client_of, sidecars
 from mqtt.brokers import brokers, free_port, needs_mosquitto
 from mqtt.sites import Site, sites, talking
 from mqtt.talk import doors, vanish_all
+from trellis.live.health import unready
 from trellis.live.mqtt import memory
 from trellis.live.mqtt.learned import LearnedFile, learned_path
+from trellis.live.probe import BrokerAnswer, ask_broker
 from trellis.live.shell import LiveNode
-from trellis.protocols.mqtt import bridge as bridges
-from trellis.protocols.mqtt import learn
+from trellis.protocols.mqtt import counts, learn
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.bridge import Bridge
 from trellis.protocols.mqtt.config import MqttConfig
-from trellis.protocols.mqtt.learn import COUNTS, LOG, Learned, SubscriptionLog
+from trellis.protocols.mqtt.counts import AWAY, COUNTS, SWEEP, TOLD
+from trellis.protocols.mqtt.learn import LOG, Learned, SubscriptionLog
 
 TELLS = "log_dest topic\nlog_type subscribe\nlog_type unsubscribe\nlog_type notice\nsys_interval 1\n"
 
@@ -124,9 +126,7 @@ def test_the_log_is_read_with_qos_1_so_that_the_broker_keeps_it_while_we_are_awa
     (asked,) = [packet.asked for packet in one.to_broker if isinstance(packet, p.Subscribe)]
     assert {each.filter: each.qos for each in asked} == {
         "#": 1,
-        **dict.fromkeys(learn.TOPICS, 1),
-        COUNTS[0]: 0,
-        COUNTS[1]: 0,
+        **dict.fromkeys((*learn.TOPICS, *TOLD), 1),
     }
 
 
@@ -134,7 +134,7 @@ def test_subscriptions_that_the_broker_counts_and_never_told_are_found():
     one = learning()
     hear(one, "M/subscribe", "a 1 t/1")
     hear(one, "M/subscribe", "a 1 $share/g/t/1")
-    ours = 1 + len(learn.TOPICS) + len(COUNTS)
+    ours = 1 + len(learn.TOPICS) + len(TOLD)
 
     def counted(plain: int, shared: int, ms: int) -> int:
         for topic, count in zip(COUNTS, (plain, shared), strict=True):
@@ -150,6 +150,142 @@ def test_subscriptions_that_the_broker_counts_and_never_told_are_found():
     assert counted(ours + 3, 2, 127_000) == 1
     assert counted(ours + 3, 1, 128_000) == 0
     assert counted(ours, 0, 200_000) == 0  # we know more than there are: that costs messages, and loses none
+
+
+class Counted:
+    """A sidecar's bridge whose broker tells its counts in rounds of 10 s."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.bridge = learning(**fields)
+        self.ours = 1 + len(learn.TOPICS) + len(TOLD)
+        self.now_ms = 1_000_000
+        self.bridge.tick(self.now_ms)
+
+    def round(self, subscriptions: int, away: int = 0, times: int = 1) -> None:
+        """The broker has so many subscriptions beside ours, and so many sessions without a connection."""
+        for _ in range(times):
+            count = b"%d" % (self.ours + subscriptions)
+            for topic, payload in ((SWEEP, b"7 seconds"), (AWAY, b"%d" % away), (COUNTS[0], count)):
+                self.bridge.from_broker(p.Publish(topic=topic, payload=payload))
+            self.now_ms += 10_000
+            self.bridge.tick(self.now_ms)
+            self.bridge.check()
+
+    def hear(self, kind: str, line: str) -> None:
+        hear(self.bridge, kind, line)
+
+    def comes(self, client: str, *filters: str, is_clean: int = 1) -> None:
+        self.hear("N", f"7: New client connected from 127.0.0.1:1 as {client} (p5, c{is_clean}, k60).")
+        for one in filters:
+            self.hear("M/subscribe", f"7: {client} 1 {one}")
+
+    def goes(self, client: str) -> None:
+        self.hear("N", f"7: Client {client} disconnected.")
+
+    def unsubscribed(self) -> list[str]:
+        found, self.bridge.to_host = self.bridge.to_host, []
+        return [one for packet in found if isinstance(packet, p.Unsubscribe) for one in packet.filters]
+
+
+def test_a_client_of_version_5_that_left_for_good_is_forgotten_when_the_counts_show_it():
+    one = Counted()
+    one.comes("short", "a/1", "a/2")
+    one.comes("stays", "b/1")
+    one.round(3)
+    one.goes("short")
+    one.round(1)  # the first round after it left may be older
+    assert one.bridge.log.filters == ("a/1", "a/2", "b/1")
+    one.round(1, times=4)
+    assert one.bridge.log.filters == ("b/1",)
+    assert one.unsubscribed() == ["a/1", "a/2"]
+    assert one.bridge.counts.ended == 1
+
+
+def test_a_client_of_version_5_whose_session_lasts_is_kept_while_it_is_away():
+    one = Counted()
+    one.comes("long", "a/1", "a/2")
+    one.round(2)
+    one.goes("long")
+    one.round(2, away=1, times=20)
+    one.comes("new", "c/1", "c/2")  # what comes between two rounds is not in the counts yet
+    one.round(4, away=1, times=20)
+    assert one.bridge.log.filters == ("a/1", "a/2", "c/1", "c/2")
+    assert one.bridge.unknown == 0
+
+
+def test_a_client_that_left_does_not_hide_one_that_was_never_told():
+    one = Counted()
+    one.comes("short", "a/1", "a/2", "a/3")
+    one.round(3)
+    one.goes("short")
+    one.round(2, times=2)  # in the same round it left, and another one subscribed unheard
+    one.round(2, times=14)
+    assert one.bridge.unknown == 2
+    one = Counted()
+    one.comes("long", "a/1", "a/2", "a/3", is_clean=0)
+    one.comes("short", "b/1", "b/2")
+    one.round(5)
+    one.goes("long")
+    one.goes("short")
+    one.round(5, away=1, times=20)  # one of both has a session: at most three of five are theirs
+    assert one.bridge.unknown == 2
+
+
+def test_a_client_that_may_have_left_while_the_log_went_unread_is_forgotten_when_the_counts_show_it():
+    one = Counted()
+    one.comes("x", "a/1", "a/2")
+    one.comes("y", "b/1")
+    one.round(3)
+    one.bridge.log.doubt()
+    one.round(1, times=5)
+    assert one.bridge.log.filters == ("b/1",)
+    one.comes("z", "c/1", "c/2")
+    one.round(3, times=5)
+    assert one.bridge.log.filters == ("b/1", "c/1", "c/2")
+
+
+def test_nothing_is_wanted_for_a_client_that_is_away_for_long_until_it_is_back():
+    one = Counted(learn_away_s=100)
+    one.comes("long", "a/1", "$share/g/a/1", "a/2")
+    one.comes("other", "a/2")
+    one.round(3)
+    one.goes("long")
+    one.round(3, away=1, times=9)
+    assert not one.unsubscribed()
+    one.round(3, away=1, times=3)
+    assert one.unsubscribed() == ["a/1"]
+    assert one.bridge.wanted == ("a/2",)
+    assert one.bridge.unknown == 0
+    one.bridge.to_host.clear()
+    one.comes("long", is_clean=0)  # it has its session, and does not subscribe again
+    (wish,) = one.bridge.to_host
+    assert [each.filter for each in wish.asked] == ["a/1"]
+    one.round(3)
+    assert sorted(one.bridge.wanted) == ["a/1", "a/2"]
+
+
+def test_probes_of_the_doctor_are_not_learned():
+    one = Counted()
+    one.comes("trellis-doctor-17", "#")
+    assert one.bridge.log.filters == ()
+    one.bridge.log.restore(Learned(1, {"trellis-doctor-16": ["#"]}, [], []))
+    assert one.bridge.log.filters == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Client x disconnected.", "Client x [127.0.0.1:1] disconnected.", "Client x closed its connection.",
+        "Client x has exceeded timeout, disconnecting.", "Client x disconnected due to protocol error.",
+        "Client x been disconnected by administrative action.", "Socket error on client x, disconnecting.",
+        "Bad socket read/write on client x: Connection reset by peer",
+    ],
+)  # fmt: skip
+def test_each_way_in_which_the_log_tells_a_disconnection_is_understood(line):
+    one = SubscriptionLog("trellis-n")
+    one.heard(f"{LOG}M/subscribe", "7: x 1 t")
+    one.heard(f"{LOG}N", f"7: {line}")
+    assert list(one.away) == ["x"]
 
 
 # The file
@@ -208,6 +344,41 @@ def test_a_node_wants_at_its_start_what_it_had_learned_before(tmp_path):
             host = node.mqtt.host
             await until(lambda: "x/y" in host.interests.wanted and "home/#" in host.interests.patterns)
             assert node.mqtt.metrics()["sidecar filters learned"] == 2
+
+    run(work())
+
+
+def test_a_sidecar_is_not_ready_before_its_remembered_filters_are_confirmed(tmp_path):
+    path = tmp_path / "s.json"
+    LearnedFile(path).write(Learned(1, {"a": ["home/#", "x/y", "+/z"]}, [], []))
+
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            node = await beside_a_door(stack, learn_file=str(path), take=("in/#",))
+            host, bridge = node.mqtt.host, node.mqtt.sidecar.bridge
+            assert unready(node) == "subscribing"
+            told = {one.kind: one.text for one in node.health.complaints()}
+            assert "subscribing" in told
+            while unready(node):
+                await asyncio.sleep(0.005)
+            assert all(host.directory.is_ready(one) for one in ("home/#", "+/z"))
+            assert host.directory.is_confirmed("x/y")
+            assert bridge.is_taking
+            assert "subscribing" not in [one.kind for one in node.health.complaints()]
+
+    run(work())
+
+
+def test_a_remembered_filter_that_the_mesh_refuses_is_told_and_not_waited_for(tmp_path):
+    path = tmp_path / "s.json"
+    LearnedFile(path).write(Learned(1, {"a": ["home/#", "/".join("x" * 200)]}, [], []))
+
+    async def work() -> None:
+        async with AsyncExitStack() as stack:
+            node = await beside_a_door(stack, learn_file=str(path), take=("in/#",))
+            await until(lambda: not unready(node))
+            (told,) = [one for one in node.mqtt.complaints() if "refuses the filter" in one]
+            assert "more than 128 levels" in told
 
     run(work())
 
@@ -333,7 +504,7 @@ def test_a_client_that_subscribes_at_a_restarted_broker_before_its_sidecar_is_ba
 def test_subscriptions_that_are_older_than_the_sidecar_are_complained_about_until_they_are_known(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(bridges, "_UNKNOWN_MS", 2_000)
+    monkeypatch.setattr(counts, "_UNKNOWN_MS", 2_000)
 
     async def work() -> None:
         async with brokers(tmp_path, "x", lines=TELLS) as (x,):
@@ -347,6 +518,51 @@ def test_subscriptions_that_are_older_than_the_sidecar_are_complained_about_unti
 
     run(work())
     assert "subscriptions of its clients may be unknown here: it has 2 more than it told" in caplog.text
+
+
+@needs_mosquitto
+def test_clients_of_version_5_that_left_mosquitto_are_forgotten_and_hide_nobody(tmp_path, monkeypatch):
+    monkeypatch.setattr(counts, "_UNKNOWN_MS", 1_000)
+    monkeypatch.setattr(counts, "_SETTLE_MS", 0)
+
+    async def work() -> None:
+        async with brokers(tmp_path, "x", lines=TELLS) as (x,):
+            deaf = await client_of(x, "deaf", "d/1", "d/2")  # older than the sidecar, which knows nothing of it
+            fields = {"want": (), "learn": True, "learn_file": str(tmp_path / "x.json")}
+            async with sidecars(x.url, **fields) as (node,):
+                bridge = node.mqtt.sidecar.bridge
+                gone = await client_of(x, "gone", "g/1", "g/2", "g/#", version=p.V5)
+                kept = await client_of(x, "kept", "k/1", version=p.V5, expiry_s=600)
+                await until(lambda: len(bridge.log.filters) == 4 and len(bridge.counts._rounds) == 3)
+                for one in (gone, kept):
+                    one.send(p.Disconnect())
+                await until(lambda: bridge.log.filters == ("k/1",))
+                assert set(node.mqtt.host.interests.wanted) >= {"k/1"}
+                assert not {"g/1", "g/2"} & set(node.mqtt.host.interests.wanted)
+                await until(lambda: any("has 2 subscriptions" in one for one in node.mqtt.complaints()))
+                await deaf.subscribe("d/1", "d/2")
+                await until(lambda: not node.mqtt.complaints())
+
+    run(work())
+
+
+@needs_mosquitto
+def test_a_probe_of_the_broker_leaves_no_filter_behind(tmp_path):
+    """Not even under a name that is not one of `trellis doctor`."""
+
+    async def work() -> None:
+        async with brokers(tmp_path, "x", lines=TELLS) as (x,):
+            fields = {"want": (), "learn": True, "learn_file": str(tmp_path / "x.json")}
+            async with sidecars(x.url, **fields) as (node,):
+                bridge = node.mqtt.sidecar.bridge
+                asked = MqttConfig(broker=x.url, take=("#", "a/+"), want=("b",))
+                answer = await ask_broker(("127.0.0.1", x.port), None, None, None, asked, "probe", 10.0)
+                assert answer == BrokerAnswer()
+                await client_of(x, "last", "last/1")
+                await until(lambda: "last/1" in bridge.log.filters)
+                assert bridge.log.filters == ("last/1",)
+
+    run(work())
 
 
 @needs_mosquitto

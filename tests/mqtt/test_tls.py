@@ -11,7 +11,7 @@ from live.lives import run, until
 from live.test_transport import make_tls  # noqa: F401  a fixture
 from mqtt.talk import Raw, doors
 from trellis.errors import InputError
-from trellis.live.mqtt.door import make_tls as make_door_tls
+from trellis.live.mqtt.certificate import make_tls as make_door_tls
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.config import MqttConfig
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pyarrow.parquet as pq
 
@@ -104,31 +103,6 @@ def test_a_killed_run_goes_on_where_it_was(spark, tmp_path):
     assert set(after) == {row.key for row in rows}
     assert {key: after[key] for key in before} == before
     assert not list(store.rows.glob(".*"))
-
-
-CLUSTER = """
-import sys
-from trellis.lab.runner import run_rows
-from trellis.lab.store import Store
-from trellis.pipeline.session import open_session
-sys.path.insert(0, sys.argv[1])
-from test_lab import SMALL
-with open_session("local-cluster[2,1,1024]", driver_memory="1g") as spark:
-    summary = run_rows(spark, SMALL, Store(sys.argv[2]))
-print(summary.done, len(summary.failed), summary.failed)
-"""
-
-
-def test_a_cluster_of_two_workers_gives_the_same_rows(spark, tmp_path):
-    here = tmp_path / "here"
-    here.mkdir()
-    words = [sys.executable, "-c", CLUSTER, str(Path(__file__).parent), str(tmp_path / "cluster")]
-    said = subprocess.run(words, capture_output=True, text=True, cwd=here, timeout=600)
-    assert said.stdout.startswith("8 0"), said.stdout + said.stderr
-    run_rows(spark, SMALL, Store(tmp_path / "local"))
-    one, other = (results(Store(tmp_path / name)) for name in ("local", "cluster"))
-    assert one == other
-    assert len(one) == 8
 
 
 def test_raw_traces_of_ours_become_inputs_once(spark, tmp_path):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 import zipfile
 from collections import Counter
 from pathlib import Path
@@ -254,73 +251,6 @@ def test_a_subscription_given_twice_is_refused(spark, write, tmp_path):
     source = write("twice.tsv", "node\ttopic\na\tx\na\tx\n")
     with pytest.raises(InputError, match=r'twice.tsv: 1 nodes subscribe to a topic twice: "a" to "x"'):
         plan(spark, source, tmp_path / "out")
-
-
-# Plans and verifies, and says from where an executor imports a kernel and where it keeps what it compiled.
-SCRIPT = """
-import sys
-from trellis.pipeline.session import open_session
-from trellis.pipeline.jobs.plan import plan
-from trellis.pipeline.jobs.verify import verify
-
-def where(batches):
-    import pyarrow
-    from trellis.pipeline.stages.plan_kernels import import_from_files
-    import_from_files()
-    from trellis.plan import kernel
-    for batch in batches:
-        cache = kernel.choose_edges._cache.cache_path
-        yield pyarrow.RecordBatch.from_pydict({"file": [kernel.__file__], "cache": [cache]})
-
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-CONF = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": QUICK,
-    "spark.executor.extraJavaOptions": QUICK,
-}
-source, output = sys.argv[1:]
-with open_session("local-cluster[2,1,1024]", conf=CONF, driver_memory="1g") as spark:
-    plan(spark, source, output + "/plan", partitions=4, fan_in=2, compare_nodes=0, seed=5)
-    verify(spark, source, output + "/plan", output + "/verify", topic_links_max=12)
-    row = spark.range(1).mapInArrow(where, "file string, cache string").first()
-    print(row.file)
-    print(row.cache)
-"""
-
-
-def test_a_cluster_gives_the_rows_of_one_process_and_keeps_its_machine_code_to_itself(
-    spark, tmp_path, workload, source
-):
-    from trellis.pipeline.jobs.verify import verify
-
-    plan(spark, source, tmp_path / "plan", partitions=4, fan_in=2, compare_nodes=0, seed=5)
-    verify(spark, source, str(tmp_path / "plan"), tmp_path / "verify", topic_links_max=12)
-    home = tmp_path / "home"
-    home.mkdir()
-    said = subprocess.run(
-        [sys.executable, "-c", SCRIPT, source, str(tmp_path / "cluster")],
-        capture_output=True,
-        text=True,
-        cwd=home,
-        env=os.environ | {"HOME": str(home), "XDG_CACHE_HOME": str(home / ".cache")},
-        timeout=600,
-    )
-    assert said.stderr == ""
-    assert said.returncode == 0
-    kernel, cache = map(Path, said.stdout.splitlines())
-    assert zip_of(kernel) is None
-    assert "trellis-unpacked" in kernel.parts
-    assert cache.parent == kernel.parent
-    assert not kernel.exists()  # it went with the session
-    assert list(home.iterdir()) == []
-    assert links_in(tmp_path / "cluster" / "plan", workload) == links_in(tmp_path / "plan", workload)
-    for name in ("topics.parquet", "degrees.parquet"):
-        rows = [
-            sorted(map(str, spark.read.parquet(str(folder / "verify" / name)).collect()))
-            for folder in (tmp_path, tmp_path / "cluster")
-        ]
-        assert rows[0] == rows[1]
-        assert rows[0]
 
 
 def test_a_module_in_a_zip_is_told_from_one_in_a_folder(tmp_path):

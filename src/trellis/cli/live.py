@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import trellis
-from trellis.cli.common import AsJson, examples, note, say
+from trellis.cli.common import AsJson, as_line, examples, note, say
 from trellis.cli.values import LOG_LEVELS, among
 from trellis.errors import InputError
 
 if TYPE_CHECKING:
     import ssl
 
-    from trellis.live.talk import Message
+    from trellis.live.received import Message
 
 NODE_EXAMPLE = examples(
     "trellis node --name a --listen 127.0.0.1:7001 --client-listen 127.0.0.1:7101",
@@ -149,6 +149,7 @@ def pub(
     as_json: AsJson = False,
 ) -> None:
     """Publish, and wait until enough nodes hold it. Exits 2 where they do not in time."""
+    from trellis.live.log import one_line
     from trellis.live.run import run_loop
 
     payloads = [message.encode()] if message is not None else sys.stdin.buffer
@@ -157,7 +158,7 @@ def pub(
         async with trellis.connect(at, tls=tls_context(ca, cert, key), timeout_s=timeout) as client:
             for payload in payloads:
                 receipt = await client.publish(topic, payload if message is not None else payload.rstrip(b"\r\n"))
-                holders = ", ".join(receipt.holders)
+                holders = one_line(", ".join(receipt.holders))
                 if as_json:
                     say(json.dumps({"topic": topic, "sequence": receipt.sequence, "holders": receipt.holders}))
                 else:
@@ -186,8 +187,7 @@ def sub(
             note(f"subscribed to {', '.join(topics)}")
             left = count
             async for message in client:
-                if not _show(message, as_json):
-                    continue
+                _show(message, as_json)
                 left = left - 1 if left is not None else None
                 if left == 0:
                     return
@@ -195,23 +195,21 @@ def sub(
     run_loop(work())
 
 
-def _show(message: Message, as_json: bool) -> bool:
-    """What came from a client of MQTT as that client has sent it. False: it is no message for people."""
-    from trellis.protocols.mqtt.envelope import unpack
+def _show(message: Message, as_json: bool) -> None:
+    """Print a message. One of an MQTT client is shown with the topic that the client gave it."""
+    from trellis.live.log import one_line
 
-    found = unpack(message.topic, message.payload)
-    if found is None:
-        return False
-    topic, payload = found
-    text = payload.decode("utf-8", "backslashreplace")
+    mqtt = message.mqtt
+    text = message.payload.decode("utf-8", "backslashreplace")
     if as_json:
         about: dict[str, Any] = {"topic": message.topic, "origin": message.origin, "sequence": message.sequence}
-        about |= {"mqtt_topic": topic} if payload is not message.payload else {}
-        say(json.dumps({**about, "payload": text}, ensure_ascii=False))
+        about |= {"mqtt_topic": mqtt.topic, "retain": mqtt.retain} if mqtt is not None else {}
+        say(as_line({**about, "payload": text}))
     else:
-        say(f"{topic}\t{text}")
+        # A terminal obeys what it is sent. A pipe gets the payload as it is.
+        topic = mqtt.topic if mqtt is not None else message.topic
+        say(f"{one_line(topic)}\t{one_line(text) if sys.stdout.isatty() else text}")
     sys.stdout.flush()
-    return True
 
 
 def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

@@ -22,6 +22,7 @@ from trellis.cli import (
     demo,
     doctor,
     failures,
+    judge,
     lab,
     leave_at_once,
     live,
@@ -55,6 +56,7 @@ app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
 app.command("node", epilog=live.NODE_EXAMPLE)(live.node)
 app.command("up", epilog=up.EXAMPLE)(up.up)
+app.command("judge", epilog=judge.EXAMPLE)(judge.judge)
 app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.command("dashboard", epilog=dashboard.EXAMPLE)(dashboard.dashboard)
 app.command("pub", epilog=live.PUB_EXAMPLE)(live.pub)
@@ -151,6 +153,7 @@ def _interrupted() -> int:
 
 
 def _tell(line: str) -> None:
+    line = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)  # names in it may be of others
     with suppress(OSError):  # standard error may be closed, or on a full disk
         typer.echo(f"trellis: {line}", err=True)
 

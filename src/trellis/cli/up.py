@@ -113,6 +113,10 @@ def up(
     keep: Annotated[
         Path | None, typer.Option(help="Keep configurations and logs of the nodes there.", metavar="DIR")
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(help="Write what clients saw there, as JSON lines for `trellis judge`.", metavar="FILE"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a mesh of real nodes on this machine: publish, kill, restart, and keep score.
@@ -131,6 +135,11 @@ def up(
     given = dict(_setting(one) for one in settings or ())
     shared: dict[str, Any] = {"seed": seed, "rate": rate, "foreign": foreign, "duration": duration}
     shared |= {"dashboard": dashboard or None, "refused_max": refused_max}
+    shared |= {"history": None if history is None else str(history)}
+    if history is not None and simulated:
+        raise InputError("--history", "the simulator of scenarios writes none", "leave out --simulated")
+    if history is not None and not history.parent.is_dir():
+        raise InputError("--history", f"the folder {history.parent} does not exist", "make it, or name another one")
     doors = _doors(mqtt, broker, simulated)
     if dashboard and not is_loopback(parse_address(dashboard, "--dashboard")[0]):
         raise InputError("--dashboard", f"{dashboard} is beyond loopback", "a mesh of this kind stays on its machine")

@@ -3,7 +3,7 @@
 It only reads. Everything is put together when it is asked for, in the node's own thread, between two inputs.
 
     /healthz  503 while messages that should flow do not, with each reason as a sentence  [health.py]
-    /readyz   503 while the node joins or leaves: it should not be given clients
+    /readyz   503 while the node joins, leaves or takes up remembered filters: it should not be given clients
     /livez    200 whenever the process answers: for supervisors that restart it
 """
 
@@ -18,8 +18,9 @@ from trellis import __version__
 from trellis.live.addresses import parse_address
 from trellis.live.clock import life_now, wall_ms
 from trellis.live.config import is_loopback
-from trellis.live.health import not_ready
-from trellis.live.http import Answer, Events, HttpServer, Request
+from trellis.live.health import not_ready, unready
+from trellis.live.http import Events, HttpServer
+from trellis.live.http_messages import Answer, Request
 from trellis.live.metrics import OPENMETRICS, TEXT, accepts_openmetrics
 from trellis.live.series import exposition, of_clients
 from trellis.live.tls import Credentials
@@ -58,7 +59,7 @@ class Admin:
             case "/healthz":
                 return _health(self.node, as_json=JSON in accept)
             case "/readyz":
-                trouble = not_ready(self.node)
+                trouble = unready(self.node)
                 return Answer(b"ok\n") if not trouble else Answer(f"{trouble}\n".encode(), status=503)
             case "/livez":
                 return Answer(b"ok\n")

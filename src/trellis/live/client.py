@@ -10,12 +10,14 @@ A client whose stream breaks dials again, subscribes again, and repeats what was
 session and numbers, so that its node knows it again. A new `Client` is a new session, also under the same name. What is
 published while a client is away does not come later; `client.reconnects` tells that it was. A node that has restarted
 knows no numbers: what it had taken in and not acknowledged may come twice.
+
+A message of an MQTT client comes with its payload as that client sent it; `message.mqtt` tells the rest: the whole
+topic, the retain flag, properties. It is None for messages of clients like this one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
 from collections import deque
 from types import TracebackType
@@ -25,7 +27,10 @@ from uuid import uuid4
 import msgspec
 
 from trellis.errors import TrellisError
+from trellis.live import talk
 from trellis.live.addresses import parse_address
+from trellis.live.machine import machine
+from trellis.live.received import Message, Reader
 from trellis.live.stream import Stream, StreamLimits
 from trellis.live.talk import (
     CLIENT_NAME_MAX,
@@ -35,7 +40,6 @@ from trellis.live.talk import (
     TALK_BYTES_MAX,
     TO_CLIENT,
     Greet,
-    Message,
     Missed,
     NotTaken,
     Publish,
@@ -92,7 +96,7 @@ class Client:
 
     def __init__(self, address: str, name: str, tls: ssl.SSLContext | None, timeout_s: float) -> None:
         self.address, self.name, self.timeout_s = address, name, timeout_s
-        self.session = 1 + secrets.randbelow(SESSION_MAX)
+        self.session = 1 + machine().secret_below(SESSION_MAX)
         self.node: Welcome | None = None  # the one that it is connected to
         self.reconnects = 0
         self.missed: list[Missed] = []  # what the node says will never come
@@ -102,6 +106,7 @@ class Client:
         self._publications: dict[int, tuple[Publish, asyncio.Future[Receipt]]] = {}
         self._number = 0
         self._messages: deque[Message] = deque()
+        self._reader = Reader()
         self._news = asyncio.Event()  # messages, or the end
         self._welcomed: asyncio.Future[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -136,6 +141,8 @@ class Client:
     async def subscribe(self, topic: str) -> None:
         """Returns when everything that is published from now on is promised to this node."""
         self._check(topic)
+        if topic.startswith("$"):
+            raise ClientError(f'the topic "{topic}" begins with "$": such topics belong to the mesh; choose another')
         if topic not in self._topics:
             self._topics[topic] = asyncio.get_running_loop().create_future()
             self._send(Subscribe(topic))
@@ -190,8 +197,10 @@ class Client:
     def received(self, stream: Stream, body: bytes) -> None:
         message = TO_CLIENT.decode(body)
         match message:
-            case Message():
-                self._take(stream, message)
+            case talk.Message():
+                found = self._reader.read(message)
+                if found is not None:
+                    self._take(stream, found)
             case Taken(number, sequence, copies, holders):
                 publication, future = self._publications.get(number, (None, None))
                 if publication is not None and future is not None and not future.done():

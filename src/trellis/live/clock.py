@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import time
+from trellis.live.machine import machine
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _EPOCH_S = 1_704_067_200  # 2024-01-01. Lives count tenths of a second from there: 33 bits last until 2051.
 
 
 def life_now() -> int:
     """Grows with every start of a name, as long as the machine's clock does not go back."""
-    return int((time.time() - _EPOCH_S) * 10)
+    return int((machine().wall_s() - _EPOCH_S) * 10)
 
 
 def monotonic_ms() -> int:
     """Goes on while the process is stopped and, where the system can tell, while the machine sleeps."""
-    return int(time.clock_gettime(_CLOCK) * 1_000)
+    return int(machine().uptime_s() * 1_000)
 
 
 def wall_ms() -> int:
-    return int(time.time() * 1_000)
+    return int(machine().wall_s() * 1_000)
+
+
+def wall_s() -> float:
+    return machine().wall_s()
+
+
+def monotonic_s() -> float:
+    """Stands still while the machine sleeps, where the system does so."""
+    return machine().monotonic_s()

@@ -18,7 +18,6 @@ import asyncio
 import gzip
 import signal
 import ssl
-import time
 from collections.abc import Callable, Iterable
 from importlib.resources import files
 from typing import Any
@@ -26,8 +25,11 @@ from typing import Any
 import msgspec
 
 from trellis.live.addresses import parse_address
+from trellis.live.clock import wall_ms
 from trellis.live.config import is_loopback
-from trellis.live.http import Answer, Events, HttpClient, HttpServer, Limits, NoAnswer, Request, event
+from trellis.live.http import Events, HttpServer, Limits, event
+from trellis.live.http_client import HttpClient, NoAnswer
+from trellis.live.http_messages import Answer, Request
 from trellis.live.tls import explain
 from trellis.live.view import LIVING, SNAPSHOT, MeshView
 
@@ -203,7 +205,7 @@ def pages() -> dict[str, Answer]:
 
 
 def _now_ms() -> int:
-    return int(time.time() * 1_000)
+    return wall_ms()
 
 
 async def serve_until_stopped(dashboard: Dashboard) -> None:

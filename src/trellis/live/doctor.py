@@ -25,12 +25,14 @@ from trellis.live.clock import life_now
 from trellis.live.config import NodeConfig, TlsConfig
 from trellis.live.files import files_needed
 from trellis.live.frames import Address
-from trellis.live.http import HttpClient
+from trellis.live.http_client import HttpClient
+from trellis.live.log import one_line
 from trellis.live.mqtt.sidecar import parse_broker
 from trellis.live.probe import ask_broker, greet
 from trellis.live.reasons import why_not
 from trellis.live.tls import SPEAKS_TLS, make_context, names_of
 from trellis.live.view import Snapshot
+from trellis.protocols.mqtt.learn import PROBE_CLIENTS
 
 SOON_DAYS = 21  # certificates that end within this time are worth a word
 CLOCK_S_MAX = 2.0
@@ -46,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True):
 
     def line(self) -> str:
         told = f"{self.level:<5}  {self.where}: {self.what}"
-        return f"{told} {self.remedy}" if self.remedy else told
+        return one_line(f"{told} {self.remedy}" if self.remedy else told)  # names and reasons in it are of others
 
 
 def wrong(where: str, what: str, remedy: str) -> Finding:
@@ -313,7 +315,7 @@ async def check_broker(config: NodeConfig, timeout_s: float) -> list[Finding]:
     except InputError as error:
         return [wrong(error.where, f"{error.what}.", f"{error.remedy}.")]
     where = f"broker {show_address(host, port)}"
-    client = f"trellis-doctor-{os.getpid()}"
+    client = f"{PROBE_CLIENTS}{os.getpid()}"
     told = await ask_broker((host, port), tls, user, password, config.mqtt, client, timeout_s)
     if told.failure:
         return [wrong(where, f"It is not used: {told.failure}.", "Start it, or look at mqtt.broker and its password.")]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,6 +16,7 @@ from trellis.live.config import LimitsConfig
 from trellis.live.frames import HELLO_BYTES_MAX
 from trellis.live.listen import Listener
 from trellis.live.log import Sparing
+from trellis.live.machine import machine
 from trellis.live.stream import Stream
 from trellis.live.talk import (
     CLIENT_PROTOCOL,
@@ -42,6 +42,7 @@ from trellis.live.tls import SPEAKS_TLS, Credentials
 from trellis.protocols.delivery.messages import NAMES_MAX
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed, Lost, NotAcknowledged, Outcome
 from trellis.protocols.effects import Deliver, Topic
+from trellis.protocols.mqtt.envelope import MAGIC, Envelope, wrap
 from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
@@ -181,8 +182,10 @@ class Door:
             case Publish() if message.topic.startswith("$"):
                 why = 'topics that begin with "$" belong to the mesh itself; choose another topic'
                 stream.send(pack_to_client(NotTaken(message.number, why)))
-            case Publish():
-                self.broker.publish(message.topic, message.payload, (guest.name, guest.session, message.number))
+            case Publish(number, topic, payload):
+                if payload.startswith(MAGIC):  # else it would be taken for an envelope, and may be a forged one
+                    payload = wrap(Envelope(topic, payload, 1, False, "", 0, 0, 0))
+                self.broker.publish(topic, payload, (guest.name, guest.session, number))
             case Subscribe():
                 self._subscribe(stream, message.topic)
             case Unsubscribe():
@@ -226,7 +229,7 @@ class Door:
         if not guest.session:
             # Numbers of a client of version 1 begin anew when it restarts, and we cannot tell that from a reconnection.
             # So what it repeats after one may come twice, and nothing is lost.
-            guest.session, guest.is_drawn = 1 + secrets.randbelow(SESSION_MAX), True
+            guest.session, guest.is_drawn = 1 + machine().secret_below(SESSION_MAX), True
         for key, old in self._streams_of(guest):
             del self.clients[key]
             old.cut("closed")
@@ -253,6 +256,8 @@ class Door:
             stream.close()
             return
         refusal = self.broker.refusal(topic) if topic not in self.wanted and topic not in self.own else None
+        if topic.startswith("$"):
+            refusal = f'the topic "{topic}" begins with "$", and such topics belong to the mesh itself'
         if refusal is not None:  # others could not be told of it, so it must not be confirmed
             stream.send(pack_to_client(TurnedAway(f"{refusal}; subscribe at another node, or to fewer topics")))
             self.counters["cut topics"] += 1

@@ -2,6 +2,7 @@
 
     leaving   the node leaves in order
     joining   the node has seeds and has not joined
+    subscribing  filters that a sidecar remembers are not confirmed yet
     seeds     the node has seeds, and nobody talks to it: one complaint for each seed, with the true reason
     name      another node runs under the name of this one
     certificate  a certificate of this node has ended
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trellis.live")
 
-KINDS = ("leaving", "joining", "seeds", "name", "certificate", "links", "canary", "broker")
+KINDS = ("leaving", "joining", "subscribing", "seeds", "name", "certificate", "links", "canary", "broker")
 LOOK_S = 0.5
 COMPLAINTS_MAX = 32  # that are told; a node has many links, and all may be silent
 TEXT_LETTERS_MAX = 500
@@ -263,6 +264,8 @@ class Health:
         if trouble == "leaving":
             return [Complaint("leaving", "The node is leaving the mesh.")]
         found = [Complaint("joining", "The node has not joined the mesh yet.")] if trouble else []
+        if self.node.mqtt is not None:
+            found += [Complaint("subscribing", text) for text in self.node.mqtt.unready()]
         for kind, part in self.parts:
             found += [Complaint(kind, _bounded(text)) for text in part.complaints()]
         return found[:COMPLAINTS_MAX]
@@ -284,8 +287,8 @@ class Health:
         self._tell()
 
     def _tell(self) -> None:
-        """Log when health changes. Joining and leaving have lines of their own."""
-        silent = ("joining", "leaving") if self.node.story.has_joined else ("joining", "leaving", "seeds")
+        """Log when health changes. Joining and leaving have lines of their own; subscribing is over soon."""
+        silent = ("joining", "subscribing", "leaving", *(() if self.node.story.has_joined else ("seeds",)))
         found = [one.text for one in self.complaints() if one.kind not in silent]
         if found and not self._told:
             log.warning("%s: is not healthy: %s", self.node.name, " ".join(found))
@@ -294,8 +297,13 @@ class Health:
         self._told = found
 
 
+def unready(node: LiveNode) -> str:
+    """Return why the node should not be given clients now: "leaving", "joining", "subscribing", or nothing."""
+    return not_ready(node) or ("subscribing" if node.mqtt is not None and node.mqtt.unready() else "")
+
+
 def not_ready(node: LiveNode) -> str:
-    """Return why the node should not be given clients now: "leaving", "joining", or nothing."""
+    """Return why the node is no part of the mesh now: "leaving", "joining", or nothing."""
     if node.mesh.is_leaving:
         return "leaving"
     parts = getattr(node.mesh.overlay.node, "parts", None)

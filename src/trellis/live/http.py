@@ -4,41 +4,43 @@
     answer    whole (`Answer`), or a stream of events that goes on (`Events`)
 
 One connection is served one request at a time, in order, for as long as its client reads what it is told. Whoever is
-slow, silent or says something else is answered with one line where that is possible, and cut off. A handler that fails
-is our bug: it is logged, and the client reads 500. By a loopback socket only hosts that no name server can make up are
-served (addresses, localhost), or a page of somebody else could read what it should not.  [DNS rebinding]
+slow, silent or says something else is answered with one line where that is possible, and cut off. When there are too
+many connections, the source address with the most of them loses the one that has asked nothing for longest. All answers
+together take at most `SHARE` of the time: requests wait for their turn, those of connections that have asked least come
+first. So a client that sends thousands of requests at once holds up neither the node nor others for long.
+
+A handler that fails is our bug: it is logged, and the client reads 500. By a loopback socket only hosts that no name
+server can make up are served (addresses, localhost), or a page of somebody else could read what it should not.
+[DNS rebinding]
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-import re
-import ssl
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
-from trellis.live.addresses import parse_address
-from trellis.live.listen import Listener
+from trellis.live.http_messages import (
+    HEAD_BYTES_MAX,
+    Answer,
+    BadRequest,
+    Request,
+    pack_answer,
+    pack_head,
+    parse_request,
+)
+from trellis.live.listen import Listener, source_of
+from trellis.live.machine import machine
 from trellis.live.tls import SPEAKS_TLS, Credentials
 
 log = logging.getLogger("trellis.live")
 
-HEAD_BYTES_MAX = 16 << 10
-TARGET_LETTERS_MAX = 2_048
 STREAM_BYTES_MAX = 4 << 20  # that wait for a reader of events; then it is cut off, and comes back
 
-_REASONS = {200: "OK", 304: "Not Modified", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
-_REASONS |= {408: "Request Timeout", 413: "Content Too Large", 414: "URI Too Long", 421: "Misdirected Request"}
-_REASONS |= {431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable"}
-_REASONS |= {505: "HTTP Version Not Supported"}
-_REQUEST = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([!-~]+) HTTP/(\d)\.(\d)")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
-_TEXT = "text/plain; charset=utf-8"
+SHARE = 0.25  # of the time of the process
 NEEDS_TLS = f"{SPEAKS_TLS}: use https, and show a certificate of the cluster (--ca, --cert, --key)"
 
 
@@ -50,28 +52,6 @@ class Limits:
     stall_s: float = 10.0  # a client that reads nothing for so long is cut off
     requests_max: int = 1_000  # of one connection
     streams_max: int = 16  # connections that read events
-
-
-@dataclass(frozen=True)
-class Request:
-    method: str
-    path: str  # as it was sent, without what follows "?"
-    headers: dict[str, str]  # names in small letters
-    keeps_alive: bool
-
-
-@dataclass(frozen=True)
-class Answer:
-    body: bytes
-    kind: str = _TEXT
-    status: int = 200
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-class BadRequest(Exception):
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 class Events:
@@ -105,12 +85,16 @@ class HttpServer:
         self.port = 0
         self._listener: Listener | None = None
         self._is_closed = False
+        self._loop, self._machine = asyncio.get_running_loop(), machine()
+        self.count = 0  # connections opened and requests made: the order in which connections have asked
+        self._asking: dict[Connection, None] = {}  # those that have asked something, or may have
+        self._turn: asyncio.Handle | None = None  # when the next of them is answered
 
     def bind(self, address: str, tls: Credentials | None = None) -> None:
         """Nothing is accepted before `serve`."""
         limits = self.limits
         most = max(1, limits.connections_max // 2)  # the others stay free for connections that ask something
-        refusal = _pack(Answer(f"{NEEDS_TLS}\n".encode(), status=400), has_body=True, keeps_alive=False)
+        refusal = pack_answer(Answer(f"{NEEDS_TLS}\n".encode(), status=400), has_body=True, keeps_alive=False)
         self._listener = Listener(
             address,
             self._accept,
@@ -136,19 +120,56 @@ class HttpServer:
             one.cut("closed")
 
     def _accept(self) -> Connection | None:
-        if self._is_closed or len(self.connections) >= self.limits.connections_max:
+        if self._is_closed or (len(self.connections) >= self.limits.connections_max and not self._make_room()):
             return None
         return Connection(self)
+
+    def _make_room(self) -> bool:
+        """Cut the connection that has asked nothing for longest, of the source that has most. Events are kept."""
+        idle = [one for one in self.connections if one.may_give_way]
+        if not idle:
+            return False
+        counts = Counter(one.source for one in self.connections)
+        min(idle, key=lambda one: (-counts[one.source], one.asked)).cut("full")
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        self.connections.pop(connection, None)
+        self._asking.pop(connection, None)
+
+    def is_asking(self, connection: Connection) -> bool:
+        return connection in self._asking
+
+    def wants(self, connection: Connection) -> None:
+        """Serve a connection that may have asked something: at once, or when it is its turn."""
+        self._asking[connection] = None
+        if self._turn is None:
+            self._serve_next()
+
+    def _serve_next(self) -> None:
+        self._turn = None
+        if not self._asking or self._is_closed:
+            return
+        one = min(self._asking, key=lambda one: one.requests)
+        del self._asking[one]
+        began = self._machine.computed_s()
+        if one.serve():
+            self._asking[one] = None
+        pause_s = (self._machine.computed_s() - began) * (1 / SHARE - 1)
+        self._turn = self._loop.call_later(pause_s, self._serve_next)
 
 
 @dataclass(eq=False)
 class Connection(asyncio.Protocol):
     server: HttpServer
     requests: int = 0
+    source: str = ""
+    asked: int = 0  # the server's count when it asked last, or was opened
     _buffer: bytearray = field(default_factory=bytearray)
     _events: Events | None = None
     _is_paused: bool = False
     _is_closing: bool = False
+    _is_last: bool = False  # it sends nothing more
     _transport: asyncio.Transport | None = None
     _deadline: asyncio.TimerHandle | None = None
     _stall: asyncio.TimerHandle | None = None
@@ -158,6 +179,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.server.connections[self] = None
+        self.source = source_of((transport.get_extra_info("peername") or ("",))[0])
+        self._note()
         self._must_by(self.server.limits.head_s, "slow")
 
     def data_received(self, data: bytes) -> None:
@@ -166,7 +189,13 @@ class Connection(asyncio.Protocol):
         if not self._buffer and self.requests:
             self._must_by(self.server.limits.head_s, "slow")
         self._buffer += data
-        self._serve()
+        self.server.wants(self)
+
+    def eof_received(self) -> bool:
+        """Keep the connection while requests wait for their turn. With TLS it ends at once."""
+        assert self._transport is not None
+        self._is_last = self.server.is_asking(self) and self._transport.get_extra_info("sslcontext") is None
+        return self._is_last
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -182,11 +211,11 @@ class Connection(asyncio.Protocol):
             self._stall = None
         if self._transport is not None and not self._is_closing and not self._transport.is_closing():
             self._transport.resume_reading()
-            self._serve()
+            self.server.wants(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_closing = True
-        self.server.connections.pop(self, None)
+        self.server.forget(self)
         for timer in (self._deadline, self._stall):
             if timer is not None:
                 timer.cancel()
@@ -212,26 +241,44 @@ class Connection(asyncio.Protocol):
 
     # One request after another
 
-    def _serve(self) -> None:
-        while not (self._is_paused or self._is_closing or self._events is not None):
-            end = self._buffer.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
-            if self._buffer[:2] == b"\x16\x03":
-                self._refuse(BadRequest(400, "this port does not speak TLS"))
-                return
-            if end < 0:
-                if len(self._buffer) >= HEAD_BYTES_MAX:
-                    self._refuse(BadRequest(431, "the head of the request is too large"))
-                return
-            head = bytes(self._buffer[:end])
-            del self._buffer[: end + 4]
-            self.requests += 1
-            try:
-                request = parse_request(head, is_local=self.server.is_local)
-            except BadRequest as refusal:
-                self._refuse(refusal)
-                return
-            self._answer(request)
-            self._must_by(self.server.limits.idle_s if not self._buffer else self.server.limits.head_s, "slow")
+    def _note(self) -> None:
+        self.server.count += 1
+        self.asked = self.server.count
+
+    @property
+    def may_give_way(self) -> bool:
+        return self._events is None and not self._is_closing
+
+    def serve(self) -> bool:
+        """Answer one request, if there is one. Return whether there may be another."""
+        has_more = self._serve()
+        if self._is_last and not has_more and not self._is_paused and not self._is_closing:
+            self._close()
+        return has_more
+
+    def _serve(self) -> bool:
+        if self._is_paused or self._is_closing or self._events is not None:
+            return False
+        end = self._buffer.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX)
+        if self._buffer[:2] == b"\x16\x03":
+            self._refuse(BadRequest(400, "this port does not speak TLS"))
+            return False
+        if end < 0:
+            if len(self._buffer) >= HEAD_BYTES_MAX:
+                self._refuse(BadRequest(431, "the head of the request is too large"))
+            return False
+        head = bytes(self._buffer[:end])
+        del self._buffer[: end + 4]
+        self.requests += 1
+        self._note()
+        try:
+            request = parse_request(head, is_local=self.server.is_local)
+        except BadRequest as refusal:
+            self._refuse(refusal)
+            return False
+        self._answer(request)
+        self._must_by(self.server.limits.idle_s if not self._buffer else self.server.limits.head_s, "slow")
+        return bool(self._buffer)
 
     def _answer(self, request: Request) -> None:
         server = self.server
@@ -248,7 +295,7 @@ class Connection(asyncio.Protocol):
             self._stream(request, found)
             return
         keeps = request.keeps_alive and self.requests < server.limits.requests_max
-        self._write(_pack(found, has_body=request.method != "HEAD", keeps_alive=keeps))
+        self._write(pack_answer(found, has_body=request.method != "HEAD", keeps_alive=keeps))
         if not keeps:
             self._close()
 
@@ -256,7 +303,7 @@ class Connection(asyncio.Protocol):
         if self.server.streaming >= self.server.limits.streams_max:
             self._refuse(BadRequest(503, "too many readers of events"))
             return
-        head = _head(200, [("Content-Type", "text/event-stream"), ("Connection", "close")])
+        head = pack_head(200, [("Content-Type", "text/event-stream"), ("Connection", "close")])
         self._write(head)
         if request.method == "HEAD":
             self._close()
@@ -273,7 +320,7 @@ class Connection(asyncio.Protocol):
     def _refuse(self, refusal: BadRequest) -> None:
         self.server.counters[f"refused {refusal.status}"] += 1
         headers = (("Allow", "GET, HEAD"),) if refusal.status == 405 else ()
-        self._write(_pack(Answer(f"{refusal}\n".encode(), status=refusal.status, headers=headers), True, False))
+        self._write(pack_answer(Answer(f"{refusal}\n".encode(), status=refusal.status, headers=headers), True, False))
         self._close()
 
     def _write(self, data: bytes) -> None:
@@ -295,134 +342,3 @@ class Connection(asyncio.Protocol):
         self._deadline = None
         if self in self.server.connections and self._events is None:
             self._deadline = asyncio.get_running_loop().call_later(seconds, self.cut, why)
-
-
-def parse_request(head: bytes, *, is_local: bool = True) -> Request:
-    """A head without its empty line. Raises BadRequest, and nothing else."""
-    first, *rest = head.split(b"\r\n")
-    found = _REQUEST.fullmatch(first)
-    if found is None:
-        raise BadRequest(400, "this is no HTTP request")
-    method, target, major, minor = found.groups()
-    if (major, minor) not in ((b"1", b"1"), (b"1", b"0")):
-        raise BadRequest(505, "HTTP/1.1 is spoken here")
-    if method not in (b"GET", b"HEAD"):
-        raise BadRequest(405, "only GET and HEAD are answered")
-    if len(target) > TARGET_LETTERS_MAX:
-        raise BadRequest(414, "the address is too long")
-    if not target.startswith(b"/"):
-        raise BadRequest(400, "the address does not begin with /")
-    headers: dict[str, str] = {}
-    for line in rest:
-        field_found = _FIELD.fullmatch(line)
-        if field_found is None:
-            raise BadRequest(400, "a header is malformed")
-        name = field_found[1].decode().lower()
-        if name == "host" and name in headers:
-            raise BadRequest(400, "two hosts are named")
-        headers[name] = field_found[2].rstrip(b" \t").decode("latin-1")
-    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
-        raise BadRequest(413, "a request has no body here")
-    if minor == b"1" and "host" not in headers:
-        raise BadRequest(400, "no host is named")
-    if is_local and "host" in headers and not is_local_host(headers["host"]):
-        raise BadRequest(421, "this is not that host: use an address or localhost")
-    wishes = {one.strip().lower() for one in headers.get("connection", "").split(",")}
-    keeps_alive = "close" not in wishes if minor == b"1" else "keep-alive" in wishes
-    return Request(method.decode(), target.decode().partition("?")[0], headers, keeps_alive)
-
-
-def is_local_host(host: str) -> bool:
-    """An address, or localhost: no name that somebody else may point here."""
-    name = host if re.search(r":\d+$", host) is None or host.endswith("]") else host.rpartition(":")[0]
-    if name.lower() == "localhost":
-        return True
-    try:
-        ipaddress.ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
-    except ValueError:
-        return False
-    return True
-
-
-def _pack(answer: Answer, has_body: bool, keeps_alive: bool) -> bytes:
-    head = _head(
-        answer.status,
-        [
-            ("Content-Type", answer.kind),
-            ("Content-Length", str(len(answer.body))),
-            ("Connection", "keep-alive" if keeps_alive else "close"),
-            *answer.headers,
-        ],
-    )
-    return head + answer.body if has_body else head
-
-
-def _head(status: int, headers: list[tuple[str, str]]) -> bytes:
-    lines = [
-        f"HTTP/1.1 {status} {_REASONS[status]}",
-        f"Date: {time.strftime('%a, %d %b %Y %H:%M:%S GMT', time.gmtime())}",
-    ]
-    lines += [f"{name}: {value}" for name, value in headers]
-    lines += ["Cache-Control: no-store", "X-Content-Type-Options: nosniff", "", ""]
-    return "\r\n".join(lines).encode("latin-1")
-
-
-class NoAnswer(ValueError):
-    """The server has ended the connection before its answer was complete."""
-
-
-class HttpClient:
-    """Asks a server of ours, over a connection that stays open."""
-
-    def __init__(self, address: str, tls: ssl.SSLContext | None = None, bytes_max: int = 16 << 20) -> None:
-        self.address, self._tls, self._bytes_max = address, tls, bytes_max
-        self._place = parse_address(address)
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def get(self, path: str, timeout_s: float = 2.0) -> tuple[int, bytes]:
-        """Status and body. Raises OSError (TimeoutError is one) or ValueError."""
-        async with asyncio.timeout(timeout_s):
-            try:
-                if self._streams is not None and self._streams[1].is_closing():
-                    self.close()
-                if self._streams is not None:
-                    try:
-                        return await self._get(*self._streams, path)
-                    except (OSError, ValueError):
-                        self.close()  # it may have been closed as idle: once more, on a new one
-                self._streams = await asyncio.open_connection(*self._place, ssl=self._tls, limit=HEAD_BYTES_MAX)
-                return await self._get(*self._streams, path)
-            except BaseException:
-                self.close()  # what comes late must not be taken for the next answer
-                raise
-
-    async def _get(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> tuple[int, bytes]:
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: {self.address}\r\n\r\n".encode())
-        try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"\r\nContent-Length: (\d{1,9})\r\n", head)
-            status = re.match(rb"HTTP/1\.1 (\d{3}) ", head)
-            if length is None or status is None or int(length[1]) > self._bytes_max:
-                raise ValueError(f"{self.address}{path}: not an answer that we read")
-            body = await reader.readexactly(int(length[1]))
-        except asyncio.IncompleteReadError:
-            raise NoAnswer("it closed the connection without an answer") from None
-        except asyncio.LimitOverrunError as error:
-            raise ValueError(f"{self.address}{path}: {error}") from None
-        if b"\r\nConnection: close\r\n" in head:
-            self.close()
-        return int(status[1]), body
-
-    def close(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
-
-
-async def get(address: str, path: str, timeout_s: float = 2.0) -> tuple[int, bytes]:
-    """One question."""
-    client = HttpClient(address)
-    try:
-        return await client.get(path, timeout_s)
-    finally:
-        client.close()

@@ -23,6 +23,7 @@ from typing import Any
 from trellis.errors import InputError
 from trellis.live.addresses import parse_address, show_address
 from trellis.live.log import Sparing
+from trellis.live.machine import machine
 from trellis.live.tls import Credentials, explain
 
 log = logging.getLogger("trellis.live")
@@ -69,12 +70,10 @@ class Listener:
         """
         host, port = parse_address(address)
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-            self._socket = socket.create_server(found[4][:2], family=found[0], backlog=_LISTEN_BACKLOG)
+            self._socket = machine().listen(host, port, _LISTEN_BACKLOG)
         except OSError as error:
             reason = error.strerror or str(error)
             raise InputError(show_address(host, port), f"cannot listen: {reason}", "choose another address") from None
-        self._socket.setblocking(False)
         self._shown = show_address(host, int(self._socket.getsockname()[1]))
         self.port = int(self._socket.getsockname()[1])
         self._make, self._is_known, self._tls, self._counters = make, is_known, tls, counters
@@ -90,12 +89,12 @@ class Listener:
         )  # accepted, and their task has not begun: nobody else would close them
 
     def serve(self) -> None:
-        self._loop.add_reader(self._socket.fileno(), self._accept)
+        self._loop.add_reader(self._socket, self._accept)
 
     async def close(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_reader(self._socket)
             self._socket.close()
         for task in self._opening:
             task.cancel()
@@ -113,7 +112,7 @@ class Listener:
                 return
             except OSError as error:
                 log.warning("cannot accept: %s", error)
-                self._loop.remove_reader(self._socket.fileno())
+                self._loop.remove_reader(self._socket)
                 self._loop.call_later(_PAUSE_S, self._resume)
                 return
             accepted.setblocking(False)

@@ -14,8 +14,10 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Hashable
+from typing import Any
 
 from trellis.errors import InputError
+from trellis.live.clock import monotonic_s
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -123,6 +125,10 @@ class PlainLines(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
+    def formatException(self, info: Any) -> str:
+        """Mark each line: texts in an error may come from others, and must not look like a line of the log."""
+        return "\n".join(f"  | {one_line(line)}" for line in super().formatException(info).splitlines())
+
     def formatMessage(self, record: logging.LogRecord) -> str:
         left_out = getattr(record, "left_out", 0)
         text = one_line(super().formatMessage(record))
@@ -149,7 +155,10 @@ class JsonLines(logging.Formatter):
             told["left_out"] = left_out
         if record.exc_info:
             told["trace"] = self.formatException(record.exc_info)
-        return json.dumps(told, ensure_ascii=False)
+        text = json.dumps(told, ensure_ascii=False)
+        return (
+            text if text.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+        )
 
 
 class Sparing:
@@ -160,7 +169,7 @@ class Sparing:
         self._said: OrderedDict[Hashable, float] = OrderedDict()  # when each was said last, oldest first
 
     def may_say(self, *key: Hashable) -> bool:
-        now = time.monotonic()
+        now = monotonic_s()
         if now - self._said.get(key, -self.pause_s) < self.pause_s:
             return False
         self._said[key] = now

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from random import Random
 
 from trellis.live.addresses import parse_seed
 from trellis.live.config import NodeConfig
+from trellis.live.machine import machine
 from trellis.protocols.mesh import (
     DrivenOverlay,
     MagnetOverlay,
@@ -28,7 +28,7 @@ def make_mesh(config: NodeConfig, life: int) -> MeshNode:
 def _make_overlay(config: NodeConfig, topics: tuple[str, ...], life: int) -> DrivenOverlay:
     # Seeds are spoken to by their addresses, until their hellos tell their names (transport.py).
     contacts = tuple(map(parse_seed, config.seeds))
-    name, random = config.name, Random()
+    name, random = config.name, machine().random()
     match config.overlay:
         case "omen":
             from trellis.protocols.omen import OMenNode

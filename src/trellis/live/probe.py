@@ -32,7 +32,7 @@ from trellis.protocols.mqtt.framing import Framing
 from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.wire import WireError
 
-Packet = TypeVar("Packet", p.ConnAck, p.SubAck)
+Packet = TypeVar("Packet", p.ConnAck, p.SubAck, p.UnsubAck)
 _READ_BYTES = 64 << 10
 _PACKET_BYTES_MAX = 1 << 20
 
@@ -110,7 +110,7 @@ async def ask_broker(
     client: str,
     timeout_s: float,
 ) -> BrokerAnswer:
-    """Connect under a name of our own, ask for every filter of `take` and `want`, and disconnect."""
+    """Connect under a name of our own, subscribe to and unsubscribe from every filter of `take` and `want`."""
     version = p.V5 if config.broker_version == "5" else p.V311
     filters = list(dict.fromkeys((*config.take, *config.want)))
     writer: asyncio.StreamWriter | None = None
@@ -131,6 +131,10 @@ async def ask_broker(
                 code = max(told.reasons, default=0)
                 if code >= reasons.UNSPECIFIED:
                     found.append((one, reasons.NAMES.get(code, hex(code))))
+                    continue
+                # The broker's log tells subscriptions. Whoever learns from it must not believe that ours stay.
+                writer.write(encode(version, p.Unsubscribe(number, (one,))))
+                await packets.of(p.UnsubAck)
             writer.write(encode(version, p.Disconnect()))
             await writer.drain()
     except PacketError as error:

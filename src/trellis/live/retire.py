@@ -16,7 +16,7 @@ from pathlib import Path
 from trellis.errors import InputError, TrellisError
 from trellis.live.addresses import parse_address
 from trellis.live.config import NodeConfig
-from trellis.live.http import HttpClient
+from trellis.live.http_client import HttpClient
 from trellis.live.tls import make_context
 
 _ASK_S = 5.0

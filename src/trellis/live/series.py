@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from trellis import __version__
 from trellis.live.frames import VERSION
-from trellis.live.health import KINDS, not_ready
+from trellis.live.health import KINDS, unready
 from trellis.live.mends import BOUNDS_MS, CAUSES
 from trellis.live.metrics import Exposition, Labels, cpu_seconds, resident_bytes, slug
 from trellis.protocols.mesh.codecs import UNIONS
@@ -42,15 +42,18 @@ CUT = {
 REFUSED = ("certificate", "cluster", "name", "old", "overlay", "second", "self", "taken", "tls", "version")
 DROPPED = ("dialling", "full", "queued", "unaddressed", "unreachable", "version")
 
-MQTT_NOW = ("clients", "sessions", "filters", "retained", "sidecar filters learned", "sidecar subscriptions unknown")
+MQTT_NOW = (
+    "clients", "sessions", "filters", "filter bytes", "retained", "sidecar filters learned",
+    "sidecar subscriptions unknown",
+)  # fmt: skip
 _MQTT_HOST = (
-    "before the subscription", "connected", "delivered", "dropped", "expired", "filters refused", "garbage",
-    "malformed", "not acknowledged", "passwords refused", "publications refused", "refused", "retained refused",
-    "subacks early", "taken over", "too large for a client", "wills",
+    "before the subscription", "connected", "delivered", "dropped", "expired", "filters beyond memory",
+    "filters refused", "garbage", "malformed", "not acknowledged", "passwords refused", "publications refused",
+    "refused", "retained refused", "subacks early", "taken over", "too large for a client", "wills", "wills refused",
 )  # fmt: skip
 _MQTT_SIDECAR = (
-    "beyond take", "connections ended", "dropped", "echoes", "echoes missing", "filters refused", "given", "kept out",
-    "log gaps", "log unread",
+    "beyond take", "clients ended", "clients lapsed", "connections ended", "dropped", "echoes", "echoes missing",
+    "filters refused", "given", "kept out", "log gaps", "log unread",
     "not carried", "perhaps echoes", "probes of others", "refused by the broker", "retained before", "sent again",
     "sessions begun", "subscriptions forgotten", "subscriptions not learned", "taken", "too large for the broker",
 )  # fmt: skip
@@ -103,7 +106,7 @@ def _overlay(page: Exposition, node: LiveNode) -> None:
     about = {"node": node.name, "cluster": node.config.cluster, "overlay": node.config.overlay, "version": __version__}
     page.info("trellis_node_info", "Who this is: always 1.", about)
     page.gauge("trellis_incarnation", "The incarnation of this name: grows with every start.", node.life)
-    page.gauge("trellis_ready", "1 while the node has joined and is not leaving.", int(not not_ready(node)))
+    page.gauge("trellis_ready", "1 while the node can be given clients, as /readyz says.", int(not unready(node)))
     page.gauge("trellis_degree", "Neighbours in the overlay.", len(neighbours))
     page.counter("trellis_links_up_total", "Links that came up.", node.counters["links_up"])
     page.counter("trellis_links_down_total", "Links that went down.", node.counters["links_down"])

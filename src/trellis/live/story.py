@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from trellis.live.health import not_ready
 from trellis.live.mends import MendTime
+from trellis.protocols.delivery.outcome import Lost, Overflowed
+from trellis.protocols.delivery.state import is_internal
 from trellis.protocols.effects import NodeId, Topic
 
 if TYPE_CHECKING:
@@ -123,6 +125,12 @@ class Story:
         names = self.node.mesh.overlay.table.topics(topics)
         log.info("%s: lost neighbor %s: %s; %s", self.node.name, peer, why, _topics(names, len(names)))
 
+    def messages_lost(self, effect: Lost | Overflowed) -> None:
+        """What nodes tell each other is repeated anyway: that is no warning."""
+        is_harmless = isinstance(effect, Lost) and is_internal(effect.topic)
+        say = log.debug if is_harmless else log.warning
+        say("%s: %s", self.node.name, _loss(effect))
+
     def _look_whole(self) -> None:
         node, overlay = self.node, self.node.mesh.overlay
         after_s = self._now() - self._lost_at
@@ -150,3 +158,10 @@ def _topics(names: Iterable[Topic], count: int) -> str:
     if not count:
         return "no shared topics"
     return f"{count} {'topic' if count == 1 else 'topics'}: {listed(names, count)}"
+
+
+def _loss(effect: Lost | Overflowed) -> str:
+    if isinstance(effect, Overflowed):
+        return f"{effect.messages} messages were dropped from the window for want of room"
+    which = f"message {effect.first}" if effect.first == effect.last else f"messages {effect.first} to {effect.last}"
+    return f"{which} of {effect.origin} on {effect.topic} will never be handed over: {effect.why}"

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -23,6 +22,7 @@ from pathlib import Path
 import msgspec
 
 from trellis.errors import InputError
+from trellis.live.clock import wall_s
 
 log = logging.getLogger("trellis.live")
 
@@ -54,7 +54,7 @@ class Telemetry:
         config: TelemetryConfig,
         node: str,
         wanted: Callable[[], Collection[str]],
-        clock: Callable[[], float] = lambda: time.time(),  # looked up at each call: a simulated host has its own
+        clock: Callable[[], float] = wall_s,
     ) -> None:
         """`wanted` tells what the node subscribes to now."""
         self.config, self.node, self.wanted, self.clock = config, node, wanted, clock

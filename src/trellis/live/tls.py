@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from trellis.errors import InputError
+from trellis.live.clock import wall_s
 from trellis.live.config import TlsConfig
 
 log = logging.getLogger("trellis.live")
@@ -194,7 +195,7 @@ class Credentials:
     def _ends(self) -> list[tuple[str, str, float]]:
         """Return for each file its key, the day on which it ends, and the seconds until then."""
         return [
-            (key, time.strftime("%Y-%m-%d", time.gmtime(until_s)), until_s - time.time())
+            (key, time.strftime("%Y-%m-%d", time.gmtime(until_s)), until_s - wall_s())
             for key, until_s in self.now.expires_s.items()
         ]
 

@@ -1,11 +1,8 @@
 """Peers by name over TCP: at most one stream to each, dialled when there is something to say.
 
-Two nodes may dial each other at once. Both ends keep the stream that the smaller name has dialled; a second one of the
-same dialler, or of a later life, replaces the first. After a failed dial a peer is left alone for a while (doubled each
-time); what is sent to it meanwhile is dropped, as a network may: whoever sent it says it again.
-
-A seed is spoken to by its address (a `Seed`) until its hello has told its name. A name is never taken for an address:
-what the network says about names cannot choose which code a dial goes through.
+dialing.py    whom we want to reach, what waits for them, and when they are dialled again
+handshake.py  hellos and refusals, and which of two streams of a name is kept
+this file     streams that stand: messages in and out, addresses, idle and silent streams
 """
 
 from __future__ import annotations
@@ -14,11 +11,11 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from random import Random
 
 from trellis.live.addresses import AddressBook
 from trellis.live.config import LimitsConfig
+from trellis.live.dialing import Dialing
+from trellis.live.ends import Ends
 from trellis.live.frames import (
     ADDRESSES_MAX,
     BODY_BYTES_MAX,
@@ -27,7 +24,6 @@ from trellis.live.frames import (
     PIECES,
     PIECES_SINCE,
     PINGS_SINCE,
-    PROTOCOL,
     VERSION,
     VERSION_OLDEST,
     Address,
@@ -37,57 +33,24 @@ from trellis.live.frames import (
     Ping,
     Pong,
     Refused,
-    kind_of,
     pack_control,
     pack_message,
     read_control,
 )
+from trellis.live.handshake import Handshake
 from trellis.live.listen import Listener
-from trellis.live.log import Sparing
 from trellis.live.proof import ROUND_S, Proof
-from trellis.live.reach import reach
-from trellis.live.reasons import why_no_hello, why_not
-from trellis.live.stream import Outbox, Stream
-from trellis.live.tls import SPEAKS_TLS, Credentials, why_not_node
+from trellis.live.reasons import why_no_hello
+from trellis.live.stream import Stream
+from trellis.live.tls import SPEAKS_TLS, Credentials
 from trellis.protocols.effects import Contact, NodeId, Seed
 from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
 
-_REASON_LETTERS = 512  # of a refusal's text; names in it are the peer's
-DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
-REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second", "taken", "tls"))
 _PING, _PONG = pack_control(Ping()), pack_control(Pong())
-_LOOKS_MAX = 16  # nodes that are dialled at a time to see whether anybody is left
-_LOST_S = 0.3  # an attempt to connect that has lasted so long has lost its first packet, or goes very far
-
-
-@dataclass(eq=False)
-class Ends:
-    """What we know of one stream (`Stream.tag`)."""
-
-    dialled: Contact = ""  # the name or seed that we dialled; empty: accepted
-    peer: NodeId = ""  # empty until its hello was taken
-    incarnation: int = 0
-    version: int = 0  # of the protocol: the newest that both ends speak
-    told: int = 0  # the version of our address book that the peer has
-    used: float = 0.0
-    said_bye: bool = False
-    proof: Proof = field(default_factory=lambda: Proof(0.0))
-    why: str = ""  # why one end refused the other; empty: none did
-    timer: asyncio.TimerHandle | None = None  # the handshake must be over by then
-
-
-@dataclass(eq=False)
-class Dial:
-    """Somebody who is not connected and to whom there is something to say."""
-
-    outbox: Outbox = field(default_factory=lambda: Outbox(DIALLED_BYTES_MAX))
-    task: asyncio.Task[None] | None = None
-    begun: float = 0.0  # when the present attempt began
-    since: float = 0.0  # when the first of the attempts that failed began; 0.0: none has failed
-    pause_s: float = 0.0
-    not_before: float = 0.0
+_PINGS_ANSWERED = 16  # of one peer, in one round
+_PINGS_MAX = 1_000  # the same, before it is cut off
 
 
 class Transport:
@@ -112,25 +75,20 @@ class Transport:
         self.on_pieces = on_pieces or on_message
         self.book = AddressBook(me.node)
         self.peers: dict[NodeId, Stream] = {}
-        self.dials: dict[Contact, Dial] = {}
-        self.names: dict[Seed, NodeId] = {}  # the name that answered at each seed
-        self.failures: dict[Seed, str] = {}  # why the last dial to a seed did not lead to a peer
+        self.dialing = Dialing(self)
+        self.dials, self.names, self.failures = self.dialing.dials, self.dialing.names, self.dialing.failures
+        self.handshake = Handshake(self)
         self.why_down = ""  # of the peer that `on_peer_down` is called with
         self.counters: Counter[str] = Counter()
-        self._sparing = Sparing()
         self.speaks = (VERSION_OLDEST, VERSION)
         self.port = 0
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time()  # looked at once in a while: good enough for idle streams
         self._greeting: dict[Stream, None] = {}  # streams without a hello
-        self._ended: dict[NodeId, int] = {}  # nodes at whose address nothing listens any more -> their incarnations
-        self._dialling = 0  # dials whose connection is not there yet
-        self._random = Random()
-        self._cancelled: list[asyncio.Task[None]] = []  # dials that were under way when we closed
         self._listener: Listener | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._prover: asyncio.TimerHandle | None = None
-        self._is_closed = False
+        self.is_closed = False
 
     def bind(self, address: str) -> None:
         """Nothing is accepted before `serve`."""
@@ -164,7 +122,7 @@ class Transport:
         """To a name, or to a seed. Never waits."""
         stream = self._stream_to(to)
         if stream is None:
-            self._dial(to, pack_message(encoded, kind), may_drop)
+            self.dialing.dial(to, pack_message(encoded, kind), may_drop)
             return
         ends: Ends = stream.tag
         if ends.told != self.book.version:
@@ -188,15 +146,11 @@ class Transport:
 
     def close(self, *, in_order: bool = True) -> None:
         """In order: peers are told, and what was sent goes out first. Else as if the process had died."""
-        self._is_closed = True
+        self.is_closed = True
         for timer in (self._sweeper, self._prover):
             if timer is not None:
                 timer.cancel()
-        for dial in self.dials.values():
-            if dial.task is not None:
-                dial.task.cancel()
-                self._cancelled.append(dial.task)
-        self.dials.clear()
+        self.dialing.close()
         for stream in [*self.peers.values(), *self._greeting]:
             if in_order and stream.tag.peer:
                 self._say_bye(stream)
@@ -207,106 +161,22 @@ class Transport:
         """Returns when every stream has ended."""
         if self._listener is not None:
             await self._listener.close()
-        await asyncio.gather(*self._cancelled, return_exceptions=True)
+        await self.dialing.closed()
         while self.peers or self._greeting:
             await asyncio.sleep(0.01)
 
-    # Dialling
-
-    def _name_of(self, to: Contact) -> NodeId | None:
-        """None for a seed that has not answered yet."""
-        return self.names.get(to) if isinstance(to, Seed) else to
-
-    def _stream_to(self, to: Contact) -> Stream | None:
-        name = self._name_of(to)
-        return self.peers.get(name) if name is not None else None
-
-    def _dial(self, to: Contact, frame: bytes, may_drop: bool) -> None:
-        if self._is_closed or self._name_of(to) == self.me.node:
-            return
-        dial = self.dials.get(to)
-        if dial is None:
-            dial = self.dials[to] = Dial()
-        if dial.task is None:
-            if self._loop.time() < dial.not_before:
-                self.counters["dropped unreachable"] += 1
-                return
-            place = self._place(to)
-            if place is None:
-                self.counters["dropped unaddressed"] += 1
-                del self.dials[to]
-                return
-            # Messages of others can make us dial anybody, anywhere. Seeds and neighbors do not wait for such dials.
-            is_busy = self._dialling >= self.limits.handshakes_max and not (isinstance(to, Seed) or self.is_linked(to))
-            is_full = len(self.peers) + len(self._greeting) >= self.limits.connections_max
-            if is_busy or (is_full and not self._make_room()):
-                self.counters["dropped full"] += 1
-                del self.dials[to]
-                return
-            self._begin(to, dial, *place)
-        if not dial.outbox.put(frame, may_drop):
-            dial.outbox.take()
-            self.counters["dropped dialling"] += 1
-
-    def _place(self, to: Contact) -> tuple[str, int] | None:
-        if isinstance(to, Seed):
-            return to.host, to.port
-        known = self.book.find(to)
-        return (known.host, known.port) if known is not None else None
-
-    def _begin(self, to: Contact, dial: Dial, host: str, port: int) -> None:
-        dial.begun = self._loop.time()
-        self._dialling += 1
-        dial.task = self._loop.create_task(self._connect(to, host, port))
-        dial.task.add_done_callback(self._dialled)
-
-    def _dialled(self, task: asyncio.Task[None]) -> None:
-        self._dialling -= 1
-
-    async def _connect(self, to: Contact, host: str, port: int) -> None:
-        """The TCP connection has a short limit of its own, so that an attempt during a cut does not outlast it."""
-        dialling = self.tls.now.dialling if self.tls is not None else None
-        stream = Stream(self, self.limits, HELLO_BYTES_MAX)
-        stream.tag = Ends(dialled=to)
-        try:
-            async with asyncio.timeout(self.limits.handshake_s):
-                connected = await reach(host, port, self.limits.connect_s)
-                name = host if dialling is not None else None
-                await self._loop.create_connection(lambda: stream, sock=connected, ssl=dialling, server_hostname=name)
-        except Exception as error:  # the resolver raises ValueError, too; whatever it is, the dial is tried again
-            why = why_not(error, has_tls=dialling is not None)
-            log.debug("%s: cannot reach %s: %s", self.me.node, to, why)
-            self._note_failure(to, why)
-            self._failed(to)
-            if isinstance(error, ConnectionRefusedError) and not isinstance(to, Seed):
-                self._note_ended(to)
-
-    def _healed(self) -> None:
-        """A peer that could not be reached is here again: a network has healed. Try all others anew, at once."""
-        now = self._loop.time()
-        for to, dial in self.dials.items():
-            dial.not_before = 0.0
-            place = self._place(to)
-            if dial.task is not None and not dial.task.done() and now - dial.begun > _LOST_S and place is not None:
-                dial.task.cancel()  # what it has sent was lost, and it would wait before it sends it again
-                self._begin(to, dial, *place)
-
-    def _failed(self, to: Contact) -> None:
-        dial = self.dials.get(to)
-        if dial is None or self._is_closed:
-            return
-        self.counters["dials failed"] += 1
-        self.counters["dropped unreachable"] += len(dial.outbox)
-        limits = self.limits
-        pause_s = min(max(2 * dial.pause_s, limits.backoff_s), limits.backoff_s_max)
-        not_before = self._loop.time() + pause_s * self._random.uniform(0.5, 1.0)
-        self.dials[to] = Dial(since=dial.since or dial.begun, pause_s=pause_s, not_before=not_before)
-
     # Streams
 
+    def _stream_to(self, to: Contact) -> Stream | None:
+        name = self.dialing.name_of(to)
+        return self.peers.get(name) if name is not None else None
+
+    def has_room(self) -> bool:
+        """Return whether there may be one more stream. One that no link needs gives way to it."""
+        return len(self.peers) + len(self._greeting) < self.limits.connections_max or self._make_room()
+
     def _accept(self) -> Stream | None:
-        is_full = len(self.peers) + len(self._greeting) >= self.limits.connections_max
-        if self._is_closed or (is_full and not self._make_room()):
+        if self.is_closed or not self.has_room():
             return None
         stream = Stream(self, self.limits, HELLO_BYTES_MAX)
         stream.tag = Ends()
@@ -314,21 +184,21 @@ class Transport:
 
     def opened(self, stream: Stream) -> None:
         ends: Ends = stream.tag
-        if self._is_closed:
+        if self.is_closed:
             stream.cut("closed")
             return
         self._greeting[stream] = None
         stream.notice_death(self.limits.silent_s)
         ends.timer = self._loop.call_later(self.limits.handshake_s, stream.cut, "handshake")
         if ends.dialled:
-            stream.send(pack_control(self._hello()))
+            stream.send(pack_control(self.handshake.hello()))
 
     def received(self, stream: Stream, body: bytes) -> None:
         ends: Ends = stream.tag
         ends.proof.heard()
         if not ends.peer:
             if not stream.is_closing:  # else its hello was refused, and it has gone on talking meanwhile
-                self._greet(stream, body)
+                self.handshake.greet(stream, body)
         elif body[:1] == MESSAGE:
             ends.used = self._now
             self.counters["received"] += 1
@@ -342,15 +212,16 @@ class Transport:
             if isinstance(message, Addresses):
                 self._learn(message.known)
             elif isinstance(message, Ping):
-                stream.send(_PONG)
+                self._answer(stream)
             elif isinstance(message, Pong):
                 ends.proof.answered(self._loop.time())
+                self.handshake.proved(ends.peer)
             elif isinstance(message, Bye):
                 ends.said_bye = True
                 stream.close()
             elif isinstance(message, Refused) and not ends.dialled:  # it has seen from our hello that we are too old
                 ends.said_bye = True
-                self._was_refused(stream, message)
+                self.handshake.was_refused(stream, message)
             else:
                 raise WireError("a second hello")
 
@@ -362,144 +233,44 @@ class Transport:
         if stream.why not in ("", "closed"):
             self.counters[f"cut {stream.why}"] += 1
             log.info("%s: cut off %s: %s", self.me.node, ends.peer or ends.dialled or "a stranger", stream.why)
-            if stream.why == "tls" and self._sparing.may_say("tls"):
-                log.warning("%s: refused a peer: %s", self.me.node, "it speaks TLS, and this node does not: see [tls]")
+            if stream.why == "tls":
+                self.handshake.speaks_tls()
         if stream in self._greeting:
             del self._greeting[stream]
             if ends.dialled:
                 if not ends.why:
                     why = why_no_hello(stream.why, stream.error, has_tls=self.tls is not None)
-                    self._note_failure(ends.dialled, why)
-                self._failed(ends.dialled)
+                    self.dialing.note_failure(ends.dialled, why)
+                self.dialing.failed(ends.dialled)
         elif self.peers.get(ends.peer) is stream:
             del self.peers[ends.peer]
-            if not ends.said_bye and not self._is_closed:
+            if not ends.said_bye and not self.is_closed:
                 self.counters["broken"] += 1
                 self.why_down = f"its stream was cut off: {stream.why}" if stream.why else "its stream broke"
                 self.on_peer_down(ends.peer)
-                self._look_again(ends.peer)
+                self.dialing.look_again(ends.peer)
+        self.handshake.ended(stream)
 
-    def _look_again(self, peer: NodeId) -> None:
-        """Dial a peer whose stream broke or who is not connected: a refusal proves that its process has ended."""
-        place = self._place(peer)
-        if place is None or peer in self.dials or self._is_closed or self._dialling >= self.limits.handshakes_max:
-            return
-        dial = self.dials[peer] = Dial()
-        self._begin(peer, dial, *place)
-
-    def _note_ended(self, peer: NodeId) -> None:
-        """Nothing listens at the address of `peer`. Who is connected to nobody looks whether anybody is left."""
-        known = self.book.find(peer)
-        if known is None or peer in self.peers or self._is_closed:
-            return
-        self._ended[peer] = known.incarnation
-        self._ended = {node: life for node, life in self._ended.items() if self._has_ended(node)}
-        others = [] if self.peers else [node for node in self.book.nodes() if node not in self._ended]
-        for node in others[:_LOOKS_MAX]:
-            self._look_again(node)
-        self.on_peer_ended(peer, not self.peers and not others)
-
-    def _has_ended(self, node: NodeId) -> bool:
-        known = self.book.find(node)
-        return known is not None and node not in self.peers and known.incarnation <= self._ended.get(node, -1)
-
-    def _note_failure(self, to: Contact, why: str) -> None:
-        """Remember why a seed is no peer, and log it when the reason is new."""
-        if isinstance(to, Seed) and self.failures.get(to) != why:
-            self.failures[to] = why
-            log.warning("%s: seed %s did not accept us: %s", self.me.node, to, why)
-
-    # The handshake
-
-    def _hello(self) -> Hello:
-        return Hello(PROTOCOL, self.speaks[1], self.cluster, self.overlay, self.me)
-
-    def _greet(self, stream: Stream, body: bytes) -> None:
-        message, ends = read_control(body), stream.tag
-        if isinstance(message, Refused) and ends.dialled:
-            self._was_refused(stream, message)
-            return
-        if not isinstance(message, Hello):
-            raise WireError("no hello")
-        refusal = self._refusal(message) or self._misnamed(stream, message) or self._adopt(stream, message)
-        if refusal is not None:
-            self._refuse(stream, refusal)
-
-    def _refusal(self, hello: Hello) -> Refused | None:
-        oldest, newest = self.speaks
-        if hello.protocol != PROTOCOL or hello.version < oldest:
-            mine = f"{PROTOCOL} {newest}" + (f" and {oldest}" if oldest < newest else "")
-            who = f"{hello.address.node} speaks {hello.protocol} {hello.version}"
-            return Refused("version", f"{who}, too old for {self.me.node}, which speaks {mine}; upgrade it")
-        if hello.cluster != self.cluster:
-            return Refused("cluster", f'this node is of cluster "{self.cluster}"')
-        if hello.overlay != self.overlay:
-            return Refused("overlay", f"this mesh runs {self.overlay}")
-        if hello.address.node == self.me.node:
-            if hello.address != self.me:
-                return Refused("taken", f"another node is named {self.me.node}: names must be unique in a cluster")
-            return Refused("self", "this is you")
-        return None
-
-    def _misnamed(self, stream: Stream, hello: Hello) -> Refused | None:
-        """With TLS a node must show a node's certificate of its name: its messages would be believed."""
-        why = why_not_node(stream.certificate(), hello.address.node) if self.tls is not None else ""
-        return Refused("certificate", why[:_REASON_LETTERS]) if why else None
-
-    def _refuse(self, stream: Stream, refusal: Refused) -> None:
+    def _answer(self, stream: Stream) -> None:
+        """Answer a `Ping`. An honest peer asks once a second: what is more is not answered, and a flood is cut off."""
         ends: Ends = stream.tag
-        if not ends.dialled or refusal.kind in ("version", "certificate"):
-            stream.send(pack_control(refusal))
-        elif refusal.kind == "self" and isinstance(ends.dialled, Seed):
-            self.names[ends.dialled] = self.me.node  # our own address is among the seeds
-        if ends.dialled:
-            ends.why = refusal.text
-            if refusal.kind not in ("second", "self"):
-                self._note_failure(ends.dialled, f"this node refused it: {refusal.text}")
-        if refusal.kind not in ("second", "self"):
-            if self._sparing.may_say("refused", refusal.text):
-                log.warning("%s: refused a peer: %s", self.me.node, refusal.text)
-            self.counters[f"cut {refusal.kind}"] += 1
-        stream.close()
+        ends.pings += 1
+        if ends.pings <= _PINGS_ANSWERED:
+            stream.send(_PONG)
+        elif ends.pings > _PINGS_MAX:
+            stream.cut("flood")
 
-    def _was_refused(self, stream: Stream, refusal: Refused) -> None:
-        dialled = stream.tag.dialled or stream.tag.peer
-        # Other kinds are of a newer version, or made up: they must not become labels of metrics without end.
-        kind = refusal.kind if refusal.kind in REFUSALS else "other"
-        self.counters[f"refused {kind}"] += 1
-        text = refusal.text
-        stream.tag.why = text or kind
-        if refusal.kind not in ("second", "self"):
-            self._note_failure(dialled, f"it refused this node ({kind}): {text}")
-        if refusal.kind == "self" and isinstance(dialled, Seed):
-            self.names[dialled] = self.me.node
-        elif (
-            refusal.kind not in ("second", "self")
-            and not isinstance(dialled, Seed)
-            and self._sparing.may_say(dialled, text)
-        ):
-            log.warning("%s: %s refuses us: %s", self.me.node, dialled, text)
-        stream.close()
+    # Peers and their addresses
 
-    def _adopt(self, stream: Stream, hello: Hello) -> Refused | None:
+    def adopt(self, stream: Stream, hello: Hello) -> None:
+        """Take a stream whose hello was accepted, in the place of an earlier one of the same peer."""
         ends: Ends = stream.tag
         peer, incarnation = hello.address.node, hello.address.incarnation
-        if ends.dialled and not isinstance(ends.dialled, Seed) and ends.dialled != peer:
-            self.book.forget(ends.dialled)
-            return Refused("name", f"{ends.dialled} is not there, {peer} is")
         old = self.peers.get(peer)
         if old is not None:
-            before: Ends = old.tag
-            if incarnation < before.incarnation:
-                return Refused("old", f"a later life of {peer} is connected")
-            is_same_dialler = bool(ends.dialled) == bool(before.dialled)
-            is_by_smaller = bool(ends.dialled) == (self.me.node < peer)
-            is_alive = not before.proof.waits_s(self._loop.time())  # else it may be dead, and only the peer knows
-            if incarnation == before.incarnation and not is_same_dialler and not is_by_smaller and is_alive:
-                return Refused("second", "another stream is there")
             # The other end may not have taken the new stream yet: without a word it would take this for our death.
             self._say_bye(old)
-            if incarnation > before.incarnation:
+            if incarnation > old.tag.incarnation:
                 self.why_down = "it restarted"
                 self.on_peer_down(peer)
         del self._greeting[stream]
@@ -511,28 +282,12 @@ class Transport:
         stream.splitter.body_bytes_max = BODY_BYTES_MAX
         self._learn([hello.address])
         if not ends.dialled:
-            stream.send(pack_control(self._hello()))
+            stream.send(pack_control(self.handshake.hello()))
         elif isinstance(ends.dialled, Seed):
             self.names[ends.dialled] = peer
             self.failures.pop(ends.dialled, None)
         self._tell_addresses(stream)
-        waiting: tuple[Contact, ...] = (ends.dialled, peer)
-        was_lost = False
-        for one in waiting:
-            dial = self.dials.pop(one, None)
-            if dial is None:
-                continue
-            was_lost = was_lost or dial.since > 0
-            while dial.outbox:
-                frame = dial.outbox.take()
-                if kind_of(frame) == PIECES and ends.version < PIECES_SINCE:  # said again, and written out then
-                    self.counters["dropped version"] += 1
-                    continue
-                self.counters["sent"] += 1
-                stream.send(frame)
-        if was_lost:
-            self._healed()
-        return None
+        self.dialing.reached(stream)
 
     def _learn(self, addresses: Sequence[Address]) -> None:
         """Of a later life, too: then it need not wait for what we gave up on an earlier one."""
@@ -556,6 +311,7 @@ class Transport:
         now = self._loop.time()
         for peer, stream in list(self.peers.items()):
             proof: Proof = stream.tag.proof
+            stream.tag.pings = 0
             if stream.tag.version < PINGS_SINCE:
                 continue  # it would take a ping for garbage
             if proof.must_ask(now):
@@ -573,8 +329,7 @@ class Transport:
             ends: Ends = stream.tag
             if self._now - ends.used > self.limits.idle_s and not self.is_linked(ends.peer):
                 self._say_bye(stream)
-        for to in [one for one, dial in self.dials.items() if dial.task is None and self._now > dial.not_before + 60]:
-            del self.dials[to]
+        self.dialing.sweep(self._now)
         self._sweeper = self._loop.call_later(min(1.0, self.limits.idle_s / 4), self._sweep)
 
     def _make_room(self) -> bool:
@@ -589,6 +344,6 @@ class Transport:
         ends: Ends = stream.tag
         ends.said_bye = True
         stream.send(pack_control(Bye()))
-        if self.peers.get(ends.peer) is stream and not self._is_closed:
+        if self.peers.get(ends.peer) is stream and not self.is_closed:
             del self.peers[ends.peer]
         stream.close()

@@ -15,7 +15,7 @@ from trellis.errors import InputError
 from trellis.lab.fleet.interests import InterestsByNode
 from trellis.live.client import Client, ClientError, Receipt, connect
 from trellis.live.mqtt.client import MqttClient
-from trellis.live.talk import Message
+from trellis.live.received import Message
 from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, is_topic
 
 Doors = Literal["trellis", "mqtt", "mosquitto"]

@@ -320,6 +320,7 @@ class Fleet:
                 reconnects = client.reconnects
 
     async def _confirm(self, member: Member, client: Talk, topic: str) -> None:
+        self.ledger.asked(member.life, topic)
         with suppress(ClientError):
             await client.subscribe(topic)
             if member.client is client and topic in member.topics:

@@ -93,6 +93,12 @@ class Ledger:
         self._born[life] = None
         return life
 
+    def asked(self, subscriber: Life, topic: str) -> None:
+        """A client has asked for `topic`. Nothing is owed yet."""
+
+    def disturbed(self, kind: str, nodes: tuple[str, ...], seconds: float) -> None:
+        """A fault that ends no node begins, and lasts for `seconds`. Nothing is excused by it here."""
+
     def confirmed(self, subscriber: Life, topic: str) -> None:
         if subscriber == self.life(subscriber[0]):
             self._confirmed.setdefault(topic, {})[subscriber] = None

@@ -207,6 +207,7 @@ class Driver:
             self.counts["hangs"] += 1
             self.watch.begin("hang", (name,), at)
             assert step.lasts is not None
+            self.fleet.ledger.disturbed("hang", (name,), step.lasts)
             self._after(step.lasts, partial(self._resume, name))
         return hit
 
@@ -216,6 +217,7 @@ class Driver:
         assert step.lasts is not None
         side = step.names or tuple(sorted(self.fleet.members))[: step.count]
         relays.cut(side)
+        self.fleet.ledger.disturbed("partition", tuple(side), step.lasts)
         self._after(step.lasts, relays.cut)
         return side
 

@@ -16,6 +16,7 @@ import msgspec
 
 from trellis import ids
 from trellis.errors import TrellisError
+from trellis.judge import write_history
 from trellis.lab.fleet.doors import SIDECAR_INFLIGHT_MAX
 from trellis.lab.fleet.fleet import Fleet, FleetConfig
 from trellis.lab.fleet.interests import InterestsByNode
@@ -25,6 +26,7 @@ from trellis.lab.fleet.score import Score
 from trellis.lab.fleet.steps import Driver, Watch
 from trellis.lab.fleet.traffic import FOREIGN, Traffic
 from trellis.lab.fleet.watch import Snapshot, links_of, one_sided, percentile, split_topics
+from trellis.lab.fleet.witness import Witness
 from trellis.live.addresses import parse_address, show_address
 from trellis.live.dashboard import Dashboard
 from trellis.protocols.delivery import DeliveryConfig
@@ -53,6 +55,9 @@ class UpConfig(msgspec.Struct, frozen=True, kw_only=True):
     dashboard: str | None = None
     """Where it listens; None: nowhere."""
 
+    history: str | None = None
+    """The file for what clients saw. None: no history is kept."""
+
 
 class Report(Protocol):
     """Whoever tells people how it goes."""
@@ -71,7 +76,8 @@ class Up:
         self, interests: InterestsByNode, fleet: FleetConfig, config: UpConfig, folder: Path, report: Report
     ) -> None:
         self.interests, self.config, self.report = interests, config, report
-        self.ledger = Ledger(fleet.copies, may_repeat=fleet.doors == "mosquitto")
+        kind = Ledger if config.history is None else Witness
+        self.ledger = kind(fleet.copies, may_repeat=fleet.doors == "mosquitto")
         self.fleet = Fleet(interests, fleet, folder, self.ledger, mark=secrets.token_hex(4))
         random = Random(ids.stream(config.seed, "fleet"))
         self.traffic = Traffic(self.fleet, config.rate, random, foreign=config.foreign)
@@ -110,6 +116,8 @@ class Up:
             await asyncio.shield(self.fleet.end())
             if self._dashboard is not None:
                 await self._dashboard.close()
+        if isinstance(self.ledger, Witness) and self.config.history is not None:
+            write_history(self.ledger.history, self.config.history)
         return self._score(found)
 
     def _show(self) -> None:
@@ -167,6 +175,8 @@ class Up:
         await self.driver.settled()
         await self._until(self._is_settled, settle_s_max(self.fleet.config.settings), "settling")
         self.missing = self.ledger.missing()
+        if isinstance(self.ledger, Witness):
+            self.ledger.settled()
         return await self.fleet.snapshots(self.fleet.joined)
 
     async def _until(self, is_so: Callable[[], Awaitable[bool]], limit_s: float, doing: str) -> None:

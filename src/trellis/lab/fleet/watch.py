@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from trellis.live.http import HttpClient
+from trellis.live.http_client import HttpClient
 
 ROUND_S = 0.02
 _ANSWER_S = 2.0

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from trellis.errors import InputError
+from trellis.live.clock import monotonic_s, wall_ms
 from trellis.live.config import LimitsConfig
 from trellis.live.door import Broker
 from trellis.live.listen import Listener
+from trellis.live.mqtt.certificate import load_certificate
 from trellis.live.mqtt.passwords import Passwords, read_passwords
+from trellis.live.mqtt.ready import Readiness
 from trellis.live.mqtt.sidecar import Sidecar
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
-from trellis.live.tls import Credentials, Loaded, load_listener
+from trellis.live.tls import Credentials
 from trellis.protocols.delivery.outcome import Acknowledged, Confirmed, NotAcknowledged, Outcome, Published
 from trellis.protocols.effects import Deliver, NodeId
 from trellis.protocols.mqtt import packets as p
@@ -83,6 +83,7 @@ class MqttDoor(StreamOwner):
         self._proves_copies = proves_copies
         self._listener: Listener | None = None
         self.sidecar: Sidecar | None = None
+        self.readiness: Readiness | None = None  # of the sidecar, since it has started
         self.tls: Credentials | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._checks: set[asyncio.Task[None]] = set()
@@ -98,7 +99,7 @@ class MqttDoor(StreamOwner):
             return
         if self.config.cert:
             files = (self.config.cert, self.config.key, self.config.ca)
-            self.tls = Credentials(self.node, "mqtt", files, partial(_load, self.config))
+            self.tls = Credentials(self.node, "mqtt", files, partial(load_certificate, self.config))
         limits, tls = self.limits, self.tls
         counters, accept = self.counters, self._accept
         self._listener = Listener(
@@ -159,12 +160,19 @@ class MqttDoor(StreamOwner):
             "clients": len(host.by_connection),
             "sessions": len(host.sessions),
             "filters": host.tree.count,
+            "filter bytes": host.house.filter_bytes,
             "retained": len(host.retained),
         }
 
     def complaints(self) -> list[str]:
         """Return what keeps messages from flowing here, one sentence each."""
-        return self.sidecar.complaints() if self.sidecar is not None else []
+        if self.sidecar is None:
+            return []
+        return [*self.sidecar.complaints(), *(self.readiness.refused() if self.readiness is not None else ())]
+
+    def unready(self) -> list[str]:
+        """Return what a sidecar that has just started waits for, one sentence each."""
+        return self.readiness.pending() if self.readiness is not None else []
 
     # What the node says
 
@@ -281,7 +289,7 @@ class MqttDoor(StreamOwner):
                 self._loop.call_soon(self._carry_out_all)
 
     def _take_in(self, what: Callable[[], None]) -> None:
-        self.host.at(int(time.monotonic() * 1_000), int(time.time() * 1_000))
+        self.host.at(int(monotonic_s() * 1_000), wall_ms())
         what()
 
     def _carry_out_all(self) -> None:
@@ -323,11 +331,12 @@ class MqttDoor(StreamOwner):
 
     def _attach(self) -> None:
         """The broker beside us is a client of ours: it gets what its clients want, and never its own."""
-        client = f"$sidecar/{self.node}"
+        assert self.sidecar is not None
+        client, bridge = f"$sidecar/{self.node}", self.sidecar.bridge
         self.host.attach(_SIDECAR, client, self.config.inflight_max)
-        wanted = self.sidecar.bridge.wanted if self.sidecar is not None else ()
-        if wanted and self.sidecar is not None:
-            self.host.received(_SIDECAR, self.sidecar.bridge.wish(wanted))
+        self.readiness = Readiness(self.host, client, self.sidecar)
+        if bridge.wanted:
+            self.host.received(_SIDECAR, bridge.wish(bridge.wanted))
 
     def _from_sidecar(self, packet: p.Packet) -> None:
         self._do(partial(self.host.received, _SIDECAR, packet))
@@ -339,7 +348,11 @@ class MqttDoor(StreamOwner):
         stream = self.streams.get(number)
         if stream is None:
             return
-        data = encode(stream.version or p.V311, packet)
+        try:
+            data = encode(stream.version or p.V311, packet)
+        except PacketError:  # MQTT has no such packet
+            self.host.too_large(number, packet)
+            return
         session = self.host.by_connection.get(number)
         link = session.link if session is not None else None
         if link is not None and link.packet_bytes_max is not None and len(data) > link.packet_bytes_max:
@@ -375,26 +388,3 @@ class MqttDoor(StreamOwner):
         self._read_or_not(stream)
         if is_reading:
             self._loop.call_soon(self.fed, stream)
-
-
-def _load(config: MqttConfig) -> Loaded:
-    context = make_tls(config)
-    assert context is not None, "the configuration has a certificate"
-    return load_listener(context, config.cert, config.key)
-
-
-def make_tls(config: MqttConfig) -> ssl.SSLContext | None:
-    """Not mutual unless `ca` is given: MQTT clients have passwords."""
-    if not config.cert:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(config.cert, config.key)
-        if config.ca:
-            context.load_verify_locations(config.ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except OSError as error:  # ssl.SSLError as well
-        files = ", ".join(one for one in (config.cert, config.key, config.ca) if one)
-        raise InputError("mqtt.cert", f"{files}: {error.strerror or error}", "name PEM files that are there") from None
-    return context

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from functools import partial
 
+from trellis.live.clock import monotonic_s, wall_s
 from trellis.live.mqtt.learned import Damaged, LearnedFile, learned_path
 from trellis.protocols.mqtt.bridge import Bridge
 from trellis.protocols.mqtt.config import MqttConfig
@@ -78,10 +78,11 @@ class Memory:
         """The broker has welcomed us. Say so where it cannot have kept all of its log for us."""
         if self._read_s is None:
             return  # we never were here before: the broker's counts tell whether others were
-        unread_s = time.time() - self._read_s
+        unread_s = wall_s() - self._read_s
         if session_present and 0 <= unread_s <= _UNREAD_S_MAX:
             return
         self.gaps += 1
+        self.log.doubt()
         why = f"its log was not read for {unread_s:.0f} s, and it keeps {LOG_KEPT_S} s"
         if not session_present:
             why = "it has lost our session, and its log with it"
@@ -89,10 +90,10 @@ class Memory:
 
     def detached(self, silent_s: float) -> None:
         """The connection has ended. The broker had said nothing for so long."""
-        self._read_s = time.time() - silent_s
+        self._read_s = wall_s() - silent_s
 
     def tick(self, is_attached: bool) -> None:
-        now_s = time.monotonic()
+        now_s = monotonic_s()
         if self._saving is None and self.log.changes != self._saved and now_s >= self._due_s:
             changes = self.log.changes
             work = partial(self.file.write, self.log.remember())
@@ -117,7 +118,7 @@ class Memory:
 
     def _over(self, changes: int, begun_s: float, saving: asyncio.Future[None]) -> None:
         """A save has ended."""
-        now_s, self._saving = time.monotonic(), None
+        now_s, self._saving = monotonic_s(), None
         if saving.cancelled():
             return
         error = saving.exception()
@@ -171,6 +172,8 @@ class Memory:
         return {
             "sidecar filters learned": len(self.log.filters),
             "sidecar subscriptions unknown": self.bridge.unknown,
+            "sidecar clients ended": self.bridge.counts.ended if self.bridge.counts is not None else 0,
+            "sidecar clients lapsed": self.log.lapses,
             "sidecar subscriptions forgotten": self.log.forgotten,
             "sidecar subscriptions not learned": self.log.unlearned,
             "sidecar log gaps": self.gaps,

@@ -17,10 +17,11 @@ from trellis.live.mqtt.sidecar import parse_broker, refusal
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.counts import TOLD
 from trellis.protocols.mqtt.decode import decode
 from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.framing import Framing
-from trellis.protocols.mqtt.learn import COUNTS, LOG
+from trellis.protocols.mqtt.learn import LOG
 from trellis.protocols.mqtt.primitives import PacketError
 
 _TIMEOUT_S = 10.0
@@ -141,7 +142,7 @@ class _Talk:
                     raise EOFError
                 if isinstance(packet, p.Publish):
                     received += packet.id is not None
-                    if not packet.topic.startswith(LOG) and packet.topic not in COUNTS:
+                    if not packet.topic.startswith(LOG) and packet.topic not in TOLD:
                         found.messages += 1
                         if packet.topic in found.topics or len(found.topics) < _TOPICS_MAX:
                             found.topics[packet.topic] += 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 import ssl
-import time
 from collections.abc import Callable
 from urllib.parse import unquote, urlsplit
 
 from trellis.errors import InputError
+from trellis.live.clock import monotonic_s
+from trellis.live.machine import machine
 from trellis.live.mqtt.memory import Memory
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.protocols.mqtt import packets as p
@@ -37,7 +37,7 @@ class BrokerStream(Stream):
     def __init__(self, owner: Sidecar, limits: StreamLimits) -> None:
         super().__init__(owner, limits, 0)
         self.framing = Framing(_PACKET_BYTES_MAX)
-        self.heard_s = time.monotonic()
+        self.heard_s = monotonic_s()
         self.fed = owner.fed
         self.is_held = False
 
@@ -50,7 +50,7 @@ class BrokerStream(Stream):
             self.resume_reading()
 
     def data_received(self, data: bytes) -> None:
-        self.heard_s = time.monotonic()
+        self.heard_s = monotonic_s()
         self.framing.feed(data)
         self.fed(self)
 
@@ -65,7 +65,7 @@ class Sidecar(StreamOwner):
         begun: Callable[[], None],
     ) -> None:
         self.node, self.config, self.limits = node, config, limits
-        self.bridge = Bridge(f"trellis-{node}", config, secrets.token_hex(8))
+        self.bridge = Bridge(f"trellis-{node}", config, f"{machine().secret_below(1 << 64):016x}")
         self.host_name, self.port, self.user, self.password, self.tls = parse_broker(config.broker, config)
         self._to_host, self._begun = to_host, begun
         self._loop = asyncio.get_running_loop()
@@ -75,6 +75,7 @@ class Sidecar(StreamOwner):
         self._keeper: asyncio.Task[None] | None = None
         self._is_moving = self._is_attached = False
         self._why_away = "it has not answered yet"  # while we are not attached
+        self._has_failed = False  # the broker was away at least once
         self.memory = Memory(node, self.bridge, config, self.host_name, self.port) if config.learn else None
 
     def complaints(self) -> list[str]:
@@ -83,10 +84,15 @@ class Sidecar(StreamOwner):
         if not self._is_attached:
             return [f"The broker at {place} is away: {self._why_away}."]
         stream = self._stream
-        quiet_s = time.monotonic() - stream.heard_s if stream is not None and not stream.is_held else 0.0
+        quiet_s = monotonic_s() - stream.heard_s if stream is not None and not stream.is_held else 0.0
         quiet = [f"The broker at {place} has said nothing for {int(quiet_s)} s."] if quiet_s > _QUIET_S else []
         refused = [f"The broker at {place} refuses our subscription to {one}." for one in self.bridge.refused[:4]]
         return [*quiet, *refused, *(self.memory.complaints() if self.memory is not None else ())]
+
+    @property
+    def is_subscribing(self) -> bool:
+        """Return whether the broker will confirm or refuse our subscriptions soon. A broker that is away does not."""
+        return not self.bridge.is_taking and (self._is_attached or not self._has_failed)
 
     def serve(self) -> None:
         self._keeper = self._loop.create_task(self._keep())
@@ -143,8 +149,11 @@ class Sidecar(StreamOwner):
     def _send(self, packet: p.Packet) -> None:
         if self._stream is None:
             return
-        data = encode(self.bridge.version, packet)
         limit = self.bridge.packet_bytes_max
+        try:
+            data = encode(self.bridge.version, packet)
+        except PacketError:  # MQTT has no such packet
+            data, limit = b"", -1
         if limit is not None and len(data) > limit:
             self.bridge.counters["too large for the broker"] += 1
             if isinstance(packet, p.Publish) and packet.id is not None:
@@ -172,13 +181,13 @@ class Sidecar(StreamOwner):
                 await self._watch()
             except (OSError, TimeoutError, PacketError, InputError) as error:
                 why = str(error) or (_SILENT if self._stream is not None else "no answer")
-                self._why_away = why
+                self._why_away, self._has_failed = why, True
                 log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, why)
             else:
                 self._why_away = "the connection to it ended"
             finally:
                 if self.memory is not None and self._is_attached and self._stream is not None:
-                    self.memory.detached(time.monotonic() - self._stream.heard_s)
+                    self.memory.detached(monotonic_s() - self._stream.heard_s)
                 self._is_attached = False
                 self.bridge.down()
                 if self._stream is not None:
@@ -214,7 +223,7 @@ class Sidecar(StreamOwner):
                 return
             except TimeoutError:
                 stream = self._stream
-                if stream is None or time.monotonic() - stream.heard_s > _SILENCE_S:
+                if stream is None or monotonic_s() - stream.heard_s > _SILENCE_S:
                     return
                 stream.send(encode(self.bridge.version, p.PingReq()))
 
@@ -302,7 +311,7 @@ def refusal(reason: int) -> str:
 
 
 def _now_ms() -> int:
-    return int(time.monotonic() * 1_000)
+    return int(monotonic_s() * 1_000)
 
 
 def read_password(config: MqttConfig) -> bytes | None:

@@ -6,9 +6,18 @@ it by comparing again. From the peer's comparison on, everything new is offered 
 
 A joiner compares like everybody else. It has seen nothing, says so, and is given the whole window; it claims no
 watermark that it does not hold, so nothing is lost behind it (u - N - x).
+
+A comparison of a few bytes can make us look at all that is held of a topic, and answer with all that we have seen of
+it. So each neighbor has an allowance, which is used up by streams and messages looked at for it, and which grows back
+with time. Honest neighbors compare all topics a few times in a row at most, which is within it. What a neighbor asks
+beyond it is answered later, or when it asks again.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
 
 from trellis.protocols.delivery.messages import STREAMS_MAX, Compare, Part, Seen
 from trellis.protocols.delivery.order import Order
@@ -17,53 +26,115 @@ from trellis.protocols.delivery.streams import Entry, TopicState, Way
 from trellis.protocols.delivery.tree import Tree
 from trellis.protocols.effects import NodeId, Topic
 
-_STREAMS_MAX = 65_536  # of one comparison that comes in several items
+_STREAMS_MAX = 65_536  # of all comparisons of one neighbor that are still coming in, or are answered later
+_TIMES = 4  # comparing everything so many times in a row is within the allowance of a neighbor
+_TICKS = 64  # after so many ticks an allowance is whole again
+_AT_LEAST = 16_000  # streams and messages
 _RANGES_MAX = 64  # of one stream; a stream with more claims less than it has seen, which costs duplicates only
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A comparison of a neighbor that has come in all its items."""
+
+    known: list[Seen]
+    is_settled: bool
+    is_leaving: bool
+    asks: bool  # for ours, which it may have lost
 
 
 class Comparison:
     def __init__(self, state: State, tree: Tree, order: Order) -> None:
         self.state, self.tree, self.order = state, tree, order
         self._parts: dict[tuple[NodeId, Topic], list[Seen]] = {}  # comparisons that are still coming in
+        self._later: dict[tuple[NodeId, Topic], _Told] = {}  # the last one beyond an allowance
+        self._kept: Counter[NodeId] = Counter()  # streams in both, by neighbor
+        self._used: Counter[NodeId] = Counter()  # what each neighbor has used up of its allowance
 
     def share(self, topic: TopicState, peer: NodeId) -> None:
         """Both ends want the topic, as far as we know."""
+        way = self._way(topic, peer)
+        if not way.has_told:
+            self.tell(topic, peer, way)
+
+    def _way(self, topic: TopicState, peer: NodeId) -> Way:
         way = topic.ways.get(peer)
         if way is None:
             way = topic.ways[peer] = Way()
             topic.changed_ms = self.state.now_ms
-        if not way.has_told:
-            self.tell(topic, peer, way)
+        return way
 
     def tell(self, topic: TopicState, peer: NodeId, way: Way, *, asks: bool = False) -> None:
         way.has_told = True
         streams = self._seen(topic)
+        self._used[peer] += 1 + len(topic.streams)
         for start in range(0, max(1, len(streams)), STREAMS_MAX):
             part = tuple(streams[start : start + STREAMS_MAX])
             more = start + STREAMS_MAX < len(streams)
             self.state.put(peer, Compare(topic.topic, part, topic.is_settled, topic.is_leaving, asks, more))
 
-    def on_compare(self, peer: NodeId, item: Compare) -> None:
+    def may_ask(self, peer: NodeId) -> bool:
+        """Return whether a neighbor has something left of its allowance."""
+        return self._used[peer] < self._allowance
+
+    def is_later(self, peer: NodeId, topic: Topic) -> bool:
+        """Return whether a comparison of this neighbor has come and is still to be looked at."""
+        return (peer, topic) in self._later
+
+    def tick(self) -> None:
+        """Let allowances grow back, and look at what was left for later."""
+        back = max(1, self._allowance // _TICKS)
+        self._used = Counter({peer: used - back for peer, used in self._used.items() if used > back})
+        for key, told in list(self._later.items()):
+            peer, name = key
+            if key in self._later and self.may_ask(peer):
+                self._forget(self._later, key)
+                self._take(self.state.topics[name], peer, told)
+
+    @property
+    def _allowance(self) -> int:
         state = self.state
-        topic = state.topics.get(item.topic)
+        return max(_AT_LEAST, _TIMES * (state.store.count + state.streams + len(state.topics)))
+
+    def on_compare(self, peer: NodeId, item: Compare) -> None:
+        topic = self.state.topics.get(item.topic)
         if topic is None or not topic.takes_part:
-            state.put(peer, Part(item.topic))
+            self.state.put(peer, Part(item.topic))
             return
-        way = topic.ways.get(peer)
-        if way is not None and way.has_told and item.asks and not item.more:
+        asks = self._way(topic, peer).has_told and item.asks
+        key = (peer, item.topic)
+        known = self._parts.setdefault(key, [])
+        room = max(0, _STREAMS_MAX - self._kept[peer])
+        known += item.streams[:room]  # with less than it has seen, it is sent some messages twice
+        self._kept[peer] += min(room, len(item.streams))
+        if item.more and room:
+            return
+        self._forget(self._parts, key)
+        asks = asks or (key in self._later and self._later[key].asks)
+        self._forget(self._later, key)
+        told = _Told(known, item.is_settled, item.is_leaving, asks)
+        if self.may_ask(peer):
+            self._take(topic, peer, told)
+        else:
+            self._later[key] = told
+            self._kept[peer] += len(known)
+
+    def _take(self, topic: TopicState, peer: NodeId, item: _Told) -> None:
+        way, known = topic.ways[peer], item.known
+        if item.asks or not way.has_told:
             self.tell(topic, peer, way)
-        self.share(topic, peer)
-        known = self._parts.setdefault((peer, item.topic), [])
-        known += item.streams
-        if item.more and len(known) < _STREAMS_MAX:
-            return
-        del self._parts[peer, item.topic]
-        way = topic.ways[peer]
         way.is_open, way.is_leaving = True, item.is_leaving
         way.announce = {}  # all that is held is looked at now
         self._send_what_is_lacking(topic, peer, way, known)
         if not topic.is_settled and item.is_settled:
             self.order.settle(topic, {(seen.origin, seen.life): seen.handed for seen in known})
+
+    def _forget(self, comparisons: dict[tuple[NodeId, Topic], Any], key: tuple[NodeId, Topic]) -> None:
+        found = comparisons.pop(key, None)
+        if found is not None:
+            self._kept[key[0]] -= len(found.known if isinstance(found, _Told) else found)
+            if not self._kept[key[0]]:
+                del self._kept[key[0]]
 
     def on_part(self, peer: NodeId, item: Part) -> None:
         topic = self.state.topics.get(item.topic)
@@ -72,7 +143,8 @@ class Comparison:
 
     def part(self, topic: TopicState, peer: NodeId) -> None:
         """The topic is no longer shared on this link."""
-        self._parts.pop((peer, topic.topic), None)
+        self._forget(self._parts, (peer, topic.topic))
+        self._forget(self._later, (peer, topic.topic))
         if topic.ways.pop(peer, None) is not None:
             topic.changed_ms = self.state.now_ms
             self.tree.forget(topic, peer)
@@ -109,5 +181,6 @@ class Comparison:
                 for number, entry in stream.entries.items()
                 if not any(first <= number <= last for first, last in held)
             ]
+        self._used[peer] += 1 + len(topic.streams) + len(lacking)
         for entry in sorted(lacking, key=lambda entry: (entry.born_ms, entry.sequence)):
             self.tree.offer(peer, way, entry, is_eager=False)

@@ -54,8 +54,8 @@ class LeavingInOrder:
     def on_leaving(self, peer: NodeId, item: Leaving) -> None:
         topic = self.state.topics.get(item.topic)
         way = topic.ways.get(peer) if topic is not None else None
-        if topic is None or way is None:
-            return
+        if topic is None or way is None or not self.comparison.may_ask(peer):
+            return  # it says so again in its next tick
         way.is_leaving = True
         self.comparison.tell(topic, peer, way)
         self.state.put(peer, Stay(item.topic, topic.takes_part and self.state.vouches(topic)))
@@ -67,7 +67,7 @@ class LeavingInOrder:
         channel = self.state.links.get(peer)
         if departure is None or way is None or channel is None:
             return
-        if item.stays and not way.announce:
+        if item.stays and not way.announce and not self.comparison.is_later(peer, item.topic):
             if departure.marks.get(peer, (0, 0))[0] != channel.session:
                 departure.marks[peer] = (channel.session, channel.puts)
         else:

@@ -142,9 +142,7 @@ class Channel:
         """Items in order, and whether our own session had to begin anew (then we compare again)."""
         has_begun = False
         if frame.session > self.peer_session and frame.number == 1:
-            # Its new session. If it does not know ours, or not all of it, what we sent went to a session that is over.
-            knows_us = frame.heard == self.session and frame.upto >= self.acked
-            if self.peer_session and not knows_us:
+            if self.makes_us_begin(frame):
                 self.begin(new_session())
                 has_begun = True
             elif frame.heard != self.session and self.flight:
@@ -176,6 +174,14 @@ class Channel:
         if not self._early:
             self._early_bytes = 0
         return items, has_begun
+
+    def makes_us_begin(self, frame: Frame) -> bool:
+        """Return whether a frame begins a session of the peer that makes us begin anew as well.
+
+        If it does not know our session, or not all of it, what we sent went to a session that is over.
+        """
+        knows_us = frame.heard == self.session and frame.upto >= self.acked
+        return bool(frame.session > self.peer_session > 0 and frame.number == 1 and not knows_us)
 
     def check(self) -> None:
         config = self.config

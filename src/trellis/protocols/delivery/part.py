@@ -273,6 +273,8 @@ class Delivery:
         if channel is None:
             self.state.counters.strange += 1
             return
+        if channel.makes_us_begin(frame) and not self.comparison.may_ask(sender):
+            return  # we would compare all topics once more; it sends the frame again
         items, has_begun = channel.receive(frame, self.state.new_session)
         self.state.dirty[sender] = None
         if has_begun:
@@ -322,6 +324,7 @@ class Delivery:
         state.since_tick_ms = max(0, state.since_tick_ms - config.tick_ms)
         state.store.expire(state.now_ms)
         self.order.tick()
+        self.comparison.tick()
         self.upkeep.tick(registers=overlay.has_homes and not self.is_going)
         asked = {**dict.fromkeys(self.copies.tick()), **dict.fromkeys(self.leaving.tick())}
         for name in asked:

@@ -85,6 +85,26 @@ class Missing:
 class TopicState:
     """A topic that this node takes part in, or has taken part in: then only numbers are left of it."""
 
+    __slots__ = (
+        "changed_ms",
+        "confirmed_ms",
+        "has_news",
+        "is_leaving",
+        "is_registered",
+        "is_settled",
+        "is_wanted",
+        "missing",
+        "must_compare",
+        "needs_proof",
+        "since_ms",
+        "streams",
+        "takes_part",
+        "topic",
+        "wanted_ms",
+        "was_confirmed",
+        "ways",
+    )
+
     def __init__(self, topic: Topic, now_ms: int) -> None:
         self.topic = topic
         self.takes_part = False

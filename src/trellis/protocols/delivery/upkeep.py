@@ -76,16 +76,23 @@ class Upkeep:
             self.homes.register(due)
 
     def _forget(self) -> None:
-        """Streams of lives that are over, and those that were silent for very long."""
+        """Forget streams of incarnations that are over, and those that were silent for very long."""
         state, config = self.state, self.state.config
         quiet, silent = state.now_ms - 3 * config.window_ms, state.now_ms - config.tombstone_ms
+        # Our numbers on a topic that we have left begin anew when all others have forgotten them, and not before:
+        # others touch a stream at most two windows after its last publication.
+        own = silent - config.tombstone_ms
         for topic in state.topics.values():
             newest: dict[NodeId, int] = {}  # lives that have begun so long ago that nothing of an earlier one is about
             for (origin, life), stream in topic.streams.items():
                 if stream.since_ms < quiet:
                     newest[origin] = max(life, newest.get(origin, 0))
             for (origin, life), stream in list(topic.streams.items()):
-                if stream.entries or stream.waiting or (origin, life) == (state.id, state.overlay.life):
+                if stream.entries or stream.waiting:
+                    continue
+                if (origin, life) == (state.id, state.overlay.life):
+                    if stream.touched_ms < own and not topic.takes_part:
+                        del topic.streams[origin, life]
                     continue
                 if stream.touched_ms < quiet and life < newest.get(origin, 0):
                     state.ended[origin] = (max(life, state.ended.get(origin, (0, 0))[0]), state.now_ms)

@@ -1,6 +1,7 @@
 """Messages that may come twice, over their overlay topic and as a copy: each is handed over once, and in order.
 
 D1  a message is handed over here at most once
+D3  at most HELD_MAX messages of HELD_BYTES_MAX bytes wait; then the next one is handed over at once
 D2  messages of one node on one overlay topic are handed over in the order of their numbers, except those whose
     predecessor did not come within `hold_ms`
 """
@@ -16,7 +17,8 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.envelope import Envelope
 from trellis.protocols.mqtt.interests import Interests
 
-HELD_MAX = 10_000
+HELD_MAX = 10_000  # messages that wait for their predecessors
+HELD_BYTES_MAX = 64 << 20  # of their payloads
 SEEN_MAX = 200_000
 SEEN_MS = 150_000  # A copy comes no later after its twin: delivery drops messages older than two windows.
 SIDECAR = "$sidecar/"  # Its publications are repeated under their identity until the mesh has acknowledged them.
@@ -48,6 +50,7 @@ class Arrivals:
         self._seen_before: dict[Identity, None] = {}
         self._turned_ms = 0
         self._held: dict[Stream, list[Held]] = {}  # by number
+        self._held_count = self._held_bytes = 0
         self._last: dict[Stream, int] = {}  # number that came last over the overlay topic itself
 
     def came(self, prefix: Topic, origin: NodeId, message: Envelope) -> None:
@@ -66,12 +69,16 @@ class Arrivals:
                         one.is_free = True  # both paths have brought it, so neither brings its predecessor
                 return self._hand_over(key, queue) if queue is not None else []
             self._seen[identity] = None
+        is_full = self._held_count >= HELD_MAX or self._held_bytes > HELD_BYTES_MAX
         if queue is None:
-            if not self._waits(key, message, (), is_copy):
+            if is_full or not self._waits(key, message, (), is_copy):
+                self.counters["out of order"] += is_full
                 return [message]
             queue = self._held[key] = []
         insort(queue, Held(message, self.now_ms + self.hold_ms, is_copy), key=_number)
-        queue[0].is_free = queue[0].is_free or len(queue) > HELD_MAX
+        self._held_count += 1
+        self._held_bytes += len(message.payload)
+        queue[0].is_free = queue[0].is_free or is_full
         return self._hand_over(key, queue)
 
     def _waits(self, key: Stream, message: Envelope, held: Iterable[Held], is_copy: bool) -> bool:
@@ -93,6 +100,8 @@ class Arrivals:
                 break
             self.counters["out of order"] += waits
             out.append(queue.pop(0).message)
+            self._held_count -= 1
+            self._held_bytes -= len(out[-1].payload)
         if not queue:
             del self._held[key]
         return out
@@ -114,3 +123,5 @@ class Arrivals:
 
     def check(self) -> None:
         assert all(self._held.values())
+        assert self._held_count == sum(map(len, self._held.values())) <= HELD_MAX, "D3"
+        assert self._held_bytes == sum(len(one.message.payload) for queue in self._held.values() for one in queue)

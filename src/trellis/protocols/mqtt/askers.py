@@ -4,6 +4,7 @@ Each pattern bears a number, drawn from a counter of its holder when the pattern
 dropped and taken up again is told apart from one that stayed, whatever was lost or reordered in between.
 
 K1  of two statements about a pattern the one with the greater number counts
+K2  however many names a peer invents, at most PATTERNS_ALL_MAX patterns of LETTERS_ALL_MAX letters are kept
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from dataclasses import dataclass, field
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.envelope import NEVER, Ask
-from trellis.protocols.mqtt.interests import bucket_of, buckets_of
-from trellis.protocols.mqtt.topics import covers, is_filter, is_prefix
+from trellis.protocols.mqtt.interests import bucket_of
+from trellis.protocols.mqtt.matcher import FilterTree
+from trellis.protocols.mqtt.topics import as_topic, has_wildcard, is_filter, is_prefix
 
 ASKERS_MAX = 4_096
 PATTERNS_MAX = 65_536  # of one holder
+PATTERNS_ALL_MAX = 262_144  # of all holders
+LETTERS_ALL_MAX = 16 << 20  # of these
 
 
 @dataclass
@@ -37,7 +41,8 @@ class Askers:
     def __init__(self, depth: int) -> None:
         self.depth = depth
         self.nodes: dict[NodeId, Asker] = {}
-        self._holders: dict[Topic, dict[NodeId, dict[str, None]]] = {}  # directory -> holder -> its patterns there
+        self._tree: FilterTree[NodeId, str] = FilterTree()  # (pattern, holder) -> pattern
+        self._letters = 0  # of all patterns
 
     def hear(self, origin: NodeId, said: Ask, now_ms: int) -> tuple[list[str], list[int]] | None:
         """Take in what a holder tells. Return the patterns that are new, and the numbers of all that were taken in.
@@ -60,12 +65,13 @@ class Askers:
         for pattern, number in zip(said.patterns, numbers, strict=True):
             known = asker.patterns.get(pattern)
             if known is None:
-                if not is_prefix(pattern, self.depth) or not is_filter(pattern):
+                if not is_prefix(pattern, self.depth) or not has_wildcard(pattern) or not is_filter(pattern):
                     continue
-                if len(asker.patterns) >= PATTERNS_MAX:
+                if len(asker.patterns) >= PATTERNS_MAX or not self._has_room(pattern):
                     continue
                 asker.patterns[pattern] = Told(number, now_ms)
-                self._holders.setdefault(bucket_of(pattern), {}).setdefault(origin, {})[pattern] = None
+                self._tree.put(pattern, origin, pattern)
+                self._letters += len(pattern)
                 new.append(pattern)
             elif number >= known.number:
                 if number > known.number:
@@ -82,7 +88,7 @@ class Askers:
                 self._remove(origin, asker, pattern)
         if not asker.patterns:
             del self.nodes[origin]
-        return new, taken
+        return [one for one in new if one in asker.patterns], taken
 
     def drop(self, origin: NodeId) -> None:
         asker = self.nodes.pop(origin, None)
@@ -101,36 +107,31 @@ class Askers:
     def covering(self, prefix: Topic) -> dict[NodeId, int]:
         """Return the holders of patterns that cover an overlay topic, each with the greatest number of these."""
         found: dict[NodeId, int] = {}
-        for bucket in buckets_of(prefix):
-            for origin, patterns in self._holders.get(bucket, {}).items():
-                for pattern in patterns:
-                    if covers(pattern, prefix, self.depth):
-                        found[origin] = max(found.get(origin, 0), self.nodes[origin].patterns[pattern].number)
+        for origin, pattern in self._tree.matching(as_topic(prefix, self.depth)):
+            found[origin] = max(found.get(origin, 0), self.nodes[origin].patterns[pattern].number)
         return found
 
-    def buckets_for(self, holder: NodeId, prefix: Topic) -> list[Topic]:
-        """Return the directories over which `holder` gets copies of an overlay topic.
+    def buckets(self, prefix: Topic) -> dict[NodeId, dict[Topic, None]]:
+        """Return for each holder the directories over which it gets copies of an overlay topic.
 
         All in which it has a pattern that covers it: it may have left one of them, and we have not heard of that yet.
         """
-        out: list[Topic] = []
-        for bucket in buckets_of(prefix):
-            patterns = self._holders.get(bucket, {}).get(holder)
-            if patterns and any(covers(one, prefix, self.depth) for one in patterns):
-                out.append(bucket)
-        return out
+        found: dict[NodeId, dict[Topic, None]] = {}
+        for origin, pattern in self._tree.matching(as_topic(prefix, self.depth)):
+            found.setdefault(origin, {})[bucket_of(pattern)] = None
+        return found
+
+    def _has_room(self, pattern: str) -> bool:
+        return self._tree.count < PATTERNS_ALL_MAX and self._letters + len(pattern) <= LETTERS_ALL_MAX
 
     def _remove(self, origin: NodeId, asker: Asker, pattern: str) -> None:
         del asker.patterns[pattern]
-        bucket = bucket_of(pattern)
-        del self._holders[bucket][origin][pattern]
-        if not self._holders[bucket][origin]:
-            del self._holders[bucket][origin]
-            if not self._holders[bucket]:
-                del self._holders[bucket]
+        self._tree.remove(pattern, origin)
+        self._letters -= len(pattern)
 
     def check(self) -> None:
         assert len(self.nodes) <= ASKERS_MAX
         told = sum(len(one.patterns) for one in self.nodes.values())
-        listed = sum(len(patterns) for holders in self._holders.values() for patterns in holders.values())
-        assert told == listed, f"K1: {told} patterns were told, {listed} are listed"
+        assert told == self._tree.count <= PATTERNS_ALL_MAX, f"K2: {told} were told, {self._tree.count} are listed"
+        letters = sum(len(pattern) for one in self.nodes.values() for pattern in one.patterns)
+        assert letters == self._letters <= LETTERS_ALL_MAX, "K2"

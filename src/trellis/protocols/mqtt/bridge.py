@@ -24,16 +24,15 @@ from msgspec.structs import replace
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.counts import TOLD, BrokerCounts
 from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES, SUBSCRIBE_ID, Echoes, digest
-from trellis.protocols.mqtt.learn import COUNTS, LOG, TOPICS, SubscriptionLog
+from trellis.protocols.mqtt.learn import LOG, TOPICS, SubscriptionLog
 
 IDENTITY = "trellis-id"  # the user property that a message out of the mesh bears
 WAITING_MAX = 10_000  # with QoS 0; the host bounds the others
 DONE_MAX = 10_000  # a broker that died may give us again what it had under way when it last saved: seconds ago
 _BRIDGE = 0x80  # in the version of CONNECT: do not send me what is mine
 _PROBATION_MS = 2_000
-_UNKNOWN_MS = 15_000  # Mosquitto updates its counts every 10 s: what is missing for longer is missing
-_COUNT_DIGITS_MAX = 9
 _AGAIN_MS = 1_000  # what the mesh did not take is offered again after so long
 _FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED)
 
@@ -45,10 +44,11 @@ class Bridge:
         self.version = p.V5 if config.broker_version == "5" else p.V311
         self.probe = PROBES + "".join("-" if one in "/+#" else one for one in client)
         self.log = SubscriptionLog(client) if config.learn else None
+        self.counts = BrokerCounts(self.log) if self.log is not None else None
+        self.away_ms = config.learn_away_s * 1_000
         self.session_s = config.broker_session_s
         self.is_saved = False  # somebody saves what is learned, and says `saved`
         self.refused: tuple[str, ...] = ()  # filters of ours that the broker does not grant
-        self.unknown = 0  # subscriptions at the broker that the log did not tell us, for as long as it takes to be sure
         self.to_broker: list[p.Packet] = []
         self.to_host: list[p.Packet] = []
         self.is_up = False
@@ -56,7 +56,7 @@ class Bridge:
         self.packet_bytes_max: int | None = None
         self.counters: Counter[str] = Counter()
         self.leaves = ""  # why the connection is to be ended: "echo", "other", "unheard"
-        logs = (*TOPICS, *COUNTS) if config.learn else ()
+        logs = (*TOPICS, *TOLD) if config.learn else ()
         self.echoes = (
             Echoes(self.probe, self.take, logs, self.inflight_max, mark, self.counters)
             if config.broker_echo == "match"
@@ -74,8 +74,6 @@ class Bridge:
         self._unsaved: deque[tuple[int, p.Publish]] = deque()  # lines of the log: the changes after them
         self._saved_changes = 0
         self._asked: dict[int, tuple[str, ...]] = {}  # our SUBSCRIBEs of this connection: their filters
-        self._counts: dict[str, int] = {}  # subscriptions that the broker says it has
-        self._unknown_ms: int | None = None  # since when some are unknown
 
     # The broker
 
@@ -98,7 +96,9 @@ class Bridge:
         self._probation_ms = None if self.is_up else now_ms + _PROBATION_MS
         self.is_taking = answer.session_present
         self._early = []
-        self._asked, self._counts, self._unknown_ms, self.unknown = {}, {}, None, 0
+        self._asked, self.refused = {}, ()
+        if self.counts is not None:
+            self.counts.begin()
         self.packet_bytes_max = answer.packet_bytes_max
         self._window = min(answer.receive_max or 65_535, self.inflight_max)
         if not answer.session_present:  # its identifiers mean nothing any more
@@ -121,8 +121,8 @@ class Bridge:
         # A filter that is there already is replaced by itself. Retained messages are not ours to publish again.
         asked = tuple(p.Asked(one, 1, no_local=True, retain_as_published=True, retain_handling=2) for one in self.take)
         if self.log is not None:
-            asked += tuple(p.Asked(one, 1) for one in TOPICS)  # QoS 1: the broker keeps them while we are away
-            asked += tuple(p.Asked(one, 0) for one in COUNTS)
+            # QoS 1: the broker keeps the log while we are away, and sends counts in their order with it.
+            asked += tuple(p.Asked(one, 1) for one in (*TOPICS, *TOLD))
         self._asked[SUBSCRIBE_ID] = tuple(one.filter for one in asked)
         if self.version == p.V5 or not session_present:  # 3.1.1 sends what is retained at each SUBSCRIBE
             self.to_broker.append(p.Subscribe(SUBSCRIBE_ID, asked))
@@ -186,9 +186,9 @@ class Bridge:
         if packet.topic.startswith(LOG):
             self._learn(packet)
             return
-        if packet.topic in COUNTS:
-            if packet.payload.isdigit() and len(packet.payload) <= _COUNT_DIGITS_MAX:
-                self._counts[packet.topic] = int(packet.payload)
+        if packet.topic in TOLD:
+            if self.counts is not None:
+                self._give_up(self.counts.heard(packet.topic, packet.payload, packet.retain, self._ours))
             self._acknowledge(packet)
             return
         if any(name == IDENTITY for name, _ in packet.content.user):  # B1
@@ -239,9 +239,13 @@ class Bridge:
             self._acknowledge(packet)
         if wanted:
             self.to_host.append(self.wish(wanted))
-        gone = [one for one in gone if one not in self.want]
+        self._give_up(gone)
+
+    def _give_up(self, filters: list[str]) -> None:
+        """Nobody at the broker wants these any more."""
+        gone = tuple(one for one in filters if one not in self.want)
         if gone:
-            self.to_host.append(p.Unsubscribe(1, tuple(gone)))
+            self.to_host.append(p.Unsubscribe(1, gone))
 
     def saved(self, changes: int) -> None:
         """What the log told up to this number of changes outlives us."""
@@ -255,18 +259,15 @@ class Bridge:
         learned = self.log.filters if self.log is not None else ()
         return tuple(dict.fromkeys((*self.want, *learned)))
 
-    def _look_for_unknown(self, now_ms: int) -> None:
-        """Compare the subscriptions that the broker counts with those that we know, ours among them."""
-        if self.log is None or COUNTS[0] not in self._counts:
-            return
-        ours = sum(len(set(one)) for one in self._asked.values())
-        plain, shared = (self._counts.get(one, 0) for one in COUNTS)
-        unknown = max(0, plain - self.log.plain - ours) + max(0, shared - self.log.shared)
-        if not unknown:
-            self._unknown_ms, self.unknown = None, 0
-            return
-        self._unknown_ms = now_ms if self._unknown_ms is None else self._unknown_ms
-        self.unknown = unknown if now_ms - self._unknown_ms >= _UNKNOWN_MS else 0
+    @property
+    def unknown(self) -> int:
+        """Subscriptions at the broker that its log did not tell us."""
+        return self.counts.unknown if self.counts is not None else 0
+
+    @property
+    def _ours(self) -> int:
+        """Subscriptions that we have at the broker."""
+        return sum(len(set(one)) for one in self._asked.values()) - len(set(self.refused))
 
     def wish(self, filters: Iterable[str]) -> p.Subscribe:
         """To the host: what the broker's clients want of the mesh. Never what came from them."""
@@ -316,7 +317,10 @@ class Bridge:
         self._offer_more()
 
     def tick(self, now_ms: int) -> None:
-        self._look_for_unknown(now_ms)
+        if self.log is not None and self.counts is not None:
+            self.log.now_ms = now_ms
+            self.counts.tick(now_ms, self._ours)
+            self._give_up(self.log.lapse(self.away_ms))
         if self._probation_ms is not None and now_ms >= self._probation_ms:
             self._probation_ms, self.is_up = None, True
             early, self._early = self._early, []

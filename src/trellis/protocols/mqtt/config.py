@@ -53,6 +53,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     learn_file: str = ""
     """Sidecar with `learn`: the file that remembers it across restarts. Empty: one in the user's state folder."""
 
+    learn_away_s: int = 86_400
+    """Sidecar with `learn`: a client of the broker that is away for so long gets nothing until it is back. A day."""
+
     users: str = ""
     """A file of users and hashed passwords (`trellis.live.mqtt.passwords`). Empty: everybody may come in."""
 
@@ -79,6 +82,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     subscriptions_max: int = 1_000
     """Filters of one client."""
+
+    filters_bytes: int = 128 << 20
+    """Memory that the filters of all clients may take, about: 1 KiB for a short one. More are refused."""
 
     inflight_max: int = 256
     """Messages of one client that wait for an acknowledgement, each way."""

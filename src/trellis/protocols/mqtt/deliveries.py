@@ -13,11 +13,11 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.bridge import IDENTITY
 from trellis.protocols.mqtt.envelope import Envelope, Kept, Recall, unwrap
 from trellis.protocols.mqtt.house import House
-from trellis.protocols.mqtt.interests import QUESTIONS, ROOT, WITHIN
+from trellis.protocols.mqtt.interests import OURS, QUESTIONS
 from trellis.protocols.mqtt.packets import Content
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription
-from trellis.protocols.mqtt.topics import LEVELS_MAX, levels_of, matches
+from trellis.protocols.mqtt.topics import matches
 from trellis.protocols.wire import WireError
 
 HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
@@ -46,8 +46,8 @@ class Deliveries:
         except WireError:
             self.house.counters["garbage"] += 1
             return
-        is_ours = topic in (QUESTIONS, ROOT) or topic.startswith(WITHIN)
-        if isinstance(said, Envelope) and levels_of(said.topic) > LEVELS_MAX:
+        is_ours = topic.startswith(OURS)
+        if isinstance(said, Envelope) and not said.is_of(topic, self.house.config.depth):
             self.house.counters["garbage"] += 1
             return
         if not is_ours and isinstance(said, Recall | Kept):

@@ -27,6 +27,7 @@ from trellis.protocols.mqtt.arrivals import Arrivals
 from trellis.protocols.mqtt.askers import Askers
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import (
+    MEMBERS_MAX,
     NEVER,
     PREFIXES_MAX,
     Answer,
@@ -46,7 +47,7 @@ from trellis.protocols.mqtt.envelope import (
 from trellis.protocols.mqtt.interests import QUESTIONS, Interests, bucket_of
 from trellis.protocols.mqtt.introductions import Introductions
 from trellis.protocols.mqtt.members import Members
-from trellis.protocols.mqtt.topics import LEVELS_MAX, is_prefix, levels_of
+from trellis.protocols.mqtt.topics import is_prefix
 
 KNOWN_MAX = 65_536
 
@@ -174,7 +175,7 @@ class Directory:
         """Take in what came over one of our own topics; return the messages to hand over."""
         match said:
             case Copy(prefix, message):
-                if levels_of(message.topic) > LEVELS_MAX:
+                if not message.is_of(prefix, self.config.depth):
                     self.counters["strange"] += 1
                     return []
                 self._learn(prefix)
@@ -255,7 +256,8 @@ class Directory:
             self._is_new(origin)
         if not self._newcomers:
             self._newcomers_ms = self.now_ms + _SOON_MS
-        self._newcomers[origin] = said.life
+        if len(self._newcomers) < MEMBERS_MAX:
+            self._newcomers[origin] = said.life
 
     def _is_new(self, member: NodeId) -> None:
         """This incarnation of a node has not answered anything yet."""
@@ -270,6 +272,8 @@ class Directory:
                 continue
             if answer.is_to_who:
                 self.members.answered(origin, said.is_informed, said.members)
+            if origin not in self.members.nodes:
+                continue  # there is no room for more members
             for number in answer.numbers:
                 if number in self._unready:
                     self._unready[number].answered[origin] = None
@@ -322,7 +326,7 @@ class Directory:
         if origin != self.node and said.numbers:
             if self.members.heard(origin, said.life):
                 self._is_new(origin)
-            if said.wants_answer and numbers:
+            if said.wants_answer and numbers and len(self._owed) < MEMBERS_MAX:
                 self._owed.setdefault((origin, said.life), {}).update(dict.fromkeys(numbers))
                 if self.now_ms - self._answered_ms >= _GATHER_MS:
                     self._answer()

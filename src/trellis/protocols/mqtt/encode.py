@@ -103,7 +103,7 @@ def _publish(one: p.Publish, is_5: bool) -> bytes:
     if not is_5:
         return packet(first, text(one.topic), number, one.payload)
     content = one.content
-    if content is p.PLAIN and not one.subscriptions and one.alias is None:
+    if not one.subscriptions and one.alias is None and (content is p.PLAIN or content == p.PLAIN):
         return packet(first, text(one.topic), number, _NOTHING, one.payload)
     found = {props.ALIAS: one.alias, props.SUBSCRIPTION: one.subscriptions, **_content(content)}
     return packet(first, text(one.topic), number, props.write(found), one.payload)

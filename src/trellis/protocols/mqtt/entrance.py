@@ -14,6 +14,7 @@ from trellis.protocols.mqtt.session import Link, Session
 from trellis.protocols.mqtt.topics import is_carried
 
 CLIENT_LETTERS_MAX = 512
+WILLS_BYTES_MAX = 64 << 20  # of the wills of all clients, there or away
 
 
 class PublishWill(Protocol):
@@ -64,11 +65,19 @@ class Entrance:
             return reasons.CLIENT_ID, "a session needs a client's name"  # [3.1.1: MQTT-3.1.3-8]
         if packet.will is not None and not is_carried(packet.will.topic, self.house.config.depth):
             return reasons.TOPIC_INVALID, "the will's topic is not carried"
+        if packet.will is not None and self._will_bytes() + packet.will.size > WILLS_BYTES_MAX:
+            return reasons.QUOTA, "the wills of all clients take too much memory"
         if len(self.house.by_connection) >= self.house.config.clients_max:
             return reasons.BUSY, "too many clients"
         if packet.client not in self.house.sessions and len(self.house.sessions) >= self.house.config.sessions_max:
             return reasons.QUOTA, "too many sessions"
         return None
+
+    def _will_bytes(self) -> int:
+        """Return about how much memory the wills of all clients take."""
+        links = [one.link for one in self.house.by_connection.values()]
+        there = sum(one.will.size for one in links if one is not None and one.will is not None)
+        return there + sum(will.size for _, will in self.wills.values())
 
     def checked(self, connection: Connection, is_right: bool) -> None:
         """The answer to `Check`."""
@@ -216,7 +225,8 @@ class Entrance:
         _, will = self.wills.pop(client, (0, None))
         if will is not None:
             self.house.counters["wills"] += 1
-            self.publish(client, will.topic, will.payload, will.qos, will.retain, will.content)
+            refusal = self.publish(client, will.topic, will.payload, will.qos, will.retain, will.content)
+            self.house.counters["wills refused"] += refusal is not None
 
     def watch(self) -> None:
         """Keep-alive, wills that are due, sessions that have expired."""

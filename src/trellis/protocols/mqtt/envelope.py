@@ -1,6 +1,7 @@
 """What travels through the mesh for MQTT: messages in envelopes, and what directories say to each other.
 
-A payload that is no envelope is one of `trellis pub`: its topic is the overlay topic, its QoS 1.  [docs/mqtt.md]
+A payload that is no envelope is one of `trellis pub` or `trellis.connect`: its topic is the overlay topic, its QoS 1.
+One that begins like an envelope travels in an envelope with life 0.  [docs/mqtt.md]
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import msgspec
 from msgspec import Meta
 
 from trellis.protocols.effects import Topic
-from trellis.protocols.mqtt.packets import PLAIN, Content
-from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX
-from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, NodeName, WireError
+from trellis.protocols.mqtt.packets import PLAIN, Content, Text
+from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, carried_prefix
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, NodeName
 
 MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
 PREFIXES_MAX = 1_000  # in one message
@@ -23,7 +24,6 @@ KEPT_MAX = 1_000
 MEMBERS_MAX = 4_096
 NEVER = 2**53
 
-MqttText = Annotated[str, Meta(max_length=65_535)]
 Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX, pattern=NAME_PATTERN)]
 Numbers = Annotated[tuple[Count, ...], Meta(max_length=PREFIXES_MAX)]
 Prefixes = Annotated[tuple[Prefix, ...], Meta(max_length=PREFIXES_MAX)]
@@ -32,11 +32,11 @@ Prefixes = Annotated[tuple[Prefix, ...], Meta(max_length=PREFIXES_MAX)]
 class Envelope(msgspec.Struct, frozen=True, array_like=True, tag="m"):
     """An application message. `origin`, the mesh's word for its first node, with life and number is its identity."""
 
-    topic: MqttText
+    topic: Text
     payload: bytes
     qos: Annotated[int, Meta(ge=0, le=2)]
     retain: bool
-    client: MqttText  # who published it: a subscription may leave that out (no-local)
+    client: Text  # who published it: a subscription may leave that out (no-local)
     life: Count  # of the node that published it
     number: Count  # its own, over all topics
     stamp_ms: Count  # its wall clock: for expiry, and for which retained message is later
@@ -44,6 +44,12 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, tag="m"):
     previous: Count = 0  # its predecessor on the overlay topic, if that one was copied
     before: Count = 0  # its predecessor there, if that one was not
     content: Content = PLAIN
+
+    def is_of(self, prefix: Topic, depth: int) -> bool:
+        """Return whether clients of MQTT can be given it, and it belongs to this overlay topic."""
+        if carried_prefix(self.topic, depth) != prefix:
+            return False
+        return self.content == PLAIN or self.content.is_sound
 
 
 class Introduce(msgspec.Struct, frozen=True, array_like=True, tag="i"):
@@ -141,17 +147,6 @@ def wrap(one: Said) -> bytes:
 def unwrap(payload: bytes) -> Said | None:
     """None: no envelope. Raises WireError where it begins like one and is none."""
     return _CODEC.decode(payload[len(MAGIC) :]) if payload.startswith(MAGIC) else None
-
-
-def unpack(topic: Topic, payload: bytes) -> tuple[str, bytes] | None:
-    """For whoever is no door: topic and payload as the client published them. None: doors talk to each other."""
-    try:
-        said = unwrap(payload)
-    except WireError:
-        return topic, payload  # it only begins like an envelope
-    if said is None:
-        return topic, payload
-    return (said.topic, said.payload) if isinstance(said, Envelope) else None
 
 
 def parts_of(names: Iterable[str]) -> Iterator[list[str]]:

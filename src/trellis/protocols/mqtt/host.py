@@ -223,4 +223,5 @@ class Host:
         self.house.recaller.check()
         for session in self.house.sessions.values():
             session.check()
+        assert self.house.filter_bytes == sum(one.filter_bytes for one in self.house.sessions.values())
         assert self.house.tree.count == sum(len(one.subscriptions) for one in self.house.sessions.values())

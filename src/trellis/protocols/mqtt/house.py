@@ -29,6 +29,7 @@ class House:
         self.retained = self.recaller.retained
         self.tree: FilterTree[Session, Subscription] = FilterTree()
         self.sessions: dict[str, Session] = {}
+        self.filter_bytes = 0  # memory that the filters of all sessions take, about
         self.by_connection: dict[Connection, Session] = {}
         self.counters: Counter[str] = Counter()
         self.refusal: Callable[[Topic], str | None] = lambda topic: None  # why the node can take up no such topic
@@ -50,10 +51,24 @@ class House:
     def send(self, link: Link, packet: p.Packet) -> None:
         self.out.append(ToClient(link.id, packet))
 
+    def enter_filter(self, session: Session, filter_: str, one: Subscription) -> bool:
+        """A session subscribes. Return whether the filter is new to it."""
+        is_new = filter_ not in session.subscriptions
+        session.subscriptions[filter_] = one
+        self.tree.put(filter_, session, one)
+        if is_new:
+            size = filter_size(filter_)
+            session.filter_bytes += size
+            self.filter_bytes += size
+            self.interests.add(filter_)
+        return is_new
+
     def leave_filter(self, session: Session, filter_: str) -> bool:
         if session.subscriptions.pop(filter_, None) is None:
             return False
-        session.filter_bytes -= filter_size(filter_)
+        size = filter_size(filter_)
+        session.filter_bytes -= size
+        self.filter_bytes -= size
         self.tree.remove(filter_, session)
         self.interests.remove(filter_)
         return True

@@ -10,11 +10,13 @@ from collections import Counter
 
 from trellis.protocols.effects import Topic
 from trellis.protocols.mqtt.effects import DoorEffect, Unwant, Want
-from trellis.protocols.mqtt.topics import covers, has_wildcard, pattern_of
+from trellis.protocols.mqtt.matcher import FilterTree
+from trellis.protocols.mqtt.topics import as_topic, has_wildcard, pattern_of
 
-ROOT = "$mqtt/all"
-WITHIN = "$mqtt/in/"
-QUESTIONS = "$mqtt/ask"
+OURS = "$mqtt/"  # our own topics begin so
+ROOT = f"{OURS}all"
+WITHIN = f"{OURS}in/"
+QUESTIONS = f"{OURS}ask"
 
 
 def bucket_of(pattern: str) -> Topic:
@@ -37,7 +39,7 @@ class Interests:
         self.number = 0  # Grows whenever a pattern is taken up or dropped, or an overlay topic is forgotten.
         self.known: dict[Topic, int] = {}  # overlay topics that a pattern covers -> heard of when
         self.out: list[DoorEffect] = []
-        self._in: dict[Topic, dict[str, None]] = {}  # directory -> its patterns
+        self._tree: FilterTree[str, None] = FilterTree()  # the patterns
 
     def want(self, topic: Topic) -> None:
         self.wanted[topic] += 1
@@ -60,9 +62,8 @@ class Interests:
         if self.patterns[pattern] == 1:
             self.number += 1
             self.numbers[pattern] = self.number
-            bucket = bucket_of(pattern)
-            self._in.setdefault(bucket, {})[pattern] = None
-            self.want(bucket)
+            self._tree.put(pattern, pattern, None)
+            self.want(bucket_of(pattern))
         return pattern
 
     def remove(self, filter_: str) -> None:
@@ -74,11 +75,8 @@ class Interests:
         if not self.patterns[pattern]:
             del self.patterns[pattern], self.numbers[pattern]
             self.number += 1
-            bucket = bucket_of(pattern)
-            del self._in[bucket][pattern]
-            if not self._in[bucket]:
-                del self._in[bucket]
-            self.unwant(bucket)
+            self._tree.remove(pattern, pattern)
+            self.unwant(bucket_of(pattern))
             for prefix in [one for one in self.known if not self.is_covered(one)]:
                 self.forget(prefix)
 
@@ -98,11 +96,9 @@ class Interests:
         self.unwant(prefix)
 
     def is_covered(self, prefix: Topic) -> bool:
-        if not self._in:
+        if not self._tree.count:
             return False
-        return any(
-            covers(pattern, prefix, self.depth) for bucket in buckets_of(prefix) for pattern in self._in.get(bucket, ())
-        )
+        return next(self._tree.matching(as_topic(prefix, self.depth)), None) is not None
 
     def check(self) -> None:
         for prefix in self.known:
@@ -111,4 +107,4 @@ class Interests:
         for pattern in self.patterns:
             assert self.wanted[bucket_of(pattern)], f"I1: {pattern} has no directory"
         assert self.numbers.keys() == self.patterns.keys()
-        assert sum(map(len, self._in.values())) == len(self.patterns)
+        assert self._tree.count == len(self.patterns)

@@ -15,7 +15,8 @@ from trellis.protocols.mqtt.askers import Askers
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import NEVER, Hold, Introduce, Joined, parts_of, wrap
 from trellis.protocols.mqtt.interests import ROOT, bucket_of, buckets_of
-from trellis.protocols.mqtt.topics import covers
+from trellis.protocols.mqtt.matcher import FilterTree
+from trellis.protocols.mqtt.topics import as_topic
 
 ACTIVE_MAX = 65_536
 GUESSES_MAX = 100_000
@@ -74,12 +75,14 @@ class Introductions:
     def _buckets(self, prefix: Topic, found: Active) -> tuple[Topic, ...]:
         """Return the directories to which messages on an overlay topic are copied."""
         out: dict[Topic, None] = dict.fromkeys(buckets_of(prefix)) if found.is_open else {}
-        for holder, (_, until_ms) in list(found.pending.items()):
-            buckets = self.askers.buckets_for(holder, prefix)
-            if not buckets or until_ms <= self.now_ms:
-                del found.pending[holder]
-            else:
-                out.update(dict.fromkeys(buckets))
+        if found.pending:
+            of_holders = self.askers.buckets(prefix)
+            for holder, (_, until_ms) in list(found.pending.items()):
+                buckets = of_holders.get(holder)
+                if buckets is None or until_ms <= self.now_ms:
+                    del found.pending[holder]
+                else:
+                    out.update(buckets)
         return tuple(out)
 
     def copied(self, number: int, prefix: Topic, bucket: Topic) -> None:
@@ -100,7 +103,7 @@ class Introductions:
         return [number for number, (prefix, bucket) in guesses.items() if not self._is_wanted(prefix, bucket)]
 
     def _is_wanted(self, prefix: Topic, bucket: Topic) -> bool:
-        return any(bucket in self.askers.buckets_for(one, prefix) for one in self.askers.covering(prefix))
+        return any(bucket in buckets for buckets in self.askers.buckets(prefix).values())
 
     def _begin_all(self, prefix: Topic, found: Active) -> None:
         for holder, number in self.askers.covering(prefix).items():
@@ -113,15 +116,21 @@ class Introductions:
 
     def on_new(self, origin: NodeId, patterns: list[str]) -> None:
         """A node has taken up patterns: introduce the overlay topics in use that fit, and copy to it from now on."""
-        fitting: dict[Topic, dict[Topic, None]] = {}
+        if not patterns:
+            return
+        tree: FilterTree[str, int] = FilterTree()  # so each overlay topic is looked at once, however many there are
         for pattern in patterns:
-            bucket, number = bucket_of(pattern), self.askers.nodes[origin].patterns[pattern].number
-            active: Iterable[Topic] = self.active if bucket == ROOT else self._levels.get(_level(pattern), ())
-            for prefix in [*active, *self.kept()]:
-                if covers(pattern, prefix, self.askers.depth):
-                    fitting.setdefault(bucket, {})[prefix] = None
-                    if prefix in self.active:
-                        self._begin(self.active[prefix], origin, number)
+            tree.put(pattern, pattern, self.askers.nodes[origin].patterns[pattern].number)
+        active: Iterable[Topic] = self.active
+        if all(bucket_of(pattern) != ROOT for pattern in patterns):
+            levels = dict.fromkeys(map(_level, patterns))
+            active = [prefix for level in levels for prefix in self._levels.get(level, ())]
+        fitting: dict[Topic, dict[Topic, None]] = {}
+        for prefix in [*active, *self.kept()]:
+            for pattern, number in tree.matching(as_topic(prefix, self.askers.depth)):
+                fitting.setdefault(bucket_of(pattern), {})[prefix] = None
+                if prefix in self.active:
+                    self._begin(self.active[prefix], origin, number)
         for bucket, prefixes in fitting.items():
             self._introduce(bucket, list(prefixes))
 

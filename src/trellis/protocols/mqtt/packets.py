@@ -2,27 +2,55 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 V311: Literal[4] = 4
 V5: Literal[5] = 5
 
-UserProperties = tuple[tuple[str, str], ...]
+TEXT_BYTES_MAX = 65_535  # of a text or of binary data in a packet
+USER_PROPERTIES_MAX = 256  # of one message
+
+Text = Annotated[str, Meta(max_length=TEXT_BYTES_MAX)]
+UserProperties = Annotated[tuple[tuple[Text, Text], ...], Meta(max_length=USER_PROPERTIES_MAX)]
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Properties of an application message that reach its readers unchanged.  [MQTT-3.3.2-4, -15, -16, -17, -20]"""
 
-    format: int = 0  # payload format indicator: 1 is text
-    expiry_s: int | None = None
-    content_type: str | None = None
-    response_topic: str | None = None
-    correlation: bytes | None = None
+    format: Annotated[int, Meta(ge=0, le=1)] = 0  # payload format indicator: 1 is text
+    expiry_s: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)] | None = None
+    content_type: Text | None = None
+    response_topic: Text | None = None
+    correlation: Annotated[bytes, Meta(max_length=TEXT_BYTES_MAX)] | None = None
     user: UserProperties = ()
 
+    @property
+    def size(self) -> int:
+        """Return about how much memory the properties take."""
+        if self is PLAIN:
+            return 0
+        texts = (self.content_type, self.response_topic, self.correlation)
+        pairs = sum(len(name) + len(one) + _PAIR_BYTES for name, one in self.user) if self.user else 0
+        return pairs + sum(len(one) for one in texts if one)
 
+    @property
+    def is_sound(self) -> bool:
+        """Return whether a packet can hold the properties, and a client takes it. They may come from another node."""
+        texts = [one for pair in self.user for one in pair]
+        texts += [one for one in (self.content_type, self.response_topic) if one]
+        return all(map(is_text, texts))
+
+
+def is_text(text: str) -> bool:
+    """Return whether a packet can hold a text.  [MQTT-1.5.4-2]"""
+    is_short = 4 * len(text) <= TEXT_BYTES_MAX or len(text.encode("utf-8", "replace")) <= TEXT_BYTES_MAX
+    return is_short and "\0" not in text
+
+
+_PAIR_BYTES = 128  # what a user property takes beside its text
 PLAIN = Content()
 
 
@@ -33,6 +61,11 @@ class Will(msgspec.Struct, frozen=True, kw_only=True):
     retain: bool
     delay_s: int = 0
     content: Content = PLAIN
+
+    @property
+    def size(self) -> int:
+        """Return about how much memory it takes."""
+        return len(self.payload) + len(self.topic) + self.content.size + 256
 
 
 class Connect(msgspec.Struct, frozen=True, kw_only=True):

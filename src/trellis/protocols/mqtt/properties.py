@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.packets import USER_PROPERTIES_MAX
 from trellis.protocols.mqtt.primitives import PacketError, Reader, binary, text, u16, varint
 
 FORMAT, EXPIRY, CONTENT_TYPE, RESPONSE_TOPIC, CORRELATION = 0x01, 0x02, 0x03, 0x08, 0x09
@@ -36,7 +37,6 @@ OF_UNSUBSCRIBE = frozenset({USER})
 OF_DISCONNECT = frozenset({SESSION_EXPIRY, REASON, USER, REFERENCE})
 OF_AUTH = frozenset({METHOD, DATA, REASON, USER})
 
-USER_PROPERTIES_MAX = 256  # of one message
 Properties = dict[int, Any]
 
 
@@ -47,6 +47,8 @@ def read(reader: Reader, allowed: frozenset[int]) -> Properties:
     nothing to us: they are read and dropped, as many as the packet holds.
     """
     count = reader.varint()
+    if not count:
+        return {}
     at = reader.take(count)
     inner = Reader(reader.data, at, at + count)
     found: Properties = {}

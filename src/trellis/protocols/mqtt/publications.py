@@ -17,7 +17,7 @@ from trellis.protocols.mqtt.envelope import Copy, Envelope, wrap
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
-from trellis.protocols.mqtt.topics import has_wildcard, is_carried, overlay_topic
+from trellis.protocols.mqtt.topics import carried_prefix, has_wildcard
 
 AGAIN_MS = 1_000  # what the mesh did not take of a sidecar is published again after so long
 
@@ -108,8 +108,8 @@ class Publications:
         incoming: Incoming | None = None,
     ) -> tuple[int, str] | None:
         """Into the mesh. A refusal and its reason, or None; then `_last_numbers` are the answers to wait for."""
-        prefix = overlay_topic(topic, self.house.config.depth)
-        if not is_carried(topic, self.house.config.depth):
+        prefix = carried_prefix(topic, self.house.config.depth)
+        if prefix is None:
             return reasons.TOPIC_INVALID, "this topic is not carried: it begins with $, or is too long or too deep"
         number = self.house.next_number()
         buckets, previous, before = self.house.directory.publishes(prefix, number)

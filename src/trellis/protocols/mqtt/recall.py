@@ -18,12 +18,14 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import KEPT_MAX, Kept, Recall, wrap
 from trellis.protocols.mqtt.interests import Interests
 from trellis.protocols.mqtt.retained import Retained, RetainedMessages
-from trellis.protocols.mqtt.topics import LEVELS_MAX, levels_of, overlay_topic
+from trellis.protocols.mqtt.topics import overlay_topic
 
 _OTHERS_MS = 600  # answers of those that publish come first
 _SPREAD_MS = 600  # the rest answer one after the other
 _KEPT_BYTES = 128 << 10  # of one answer
 QUESTIONS_MAX = 10_000
+_AGAIN_MS = 1_000  # an overlay topic is told again after so long at the earliest, however often somebody asks
+HEARD_MAX = 10 * KEPT_MAX  # answers of others that are noted for a question
 
 
 @dataclass
@@ -32,6 +34,7 @@ class Question:
 
     due_ms: int
     heard: set[tuple[str, tuple[int, NodeId, int]]] = field(default_factory=set)  # told by others: topic and stamp
+    has_mine: bool = False  # what was published here is to be told then as well
 
 
 class Recaller:
@@ -42,7 +45,8 @@ class Recaller:
         self.counters: Counter[str] = Counter()
         self.emits: list[tuple[Topic, bytes, str]] = []
         self._topics: dict[Topic, dict[str, None]] = {}  # overlay topic -> topics retained in it
-        self._mine: dict[Topic, None] = {}  # overlay topics that we stay on
+        self._mine: dict[Topic, dict[str, None]] = {}  # overlay topics that we stay on -> topics published here
+        self._told_ms: dict[Topic, int] = {}  # when what was published here was told last
         self._questions: dict[Topic, Question] = {}
 
     def put(self, origin: NodeId, one: Retained) -> bool:
@@ -66,13 +70,17 @@ class Recaller:
             self._topics[prefix].pop(topic, None)
             if not self._topics[prefix]:
                 del self._topics[prefix]
-        is_mine = any(one.origin == self.node for one in self._of(prefix))
-        if is_mine and prefix not in self._mine:
-            self._mine[prefix] = None
-            self.interests.want(prefix)
-        elif not is_mine and prefix in self._mine:
-            del self._mine[prefix]
-            self.interests.unwant(prefix)
+        kept = self.retained.get(topic)
+        if kept is not None and kept.origin == self.node:
+            if prefix not in self._mine:
+                self._mine[prefix] = {}
+                self.interests.want(prefix)
+            self._mine[prefix][topic] = None
+        elif topic in self._mine.get(prefix, ()):
+            del self._mine[prefix][topic]
+            if not self._mine[prefix]:
+                del self._mine[prefix]
+                self.interests.unwant(prefix)
 
     def _of(self, prefix: Topic) -> list[Retained]:
         return [self.retained[topic] for topic in self._topics.get(prefix, ())]
@@ -99,10 +107,20 @@ class Recaller:
         held = self._of(prefix)
         if origin == self.node or not held:
             return
-        self._answer(prefix, [one for one in held if one.origin == self.node])
-        if len(self._questions) < QUESTIONS_MAX and any(one.origin != self.node for one in held):
+        is_early = self.now_ms - self._told_ms.get(prefix, -_AGAIN_MS) < _AGAIN_MS
+        if not is_early:
+            self._tell_mine(prefix)
+        if prefix in self._questions:
+            self._questions[prefix].has_mine |= is_early
+        elif len(self._questions) < QUESTIONS_MAX:
             delay_ms = _OTHERS_MS + sum(self.node.encode()) * 37 % _SPREAD_MS
-            self._questions[prefix] = Question(self.now_ms + delay_ms)
+            self._questions[prefix] = Question(self.now_ms + delay_ms, has_mine=is_early)
+
+    def _tell_mine(self, prefix: Topic) -> None:
+        mine = [self.retained[topic] for topic in self._mine.get(prefix, ())]
+        if mine:
+            self._told_ms[prefix] = self.now_ms
+            self._answer(prefix, mine)
 
     def on_kept(self, prefix: Topic, said: Kept) -> list[Retained]:
         """Those that are new here."""
@@ -110,11 +128,9 @@ class Recaller:
         question = self._questions.get(prefix)
         for origin, message in zip(said.origins, said.messages, strict=False):
             one = Retained(origin, message)
-            if overlay_topic(message.topic, self.config.depth) != prefix or not message.payload or not message.retain:
+            if not message.payload or not message.retain or not message.is_of(prefix, self.config.depth):
                 continue
-            if levels_of(message.topic) > LEVELS_MAX:
-                continue
-            if question is not None:
+            if question is not None and len(question.heard) < HEARD_MAX:
                 question.heard.add((message.topic, one.stamp))
             known = self.retained.get(message.topic)
             if (known is None or known.stamp < one.stamp) and self.put(origin, one):
@@ -122,8 +138,12 @@ class Recaller:
         return new
 
     def tick(self) -> None:
+        if self._told_ms:
+            self._told_ms = {prefix: ms for prefix, ms in self._told_ms.items() if self.now_ms - ms < _AGAIN_MS}
         for prefix, question in [each for each in self._questions.items() if each[1].due_ms <= self.now_ms]:
             del self._questions[prefix]
+            if question.has_mine:
+                self._tell_mine(prefix)
             others = [one for one in self._of(prefix) if one.origin != self.node]
             self._answer(prefix, [one for one in others if (one.message.topic, one.stamp) not in question.heard])
 
@@ -147,3 +167,7 @@ class Recaller:
         self.retained.check()
         assert sum(len(topics) for topics in self._topics.values()) == len(self.retained)
         assert all(self.interests.wanted[prefix] for prefix in self._mine)
+        mine = {topic for topics in self._mine.values() for topic in topics}
+        assert mine == {
+            topic for topics in self._topics.values() for topic in topics if self.retained[topic].origin == self.node
+        }

@@ -17,8 +17,6 @@ from trellis.protocols.mqtt.topics import has_wildcard, matches
 Stamp = tuple[int, NodeId, int]
 _NEVER: Stamp = (-1, "", 0)
 
-_PAIR_BYTES = 128  # what a user property takes beside its text
-
 
 class Retained(msgspec.Struct, frozen=True):
     origin: NodeId
@@ -95,9 +93,4 @@ class RetainedMessages:
 
 def _size(message: Envelope) -> int:
     """Return about what a message takes in memory, its properties included."""
-    content = message.content
-    texts = (content.content_type, content.response_topic, content.correlation)
-    properties = sum(len(name) + len(one) + _PAIR_BYTES for name, one in content.user) + sum(
-        map(len, filter(None, texts))
-    )
-    return len(message.payload) + len(message.topic) + properties
+    return len(message.payload) + len(message.topic) + message.content.size

@@ -41,7 +41,8 @@ class Out(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        return len(self.payload) + len(self.topic) + 64
+        """Return about how much memory it takes, its properties included."""
+        return len(self.payload) + len(self.topic) + self.content.size + 64
 
 
 @dataclass
@@ -113,22 +114,29 @@ class Session:
         """What to send now."""
         if not one.qos:
             return [self._packet(one, None, now_ms)] if self.link is not None else []
-        if len(self.queue) >= self.messages_max or self.queue_bytes + one.size > self.bytes_max:
+        if not self.queue and len(self.flying) < self.window:  # it need not wait
+            return self._fly(one, now_ms)
+        size = one.size
+        if len(self.queue) >= self.messages_max or self.queue_bytes + size > self.bytes_max:
             self.dropped += 1
             return []
         self.queue.append(one)
-        self.queue_bytes += one.size
+        self.queue_bytes += size
         return self.pump(now_ms)
+
+    def _fly(self, one: Out, now_ms: int) -> list[p.Publish]:
+        if one.until_ms is not None and one.until_ms <= now_ms:  # [MQTT-3.3.2-5]
+            return []
+        number = self._next_id()
+        self.flying[number] = one
+        return [self._packet(one, number, now_ms)]
 
     def pump(self, now_ms: int) -> list[p.Publish]:
         out: list[p.Publish] = []
         while self.queue and len(self.flying) < self.window:
             one = self.queue.popleft()
             self.queue_bytes -= one.size
-            if one.until_ms is None or one.until_ms > now_ms:  # [MQTT-3.3.2-5]
-                number = self._next_id()
-                self.flying[number] = one
-                out.append(self._packet(one, number, now_ms))
+            out += self._fly(one, now_ms)
         return out
 
     def resume(self, now_ms: int) -> list[p.Publish]:

@@ -22,6 +22,8 @@ from trellis.protocols.mqtt.topics import (
 
 FILTER_BYTES = 4_096  # of memory that a client's filters may take on average, if it has `subscriptions_max` of them
 
+REFUSED_MAX = 1_000  # that are remembered
+
 
 @dataclass
 class SubAckDue:
@@ -39,6 +41,7 @@ class Subscriptions:
     def __init__(self, house: House, deliveries: Deliveries) -> None:
         self.house, self.deliveries = house, deliveries
         self._subacks: list[SubAckDue] = []
+        self.refused: dict[str, str] = {}  # filters of the broker beside us that were refused -> why
 
     def subscribe(self, session: Session, link: Link, packet: p.Subscribe) -> None:
         codes: list[int] = []
@@ -52,16 +55,15 @@ class Subscriptions:
                 self.house.counters["filters refused"] += 1
                 codes.append(code if link.version == p.V5 else reasons.UNSPECIFIED)
                 text = text or why
+                if session.is_bridge and len(self.refused) < REFUSED_MAX:
+                    self.refused[asked.filter] = why
                 continue
+            if session.is_bridge:
+                self.refused.pop(asked.filter, None)
             granted = min(asked.qos, 1)  # QoS 2 is carried as 1, and said so  [MQTT-3.8.4-7]
             codes.append(granted)
-            is_new = asked.filter not in session.subscriptions
             one = Subscription(granted, asked.no_local, asked.retain_as_published, packet.subscription)
-            session.subscriptions[asked.filter] = one
-            self.house.tree.put(asked.filter, session, one)
-            if is_new:
-                session.filter_bytes += filter_size(asked.filter)
-                self.house.interests.add(asked.filter)
+            is_new = self.house.enter_filter(session, asked.filter, one)
             due.patterns.append(pattern_of(asked.filter, self.house.config.depth))
             if asked.retain_handling == 0 or (asked.retain_handling == 1 and is_new):
                 due.retained.append((asked.filter, one))
@@ -88,6 +90,9 @@ class Subscriptions:
         if is_full and filter_ not in session.subscriptions:
             return reasons.QUOTA, f"a client has at most {self.house.config.subscriptions_max} filters"
         if filter_ not in session.subscriptions:
+            if self.house.filter_bytes + filter_size(filter_) > self.house.config.filters_bytes:
+                self.house.counters["filters beyond memory"] += 1
+                return reasons.QUOTA, "the filters of all clients of this node take too much memory"
             pattern = pattern_of(filter_, self.house.config.depth)
             why = self.house.refusal(bucket_of(pattern) if has_wildcard(pattern) else pattern)
             if why is not None:
@@ -99,6 +104,9 @@ class Subscriptions:
             reasons.SUCCESS if self.house.leave_filter(session, one) else reasons.NO_SUBSCRIPTION
             for one in packet.filters
         ]
+        if session.is_bridge:
+            for one in packet.filters:
+                self.refused.pop(one, None)
         self.house.directory.changed()
         self.house.send(link, p.UnsubAck(packet.id, tuple(codes)))
 
@@ -110,7 +118,7 @@ class Subscriptions:
     def _is_told(self, due: SubAckDue) -> bool:
         if due.session.link is not due.link:
             return True
-        is_ready = all(self._is_ready(one) for one in due.patterns)
+        is_ready = all(self.is_ready(one) for one in due.patterns)
         if not is_ready and self.house.now_ms < due.until_ms:
             return False
         packet = due.packet
@@ -125,7 +133,8 @@ class Subscriptions:
                 self.deliveries.subscribed(due.session, filter_, one)
         return True
 
-    def _is_ready(self, pattern: str) -> bool:
+    def is_ready(self, pattern: str) -> bool:
+        """Return whether everything that is published from now on and fits the pattern comes here."""
         return (
             self.house.directory.is_ready(pattern)
             if has_wildcard(pattern)

@@ -9,6 +9,8 @@ T2  a filter that covers an overlay topic matches some topic in it (nothing fore
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from trellis.protocols.effects import Topic
 from trellis.protocols.wire import is_printable
 
@@ -32,6 +34,18 @@ def is_carried(topic: str, depth: int) -> bool:
     if not is_topic(topic) or levels_of(topic) > LEVELS_MAX:
         return False
     return len(overlay_topic(topic, depth)) <= PREFIX_LETTERS_MAX
+
+
+def carried_prefix(topic: str, depth: int) -> Topic | None:
+    """Return the overlay topic of an MQTT topic, or None if its messages do not travel through the mesh."""
+    return _known_prefix(topic, depth) if len(topic) <= PREFIX_LETTERS_MAX else _prefix(topic, depth)
+
+
+def _prefix(topic: str, depth: int) -> Topic | None:
+    return overlay_topic(topic, depth) if is_carried(topic, depth) else None
+
+
+_known_prefix = lru_cache(maxsize=8_192)(_prefix)  # the same topics come again and again
 
 
 def is_prefix(name: str, depth: int) -> bool:
@@ -75,8 +89,12 @@ def covers(pattern: str, prefix: Topic, depth: int) -> bool:
     """Does a pattern ask for this overlay topic?"""
     if not has_wildcard(pattern):
         return pattern == prefix
-    # At depth 1 the only name with a slash is that of the empty level.
-    return matches(pattern, "" if depth == 1 and prefix == "/" else prefix)
+    return matches(pattern, as_topic(prefix, depth))
+
+
+def as_topic(prefix: Topic, depth: int) -> str:
+    """Return an overlay topic as patterns see it: at depth 1 the only name with a slash is that of the empty level."""
+    return "" if depth == 1 and prefix == "/" else prefix
 
 
 def matches(filter_: str, topic: str) -> bool:

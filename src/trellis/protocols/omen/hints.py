@@ -22,7 +22,7 @@ from trellis.protocols.topics import places
 Path = tuple[NodeId, ...]
 
 
-@lru_cache(maxsize=200_000)
+@lru_cache(maxsize=65_536)
 def root_key(topic: Topic, node: NodeId) -> int:
     return ids.key(topic, node)
 

@@ -15,6 +15,7 @@ NAMES_MAX = 256  # in one piece
 BYTES_MAX = 60 << 10  # of a message in one piece
 LISTS_MAX = 4_096  # different lists of topics in one message
 WANTS_MAX = 16  # pieces that one peer is asked for at a time: they fit into the queue of a stream
+MISSING_MAX = 2 * WANTS_MAX  # missing pieces of one message that are looked for at a time, or a few more
 
 Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from trellis.protocols.effects import NodeId, Send
+from trellis.protocols.pieces.assembly import Assembly, Forgotten
 from trellis.protocols.pieces.messages import (
     BYTES_MAX,
     LISTS_MAX,
@@ -30,7 +31,7 @@ STORE_BYTES_MAX = 2 * MESSAGE_BYTES_MAX  # so that the pieces of any one message
 
 _SHORT_LETTERS = 1_024  # lists with fewer letters stay in their message
 _BODY_BYTES_MAX = FRAME_BYTES_MAX - (128 << 10)  # leaves room for the references
-_CACHED_TOPICS_MAX = 2_000_000
+_CACHED_TOPICS_MAX = 1_000_000
 _PLACEHOLDER = "\x00"  # what stands in a message instead of a list: this, and the number of its reference
 
 
@@ -53,9 +54,9 @@ class Pieces:
         self.counters: Counter[str] = Counter()
         self.waiting = WaitingMessages(self.counters)
         self._turn = 0
+        self.assembly = Assembly(self.store)
         self._refs: dict[Topics, tuple[Ref, tuple[Ref, ...], int]] = {}  # lists that were cut: reference, pieces, bytes
-        self._whole: dict[bytes, tuple[Topics, int]] = {}  # lists that were put together, by reference; their bytes
-        self._cached = 0  # topics in both
+        self._cached = 0  # topics in these
 
     # Out
 
@@ -64,6 +65,10 @@ class Pieces:
 
         Raise WireError where it is larger than any message may be.
         """
+        if not self.lists.are_in(type(message)):  # as most messages: those of clients are among them
+            body = self.codec.encode(message)
+            if len(body) <= FRAME_BYTES_MAX:
+                return body
         found: dict[Topics, tuple[Ref, int]] = {}
 
         def look(topics: Topics) -> Topics:
@@ -120,7 +125,10 @@ class Pieces:
         if size > TOPICS_BYTES_MAX:
             raise WireError(f"a list of topics of {size} bytes is over {TOPICS_BYTES_MAX}")
         ref = leaves[0] if len(leaves) == 1 else self.store.put(Index(tuple(leaves)))
-        self._cache(topics)
+        self._cached += len(topics)
+        if self._cached > _CACHED_TOPICS_MAX:
+            self._refs.clear()
+            self._cached = len(topics)
         self._refs[topics] = (ref, (*leaves, ref), size)
         return ref, size
 
@@ -207,71 +215,30 @@ class Pieces:
         return found
 
     def _put_together(self, one: Waiting) -> Came | None:
-        """The message, if all pieces are there; else `one.missing` says which are not."""
-        packed, missing = one.packed, one.missing
-        lists: list[Topics] = []
-        total = len(packed.body)
-        for ref in packed.lists:
-            topics, size = self._list(ref, missing)
-            lists.append(topics)
-            total += size
-            if total > MESSAGE_BYTES_MAX:
-                raise WireError(f"a message of more than {MESSAGE_BYTES_MAX} bytes")
-        body = packed.body
-        if packed.whole is not None:
-            parts, _ = self._parts(packed.whole, Bytes, MESSAGE_BYTES_MAX - total, missing)
-            body = b"".join(part.data for part in parts or ())
-        if missing:
-            return None
+        """The message, if all pieces are there; else `one.missing` has some that are not."""
+        while self.assembly.look(one):
+            try:
+                message = self.codec.decode(self.assembly.body(one))
+                return Came(one.sender, self._with_lists(message, one.packed.lists), one.size)
+            except Forgotten:
+                one.found = one.total = 0  # look again from the beginning
+        return None
+
+    def _with_lists(self, message: msgspec.Struct, refs: tuple[Ref, ...]) -> msgspec.Struct:
+        lists: dict[int, Topics] = {}
 
         def put_back(topics: Topics) -> Topics:
             if len(topics) != 1 or topics[0][0] != _PLACEHOLDER:
                 return topics
-            number = topics[0][1:]
-            if not (number.isascii() and number.isdigit() and len(number) < 5 and int(number) < len(lists)):
+            digits = topics[0][1:]
+            if not (digits.isascii() and digits.isdigit() and len(digits) < 5 and int(digits) < len(refs)):
                 raise WireError("a placeholder without its list")
-            return lists[int(number)]
+            number = int(digits)
+            if number not in lists:
+                lists[number] = self.assembly.list(refs[number])
+            return lists[number]
 
-        return Came(one.sender, self.lists.replace(self.codec.decode(body), put_back), one.size)
-
-    def _list(self, ref: Ref, missing: dict[bytes, None]) -> tuple[Topics, int]:
-        """Return a list and its bytes; an empty list where pieces are missing."""
-        known = self._whole.get(ref.digest)
-        if known is not None:
-            return known
-        parts, size = self._parts(ref, Names, TOPICS_BYTES_MAX, missing)
-        if parts is None:
-            return (), size
-        topics = tuple(name for part in parts for name in part.names)
-        if len(topics) > TOPICS_MAX:
-            raise WireError(f"a list of {len(topics)} topics is over {TOPICS_MAX}")
-        self._cache(topics)
-        self._whole[ref.digest] = (topics, size)
-        return topics, size
-
-    def _parts(self, ref: Ref, kind: type, bytes_max: int, missing: dict[bytes, None]) -> tuple[list[Any] | None, int]:
-        """Return the pieces that a reference stands for, None if some are missing; and the bytes of all."""
-        refs: tuple[Ref, ...] = (ref,)
-        first = self.store.get(ref.digest)
-        if isinstance(first, Index):
-            refs = first.refs
-        size = sum(one.size for one in refs)
-        if size > bytes_max:
-            raise WireError(f"pieces of {size} bytes, where {bytes_max} are the limit")
-        parts = [self.store.get(one.digest) for one in refs]
-        for one, piece in zip(refs, parts, strict=True):
-            if piece is None:
-                missing[one.digest] = None
-            elif not isinstance(piece, kind) or self.store.size(one.digest) != one.size:
-                raise WireError("a piece of another kind or size than its reference says")
-        return (None if None in parts else parts), size
-
-    def _cache(self, topics: Topics) -> None:
-        self._cached += len(topics)
-        if self._cached > _CACHED_TOPICS_MAX:
-            self._refs.clear()
-            self._whole.clear()
-            self._cached = len(topics)
+        return self.lists.replace(message, put_back)
 
 
 def _is_long(topics: Topics) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 from zlib import crc32
 
-from trellis.protocols.pieces.messages import DIGEST_BYTES, NAMES_MAX, PIECES, Piece, Ref
+from trellis.protocols.pieces.messages import DIGEST_BYTES, NAMES_MAX, PIECES, Index, Piece, Ref
 from trellis.protocols.pieces.topic_lists import Topics
 
 _NAMES_MIN = 32
@@ -15,36 +16,47 @@ _NAMES_BYTES = 32 << 10  # a piece is closed when it has this many bytes
 _CUT = 64  # one name in so many ends a piece
 
 
+@dataclass(slots=True, eq=False)
+class Held:
+    """A piece that is kept."""
+
+    piece: Piece
+    size: int  # bytes of the piece
+    total: int  # bytes of the pieces that an index refers to, as it says; else the same as `size`
+    found: int = 0  # of an index: its first so many pieces were there, of the kind below, when we last looked
+    kind: type | None = None
+
+
 class Store:
     """The pieces that were used last, by digest."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max, self.bytes, self.forgotten = bytes_max, 0, 0
-        self._pieces: OrderedDict[bytes, tuple[int, Piece]] = OrderedDict()
+        self._pieces: OrderedDict[bytes, Held] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._pieces)
 
-    def get(self, digest: bytes) -> Piece | None:
+    def held(self, digest: bytes) -> Held | None:
         found = self._pieces.get(digest)
-        if found is None:
-            return None
-        self._pieces.move_to_end(digest)
-        return found[1]
+        if found is not None:
+            self._pieces.move_to_end(digest)
+        return found
 
-    def size(self, digest: bytes) -> int:
-        """Return the bytes of a piece that is there."""
-        return self._pieces[digest][0]
+    def get(self, digest: bytes) -> Piece | None:
+        found = self.held(digest)
+        return found.piece if found is not None else None
 
     def put(self, piece: Piece) -> Ref:
         data = PIECES.encode(piece)
         digest = digest_of(data)
         if self.get(digest) is None:
-            self._pieces[digest] = (len(data), piece)
+            total = sum(one.size for one in piece.refs) if isinstance(piece, Index) else len(data)
+            self._pieces[digest] = Held(piece, len(data), total)
             self.bytes += len(data)
             while self.bytes > self.bytes_max:
-                _, (size, _) = self._pieces.popitem(last=False)
-                self.bytes -= size
+                _, gone = self._pieces.popitem(last=False)
+                self.bytes -= gone.size
                 self.forgotten += 1
         return Ref(digest, len(data))
 

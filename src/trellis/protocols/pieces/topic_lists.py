@@ -28,6 +28,10 @@ class TopicLists:
         for kind in get_args(union) or (union,):
             self._look_into(inspect.type_info(kind))
 
+    def are_in(self, kind: type) -> bool:
+        """Return whether messages of this type can hold lists of topics."""
+        return bool(self._fields.get(kind))
+
     def replace(self, message: Struct, change: Callable[[Topics], Topics | None]) -> Struct:
         """Return the message with each list as `change` gives it back; the same object where nothing changes.
 

@@ -8,7 +8,7 @@ P1  the messages that wait and the pieces that a peer is asked for are bounded.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 
 from trellis.protocols.effects import NodeId, Send
@@ -16,7 +16,8 @@ from trellis.protocols.pieces.messages import WANTS_MAX, Packed, Want
 
 WAITING_MAX = 1_024  # messages of one peer
 WAITING_BYTES_MAX = 2 << 20  # the bytes of these
-WAITING_BYTES_MAX_ALL = 16 << 20  # the same, of all peers
+WAITING_MAX_ALL = 8_192  # messages of all peers
+WAITING_BYTES_MAX_ALL = 16 << 20  # the bytes of these
 ASK_MS = 1_000  # a piece that has not come after this time is asked for again
 WAIT_MS = 15_000  # a message that has waited for this time counts as lost
 
@@ -32,6 +33,8 @@ class Waiting:
     size: int
     since_ms: int
     missing: dict[bytes, None] = field(default_factory=dict)
+    found: int = 0  # its first so many references were complete when we last looked
+    total: int = 0  # bytes that these stand for
 
 
 class WaitingMessages:
@@ -41,7 +44,8 @@ class WaitingMessages:
         self._number = self._bytes = 0
         self._of_peer: dict[NodeId, tuple[int, int]] = {}  # how many messages of each peer wait, and their bytes
         self._needs: dict[bytes, dict[int, None]] = {}  # pieces that are missing -> numbers of the messages
-        self._todo: dict[NodeId, deque[bytes]] = {}  # pieces that a peer is to be asked for, unless they come first
+        # Pieces that a peer is to be asked for, unless they come first; each once, however many messages need it.
+        self._todo: dict[NodeId, OrderedDict[bytes, None]] = {}
         self._asked: dict[bytes, tuple[NodeId, int]] = {}  # pieces asked for: of whom, when
         self._busy: Counter[NodeId] = Counter()  # pieces asked for, by peer
         self._silent: set[NodeId] = set()  # peers that did not answer in time, and whose messages wait
@@ -60,21 +64,22 @@ class WaitingMessages:
                 count, size = self._of_peer.get(one.sender, (0, 0))
                 if count <= WAITING_MAX * 3 // 4 and size <= WAITING_BYTES_MAX * 3 // 4:
                     break
-        while self._bytes > WAITING_BYTES_MAX_ALL:
+        while self._bytes > WAITING_BYTES_MAX_ALL or len(self.messages) > WAITING_MAX_ALL:
             self.drop(next(iter(self.messages)), "pushed out")
 
     def need(self, number: int) -> None:
         """Note what the message lacks."""
         one = self.messages[number]
-        todo = self._todo.setdefault(one.sender, deque())
+        todo = self._todo.setdefault(one.sender, OrderedDict())
         for digest in one.missing:
             self._needs.setdefault(digest, {})[number] = None
-            todo.append(digest)
+            todo[digest] = None
 
     def end(self, number: int) -> None:
         """The message waits no longer."""
         one = self.messages.pop(number)
         count, size = self._of_peer.pop(one.sender)
+        todo = self._todo[one.sender]
         if count > 1:
             self._of_peer[one.sender] = (count - 1, size - one.size)
         else:
@@ -85,6 +90,7 @@ class WaitingMessages:
             del self._needs[digest][number]
             if not self._needs[digest]:
                 del self._needs[digest]
+                todo.pop(digest, None)
 
     def drop(self, number: int, why: str) -> None:
         self.counters[why] += 1
@@ -123,7 +129,7 @@ class WaitingMessages:
                 continue
             wanted: list[bytes] = []
             while todo and self._busy[peer] < WANTS_MAX:
-                digest = todo.popleft()
+                digest, _ = todo.popitem(last=False)
                 if digest in self._needs and digest not in self._asked and not self._has_better(digest, peer):
                     self._asked[digest] = (peer, now_ms)
                     self._busy[peer] += 1
@@ -139,6 +145,7 @@ class WaitingMessages:
         for one in self.messages.values():
             sizes[one.sender] += one.size
         assert self._of_peer == {peer: (counts[peer], sizes[peer]) for peer in counts}, "P1: what waits is miscounted"
+        assert len(self.messages) <= WAITING_MAX_ALL, f"P1: {len(self.messages)} messages wait"
         assert self._bytes == sizes.total() <= WAITING_BYTES_MAX_ALL, f"P1: {sizes.total()} bytes wait"
         assert all(count <= WAITING_MAX for count in counts.values()), f"P1: {counts} messages wait"
         assert all(size <= WAITING_BYTES_MAX for size in sizes.values()), f"P1: {sizes} bytes wait"
@@ -155,7 +162,7 @@ class WaitingMessages:
             if failed in self._of_peer:
                 self._silent.add(failed)
             for peer in dict.fromkeys(self.messages[number].sender for number in self._needs.get(digest, ())):
-                self._todo.setdefault(peer, deque()).append(digest)
+                self._todo.setdefault(peer, OrderedDict())[digest] = None
 
     def _has_better(self, digest: bytes, peer: NodeId) -> bool:
         """Whether `peer` was silent, and another one that was not is to be asked for this piece."""

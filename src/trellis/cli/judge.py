@@ -1,0 +1,50 @@
+"""`trellis judge HISTORY`: did the mesh keep its promises to the clients of this history?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trellis.cli.common import AsJson, examples, show, table
+
+if TYPE_CHECKING:
+    from trellis.judge import Verdict
+
+EXAMPLE = examples(
+    "trellis up --nodes 6 --duration 60 --history run.jsonl; trellis judge run.jsonl",
+    "trellis judge run.jsonl --copies 3 --settle-s 40 --json",
+)
+
+
+def judge(
+    history: Annotated[Path, typer.Argument(metavar="HISTORY", help="JSON lines, as `trellis up --history` writes.")],
+    copies: Annotated[int, typer.Option(help="Nodes that hold an acknowledged message.", min=1)] = 2,
+    window_s: Annotated[float, typer.Option(help="Seconds of a cut that may pass without a loss.", min=0)] = 60.0,
+    settle_s: Annotated[
+        float, typer.Option(help="Seconds after the last fault until everything must flow again.", min=0)
+    ] = 25.0,
+    grace_s: Annotated[
+        float, typer.Option(help="Seconds from an acknowledgement to the last subscriber, without faults.", min=0)
+    ] = 5.0,
+    as_json: AsJson = False,
+) -> None:
+    """Judge what clients saw: lost, twice, out of order, unasked, acknowledged with too few copies.
+
+    The judge knows only what docs/delivery.md and docs/mqtt.md promise. Exits 0 if every promise was kept, 1 if one was
+    broken, 2 if the history cannot be read.
+    """
+    from trellis.judge import Promise, read_history
+    from trellis.judge import judge as judge_history
+
+    promise = Promise(copies=copies, window_s=window_s, settle_s=settle_s, grace_s=grace_s)
+    verdict = judge_history(read_history(history), promise)
+    show(verdict.to_json(), as_json, _text(verdict))
+    raise typer.Exit(0 if verdict.holds else 1)
+
+
+def _text(verdict: Verdict) -> Iterator[str]:
+    yield from table(verdict.rows())
+    yield from verdict.lines()

@@ -1,0 +1,53 @@
+"""When the mesh was disturbed, and by when it owes a message.
+
+A crash, a start, an orderly departure or any other fault disturbs the mesh. The mesh may need `settle_s` after the last
+of them. A message of a calm time is owed after `grace_s`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from math import inf
+
+from trellis.judge.story import Story
+
+
+class Calm:
+    def __init__(self, story: Story, settle_s: float, grace_s: float) -> None:
+        self.settle_s, self.grace_s = settle_s, grace_s
+        self._settled = story.settled
+        spans = [(one.t, one.t) for one in (*story.downs, *story.ups)]
+        spans += [(one.t, one.until) for one in story.disturbances]
+        self._spans = _joined(sorted(spans), settle_s)  # apart from each other by more than `settle_s`
+        self._begins = [begin for begin, _ in self._spans]
+
+    def due(self, began: float, answered: float) -> float:
+        """Return by when a message that was published at `began` and answered at `answered` must have arrived.
+
+        A driver that says `Settled` has waited long enough, whatever the times of this judge are.
+        """
+        place = bisect_left(self._settled, answered)
+        settled = self._settled[place] if place < len(self._settled) else inf
+        return min(settled, self._due(began, answered))
+
+    def _due(self, began: float, answered: float) -> float:
+        for begin, end in self._spans:
+            if begin <= answered + self.grace_s and end + self.settle_s >= began:
+                answered = max(answered, end)
+                return answered + self.settle_s
+        return answered + self.grace_s
+
+    def is_calm(self, begin: float, end: float) -> bool:
+        """Tell whether nothing disturbed the mesh from `begin` to `end`, nor within `settle_s` before."""
+        place = bisect_left(self._begins, end)
+        return all(last + self.settle_s < begin for _, last in self._spans[:place])
+
+
+def _joined(spans: list[tuple[float, float]], gap_s: float) -> list[tuple[float, float]]:
+    joined: list[tuple[float, float]] = []
+    for begin, end in spans:
+        if joined and begin <= joined[-1][1] + gap_s:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((begin, end))
+    return joined

@@ -1,0 +1,272 @@
+"""One function for each promise. Each yields what broke it.
+
+The comments quote `docs/delivery.md` and `docs/mqtt.md`, which are all that this module knows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from trellis.judge.calm import Calm
+from trellis.judge.story import NEVER, Publication, Session, Story, Subscription
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What is promised, in numbers. The defaults are those of a node's configuration."""
+
+    copies: int = 2  # nodes that hold an acknowledged message
+    window_s: float = 60.0  # a cut that lasts longer may lose messages
+    registered_s: float = 15.0  # a subscriber is known at its topic's home location after so long
+    outcome_s: float = 45.0  # a publication is acknowledged or refused within this time
+    confirm_s: float = 60.0  # a subscription is confirmed within this time of calm
+    settle_s: float = 25.0  # after the last fault, until everything flows again
+    spread_s: float = 15.0  # an acknowledged message has reached every subscriber by then, unless the network is cut
+    grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A broken promise."""
+
+    kind: str
+    t: float
+    text: str
+    session: str = ""
+    message: str = ""
+
+
+@dataclass
+class Counts:
+    """How much was judged: a verdict over nothing is worth nothing."""
+
+    owed: int = 0
+    excused: Counter[str] = field(default_factory=Counter)  # lost or twice, and allowed: why, and how often
+    copies_judged: int = 0
+
+
+def not_what_was_published(story: Story) -> Iterator[Violation]:
+    """A client gets what somebody published, on the topic on which it was published."""
+    for session in story.sessions.values():
+        for got in session.received:
+            made = story.publications.get(got.message)
+            if made is None:
+                text = f"{session.name} got {got.message} on {got.topic}, which nobody published"
+                yield Violation("unknown", got.t, text, session.name, got.message)
+            elif made.topic != got.topic:
+                text = f"{session.name} got {got.message} on {got.topic}; it was published on {made.topic}"
+                yield Violation("unknown", got.t, text, session.name, got.message)
+            elif got.t < made.began:
+                text = f"{session.name} got {got.message} {made.began - got.t:.3f} s before it was published"
+                yield Violation("unknown", got.t, text, session.name, got.message)
+
+
+def not_subscribed(story: Story, promise: Promise) -> Iterator[Violation]:
+    """A client gets nothing that it did not ask for. What was under way when it unsubscribed may still come."""
+    for session in story.sessions.values():
+        for got in session.received:
+            if not any(
+                one.asked <= got.t <= one.ended + promise.grace_s and one.wants(got.topic)
+                for one in session.subscriptions
+            ):
+                text = f"{session.name} got {got.message} on {got.topic} without a subscription to it"
+                yield Violation("not subscribed", got.t, text, session.name, got.message)
+
+
+def older_than_subscribed(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
+    """What was acknowledged long before the client asked is handed over only as a retained message."""
+    for session in story.sessions.values():
+        for got in session.received:
+            made = story.publications.get(got.message)
+            if made is None or got.retained or made.retain:
+                continue
+            asked = min((one.asked for one in session.subscriptions if one.wants(got.topic)), default=None)
+            if asked is None or made.acknowledged + promise.grace_s >= asked:
+                continue
+            if calm.is_calm(made.began, got.t):
+                text = (
+                    f"{session.name} got {got.message}, which was acknowledged "
+                    f"{asked - made.acknowledged:.1f} s before it subscribed"
+                )
+                yield Violation("older", got.t, text, session.name, got.message)
+
+
+def twice(story: Story, counts: Counts) -> Iterator[Violation]:
+    """No application gets a message twice.
+
+    Two cases are allowed. A node that has restarted does not know what it had taken in and not acknowledged, so the
+    publisher's repetition counts as new. A session that comes back gets again what it had not acknowledged.
+    """
+    for session in story.sessions.values():
+        times: dict[str, list[float]] = defaultdict(list)
+        for got in session.received:
+            if not got.retained:
+                times[got.message].append(got.t)
+        for message, when in times.items():
+            if len(when) < 2:
+                continue
+            made = story.publications.get(message)
+            if made is not None and _was_repeated(made):
+                counts.excused["twice: the publisher repeated it to another node or incarnation"] += 1
+                continue
+            if all(any(first <= t <= second for t in session.backs) for first, second in pairwise(when)):
+                counts.excused["twice: the session came back before it had acknowledged"] += 1
+                continue
+            text = f"{session.name} got {message} {len(when)} times"
+            yield Violation("twice", when[1], text, session.name, message)
+
+
+def out_of_order(story: Story) -> Iterator[Violation]:
+    """The messages of one client on one topic arrive in the order in which it published them.
+
+    Nothing is promised between two connections of the publisher, since its node may have restarted in between.
+    """
+    for session in story.sessions.values():
+        last: dict[tuple[str, str, int], Publication] = {}
+        for got in session.received:
+            made = story.publications.get(got.message)
+            if made is None or got.retained or _was_repeated(made):
+                continue
+            connection = sum(1 for t in made.session.aways if t <= made.began)
+            key = made.session.name, made.topic, connection
+            before = last.get(key)
+            if before is not None and before.place > made.place:
+                if any(t <= got.t for t in session.backs):
+                    continue  # a session that came back gets again what it had not acknowledged
+                text = f"{session.name} got {made.message} after {before.message}, which was published later"
+                yield Violation("order", got.t, text, session.name, made.message)
+            else:
+                last[key] = made
+
+
+def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
+    """An acknowledged message reaches every subscription that was confirmed before it was published."""
+    for subscription in story.subscriptions():
+        session = subscription.session
+        if subscription.confirmed == NEVER:
+            continue
+        ended = min(subscription.ended, story.end)
+        got = {one.message for one in session.received}
+        for made in _published(story, subscription):
+            if made.acknowledged == NEVER or calm.due(made.began, made.acknowledged) > ended:
+                continue
+            counts.owed += 1
+            if made.message in got:
+                continue
+            excuse = _excuse(story, promise, made)
+            if excuse is not None:
+                counts.excused[f"lost: {excuse}"] += 1
+                continue
+            told = " (the node said that messages are missing)" if session.missed else ""
+            text = (
+                f"{session.name} at {session.node_at(made.began)} did not get {made.message} on {made.topic}: "
+                f"confirmed at {subscription.confirmed:.3f} s, published at {made.began:.3f} s, acknowledged at "
+                f"{made.acknowledged:.3f} s by {', '.join(made.holders) or 'its node'}{told}"
+            )
+            yield Violation("lost", made.began, text, session.name, made.message)
+
+
+def too_few_copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
+    """An acknowledgement names `copies` nodes, unless fewer nodes have subscribers (the publisher's node counts)."""
+    for made in story.publications.values():
+        if made.acknowledged == NEVER or not made.holders:
+            continue
+        if len(set(made.holders)) != len(made.holders):
+            text = f"{made.message} is acknowledged by {', '.join(made.holders)}: a node counts twice"
+            yield Violation("copies", made.acknowledged, text, made.session.name, made.message)
+        if not calm.is_calm(made.began - promise.registered_s, made.acknowledged):
+            continue
+        there = {made.session.node_at(made.began)}
+        allowed = set(there)
+        for one in story.subscriptions():
+            if not one.wants(made.topic):
+                continue
+            if one.confirmed + promise.grace_s <= made.began and one.ended > made.acknowledged:
+                there.add(one.session.node_at(made.began))
+            if one.asked <= made.acknowledged and one.ended + promise.window_s >= made.began:
+                allowed.add(one.session.node_at(made.began))
+        counts.copies_judged += 1
+        if len(made.holders) < min(promise.copies, len(there)):
+            text = (
+                f"{made.message} on {made.topic} is acknowledged by {', '.join(made.holders)} alone, while "
+                f"{', '.join(sorted(there))} subscribe or published it"
+            )
+            yield Violation("copies", made.acknowledged, text, made.session.name, made.message)
+        elif strangers := set(made.holders) - allowed:
+            text = f"{made.message} counts a copy at {', '.join(sorted(strangers))}, where nobody subscribes"
+            yield Violation("copies", made.acknowledged, text, made.session.name, made.message)
+
+
+def unanswered(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
+    """Every publication gets one outcome, and every subscription is confirmed, while the client stays connected."""
+    for made in story.publications.values():
+        if made.outcomes > 1:
+            text = f"{made.message} got {made.outcomes} outcomes"
+            yield Violation("outcome", made.answered, text, made.session.name, made.message)
+        until = min(made.session.ended, story.end)
+        is_late = until >= calm.due(made.began, made.began + promise.outcome_s)
+        if made.qos and not made.outcomes and is_late and not _left(made.session, made.began, until):
+            text = f"{made.message} on {made.topic} was neither acknowledged nor refused"
+            yield Violation("outcome", made.began, text, made.session.name, made.message)
+    for one in story.subscriptions():
+        if one.confirmed < NEVER:
+            continue
+        until = min(one.ended, story.end)
+        if until >= calm.due(one.asked, one.asked + promise.confirm_s):
+            text = f"{one.session.name} asked for {one.filter} at {one.asked:.3f} s and was never confirmed"
+            yield Violation("outcome", one.asked, text, one.session.name)
+
+
+def _published(story: Story, subscription: Subscription) -> Iterator[Publication]:
+    """Publications that the filter matches and that began after the confirmation and before the end."""
+    for topic, made in story.by_topic.items():
+        if not subscription.wants(topic):
+            continue
+        first = bisect_right(made, subscription.confirmed, key=lambda one: one.began)
+        for one in made[first:]:
+            if one.began >= subscription.ended:
+                break
+            yield one
+
+
+def _excuse(story: Story, promise: Promise, made: Publication) -> str | None:
+    """Return why an acknowledged message may be missing, or None if it may not.
+
+    "If fewer of the nodes that hold it crash before it has spread than it was acknowledged with, every node ...
+    hands it to its application", "as long as the topic's overlay is whole again within the replay window".
+    """
+    spread = _spread(story, promise, made)
+    gone = [one for one in story.downs if made.began <= one.t <= spread]
+    if any(not one.leave for one in gone):
+        names = {one.node for one in gone}
+        if made.holders and names.issuperset(made.holders):
+            return "every node that held it has gone"
+        if not made.holders and made.session.node_at(made.began) in names and len(names) >= promise.copies:
+            return "its publisher's node and as many others have gone as there are copies"
+    for one in story.disturbances:
+        if one.t <= spread and one.until >= made.began and one.until - max(one.t, made.began) > promise.window_s:
+            return "a fault lasted longer than the replay window"
+    return None
+
+
+def _spread(story: Story, promise: Promise, made: Publication) -> float:
+    """Return by when the message has reached every subscriber: `spread_s` after all cuts and pauses that held it up."""
+    until = made.acknowledged
+    for one in story.disturbances:
+        if one.t <= until + promise.spread_s and one.until >= made.began:
+            until = max(until, one.until)
+    return until + promise.spread_s
+
+
+def _was_repeated(made: Publication) -> bool:
+    """Tell whether the publisher lost its connection while the message had no outcome yet."""
+    return made.session.was_away(made.began, made.answered)
+
+
+def _left(session: Session, begin: float, end: float) -> bool:
+    """Tell whether the session was away at any time between `begin` and `end`."""
+    return session.was_away(begin, end) or len(session.aways) > len(session.backs)

@@ -1,0 +1,205 @@
+"""A history sorted by session and by publication, so that each rule reads only what it needs."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from trellis.judge.filters import matches
+from trellis.judge.history import (
+    Acknowledged,
+    Away,
+    Back,
+    Confirmed,
+    Connected,
+    Disturbed,
+    Down,
+    Ended,
+    History,
+    Missed,
+    Publishing,
+    Received,
+    Refused,
+    Settled,
+    Subscribing,
+    Unsubscribing,
+    Up,
+)
+
+NEVER = math.inf
+
+
+@dataclass
+class Subscription:
+    """One filter of one session, from the request to the end. Times are seconds; `NEVER` where it did not happen."""
+
+    session: Session
+    filter: str
+    asked: float
+    confirmed: float = NEVER
+    ended: float = NEVER  # unsubscribed, or the session ended, or it was away and nothing is kept for it
+
+    def wants(self, topic: str) -> bool:
+        return matches(self.filter, topic)
+
+
+@dataclass
+class Session:
+    """One client from its connection to its end."""
+
+    name: str
+    client: str
+    node: str
+    since: float
+    ended: float = NEVER
+    nodes: list[tuple[float, str]] = field(default_factory=list)  # (since when, node), the latest last
+    aways: list[float] = field(default_factory=list)
+    backs: list[float] = field(default_factory=list)
+    subscriptions: list[Subscription] = field(default_factory=list)
+    received: list[Received] = field(default_factory=list)
+    missed: list[Missed] = field(default_factory=list)
+
+    def node_at(self, t: float) -> str:
+        """Return the node that the session was connected to at `t`, or the last one before."""
+        found = self.nodes[0][1]
+        for since, node in self.nodes:
+            if since <= t:
+                found = node
+        return found
+
+    def was_away(self, begin: float, end: float) -> bool:
+        """Tell whether the connection was lost between `begin` and `end`."""
+        return any(begin <= t <= end for t in self.aways)
+
+
+@dataclass
+class Publication:
+    """One message of one session."""
+
+    session: Session
+    message: str
+    topic: str
+    began: float
+    place: int  # among all publications of the history, in the order in which they began
+    qos: int = 1
+    retain: bool = False
+    acknowledged: float = NEVER
+    refused: float = NEVER
+    holders: tuple[str, ...] = ()
+    reason: str = ""
+    outcomes: int = 0
+
+    @property
+    def answered(self) -> float:
+        """Return when the client heard the outcome."""
+        return min(self.acknowledged, self.refused)
+
+
+@dataclass
+class Story:
+    """Everything that the rules ask for."""
+
+    sessions: dict[str, Session] = field(default_factory=dict)
+    publications: dict[str, Publication] = field(default_factory=dict)
+    by_topic: dict[str, list[Publication]] = field(default_factory=lambda: defaultdict(list))
+    downs: list[Down] = field(default_factory=list)
+    ups: list[Up] = field(default_factory=list)
+    disturbances: list[Disturbed] = field(default_factory=list)
+    settled: list[float] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)  # what makes no sense in the history itself
+    end: float = 0.0
+
+    def subscriptions(self) -> Iterator[Subscription]:
+        for session in self.sessions.values():
+            yield from session.subscriptions
+
+    def is_up(self, node: str, begin: float, end: float) -> bool:
+        """Tell whether `node` was up from `begin` to `end` without a break."""
+        return not any(down.node == node and begin <= down.t <= end for down in self.downs)
+
+
+def tell(history: History) -> Story:
+    """Sort `history`. Records that contradict each other are listed in `Story.faults`."""
+    story = Story()
+    for event in history.events:
+        story.end = max(story.end, event.t)
+        match event:
+            case Connected(t, name, client, node):
+                if name in story.sessions:
+                    story.faults.append(f"{t:.3f} s: session {name} connects twice")
+                    continue
+                story.sessions[name] = Session(name, client, node, t, nodes=[(t, node)])
+            case Down():
+                story.downs.append(event)
+            case Up():
+                story.ups.append(event)
+            case Settled(t):
+                story.settled.append(t)
+            case Disturbed():
+                story.disturbances.append(event)
+            case _:
+                session = story.sessions.get(event.session)
+                if session is None:
+                    story.faults.append(f"{event.t:.3f} s: session {event.session} is unknown")
+                    continue
+                _of_session(story, session, event)
+    return story
+
+
+def _of_session(story: Story, session: Session, event: object) -> None:
+    match event:
+        case Subscribing(t, _, wanted):
+            open_ones = [one for one in session.subscriptions if one.filter == wanted and one.ended == NEVER]
+            if not open_ones:
+                session.subscriptions.append(Subscription(session, wanted, t))
+        case Confirmed(t, _, wanted):
+            for one in session.subscriptions:
+                if one.filter == wanted and one.ended == NEVER and one.confirmed == NEVER:
+                    one.confirmed = t
+        case Unsubscribing(t, _, wanted):
+            for one in session.subscriptions:
+                if one.filter == wanted:
+                    one.ended = min(one.ended, t)
+        case Away(t, _, keeps):
+            session.aways.append(t)
+            if not keeps:
+                _end_subscriptions(session, t)
+        case Back(t, _, node):
+            session.backs.append(t)
+            session.nodes.append((t, node))
+        case Ended(t):
+            session.ended = min(session.ended, t)
+            _end_subscriptions(session, t)
+        case Publishing(t, _, message, topic, qos, retain):
+            if message in story.publications:
+                story.faults.append(f"{t:.3f} s: message {message} is published twice")
+                return
+            made = Publication(session, message, topic, t, len(story.publications), qos, retain)
+            story.publications[message] = made
+            story.by_topic[topic].append(made)
+        case Acknowledged(t, _, message, holders):
+            if (publication := _find(story, t, message)) is not None:
+                publication.outcomes += 1
+                publication.acknowledged, publication.holders = min(publication.acknowledged, t), holders
+        case Refused(t, _, message, reason):
+            if (publication := _find(story, t, message)) is not None:
+                publication.outcomes += 1
+                publication.refused, publication.reason = min(publication.refused, t), reason
+        case Received():
+            session.received.append(event)
+        case Missed():
+            session.missed.append(event)
+
+
+def _find(story: Story, t: float, message: str) -> Publication | None:
+    found = story.publications.get(message)
+    if found is None:
+        story.faults.append(f"{t:.3f} s: an outcome of {message}, which nobody published")
+    return found
+
+
+def _end_subscriptions(session: Session, t: float) -> None:
+    for one in session.subscriptions:
+        one.ended = min(one.ended, t)

@@ -1,0 +1,125 @@
+"""All rules together, and what they found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from trellis.judge import rules
+from trellis.judge.calm import Calm
+from trellis.judge.history import History
+from trellis.judge.rules import Counts, Promise, Violation
+from trellis.judge.story import NEVER, tell
+
+__all__ = ["KINDS", "Promise", "Verdict", "Violation", "judge"]
+
+KINDS = ("history", "unknown", "not subscribed", "older", "twice", "order", "lost", "copies", "outcome")
+_SHOWN = 10
+
+
+@dataclass
+class Verdict:
+    """What a history shows. `violations` are in the order of time."""
+
+    sessions: int
+    subscriptions: int
+    confirmed: int
+    published: int
+    acknowledged: int
+    refusals: Counter[str]
+    received: int
+    counts: Counts
+    violations: list[Violation] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        return not self.violations
+
+    @property
+    def refused(self) -> int:
+        return self.refusals.total()
+
+    def by_kind(self) -> Counter[str]:
+        return Counter(one.kind for one in self.violations)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "holds": self.holds,
+            "sessions": self.sessions,
+            "subscriptions": self.subscriptions,
+            "confirmed": self.confirmed,
+            "published": self.published,
+            "acknowledged": self.acknowledged,
+            "refused": dict(self.refusals.most_common()),
+            "received": self.received,
+            "owed": self.counts.owed,
+            "excused": dict(sorted(self.counts.excused.items())),
+            "copies_judged": self.counts.copies_judged,
+            "violations": [
+                {"kind": one.kind, "t": one.t, "text": one.text, "session": one.session, "message": one.message}
+                for one in self.violations
+            ],
+        }
+
+    def rows(self) -> Iterator[tuple[str, object]]:
+        """Return what a person reads first."""
+        yield "sessions", self.sessions
+        yield "subscriptions, of them confirmed", f"{self.subscriptions:,}, {self.confirmed:,}"
+        yield "published", self.published
+        yield "acknowledged", self.acknowledged
+        yield "refused", self.refused
+        for reason, count in self.refusals.most_common(5):
+            yield "  of them", f"{count:,}: {reason or 'without a reason'}"
+        yield "received", self.received
+        yield "deliveries owed", self.counts.owed
+        for reason, count in sorted(self.counts.excused.items()):
+            yield "  excused", f"{count:,}: {reason}"
+        yield "violations", len(self.violations)
+
+    def lines(self) -> Iterator[str]:
+        """Return the first violations, one sentence each, and then the verdict."""
+        for one in self.violations[:_SHOWN]:
+            yield f"{one.t:.3f} s, {one.kind}: {one.text}"
+        if len(self.violations) > _SHOWN:
+            yield f"and {len(self.violations) - _SHOWN:,} more: see --json"
+        if self.holds and not self.counts.owed:
+            yield "no promise was broken, but no delivery was owed either: this history shows nothing"
+        elif self.holds:
+            excused = self.counts.excused.total()
+            but = f" but {excused:,}, which no promise covers" if excused else ""
+            yield f"every promise was kept: {self.counts.owed:,} deliveries were owed; all arrived, once, in order{but}"
+        else:
+            counts = ", ".join(f"{count:,} {kind}" for kind, count in self.by_kind().most_common())
+            yield f"promises were broken: {counts}"
+
+
+def judge(history: History, promise: Promise | None = None) -> Verdict:
+    """Judge what clients saw. The verdict depends on the history and on the promise, and on nothing else."""
+    promise = promise or Promise()
+    story = tell(history)
+    calm = Calm(story, promise.settle_s, promise.grace_s)
+    counts = Counts()
+    found = [Violation("history", 0.0, text) for text in story.faults]
+    found += rules.not_what_was_published(story)
+    found += rules.not_subscribed(story, promise)
+    found += rules.older_than_subscribed(story, promise, calm)
+    found += rules.twice(story, counts)
+    found += rules.out_of_order(story)
+    found += rules.lost(story, promise, calm, counts)
+    found += rules.too_few_copies(story, promise, calm, counts)
+    found += rules.unanswered(story, promise, calm)
+    made = story.publications.values()
+    subscriptions = list(story.subscriptions())
+    return Verdict(
+        sessions=len(story.sessions),
+        subscriptions=len(subscriptions),
+        confirmed=sum(one.confirmed < NEVER for one in subscriptions),
+        published=len(made),
+        acknowledged=sum(one.acknowledged < NEVER for one in made),
+        refusals=Counter(one.reason for one in made if one.refused < NEVER),
+        received=sum(len(one.received) for one in story.sessions.values()),
+        counts=counts,
+        violations=sorted(found, key=lambda one: (one.t, KINDS.index(one.kind), one.text)),
+    )

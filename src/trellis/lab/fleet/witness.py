@@ -1,0 +1,93 @@
+"""A ledger that also writes the history of its run, for `trellis judge`.
+
+The ledger judges while a run goes on, with what it remembers. The history is judged afterwards by a module that shares
+nothing with the ledger, so each can find a fault of the other.
+"""
+
+from __future__ import annotations
+
+import time
+
+from trellis.judge.history import (
+    Acknowledged,
+    Confirmed,
+    Connected,
+    Disturbed,
+    Down,
+    Ended,
+    History,
+    Publishing,
+    Received,
+    Refused,
+    Settled,
+    Subscribing,
+    Unsubscribing,
+    Up,
+)
+from trellis.lab.fleet.ledger import Ledger, Life
+
+
+class Witness(Ledger):
+    """Every client of the fleet is one session, named after its node and the node's incarnation."""
+
+    def __init__(self, copies: int = 2, *, may_repeat: bool = False) -> None:
+        super().__init__(copies, may_repeat=may_repeat)
+        self.history = History()
+        self._begun = time.monotonic()
+
+    def born(self, node: str) -> Life:
+        life = super().born(node)
+        self.history.add(Up(self._now(), node))
+        self.history.add(Connected(self._now(), _session(life), node, node))
+        return life
+
+    def asked(self, subscriber: Life, topic: str) -> None:
+        self.history.add(Subscribing(self._now(), _session(subscriber), topic))
+
+    def confirmed(self, subscriber: Life, topic: str) -> None:
+        super().confirmed(subscriber, topic)
+        self.history.add(Confirmed(self._now(), _session(subscriber), topic))
+
+    def unsubscribed(self, node: str, topic: str) -> None:
+        self.history.add(Unsubscribing(self._now(), _session(self.life(node)), topic))
+        super().unsubscribed(node, topic)
+
+    def died(self, node: str, now: float) -> None:
+        life = self.life(node)
+        super().died(node, now)
+        if life in self._born:
+            self.history.add(Ended(self._now(), _session(life)))
+        self.history.add(Down(self._now(), node))
+
+    def publish(self, node: str, topic: str, now: float) -> int:
+        number = super().publish(node, topic, now)
+        self.history.add(Publishing(self._now(), _session(self.life(node)), str(number), topic))
+        return number
+
+    def acknowledge(self, number: int, holders: tuple[str, ...], now: float) -> None:
+        origin = self.publications[number].origin
+        super().acknowledge(number, holders, now)
+        self.history.add(Acknowledged(self._now(), _session(origin), str(number), holders))
+
+    def refuse(self, number: int, why: str) -> None:
+        publication = self.publications.get(number)
+        super().refuse(number, why)
+        if publication is not None:
+            self.history.add(Refused(self._now(), _session(publication.origin), str(number), why))
+
+    def deliver(self, subscriber: Life, topic: str, number: int, sequence: int, now: float) -> None:
+        super().deliver(subscriber, topic, number, sequence, now)
+        self.history.add(Received(self._now(), _session(subscriber), str(number), topic))
+
+    def disturbed(self, kind: str, nodes: tuple[str, ...], seconds: float) -> None:
+        self.history.add(Disturbed(self._now(), self._now() + seconds, kind, nodes))
+
+    def settled(self) -> None:
+        self.history.add(Settled(self._now()))
+
+    def _now(self) -> float:
+        return round(time.monotonic() - self._begun, 6)
+
+
+def _session(life: Life) -> str:
+    return f"{life[0]}#{life[1]}"

@@ -1,0 +1,71 @@
+"""A small HTTP/1.1 client, for the servers in `http.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+
+from trellis.live.addresses import parse_address
+from trellis.live.http_messages import HEAD_BYTES_MAX
+
+
+class NoAnswer(ValueError):
+    """The server has ended the connection before its answer was complete."""
+
+
+class HttpClient:
+    """Asks a server of ours, over a connection that stays open."""
+
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None, bytes_max: int = 16 << 20) -> None:
+        self.address, self._tls, self._bytes_max = address, tls, bytes_max
+        self._place = parse_address(address)
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def get(self, path: str, timeout_s: float = 2.0) -> tuple[int, bytes]:
+        """Status and body. Raises OSError (TimeoutError is one) or ValueError."""
+        async with asyncio.timeout(timeout_s):
+            try:
+                if self._streams is not None and self._streams[1].is_closing():
+                    self.close()
+                if self._streams is not None:
+                    try:
+                        return await self._get(*self._streams, path)
+                    except (OSError, ValueError):
+                        self.close()  # it may have been closed as idle: once more, on a new one
+                self._streams = await asyncio.open_connection(*self._place, ssl=self._tls, limit=HEAD_BYTES_MAX)
+                return await self._get(*self._streams, path)
+            except BaseException:
+                self.close()  # what comes late must not be taken for the next answer
+                raise
+
+    async def _get(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> tuple[int, bytes]:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {self.address}\r\n\r\n".encode())
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"\r\nContent-Length: (\d{1,9})\r\n", head)
+            status = re.match(rb"HTTP/1\.1 (\d{3}) ", head)
+            if length is None or status is None or int(length[1]) > self._bytes_max:
+                raise ValueError(f"{self.address}{path}: not an answer that we read")
+            body = await reader.readexactly(int(length[1]))
+        except asyncio.IncompleteReadError:
+            raise NoAnswer("it closed the connection without an answer") from None
+        except asyncio.LimitOverrunError as error:
+            raise ValueError(f"{self.address}{path}: {error}") from None
+        if b"\r\nConnection: close\r\n" in head:
+            self.close()
+        return int(status[1]), body
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+async def get(address: str, path: str, timeout_s: float = 2.0) -> tuple[int, bytes]:
+    """One question."""
+    client = HttpClient(address)
+    try:
+        return await client.get(path, timeout_s)
+    finally:
+        client.close()

@@ -1,0 +1,113 @@
+"""Requests and answers of HTTP/1.1 as bytes: what the server in `http.py` reads and writes."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import time
+from dataclasses import dataclass
+
+from trellis.live.machine import machine
+
+HEAD_BYTES_MAX = 16 << 10
+TARGET_LETTERS_MAX = 2_048
+
+_REASONS = {200: "OK", 304: "Not Modified", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
+_REASONS |= {408: "Request Timeout", 413: "Content Too Large", 414: "URI Too Long", 421: "Misdirected Request"}
+_REASONS |= {431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable"}
+_REASONS |= {505: "HTTP Version Not Supported"}
+_REQUEST = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) ([!-~]+) HTTP/(\d)\.(\d)")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
+_TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str  # as it was sent, without what follows "?"
+    headers: dict[str, str]  # names in small letters
+    keeps_alive: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    body: bytes
+    kind: str = _TEXT
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class BadRequest(Exception):
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def parse_request(head: bytes, *, is_local: bool = True) -> Request:
+    """A head without its empty line. Raises BadRequest, and nothing else."""
+    first, *rest = head.split(b"\r\n")
+    found = _REQUEST.fullmatch(first)
+    if found is None:
+        raise BadRequest(400, "this is no HTTP request")
+    method, target, major, minor = found.groups()
+    if (major, minor) not in ((b"1", b"1"), (b"1", b"0")):
+        raise BadRequest(505, "HTTP/1.1 is spoken here")
+    if method not in (b"GET", b"HEAD"):
+        raise BadRequest(405, "only GET and HEAD are answered")
+    if len(target) > TARGET_LETTERS_MAX:
+        raise BadRequest(414, "the address is too long")
+    if not target.startswith(b"/"):
+        raise BadRequest(400, "the address does not begin with /")
+    headers: dict[str, str] = {}
+    for line in rest:
+        field_found = _FIELD.fullmatch(line)
+        if field_found is None:
+            raise BadRequest(400, "a header is malformed")
+        name = field_found[1].decode().lower()
+        if name == "host" and name in headers:
+            raise BadRequest(400, "two hosts are named")
+        headers[name] = field_found[2].rstrip(b" \t").decode("latin-1")
+    if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+        raise BadRequest(413, "a request has no body here")
+    if minor == b"1" and "host" not in headers:
+        raise BadRequest(400, "no host is named")
+    if is_local and "host" in headers and not is_local_host(headers["host"]):
+        raise BadRequest(421, "this is not that host: use an address or localhost")
+    wishes = {one.strip().lower() for one in headers.get("connection", "").split(",")}
+    keeps_alive = "close" not in wishes if minor == b"1" else "keep-alive" in wishes
+    return Request(method.decode(), target.decode().partition("?")[0], headers, keeps_alive)
+
+
+def is_local_host(host: str) -> bool:
+    """An address, or localhost: no name that somebody else may point here."""
+    name = host if re.search(r":\d+$", host) is None or host.endswith("]") else host.rpartition(":")[0]
+    if name.lower() == "localhost":
+        return True
+    try:
+        ipaddress.ip_address(name[1:-1] if name.startswith("[") and name.endswith("]") else name)
+    except ValueError:
+        return False
+    return True
+
+
+def pack_answer(answer: Answer, has_body: bool, keeps_alive: bool) -> bytes:
+    head = pack_head(
+        answer.status,
+        [
+            ("Content-Type", answer.kind),
+            ("Content-Length", str(len(answer.body))),
+            ("Connection", "keep-alive" if keeps_alive else "close"),
+            *answer.headers,
+        ],
+    )
+    return head + answer.body if has_body else head
+
+
+def pack_head(status: int, headers: list[tuple[str, str]]) -> bytes:
+    lines = [
+        f"HTTP/1.1 {status} {_REASONS[status]}",
+        f"Date: {time.strftime('%a, %d %b %Y %H:%M:%S GMT', time.gmtime(machine().wall_s()))}",
+    ]
+    lines += [f"{name}: {value}" for name, value in headers]
+    lines += ["Cache-Control: no-store", "X-Content-Type-Options: nosniff", "", ""]
+    return "\r\n".join(lines).encode("latin-1")

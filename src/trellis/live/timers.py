@@ -1,0 +1,64 @@
+"""The timers of a node, by tag, on the clock of the event loop. One that fails is tried again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+log = logging.getLogger("trellis.live")
+
+PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)  # before a timer that failed is tried again; then the node ends
+
+
+class Timers:
+    def __init__(
+        self, name: str, run: Callable[[str], None], end: Callable[[Exception], None], counters: Counter[str]
+    ) -> None:
+        """`run` is called with the tag of a timer that is due, `end` with the error of one that keeps failing."""
+        self.name, self._run, self._end, self._counters = name, run, end, counters
+        self.pending: dict[str, asyncio.TimerHandle] = {}
+        self.failed: Counter[str] = Counter()  # how many times in a row each has failed
+
+    def set(self, tag: str, delay_s: float) -> None:
+        """Setting a tag that is already pending replaces it."""
+        pending = self.pending.get(tag)
+        if pending is not None:
+            pending.cancel()
+        self.pending[tag] = asyncio.get_running_loop().call_later(delay_s, self._fire, tag)
+
+    def cancel(self, tag: str) -> None:
+        self.failed.pop(tag, None)
+        pending = self.pending.pop(tag, None)
+        if pending is not None:
+            pending.cancel()
+
+    def close(self) -> None:
+        for timer in self.pending.values():
+            timer.cancel()
+
+    def _fire(self, tag: str) -> None:
+        del self.pending[tag]
+        try:
+            self._run(tag)
+        except Exception as error:
+            self._retry(tag, error)
+        else:
+            self.failed.pop(tag, None)
+
+    def _retry(self, tag: str, error: Exception) -> None:
+        """Try the timer again after a pause. A node whose timer keeps failing ends: the others repair around it.
+
+        What has made it fail may be data that a peer sent. So one failure must not end the node.
+        """
+        failed = self.failed[tag]
+        self.failed[tag] += 1
+        self._counters["bugs"] += 1
+        if failed >= len(PAUSES_S):
+            log.critical("%s: timer %s failed %d times in a row; the node ends", self.name, tag, failed + 1)
+            self._end(error)
+            return
+        pause_s = PAUSES_S[failed]
+        log.error("%s: timer %s failed; tried again in %.1f s", self.name, tag, pause_s, exc_info=error)
+        self.set(tag, pause_s)

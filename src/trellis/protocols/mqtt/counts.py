@@ -1,0 +1,146 @@
+"""What a broker's counts on `$SYS` tell about its clients, compared with what its log told.  [docs/mqtt.md]
+
+Mosquitto tells its counts in rounds, every 10 s by default (`sys_interval`). A round begins with `SWEEP`; a count that
+has not changed is not told again. So when a round begins, all counts of the round before it are here.
+
+*Remaining* subscriptions are those that the broker counts, without ours and without those of clients that are there:
+they belong to sessions of clients that are away, or are unknown to us. Two questions are answered:
+
+- Which clients that are away have no session any more? When the session of a client outlives its connection, its
+  subscriptions begin to remain at the moment when it leaves. If fewer begin to remain in that round, it has no session.
+  The same goes for a client with more subscriptions than remain at all.
+- Are there subscriptions that the log did not tell? The broker also counts sessions without a connection. No more
+  clients that are away than this number have a session. What remains beyond their subscriptions is unknown to us, and
+  its clients get nothing from other sites.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from trellis.protocols.mqtt.learn import SubscriptionLog
+
+COUNTS = ("$SYS/broker/subscriptions/count", "$SYS/broker/shared_subscriptions/count")
+AWAY = "$SYS/broker/clients/disconnected"
+SWEEP = "$SYS/broker/uptime"
+TOLD = (*COUNTS, AWAY, SWEEP)
+
+_MANY = 2**53  # more shared subscriptions than there are: the broker does not count them
+_DIGITS_MAX = 9
+_SETTLE_MS = 2_000  # After we have connected, rounds come that waited for us. They are older than what we know.
+_UNKNOWN_MS = 15_000  # Mosquitto updates its counts every 10 s: what is missing for longer is missing
+# The broker subtracts connections that have not said CONNECT yet. It drops these after 90 s. So a smaller number is
+# believed when it has lasted for longer.
+_FEWER_MS = 120_000
+
+
+@dataclass
+class _Round:
+    """What was known when a round began."""
+
+    number: int
+    present: tuple[int, int]  # plain and shared subscriptions of clients that are there
+    grown: int
+    returned: int
+    remaining: tuple[int, int] = (0, 0)  # known when the round is over
+
+
+def _minus(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    return a[0] - b[0], a[1] - b[1]
+
+
+class BrokerCounts:
+    def __init__(self, log: SubscriptionLog) -> None:
+        self.log = log
+        self.unknown = 0  # subscriptions at the broker that the log did not tell, once that is certain
+        self.ended = 0  # clients of which the counts showed that they have no session any more
+        self.begin()
+
+    def begin(self) -> None:
+        """A new connection to the broker: it tells all counts again."""
+        self.unknown = 0
+        self._counts: dict[str, int] = {}
+        self._unknown_ms: int | None = None  # since when some are unknown
+        self._away: int | None = None  # sessions without a connection, at most
+        self._fewer_ms: int | None = None  # since when the broker counts fewer than that
+        self._state: tuple[int | None, ...] = ()  # what `_found` was computed from
+        self._found = 0
+        self._settled_ms = self.log.now_ms + _SETTLE_MS
+        self._rounds: deque[_Round] = deque(maxlen=3)
+
+    def heard(self, topic: str, payload: bytes, is_retained: bool, ours: int) -> list[str]:
+        """Take in a count. Return the filters that are no longer wanted. `ours`: subscriptions of the sidecar."""
+        if topic == SWEEP:
+            return [] if is_retained else self._begin_round(ours)
+        if payload.isdigit() and len(payload) <= _DIGITS_MAX:
+            self._counts[topic] = int(payload)
+        return []
+
+    def _begin_round(self, ours: int) -> list[str]:
+        """All counts of the last round are here. Return the filters of clients that have no session any more."""
+        log, rounds = self.log, self._rounds
+        log.sweep += 1
+        if log.now_ms < self._settled_ms or COUNTS[0] not in self._counts:
+            return []
+        rounds.append(_Round(log.sweep, log.present(), log.grown, log.returned))
+        if len(rounds) < 2:
+            return []
+        last = rounds[-2]
+        counted = (self._counts[COUNTS[0]] - ours, self._counts.get(COUNTS[1], _MANY))
+        last.remaining = _minus(counted, last.present)
+        gone: list[str] = []
+        if len(rounds) == 3:
+            gone = self._end_absent(rounds[0], last)
+        return gone
+
+    def _end_absent(self, first: _Round, last: _Round) -> list[str]:
+        """End clients whose sessions are gone. They left between these two rounds, or before them."""
+        log = self.log
+        back = last.returned - first.returned  # of clients that were away: they remain no longer
+        begun = [now - before + back for now, before in zip(last.remaining, first.remaining, strict=True)]
+        new = log.grown - first.grown  # perhaps these are not counted yet
+        remaining = [max(0, one) + new for one in last.remaining]
+        gone: list[str] = []
+        for client, since in log.absent(first.number):
+            counts = log.counts_of(client)
+            limits = [remaining, begun] if since == first.number else [remaining]
+            if any(mine > max(0, left) for limit in limits for mine, left in zip(counts, limit, strict=True)):
+                self.ended += 1
+                gone += log.end(client)
+        return gone
+
+    def tick(self, now_ms: int, ours: int) -> None:
+        """See whether subscriptions are unknown."""
+        if COUNTS[0] not in self._counts:
+            return
+        self._believe(now_ms)
+        plain, shared = (self._counts.get(one, 0) for one in COUNTS)
+        state = (self.log.changes, ours, self._away, plain, shared)
+        if state != self._state:  # else nothing has changed since we computed it
+            self._state, self._found = state, self._compare(plain, shared, ours)
+        unknown = self._found
+        if not unknown:
+            self._unknown_ms, self.unknown = None, 0
+            return
+        self._unknown_ms = now_ms if self._unknown_ms is None else self._unknown_ms
+        self.unknown = unknown if now_ms - self._unknown_ms >= _UNKNOWN_MS else 0
+
+    def _believe(self, now_ms: int) -> None:
+        """Take in how many sessions have no connection: a greater number at once, a smaller one when it lasts."""
+        told = self._counts.get(AWAY)
+        if told is None or self._away is None or told >= self._away:
+            self._away, self._fewer_ms = told, None
+            return
+        self._fewer_ms = now_ms if self._fewer_ms is None else self._fewer_ms
+        if now_ms - self._fewer_ms >= _FEWER_MS:
+            self._away, self._fewer_ms = told, None
+
+    def _compare(self, plain: int, shared: int, ours: int) -> int:
+        """Return how many of the broker's subscriptions are neither ours nor of a client that we know, at least."""
+        away = [self.log.counts_of(client) for client in self.log.away]
+        beyond = max(0, len(away) - self._away) if self._away is not None else 0
+        # So many of the clients that are away have no session; perhaps those with the fewest subscriptions.
+        known_plain = self.log.plain - sum(sorted(one for one, _ in away)[:beyond])
+        known_shared = self.log.shared - sum(sorted(one for _, one in away)[:beyond])
+        return max(0, plain - known_plain - ours) + max(0, shared - known_shared)

@@ -1,0 +1,73 @@
+"""Histories survive their file, and a damaged file is refused with the number of its line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trellis.cli.main import run
+from trellis.errors import InputError
+from trellis.judge import History, read_history, write_history
+from trellis.judge.filters import matches
+from trellis.judge.history import Acknowledged, Connected, Event, Publishing, Received
+from trellis.protocols.mqtt.topics import is_filter
+from trellis.protocols.mqtt.topics import matches as node_matches
+
+
+def some() -> list[Event]:
+    return [
+        Connected(0.5, "p", "p", "a"),
+        Publishing(1.0, "p", "m1", "x/ä"),
+        Acknowledged(1.5, "p", "m1", ("a",)),
+    ]
+
+
+def test_a_history_is_read_as_it_was_written(tmp_path: Path) -> None:
+    write_history(History(some()), tmp_path / "h.jsonl")
+    assert read_history(tmp_path / "h.jsonl").events == some()
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ('{"event":"sang","t":2}', "no event"),
+        ('{"event":"received","t":2}', "no event"),
+        ("[]", "no event"),
+        ("{", "no event"),
+        ('{"event":"up","t":0.1,"node":"a"}', "goes back"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, line: str, word: str) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_bytes(History(some()).to_bytes() + line.encode() + b"\n")
+    with pytest.raises(InputError, match=rf"h.jsonl:4: .*{word}"):
+        read_history(path)
+
+
+def test_the_command_judges_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "h.jsonl"
+    write_history(History(some()), path)
+    assert run(["judge", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["acknowledged"] == 1
+    write_history(History([*some(), Received(2.0, "p", "m1", "x/ä")]), path)
+    assert run(["judge", str(path)]) == 1
+    assert "without a subscription" in capsys.readouterr().out
+    assert run(["judge", str(tmp_path / "none.jsonl")]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+LEVEL = st.sampled_from(["", "a", "b", "$x"])
+
+
+@given(
+    st.lists(LEVEL, min_size=1, max_size=4), st.lists(st.sampled_from(["a", "b", "+", "#", ""]), min_size=1, max_size=4)
+)
+def test_filters_match_as_the_node_matches_them(topic: list[str], wanted: list[str]) -> None:
+    """Two implementations that share no code agree: the judge's, and the node's."""
+    one, other = "/".join(wanted), "/".join(topic)
+    if other and is_filter(one):
+        assert matches(one, other) == node_matches(one, other)

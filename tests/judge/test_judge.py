@@ -1,0 +1,230 @@
+"""The judge finds each kind of broken promise in a history written by hand, and excuses what is not promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from trellis.judge import History, Promise, judge
+from trellis.judge.history import (
+    Acknowledged,
+    Away,
+    Back,
+    Confirmed,
+    Connected,
+    Disturbed,
+    Down,
+    Ended,
+    Event,
+    Publishing,
+    Received,
+    Refused,
+    Settled,
+    Subscribing,
+    Unsubscribing,
+    Up,
+)
+
+END = 200.0
+
+
+def good() -> list[Event]:
+    """Two messages of one publisher reach two subscribers on a mesh of three nodes."""
+    events: list[Event] = []
+    for session, node in (("p", "a"), ("s", "b"), ("r", "c")):
+        events.append(Connected(1.0, session, session, node))
+    for session, wanted in (("s", "plant/oven"), ("r", "plant/#")):
+        events += [Subscribing(2.0, session, wanted), Confirmed(3.0, session, wanted)]
+    for number, t in ((1, 50.0), (2, 50.5)):
+        events.append(Publishing(t, "p", f"m{number}", "plant/oven"))
+        events.append(Acknowledged(t + 0.1, "p", f"m{number}", ("a", "b")))
+        events += [Received(t + 0.2, session, f"m{number}", "plant/oven") for session in ("s", "r")]
+    return [*events, Up(END, "late")]
+
+
+def found(events: list[Event], **promise: float) -> list[str]:
+    """Return the kinds of violations, each once."""
+    ordered = sorted(events, key=lambda one: one.t)
+    return sorted(judge(History(ordered), Promise(**promise)).by_kind())  # type: ignore[arg-type]
+
+
+def without(events: list[Event], is_out: Callable[[Event], bool]) -> list[Event]:
+    return [one for one in events if not is_out(one)]
+
+
+def gets(session: str, message: str) -> Callable[[Event], bool]:
+    return lambda one: isinstance(one, Received) and (one.session, one.message) == (session, message)
+
+
+def test_a_good_history_holds_and_says_how_much_was_owed() -> None:
+    verdict = judge(History(good()))
+    assert verdict.holds
+    assert (verdict.counts.owed, verdict.acknowledged, verdict.received) == (4, 2, 4)
+    assert verdict.counts.copies_judged == 2
+    assert "all arrived" in list(verdict.lines())[-1]
+
+
+def test_a_history_in_which_nothing_is_owed_says_so() -> None:
+    verdict = judge(History([Connected(1.0, "p", "p", "a")]))
+    assert verdict.holds
+    assert "shows nothing" in list(verdict.lines())[-1]
+
+
+@pytest.mark.parametrize("message", ["m1", "m2"])
+@pytest.mark.parametrize("session", ["s", "r"])
+def test_a_lost_message_is_found(session: str, message: str) -> None:
+    assert found(without(good(), gets(session, message))) == ["lost"]
+
+
+def test_a_message_that_comes_after_its_time_is_not_lost_but_one_that_never_comes_is() -> None:
+    late = without(good(), gets("s", "m2"))
+    assert found([*late, Received(190.0, "s", "m2", "plant/oven")]) == []
+
+
+def test_a_message_that_was_not_acknowledged_may_be_missing() -> None:
+    events = without(good(), lambda one: isinstance(one, Acknowledged) and one.message == "m2")
+    events = without(events, gets("s", "m2"))
+    assert found([*events, Refused(80.0, "p", "m2", "too few copies")]) == []
+
+
+def test_a_subscriber_that_ended_soon_after_is_owed_nothing() -> None:
+    assert found([*without(good(), gets("s", "m2")), Ended(51.0, "s")]) == []
+    assert found([*without(good(), gets("s", "m2")), Ended(60.0, "s")]) == ["lost"]
+
+
+def test_a_subscriber_that_unsubscribed_is_owed_nothing_more() -> None:
+    assert found([*without(good(), gets("s", "m2")), Unsubscribing(50.4, "s", "plant/oven")]) == []
+
+
+def test_a_message_that_comes_twice_is_found() -> None:
+    assert found([*good(), Received(60.0, "r", "m1", "plant/oven")]) == ["order", "twice"]
+    assert found([*good(), Received(60.0, "r", "m2", "plant/oven")]) == ["twice"]
+
+
+def test_messages_out_of_order_are_found() -> None:
+    events = without(without(good(), gets("s", "m1")), gets("s", "m2"))
+    swapped = [Received(51.0, "s", "m2", "plant/oven"), Received(51.1, "s", "m1", "plant/oven")]
+    assert found([*events, *swapped]) == ["order"]
+
+
+def test_order_holds_between_messages_of_one_publisher_only() -> None:
+    events = [*good(), Connected(1.0, "q", "q", "c"), Publishing(49.0, "q", "m0", "plant/oven")]
+    late = [Received(52.0, session, "m0", "plant/oven") for session in ("s", "r")]
+    assert found([*events, Acknowledged(49.1, "q", "m0", ("c", "b")), *late]) == []
+
+
+def test_a_message_before_the_subscription_is_found() -> None:
+    early = [
+        Connected(1.0, "n", "n", "b"),
+        Received(51.0, "n", "m1", "plant/oven"),
+        Subscribing(52.0, "n", "plant/oven"),
+    ]
+    assert found([*good(), *early]) == ["not subscribed", "outcome"]
+
+
+def test_a_message_on_a_topic_that_nobody_asked_for_is_found() -> None:
+    other = [Publishing(60.0, "p", "m3", "hall/lamp"), Acknowledged(60.1, "p", "m3", ("a",))]
+    assert found([*good(), *other, Received(60.2, "s", "m3", "hall/lamp")]) == ["not subscribed"]
+
+
+def test_a_message_long_before_the_subscription_is_found_unless_it_is_retained() -> None:
+    events = [
+        *good(),
+        Connected(70.0, "n", "n", "b"),
+        Subscribing(71.0, "n", "plant/oven"),
+        Confirmed(72.0, "n", "plant/oven"),
+    ]
+    assert found([*events, Received(73.0, "n", "m2", "plant/oven")]) == ["older"]
+    assert found([*events, Received(73.0, "n", "m2", "plant/oven", True)]) == []
+
+
+def test_a_message_that_nobody_published_is_found() -> None:
+    assert found([*good(), Received(60.0, "s", "m9", "plant/oven")]) == ["unknown"]
+
+
+def test_a_message_on_another_topic_than_its_own_is_found() -> None:
+    events = without(good(), gets("r", "m1"))
+    assert "unknown" in found([*events, Received(50.2, "r", "m1", "plant/press")])
+
+
+def test_an_acknowledgement_with_too_few_copies_is_found() -> None:
+    events = without(good(), lambda one: isinstance(one, Acknowledged) and one.message == "m1")
+    assert found([*events, Acknowledged(50.1, "p", "m1", ("a",))]) == ["copies"]
+    assert found([*events, Acknowledged(50.1, "p", "m1", ("a", "a"))]) == ["copies"]
+    assert found([*events, Acknowledged(50.1, "p", "m1", ("a", "x"))]) == ["copies"]
+    assert found([*events, Acknowledged(50.1, "p", "m1", ("b", "c"))]) == []
+
+
+def test_one_copy_is_enough_where_nobody_subscribes() -> None:
+    events = [Connected(1.0, "p", "p", "a"), Publishing(50.0, "p", "m1", "x"), Acknowledged(50.1, "p", "m1", ("a",))]
+    assert found([*events, Up(END, "late")]) == []
+
+
+def test_a_publication_without_an_outcome_is_found_and_so_is_one_with_two() -> None:
+    events = without(good(), lambda one: isinstance(one, Acknowledged) and one.message == "m2")
+    assert found(events) == ["outcome"]
+    assert found([*good(), Refused(55.0, "p", "m2", "late")]) == ["outcome"]
+
+
+def test_a_subscription_that_is_never_confirmed_is_found() -> None:
+    assert found([*good(), Connected(4.0, "n", "n", "b"), Subscribing(5.0, "n", "x")]) == ["outcome"]
+
+
+def test_the_crash_of_every_holder_is_an_excuse_and_that_of_one_is_none() -> None:
+    events = without(good(), gets("r", "m2"))
+    assert found([*events, Down(50.7, "a"), Down(50.7, "b")]) == []
+    assert found([*events, Down(50.7, "a")]) == ["lost"]
+    assert found([*events, Down(50.7, "a", True), Down(50.7, "b", True)]) == ["lost"]  # departures lose nothing
+    assert found([*events, Down(150.0, "a"), Down(150.0, "b")]) == ["lost"]  # it had the time to spread
+
+
+def test_a_cut_longer_than_the_window_is_an_excuse_and_a_shorter_one_is_none() -> None:
+    events = without(good(), gets("r", "m2"))
+    assert found([*events, Disturbed(50.0, 130.0, "partition", ("c",))]) == []
+    assert found([*events, Disturbed(50.0, 90.0, "partition", ("c",))]) == ["lost"]
+
+
+def test_a_publisher_that_repeated_its_message_to_a_restarted_node_may_cause_two() -> None:
+    base = [*good(), Publishing(90.0, "p", "m3", "plant/oven"), Away(90.05, "p"), Down(90.05, "a"), Up(91.0, "a")]
+    base += [Back(92.0, "p", "a"), Acknowledged(92.5, "p", "m3", ("a", "b")), Received(90.1, "s", "m3", "plant/oven")]
+    base += [Received(90.1, "r", "m3", "plant/oven"), Received(92.6, "s", "m3", "plant/oven")]
+    assert found(base) == []
+
+
+def test_a_kept_session_gets_what_was_published_while_it_was_away() -> None:
+    away = [Away(49.0, "s", True), Back(60.0, "s", "b")]
+    events = without(without(good(), gets("s", "m1")), gets("s", "m2"))
+    assert found([*events, *away]) == ["lost"]
+    late = [Received(60.1, "s", f"m{number}", "plant/oven") for number in (1, 2)]
+    assert found([*events, *away, *late]) == []
+
+
+def test_a_session_that_is_away_without_being_kept_is_owed_nothing() -> None:
+    events = without(without(good(), gets("s", "m1")), gets("s", "m2"))
+    assert found([*events, Away(49.0, "s"), Back(60.0, "s", "b")]) == []
+
+
+def test_a_history_that_contradicts_itself_is_not_judged_good() -> None:
+    assert found([*good(), Connected(5.0, "s", "s", "b")]) == ["history"]
+    assert found([*good(), Ended(5.0, "nobody")]) == ["history"]
+    assert found([*good(), Publishing(60.0, "p", "m1", "plant/oven")]) == ["history"]
+
+
+def test_everything_is_due_when_the_driver_says_that_all_has_settled() -> None:
+    """Without the driver's word the judge waits `settle_s` after the last fault, and this history ends before."""
+    events = [one for one in without(good(), gets("r", "m2")) if one.t < END]
+    crash: list[Event] = [Down(53.0, "d"), Up(54.0, "d")]
+    assert found([*events, *crash]) == []
+    assert found([*events, *crash, Settled(60.0)]) == ["lost"]
+
+
+def test_a_message_whose_holders_are_unknown_is_excused_only_with_its_publishers_node() -> None:
+    """PUBACK names no holders. The publisher's node is always one of them."""
+    events = without(
+        without(good(), gets("r", "m2")), lambda one: isinstance(one, Acknowledged) and one.message == "m2"
+    )
+    events.append(Acknowledged(50.6, "p", "m2"))
+    assert found([*events, Down(50.7, "a"), Down(50.8, "b")]) == []
+    assert found([*events, Down(50.7, "d"), Down(50.8, "b")]) == ["lost"]
+    assert found([*events, Down(50.7, "a"), Down(150.8, "b")]) == ["lost"]
