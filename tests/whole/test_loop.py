@@ -199,6 +199,18 @@ def test_chance_of_a_host_depends_on_the_seed_and_the_host_and_the_start():
         assert one not in others
 
 
+def test_the_time_that_a_process_has_computed_depends_on_the_seed_alone():
+    async def look():
+        return [time.process_time() for _ in range(3)]
+
+    def looked(seed):
+        with World(seed) as world:
+            return world.run(world.host("a").start(look()))
+
+    assert looked(1) == looked(1) == sorted(looked(1))
+    assert looked(1) != looked(2)
+
+
 def test_a_random_with_a_seed_is_the_same_inside_and_outside(world):
     async def draw():
         return random.Random(7).random()

@@ -36,6 +36,7 @@ class Host:
         self.monotonic_us = clock.randrange(1_000_000_000, 100_000_000_000)
         self.wall_us = clock.randint(-skew_us, skew_us)
         self.boot_us = self.monotonic_us
+        self._computed_us = 0
         self.is_up = True  # the machine runs
         self.is_frozen = False  # the machine stands still, its kernel as well
         self.answers = True  # the kernel answers packets: it is up and not frozen. A process that hangs is no matter
@@ -119,3 +120,8 @@ class Host:
     def wall_s(self) -> float:
         """Return what its clock on the wall shows."""
         return WALL_START_S + (self.world.now_us + self.wall_us) / 1_000_000
+
+    def computed_s(self) -> float:
+        """Return how long its process has computed. Callbacks take no virtual time, so each look adds what it draws."""
+        self._computed_us += 50 + int(self.random.random() * 2_000)
+        return self._computed_us / 1_000_000

@@ -85,6 +85,11 @@ def _clock_gettime(clock: int) -> float:
     return host.wall_s() if clock == time.CLOCK_REALTIME else _real_clock_gettime(clock)
 
 
+def _process_time() -> float:
+    host = _host()
+    return _real_process_time() if host is None else host.computed_s()
+
+
 def _gmtime(seconds: float | None = None) -> time.struct_time:
     return _real_gmtime(_time() if seconds is None else seconds)
 
@@ -197,7 +202,7 @@ def _open(file: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
 
 _real_time, _real_time_ns, _real_sleep = time.time, time.time_ns, time.sleep
 _real_monotonic, _real_monotonic_ns, _real_clock_gettime = time.monotonic, time.monotonic_ns, time.clock_gettime
-_real_gmtime, _real_localtime = time.gmtime, time.localtime
+_real_gmtime, _real_localtime, _real_process_time = time.gmtime, time.localtime, time.process_time
 _real_urandom, _real_seed, _real_getpid = os.urandom, random.Random.seed, os.getpid
 _real_create_server, _real_getaddrinfo, _real_open = socket.create_server, socket.getaddrinfo, io.open
 
@@ -207,6 +212,7 @@ _STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (time, "monotonic", _monotonic),
     (time, "monotonic_ns", _monotonic_ns),
     (time, "clock_gettime", _clock_gettime),
+    (time, "process_time", _process_time),
     (time, "gmtime", _gmtime),
     (time, "localtime", _localtime),
     (time, "sleep", _sleep),
