@@ -93,6 +93,25 @@ def test_the_admin_port_answers_in_the_simulator():
         assert b'"node":"a"' in snapshot
 
 
+def test_metrics_are_the_same_in_every_run():
+    async def ask(address):
+        client = HttpClient(address)
+        _, text = await client.get("/metrics", 5)
+        client.close()
+        return text
+
+    def run():
+        with World(1) as world:
+            mesh = Mesh(world, "ab")
+            mesh.start_all()
+            world.run_for(5)
+            return world.run(world.host("prometheus").start(ask(mesh.address("a", ADMIN))))
+
+    first = run()
+    assert b"trellis_process_start_time_seconds 17672" in first
+    assert first == run()
+
+
 def test_a_sidecar_and_its_broker_run_in_the_simulator():
     """The broker is a node of a cluster of its own; the sidecar of another cluster attaches to it."""
 
