@@ -10,3 +10,5 @@ SYN_ACK_PAUSES_S = (1, 2, 4, 8, 16)  # between answers to a SYN whose connection
 HALF_OPEN_US = 63 * SECOND  # a handshake that the client has not completed is forgotten after so long
 ORPHAN_US = 60 * SECOND  # so is a connection without a process whose other end does not close
 FLYING_BYTES = 14_600  # sent although nothing was acknowledged lately: ten segments
+
+Place = tuple[str, int]  # an address and a port

@@ -10,8 +10,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from trellis.simulate.whole.handles import NotSimulated
-from trellis.simulate.whole.kernel import HALF_OPEN_US, SECOND, SYN_PAUSES_S
-from trellis.simulate.whole.tcp import End, Place
+from trellis.simulate.whole.kernel import HALF_OPEN_US, SECOND, SYN_PAUSES_S, Place
+from trellis.simulate.whole.tcp import End
 
 if TYPE_CHECKING:
     from trellis.simulate.whole.host import Host

@@ -23,6 +23,7 @@ from zlib import crc32
 
 from trellis.simulate.whole import kernel
 from trellis.simulate.whole.keepalive import KeepAlive
+from trellis.simulate.whole.kernel import Place
 from trellis.simulate.whole.network import Path
 
 if TYPE_CHECKING:
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
 BURST_BYTES_MAX = 64 << 10  # what one event carries
 _SPLIT_US = 2_000  # the second piece of a burst that was split comes so much later at most
 _PEEK = int(socket.MSG_PEEK)
-_FIN = None  # stands in a queue of bytes for the end of the stream
-
-Place = tuple[str, int]
+_FIN = None  # stands in a queue of bytes for the end of the stream; it takes one byte of the send buffer
 
 
 class End:
@@ -385,7 +384,8 @@ class End:
             return False
         lost, self._lost = sorted(self._lost, key=itemgetter(0)), []
         for number, burst in lost:
-            self._world.at(self._arrives_us(_size(burst)), self._arrive, number, burst)
+            size = len(burst) if burst is not None else 1
+            self._world.at(self._arrives_us(size), self._arrive, number, burst)
         if peer.is_lost():
             return False
         self.heard_us = self._world.now_us
@@ -395,11 +395,6 @@ class End:
             return False
         self._is_blocked = False
         return True
-
-
-def _size(burst: bytes | None) -> int:
-    """Return how much of the send buffer it takes. A FIN takes one byte of it, as in the books of TCP."""
-    return len(burst) if burst is not None else 1
 
 
 def _os_error(number: int) -> OSError:
