@@ -14,6 +14,7 @@ from contextvars import Context, ContextVar
 
 import pytest
 
+from trellis.live.machine import machine
 from trellis.simulate.whole.handles import NotSimulated
 from trellis.simulate.whole.world import NotOver, World
 from whole.programs import for_ever
@@ -201,7 +202,7 @@ def test_chance_of_a_host_depends_on_the_seed_and_the_host_and_the_start():
 
 def test_the_time_that_a_process_has_computed_depends_on_the_seed_alone():
     async def look():
-        return [time.process_time() for _ in range(3)]
+        return [machine().computed_s() for _ in range(3)]
 
     def looked(seed):
         with World(seed) as world:

@@ -122,6 +122,6 @@ class Host:
         return WALL_START_S + (self.world.now_us + self.wall_us) / 1_000_000
 
     def computed_s(self) -> float:
-        """Return how long its process has computed. Callbacks take no virtual time, so each look adds what it draws."""
+        """Return how long its process has computed, which grows with each look."""
         self._computed_us += 50 + int(self.random.random() * 2_000)
         return self._computed_us / 1_000_000

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class HostMachine(Machine):
-    """It answers what the stand-ins of `system.py` would answer, in less time."""
+    """Its clocks are those of `system.py`, in less time."""
 
     def __init__(self, host: Host) -> None:
         self._host, self._world = host, host.world
@@ -26,4 +26,5 @@ class HostMachine(Machine):
         return (self._world.now_us + self._host.monotonic_us) / 1_000_000
 
     def computed_s(self) -> float:
+        """Return how long the process has computed. Callbacks take no virtual time, so each look adds what it draws."""
         return self._host.computed_s()

@@ -74,6 +74,12 @@ def _monotonic_ns() -> int:
     return _real_monotonic_ns() if host is None else (host.world.now_us + host.monotonic_us) * 1_000
 
 
+def _process_time() -> float:
+    """Return the time of the host: how long real code computes must not decide what happens in a run."""
+    host = _host()
+    return _real_process_time() if host is None else host.world.now_us / 1_000_000
+
+
 def _clock_gettime(clock: int) -> float:
     loop = _running()
     if type(loop) is not HostLoop:
@@ -84,11 +90,6 @@ def _clock_gettime(clock: int) -> float:
     if clock == time.CLOCK_MONOTONIC:
         return (host.world.now_us + host.monotonic_us) / 1_000_000
     return host.wall_s() if clock == time.CLOCK_REALTIME else _real_clock_gettime(clock)
-
-
-def _process_time() -> float:
-    host = _host()
-    return _real_process_time() if host is None else host.computed_s()
 
 
 def _gmtime(seconds: float | None = None) -> time.struct_time:
@@ -210,7 +211,8 @@ def _open(file: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
 
 _real_time, _real_time_ns, _real_sleep = time.time, time.time_ns, time.sleep
 _real_monotonic, _real_monotonic_ns, _real_clock_gettime = time.monotonic, time.monotonic_ns, time.clock_gettime
-_real_gmtime, _real_localtime, _real_process_time = time.gmtime, time.localtime, time.process_time
+_real_process_time = time.process_time
+_real_gmtime, _real_localtime = time.gmtime, time.localtime
 _real_urandom, _real_seed, _real_getpid = os.urandom, random.Random.seed, os.getpid
 _real_create_server, _real_getaddrinfo, _real_open = socket.create_server, socket.getaddrinfo, io.open
 _real_getrusage = resource.getrusage

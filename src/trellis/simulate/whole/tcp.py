@@ -69,9 +69,6 @@ class End:
         self._was_full = False  # the process waits for room in the send buffer
         host.ends[self] = None
 
-    def __repr__(self) -> str:
-        return f"<End {self._shown}>"
-
     # The process
 
     @property
