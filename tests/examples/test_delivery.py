@@ -21,11 +21,18 @@ READY_MS = 30_000  # links stand, subscriptions are confirmed, homes are sure
 class Story:
     """A run whose publications and faults are told one by one."""
 
-    def __init__(self, interests, links=(), *, absent=(), overlay="omen", seed=1, **options):
+    def __init__(self, interests, links=(), *, absent=(), overlay="omen", seed=1, broken_stream_ms=None, **options):
         self.system = Delivery(overlay=overlay, every_ms=0, **options)
         network = NetworkConfig(latency=Latency("uniform", 5, 15))
         self.engine = Engine(
-            self.system, interests, seed=seed, overlay=links, absent=absent, network=network, encode=True
+            self.system,
+            interests,
+            seed=seed,
+            overlay=links,
+            absent=absent,
+            network=network,
+            encode=True,
+            broken_stream_ms=broken_stream_ms,
         )
         self.numbers = 0
         self.run(READY_MS)

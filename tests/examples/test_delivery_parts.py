@@ -680,3 +680,27 @@ def test_a_topic_that_was_published_on_is_forgotten_when_everybody_else_has_forg
     net.run(5_000)
     assert net.got("b") == [b"early 0", b"early 1", b"early 2", b"late 0", b"late 1", b"late 2"]
     assert not net.nodes["b"].told(Lost)
+
+
+def test_a_link_that_shares_more_topics_than_may_wait_on_it_opens_all_of_them():
+    topics = [f"t{number}" for number in range(300)]
+    config = {"topics": topics, "control_max": 50, "flight_bytes": 2_000}
+    net = mesh([], more=[Part("a", **config), Part("b", **config)], settle=False)
+    net.link("a", "b")
+    net.run(5_000)
+    for topic in topics:
+        net.publish("a", topic.encode(), topic)
+    net.run(3_000)
+    assert sorted(net.got("b")) == sorted(topic.encode() for topic in topics)
+    assert net.nodes["a"].counters.restarts == net.nodes["b"].counters.restarts == 0
+
+
+def test_a_publication_waits_for_longer_where_its_node_stood_still():
+    net = mesh([("a", "b")], copies=3, publish_timeout_ms=5_000)
+    net.publish("a", b"x")
+    net.run(1_000)
+    net.carry_out("a", net.nodes["a"].delivery.stood_still(20_000))
+    net.run(2_000)
+    assert not net.nodes["a"].outcomes
+    net.run(5_000)
+    assert [type(one) for one in net.nodes["a"].outcomes] == [NotAcknowledged]

@@ -8,11 +8,13 @@ import pytest
 
 from trellis.cli.main import run
 from trellis.errors import InputError
+from trellis.lab.fleet.fleet import FleetConfig, check_config, node_config
 from trellis.lab.fleet.interests import draw_interests, subscribers_of
 from trellis.lab.fleet.ledger import NODE_ENDED, OTHER, Ledger
 from trellis.lab.fleet.planned import low_links, neighbours, read_links
 from trellis.lab.fleet.scenario import Step, make_scenario, read_scenario
 from trellis.lab.fleet.score import Score
+from trellis.lab.fleet.settings import shared_settings
 from trellis.lab.fleet.simulated import FORMING_MS, schedule_of, simulate_scenario
 from trellis.lab.fleet.traffic import number_in, pack
 from trellis.lab.fleet.up import UpConfig, refused_max, settle_s_max
@@ -171,6 +173,34 @@ def test_bad_parameters_are_refused_in_one_line(arguments, capsys):
     told = capsys.readouterr()
     assert not told.out
     assert len(told.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("name", "give --interests, which names the nodes"),
+        ("listen", "leave it out: trellis up chooses one for each node"),
+        ("seeds", "leave it out: "),
+        ("mqtt.listen", "give --mqtt"),
+        ("telemetry.file", "leave it out, or write a node.toml for each node"),
+        ("tls.cert", "leave it out: a mesh of trellis up has no TLS"),
+    ],
+)
+def test_a_setting_that_must_differ_from_node_to_node_is_refused_with_a_sentence(key, remedy, capsys):
+    assert run(["up", "--nodes", "2", "--duration", "1", "--set", f"{key}=127.0.0.1:9"]) == 2
+    what = f"--set {key}: it must differ from node to node, and --set is for all nodes; {remedy}"
+    assert what in capsys.readouterr().err
+
+
+def test_a_setting_that_up_judges_by_is_given_by_its_option(capsys):
+    assert run(["up", "--nodes", "2", "--set", "delivery.copies=3"]) == 2
+    assert "--set delivery.copies: this run has an option for it; give --copies 3" in capsys.readouterr().err
+
+
+def test_topics_for_all_nodes_are_read_as_toml_and_added_to_those_of_each_node():
+    config = FleetConfig(settings=shared_settings({"topics": '["n", "m,x"]', "omen.period_ms": "50"}))
+    assert node_config(config, "up", ["t", "n"], {})["topics"] == ["t", "n", "m,x"]
+    check_config(config, {"a": ("t",), "b": ("t",)})
 
 
 @pytest.mark.parametrize("path", [path for path in SCENARIOS if path.stem == "one_by_one"], ids=lambda path: path.stem)

@@ -44,14 +44,39 @@ def test_lists_come_with_commas_and_truth_as_text():
 
 
 @pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("topics", '["n","m"]', ("n", "m")),
+        ("topics", "['a,b', 'c']", ("a,b", "c")),
+        ("topics", '"a,b","c"', ("a,b", "c")),
+        ("topics", " n, m ,", ("n", "m")),
+        ("topics", "[]", ()),
+        ("seeds", "[::1]:7001,[::1]:7002", ("[::1]:7001", "[::1]:7002")),
+        ("seeds", '["[::1]:7001"]', ("[::1]:7001",)),
+        ("mqtt.take", '["plant/#"]', ("plant/#",)),
+    ],
+)
+def test_a_list_is_given_as_toml_or_with_commas(key, text, value):
+    for environment, flags in (({}, {key: text}), ({f"TRELLIS_{key.replace('.', '_').upper()}": text}, {})):
+        found = read_config(None, environment, {"name": "a", **flags})
+        for part in key.split("."):
+            found = getattr(found, part)
+        assert found == value
+
+
+@pytest.mark.parametrize(
     ("text", "flags", "told"),
     [
-        ('name = "a"\ncolour = 1', {}, r"node.toml: Object contains unknown field `colour`; the keys are name, .*"),
-        ('name = "a"\n[omen]\nperiod = 1', {}, r"node.toml: omen: .*unknown field `period`; the keys are omen\..*"),
-        ('name = "a"\n[omen]\nperiod_ms = "x"', {}, r"node.toml: omen.period_ms: Expected `int`, got `str`; see .*"),
+        ('name = "a"\ncolour = 1', {}, r'node.toml: there is no key "colour"; trellis node --print-config shows .*'),
+        ('name = "a"\n[omen]\nperiod = 1', {}, r'node.toml: there is no key "omen.period"; perhaps omen.period_ms .*'),
+        (
+            'name = "a"\n[omen]\nperiod_ms = "x"',
+            {},
+            r'node.toml: omen.period_ms: "x" is no whole number; give one, as in 500',
+        ),
         ('name = "a"\n[omen]\nperiod_ms = 1', {}, r"node.toml: omen: period_ms is 1; give 10 or more"),
         ('name = "a"\n[limits]\nidle_s = 0', {}, r"node.toml: limits: idle_s is 0.0; give more than 0"),
-        ('name = "a"\noverlay = "ring"', {}, r"node.toml: overlay: Invalid enum value 'ring'; see docs/live.md .*"),
+        ('name = "a"\noverlay = "ring"', {}, r'node.toml: overlay: "ring" is not one of its values; give omen or .*'),
         ('name = "a"\n[vitis]\nsw_neighbors = 1', {}, r"node.toml: vitis: sw_neighbors is 1; give 2 .*"),
         ('name = "a"\n[magnet.control]\nlinks = 1', {}, r"node.toml: magnet: links is 1; give 4 or more"),
         ('name = "a"\n[planned]\nwait_s = 0', {}, r"node.toml: planned: wait_s is 0; give more than 0"),
@@ -62,7 +87,16 @@ def test_lists_come_with_commas_and_truth_as_text():
         ("", {}, r'node.toml: name is missing; add name = "...", or say --name'),
         ('name = "a"', {"listen": "here"}, r'node.toml: listen: "here" is no address; give host:port, .*'),
         ('name = "a"', {"seeds": "127.0.0.1:x"}, r'node.toml: seeds: "127.0.0.1:x" is no address; .*'),
-        ('name = "a"', {"sedes": "x"}, r'--sedes: there is no key "sedes"; choose from name, .*'),
+        ('name = "a"', {"sedes": "x"}, r'--set sedes: there is no key "sedes"; perhaps seeds is meant; .*'),
+        ('name = "a"\nperiod_ms = 1', {}, r'node.toml: there is no key "period_ms"; perhaps omen.period_ms or .*'),
+        ('name = "a"', {"omen.period_ms": "1e99"}, r'.*: omen.period_ms: "1e99" is no whole number; give one, .*'),
+        ('name = "a"', {"insecure": "maybe"}, r'.*: insecure: "maybe" is neither true nor false; .*'),
+        ('name = "a"\n[limits]\nidle_s = "x"', {}, r'node.toml: limits.idle_s: "x" is no number; give one, .*'),
+        ('name = "a"\nseeds = "b"', {}, r'node.toml: seeds: "b" is no list; write \["a", "b"\]'),
+        ('name = "a"\nseeds = [1]', {}, r"node.toml: seeds: \[1\] is no text; write it in quotes"),
+        ('name = "a"\nomen = 1', {}, r"node.toml: omen: 1 is no table; write its keys below its name .*"),
+        ('name = "a"\nomen = 1', {"omen.period_ms": "9"}, r".*: omen is no table in the file; write \[omen\] there"),
+        ('name = "a"', {"topics": '["a", b]'}, r'--set topics: \["a", b\] is no list of TOML; write \["a", "b"\], .*'),
         ('name = "a"\n[tls]\ncert = "x"', {}, r"node.toml: tls: cert, key and ca belong together; give all three.*"),
         ('name = "a"\nlisten = "10.0.0.1:1"', {}, r"node.toml: listen: 10.0.0.1 is beyond loopback .*--insecure.*"),
         ('name = "a"\nclient_listen = "[::]:1"', {}, r"node.toml: client_listen: :: is beyond loopback .*"),
@@ -88,7 +122,8 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys):
     for command, told in [
         (["node", "--config", str(tmp_path / "none.toml")], "none.toml: No such file or directory; name a file"),
         (["node", "--name", "a", "--listen", "10.0.0.1:7001"], "beyond loopback"),
-        (["node", "--name", "a", "--set", "omen.period_ms"], "--set: "),
+        (["node", "--name", "a", "--set", "omen.period_ms"], '--set: "omen.period_ms" has no value; give KEY=VALUE'),
+        (["node", "--name", "a", "--set", "="], '--set: "=" names no key; give KEY=VALUE, as in omen.period_ms=500'),
         (["node", "--name", "a", "--set", "tls.cert=x", "--set", "tls.key=x", "--set", "tls.ca=x"], "tls.cert: x"),
         (["pub", "t", "x", "--at", "nowhere"], '"nowhere" is no address'),
         (["pub", "t", "x", "--at", "127.0.0.1:1", "--timeout", "0.1"], "cannot be reached"),

@@ -22,6 +22,7 @@ from trellis.judge.history import (
     Refused,
     Settled,
     Subscribing,
+    Unsubscribed,
     Unsubscribing,
     Up,
 )
@@ -228,3 +229,19 @@ def test_a_message_whose_holders_are_unknown_is_excused_only_with_its_publishers
     assert found([*events, Down(50.7, "a"), Down(50.8, "b")]) == []
     assert found([*events, Down(50.7, "d"), Down(50.8, "b")]) == ["lost"]
     assert found([*events, Down(50.7, "a"), Down(150.8, "b")]) == ["lost"]
+
+
+def test_nothing_is_owed_where_the_node_was_not_sure() -> None:
+    unsure = [Connected(1.0, "n", "n", "c"), Subscribing(2.0, "n", "plant/+"), Confirmed(7.0, "n", "plant/+", False)]
+    assert found([*good(), *unsure]) == []
+    sure = [*unsure[:2], Confirmed(7.0, "n", "plant/+")]
+    assert found([*good(), *sure]) == ["lost"]
+
+
+def test_messages_may_come_until_the_node_has_confirmed_the_end_and_no_later() -> None:
+    end = [Unsubscribing(52.0, "s", "plant/oven")]
+    late = [Publishing(70.0, "p", "m3", "plant/oven"), Acknowledged(70.1, "p", "m3", ("a", "c"))]
+    late += [Received(70.2, "r", "m3", "plant/oven"), Received(70.2, "s", "m3", "plant/oven")]
+    assert found([*good(), *end, *late]) == ["not subscribed"]
+    assert found([*good(), *end, Unsubscribed(80.0, "s", "plant/oven"), *late]) == []
+    assert found([*good(), *end, Unsubscribed(52.1, "s", "plant/oven"), *late]) == ["not subscribed"]

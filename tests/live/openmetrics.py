@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from live.prometheus import Labels, check_histogram, read_labels
+
 _TYPE = re.compile(r"# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge|histogram|info|stateset|summary|unknown)")
 _HELP = re.compile(r'# HELP ([a-zA-Z_:][a-zA-Z0-9_:]*) ((?:[^\\\n"]|\\\\|\\n|\\")*)')
 _UNIT = re.compile(r"# UNIT ([a-zA-Z_:][a-zA-Z0-9_:]*) ([a-zA-Z0-9_:]+)")
 _NUMBER = r"[+-]?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)|[+-]?[iI]nf(?:inity)?|[nN]a[nN]"
 _SAMPLE = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{{(.*)\}})? ({_NUMBER})")
-_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(,|$)')
 _SUFFIXES = {"counter": ("_total", "_created"), "gauge": ("",), "info": ("_info",)}
 _SUFFIXES |= {"histogram": ("_bucket", "_sum", "_count", "_created")}
-
-Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass
@@ -68,22 +67,9 @@ def _sample(line: str, family: Family | None) -> None:
     assert match is not None, f"not a line of the format: {line!r}"
     assert family is not None, f"{line}: of no family"
     assert match[1] in {family.name + one for one in _SUFFIXES[family.kind]}, f"{line}: not of {family.name}"
-    labels = _labels(match[2] or "")
+    labels = read_labels(match[2] or "")
     assert (match[1], labels) not in family.samples, f"{line}: told twice"
     family.samples[match[1], labels] = float(match[3])
-
-
-def _labels(text: str) -> Labels:
-    labels: dict[str, str] = {}
-    at = 0
-    while at < len(text):
-        match = _LABEL.match(text, at)
-        assert match is not None, f"not a label: {text[at:]!r}"
-        assert match[1] not in labels, f"the label {match[1]} is there twice"
-        labels[match[1]] = match[2]
-        at = match.end()
-    assert not text.endswith(","), text
-    return tuple(sorted(labels.items()))
 
 
 def _check(family: Family) -> None:
@@ -92,18 +78,8 @@ def _check(family: Family) -> None:
             assert value >= 0, f"{name}{labels} is {value}"
         if family.kind == "info":
             assert value == 1, f"{name}{labels} is {value}"
-    if family.kind != "histogram":
-        return
-    series: dict[Labels, list[tuple[float, float]]] = {}
-    for (name, labels), value in family.samples.items():
-        if name.endswith("_bucket"):
-            rest = tuple(one for one in labels if one[0] != "le")
-            series.setdefault(rest, []).append((float(dict(labels)["le"]), value))
-    for rest, buckets in series.items():
-        assert buckets == sorted(buckets), f"{family.name}{rest}: buckets do not grow"
-        assert [value for _, value in buckets] == sorted(value for _, value in buckets)
-        assert buckets[-1] == (float("inf"), family.samples[f"{family.name}_count", rest])
-        assert (f"{family.name}_sum", rest) in family.samples
+    if family.kind == "histogram":
+        check_histogram(family.name, family.samples)
 
 
 def _check_clashes(found: dict[str, Family]) -> None:

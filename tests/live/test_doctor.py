@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -20,10 +20,11 @@ from live.lives import config, mesh, peer_address, run, until
 from live.test_admin import ADMIN, admin_address
 from trellis.cli.main import run as trellis_run
 from trellis.live.config import NodeConfig, TlsConfig
-from trellis.live.doctor import Finding, check_clock, check_files, check_tls, examine, examine_running
+from trellis.live.doctor import check_clock, check_files, examine
+from trellis.live.doctor_files import check_tls
 from trellis.live.files import allow_files, files_needed
+from trellis.live.findings import Finding
 from trellis.live.shell import LiveNode
-from trellis.live.tls import make_context
 from trellis.protocols.mqtt.config import MqttConfig
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
@@ -66,7 +67,8 @@ def test_a_configuration_that_cannot_be_read_is_wrong_and_the_exit_says_so(tmp_p
     assert trellis_run(["doctor", "--config", str(path), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["wrong"] == 1
-    assert "unknown field `lissten`" in told["findings"][0]["what"]
+    assert told["findings"][0]["what"] == 'there is no key "lissten".'
+    assert told["findings"][0]["remedy"].startswith("Perhaps listen is meant")
     assert trellis_run(["doctor", "--config", str(tmp_path / "none.toml")]) == 1
     assert "No such file" in capsys.readouterr().out
 
@@ -148,7 +150,7 @@ def test_a_seed_that_started_in_the_future_is_told():
             await seed.start()
             stack.push_async_callback(seed.stop, in_order=False)
             found = await examine(config("a", (peer_address(seed),)))
-            assert "s started 3600 s in the future by this machine's clock. Synchronize" in said(found)
+            assert re.search(r"s started 3[56]\d\d s in the future by this machine's clock. Synchronize", said(found))
 
     run(work())
 
@@ -218,10 +220,10 @@ def test_good_certificates_are_called_good(certs):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"cert": "none.pem"}, "tls.cert: {folder}/none.pem cannot be read: no such file or directory."),
-        ({"key": "b.key"}, "tls: {folder}/a.pem, {folder}/b.key and {folder}/ca.pem do not fit together: "),
-        ({"ca": "other/ca.pem"}, "tls.cert: Other nodes do not accept it: "),
-        ({"name": "b"}, "tls.cert: It is a certificate of "),
+        ({"cert": "none.pem"}, "tls.cert: {folder}/none.pem: no such file or directory."),
+        ({"key": "b.key"}, "tls.key: {folder}/b.key is not the key of {folder}/a.pem."),
+        ({"ca": "other/ca.pem"}, "tls.cert: {folder}/a.pem is not accepted with {folder}/other/ca.pem: "),
+        ({"name": "b"}, "tls.cert: {folder}/a.pem: b shows a certificate for node a, and may not join as b."),
         ({"name": "soon", "cert": "soon.pem", "key": "soon.key"}, "tls.cert: It ends in 6 days, on "),
     ],
 )
@@ -262,7 +264,7 @@ def test_the_certificate_of_the_mqtt_listener_is_looked_at(certs):
     mqtt = MqttConfig(listen="127.0.0.1:0", cert=str(certs / "soon.pem"), key=str(certs / "soon.key"))
     assert "mqtt.cert: It ends in 6 days, on " in said(found_by(config("a", mqtt=mqtt)))
     wrong = MqttConfig(listen="127.0.0.1:0", cert=str(certs / "a.pem"), key=str(certs / "b.key"))
-    assert "mqtt.cert: It cannot be used: " in said(found_by(config("a", mqtt=wrong)))
+    assert f"mqtt.key: {certs}/b.key is not the key of {certs}/a.pem." in said(found_by(config("a", mqtt=wrong)))
 
 
 def test_a_seed_with_tls_is_told_to_who_has_none_and_the_other_way_round(certs):
@@ -279,6 +281,28 @@ def test_a_seed_with_tls_is_told_to_who_has_none_and_the_other_way_round(certs):
             assert "b accepts this node." in said(await examine(with_tls(certs, seeds=(peer_address(safe),))), "good")
             stranger = with_tls(certs / "other", seeds=(peer_address(safe),))
             assert "its certificate is not accepted" in said(await examine(stranger))
+
+    run(work())
+
+
+def test_a_seed_that_is_another_port_of_a_node_is_told_by_the_kind_of_port(certs):
+    async def work() -> None:
+        mqtt = MqttConfig(listen="127.0.0.1:0")
+        safe = {"name": "b", "cert": "b.pem", "key": "b.key"}
+        async with AsyncExitStack() as stack:
+            nodes = [LiveNode(config("b", mqtt=mqtt, **ADMIN)), LiveNode(with_tls(certs, **safe, mqtt=mqtt, **ADMIN))]
+            for node, mine in zip(nodes, (config, lambda name, seeds: with_tls(certs, seeds=seeds)), strict=True):
+                await node.start()
+                stack.push_async_callback(node.stop, in_order=False)
+                assert node.mqtt is not None
+                kinds = {
+                    f"127.0.0.1:{node.door.port}": "the client port of node b",
+                    admin_address(node): "the admin port of node b",
+                    f"127.0.0.1:{node.mqtt.port}": "an MQTT listener",
+                }
+                told = said(await examine(mine("a", tuple(kinds)), timeout_s=2.0))
+                for address, kind in kinds.items():
+                    assert f"seed {address}: It is {kind}, not a mesh port. Name the listen address" in told
 
     run(work())
 
@@ -302,71 +326,5 @@ def test_a_broker_that_is_away_or_refuses_filters_is_told():
         away = MqttConfig(broker=url)
         told = said(await examine(config("a", mqtt=away)))
         assert "It is not used: connection refused: nothing listens there. Start it" in told
-
-    run(work())
-
-
-# A running node
-
-
-def test_a_running_node_that_is_well_is_called_so_and_its_complaints_are_repeated(capsys):
-    async def work() -> None:
-        async with mesh("a", **ADMIN) as (a,), AsyncExitStack() as stack:
-            found = await examine_running(admin_address(a), None, config("a"))
-            assert said(found, "good") == f"{admin_address(a)}: a runs and is healthy. "
-            lonely = LiveNode(config("b", ("127.0.0.1:9",), **ADMIN))
-            await lonely.start()
-            stack.push_async_callback(lonely.stop, in_order=False)
-            await until(lambda: bool(lonely.transport.failures))
-            told = said(await examine_running(admin_address(lonely), None, config("a", cluster="x")))
-            assert "Seed 127.0.0.1:9 did not accept this node: connection refused" in told
-            assert 'The node there has name "b", and the configuration says "a".' in told
-            assert 'The node there has cluster "test", and the configuration says "x".' in told
-
-    run(work())
-
-
-def test_a_running_node_whose_clock_differs_is_told(monkeypatch):
-    async def work() -> None:
-        async with mesh("a", **ADMIN) as (a,):
-            monkeypatch.setattr("trellis.live.admin.wall_ms", lambda: int(time.time() * 1_000) - 120_000)
-            told = said(await examine_running(admin_address(a), None, None))
-            assert "Its clock differs from this machine's by -120 s." in told
-
-    run(work())
-
-
-def test_a_running_node_one_of_whose_peers_started_in_the_future_is_told():
-    async def work() -> None:
-        async with mesh("a", **ADMIN) as (a,), AsyncExitStack() as stack:
-            peer = LiveNode(config("b", (peer_address(a),)))
-            peer.life += 6_000
-            await peer.start()
-            stack.push_async_callback(peer.stop, in_order=False)
-            await until(lambda: "b" in a.transport.peers)
-            told = said(await examine_running(admin_address(a), None, None))
-            assert "One of its peers started " in told
-
-    run(work())
-
-
-def test_where_no_node_answers_that_is_told(taken, capsys):
-    assert trellis_run(["doctor", "--at", "127.0.0.1:9"]) == 1
-    assert "No node answers there: connection refused" in capsys.readouterr().out
-
-
-@needs_openssl
-def test_a_running_node_with_tls_needs_a_certificate(certs):
-    async def work() -> None:
-        node = LiveNode(with_tls(certs, **ADMIN))
-        await node.start()
-        try:
-            assert "It speaks TLS, and this command did not." in said(
-                await examine_running(admin_address(node), None, None)
-            )
-            tls = make_context(node.config.tls, server=False)
-            assert "a runs and is healthy." in said(await examine_running(admin_address(node), tls, None), "good")
-        finally:
-            await node.stop(in_order=False)
 
     run(work())

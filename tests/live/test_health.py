@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 from contextlib import AsyncExitStack
 from typing import Any
@@ -17,7 +18,7 @@ from live.prometheus import parse_metrics
 from live.test_admin import ADMIN, overlay, read
 from trellis.live.admin import exposition
 from trellis.live.config import LimitsConfig
-from trellis.live.health import LOOK_S, Canary, Links
+from trellis.live.health import LOOK_S, Canary, Links, Names
 from trellis.live.mqtt import sidecar
 from trellis.live.mqtt.client import MqttClient
 from trellis.live.shell import LiveNode
@@ -271,6 +272,23 @@ def test_the_broker_of_a_sidecar_that_is_away_is_told_until_it_is_back():
     run(work())
 
 
+def test_a_leaving_node_does_not_call_itself_healthy_again(caplog):
+    caplog.set_level(logging.INFO, "trellis.live")
+
+    async def work() -> None:
+        node = LiveNode(config("n", mqtt=MqttConfig(broker="mqtt://127.0.0.1:9"), **ADMIN))
+        await node.start()
+        try:
+            await until(lambda: any("n: is not healthy: The broker at" in one for one in caplog.messages))
+            node.leave()
+            node.health._look()
+            assert "n: is healthy again" not in caplog.messages
+        finally:
+            await node.stop(in_order=False)
+
+    run(work())
+
+
 def test_a_broker_that_hangs_is_told_although_its_connection_stands(monkeypatch):
     monkeypatch.setattr(sidecar, "_PING_S", 0.1)
     monkeypatch.setattr(sidecar, "_QUIET_S", 0.5)
@@ -310,6 +328,22 @@ def test_a_second_node_of_the_same_name_complains_and_the_first_one_goes_on():
                 await until_health(b, 200)
             finally:
                 await twin.stop(in_order=False)
+
+    run(work())
+
+
+def test_the_complaint_about_a_name_ends_with_the_other_node(monkeypatch):
+    monkeypatch.setattr(Names, "TOLD_S", 3_600.0)
+
+    async def work() -> None:
+        async with mesh("a", "b", topics=("t",), **ADMIN) as (a, b):
+            await until_health(b, 200)
+            twin = LiveNode(config("b", (peer_address(a),), **ADMIN), life=b.life + 10)
+            await twin.start()
+            await until_health(b, 503, "Another node named b runs")
+            await twin.stop(in_order=False)
+            await until(lambda: "a" in b.transport.peers)
+            assert not b.health.names.complaints()
 
     run(work())
 

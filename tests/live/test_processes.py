@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +20,10 @@ import pytest
 
 import trellis
 from live.lives import run
+from live.signing import node_of
+from trellis.live.addresses import parse_address
+from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, Greet, pack_to_node
+from trellis.live.tls import make_context
 
 SETTINGS = ["omen.period_ms=60", "delivery.tick_ms=100", "delivery.register_ms=300", "delivery.registered_ms=900"]
 SETTINGS += ["delivery.confirm_ms=300", "delivery.ask_ms=200", "delivery.leave_ms_max=3000", "cluster=test"]
@@ -26,10 +31,17 @@ HEAVY = {"numpy", "numba", "pyspark", "pyarrow", "scipy", "matplotlib", "pandas"
 
 
 class Process:
-    def __init__(self, name: str, seeds: str = "", listen: str = "127.0.0.1:0", python: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        seeds: str = "",
+        listen: str = "127.0.0.1:0",
+        python: tuple[str, ...] = (),
+        settings: tuple[str, ...] = (),
+    ) -> None:
         command = [sys.executable, *python, "-m", "trellis", "node", "--json", "--name", name, "--listen", listen]
         command += ["--client-listen", "127.0.0.1:0", *(["--seeds", seeds] if seeds else [])]
-        command += [part for one in SETTINGS for part in ("--set", one)]
+        command += [part for one in (*SETTINGS, *settings) for part in ("--set", one)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     @cached_property
@@ -100,6 +112,29 @@ def test_a_node_that_is_told_to_end_leaves_in_order_and_exits_with_0(processes):
     code, told = processes[1].end(signal.SIGTERM)
     assert code == 0, told
     assert "b: has left" in told
+
+
+def test_a_second_sigterm_ends_a_node_at_once_although_a_client_hangs(processes, sign):
+    """A TLS connection is closed in order only when its other end answers. `stall_s` is how long that is waited for."""
+    tls = sign("a", *node_of("a"))
+    files = (f"tls.cert={tls.cert}", f"tls.key={tls.key}", f"tls.ca={tls.ca}")
+    processes.append(Process("a", settings=("limits.stall_s=300", *files)))
+    process = processes[0].process
+    address = parse_address(processes[0].about["client_listen"])
+    with (
+        socket.create_connection(address) as connection,
+        make_context(tls, server=False).wrap_socket(connection) as client,
+    ):
+        client.do_handshake()
+        client.sendall(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "hangs")))
+        assert client.recv(1), "it is welcome, and reads nothing more"
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        while "a: leaves" not in process.stderr.readline():
+            pass
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
 
 
 def test_a_node_that_stood_still_for_longer_than_silence_is_forgiven_gets_everything_in_the_end(processes):

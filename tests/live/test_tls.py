@@ -18,7 +18,8 @@ from trellis.live.dashboard import Dashboard
 from trellis.live.frames import PROTOCOL, VERSION, Address, Hello, Refused, pack_control, read_control
 from trellis.live.http_client import HttpClient, get
 from trellis.live.shell import LiveNode
-from trellis.live.tls import describe, make_context, names_of, node_credentials, why_not_node
+from trellis.live.tls import describe, load_node, make_context, names_of, node_credentials, why_not_node
+from trellis.protocols.wire import node_name_fault
 
 
 async def join_as(address: str, name: str, tls: TlsConfig) -> Hello | Refused:
@@ -99,6 +100,28 @@ def test_a_name_of_a_host_is_no_name_of_a_node(tmp_path):
             assert isinstance(await join_as(peer_address(node), "b", files("b")), Hello)
 
     run(work())
+
+
+@pytest.mark.usefixtures("sign")
+@pytest.mark.parametrize("name", ["x y", "Zürich 7", "50% #1 $HOME, O=x; \\ 'q' \"p\"", "é" * 80])
+def test_every_name_that_a_node_may_have_gets_a_certificate(tmp_path, name):
+    place = ["--folder", str(tmp_path)]
+    assert trellis_run(["certs", "ca", *place]) == 0
+    assert trellis_run(["certs", "node", name, *place]) == 0
+    assert trellis_run(["certs", "client", f"{name}!", *place]) == 0
+    files = TlsConfig(cert=f"{tmp_path}/{name}.pem", key=f"{tmp_path}/{name}.key", ca=f"{tmp_path}/ca.pem")
+    assert load_node(files, name).expires_s
+    with pytest.raises(InputError, match="may not join as x; make one with: trellis certs node x"):
+        load_node(files, "x")
+
+
+@pytest.mark.usefixtures("sign")
+def test_a_name_that_no_node_may_have_gets_no_certificate(tmp_path, capsys):
+    for name in ("a:1", " a", "", "a\n"):
+        assert trellis_run(["certs", "node", name, "--folder", str(tmp_path)]) == 2
+        fault = node_name_fault(name)
+        assert fault is not None
+        assert capsys.readouterr().err == f"trellis: NAME: {'; '.join(fault)}\n"
 
 
 @pytest.mark.usefixtures("sign")

@@ -18,14 +18,17 @@ import pytest
 import trellis
 from live.lives import client_address, config, mesh, run, until
 from live.signing import CLIENT, copied, end, node_of, replace, shown_at
+from trellis.errors import InputError
 from trellis.live import tls as live_tls
 from trellis.live.admin import exposition
 from trellis.live.client import ClientError
 from trellis.live.config import TlsConfig
 from trellis.live.http_client import HttpClient
 from trellis.live.listen import Listener
+from trellis.live.mqtt.certificate import make_tls
 from trellis.live.shell import LiveNode
 from trellis.live.tls import Credentials, make_context, node_credentials
+from trellis.protocols.mqtt.config import MqttConfig
 
 
 def test_changed_certificates_serve_new_handshakes_and_streams_stay(sign, tmp_path, caplog):
@@ -277,3 +280,32 @@ def test_streams_that_have_said_nothing_are_closed_with_a_tls_listener(sign, loo
 
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(asyncio.wait_for(work(), 60))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "told"),
+    [
+        ("cert", b"", "tls.cert: {path} holds no certificate in PEM; name a certificate's PEM file"),
+        ("key", b"", "tls.key: {path} holds no private key in PEM; name the key of the certificate"),
+        ("ca", b"", "tls.ca: {path} holds no certificate in PEM; name the file ca.pem of the authority"),
+        ("ca", b"-----BEGIN CERTIFICATE-----\nx\n", "tls.ca: {path} holds no certificate in PEM; name the file "),
+        ("key", None, "tls.key: {path} is not the key of {cert}; give a certificate and its own key"),
+        ("key", "encrypted", "tls.key: {path} is encrypted with a password; write it without one: openssl pkey -in"),
+    ],
+)
+def test_an_error_about_certificates_names_the_bad_file_and_a_remedy(sign, tmp_path, key, text, told):
+    files = copied(sign("a", *node_of("a")), tmp_path / "a")
+    path = Path(getattr(files, key))
+    if text is None:
+        shutil.copy(sign("b", *node_of("b")).key, path)
+    elif text == "encrypted":
+        words = ["openssl", "pkey", "-in", files.key, "-aes256", "-passout", "pass:secret", "-out", f"{tmp_path}/new"]
+        subprocess.run(words, check=True, capture_output=True)
+        (tmp_path / "new").replace(path)
+    else:
+        path.write_bytes(text)
+    of_mqtt = MqttConfig(listen="127.0.0.1:0", cert=files.cert, key=files.key, ca=files.ca)
+    for load in (lambda: make_context(files, server=True), lambda: make_tls(of_mqtt)):
+        with pytest.raises(InputError) as error:
+            load()
+        assert str(error.value).replace("mqtt.", "tls.").startswith(told.format(path=path, cert=files.cert))

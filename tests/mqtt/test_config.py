@@ -37,7 +37,7 @@ def test_a_message_holds_the_largest_packet():
         ({"broker": "mqtt://b", "take": []}, "mqtt.broker: it would neither take nor give"),
         ({"listen": "0.0.0.0:1883"}, "mqtt.listen: 0.0.0.0 is beyond loopback and there is no TLS"),
         ({"listen": "1883"}, 'mqtt.listen: "1883" is no address'),
-        ({"lisen": "x"}, "unknown field"),
+        ({"lisen": "x"}, 'there is no key "mqtt.lisen"; perhaps mqtt.listen'),
     ],
 )
 def test_nonsense_is_refused_in_one_line(tmp_path, given, message):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from random import Random
 
 from mqtt.delayed import Mesh
-from mqtt.desk import Desk
+from mqtt.desk import WALL_MS, Desk
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.askers import Askers
+from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.effects import Emit
 from trellis.protocols.mqtt.envelope import Answer, Ask, Heard, Joined, Who, unwrap
+from trellis.protocols.mqtt.host import Host
 from trellis.protocols.mqtt.interests import QUESTIONS
 from trellis.protocols.mqtt.members import SILENT_MS, Members
 
@@ -144,3 +147,21 @@ def test_answers_of_nodes_that_are_not_informed_need_a_time():
     assert not members.is_informed
     members.tick(5_000)
     assert members.is_informed
+
+
+def test_a_question_that_is_refused_at_once_is_repeated_later_and_not_at_once():
+    """A node refuses publications at once when too many wait. It must not ask in an endless loop then."""
+    host = Host("n", 1, MqttConfig(listen="127.0.0.1:0"))
+    host.at(1_000, WALL_MS)
+    host.confirmed(QUESTIONS)
+    asked = 0
+    for _ in range(5):
+        found = [one for one in host.take() if isinstance(one, Emit) and isinstance(unwrap(one.payload), Who)]
+        asked += len(found)
+        for one in found:
+            host.not_acknowledged(one.number, "10000 publications wait already")
+    assert asked == 1
+    host.at(host.house.now_ms + 1_000, host.house.wall_ms + 1_000)
+    host.tick()
+    again = [one for one in host.take() if isinstance(one, Emit) and isinstance(unwrap(one.payload), Who)]
+    assert len(again) == 1

@@ -280,7 +280,7 @@ def test_a_password_file_says_what_is_wrong_with_it(tmp_path):
     bad.write_text("ann:secret\n")
     with pytest.raises(InputError, match=r"users:1: not user:n\$r\$p\$salt\$hash"):
         read_passwords(str(bad))
-    with pytest.raises(InputError, match="No such file"):
+    with pytest.raises(InputError, match="no such file"):
         read_passwords(str(tmp_path / "none"))
     assert not Passwords({}).is_right("ann", b"")
 

@@ -50,5 +50,5 @@ def test_a_door_with_tls_lets_in_who_it_should(make_tls, asks_for_certificates):
 
 
 def test_files_that_are_not_there_are_named():
-    with pytest.raises(InputError, match=r"mqtt\.cert: /no/cert, /no/key: No such file"):
+    with pytest.raises(InputError, match=r"mqtt\.cert: /no/cert: no such file or directory; name a PEM file"):
         make_door_tls(MqttConfig(cert="/no/cert", key="/no/key"))

@@ -187,6 +187,9 @@ class Links:
     def home_range(self):
         return "z"
 
+    def heir(self):
+        return "a"
+
     def toward_home(self, topic, message, without=()):
         return [Send("me" if topic == "t" else "a", message)]
 

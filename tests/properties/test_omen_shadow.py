@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,3 +105,38 @@ def test_backups_cover_each_topic_as_often_as_asked_or_as_there_are_candidates(c
         if topics >> place & 1:
             able = sum(1 for candidate in candidates if candidate.interest >> place & 1)
             assert sum(1 for node in chosen if interest[node] >> place & 1) >= min(coverage, able)
+
+
+def slow_cover(topics, candidates, coverage, random):
+    """SH Alg. 12 as it is written: topics that nobody can cover any more are dropped one by one."""
+    wanting = {place: [one for one in candidates if one.interest >> place & 1] for place in range(topics.bit_length())}
+    wanted = [place for place, rivals in wanting.items() if topics >> place & 1 and rivals]
+    chosen = []
+    for _ in range(coverage):
+        weight = {one.node: 0 if one.node in chosen else one.weight for one in candidates}
+        rest = wanted
+        while rest:
+            place = rest[random.randrange(len(rest))]
+            positive = [one for one in wanting[place] if weight[one.node] > 0]
+            free = [one for one in wanting[place] if one.node not in chosen]
+            if positive:
+                taken = min(positive, key=lambda one: weight[one.node])
+                spared = weight[taken.node]
+                for one in positive:
+                    weight[one.node] -= spared
+            elif free:
+                taken = free[random.randrange(len(free))]
+            else:
+                rest = [other for other in rest if other != place]
+                continue
+            chosen.append(taken.node)
+            rest = [other for other in rest if not taken.interest >> other & 1]
+    return chosen
+
+
+@given(st.lists(st.tuples(st.integers(1, 31), st.integers(0, 3)), max_size=5), st.integers(1, 4), st.integers(0, 99))
+def test_topics_that_nobody_can_cover_again_are_dropped_together_with_the_same_draws(drawn, coverage, seed):
+    candidates = [Candidate(f"n{place}", interest, weight) for place, (interest, weight) in enumerate(drawn)]
+    one, other = Random(seed), Random(seed)
+    assert choose_backups("primal-dual", 31, candidates, coverage, one) == slow_cover(31, candidates, coverage, other)
+    assert one.random() == other.random()

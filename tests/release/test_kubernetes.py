@@ -165,17 +165,39 @@ def local(pod: str, volume: Path, ports: dict[tuple[str, str], int]) -> dict[str
     return found
 
 
+def probed(kind: str, given: dict[str, str]) -> str:
+    """Run a probe of the manifest once. Return why it fails; empty if it does not."""
+    program, *words = CONTAINER[kind]["exec"]["command"]
+    assert program == "python"
+    done = subprocess.run([sys.executable, *words], env={**os.environ, **given}, capture_output=True, text=True)
+    return done.stderr.strip().splitlines()[-1] if done.returncode else ""
+
+
 def ready(process: subprocess.Popen[str], given: dict[str, str]) -> Iterator[str]:
     """Run the readiness probe until it says yes; what it says before."""
-    program, *words = CONTAINER["readinessProbe"]["exec"]["command"]
-    assert program == "python"
     until = time.monotonic() + LONG_S
     while process.poll() is None and time.monotonic() < until:
-        done = subprocess.run([sys.executable, *words], env={**os.environ, **given}, capture_output=True, text=True)
-        if done.returncode == 0:
+        told = probed("readinessProbe", given)
+        if not told:
             return
-        yield done.stderr.strip().splitlines()[-1]
+        yield told
     raise AssertionError(f"{given['TRELLIS_NAME']} does not become ready")
+
+
+def test_a_node_that_waits_for_its_seeds_is_alive_and_not_ready(secret):
+    given = local(PODS[2], secret, free_ports()) | QUICK
+    (entry,) = re.findall(r"^ENTRYPOINT (\[.+])$", CONTAINERFILE, re.MULTILINE)
+    command = [sys.executable, "-m", *json.loads(entry)]
+    assert "refused" in probed("livenessProbe", given), "nothing runs yet"
+    process = subprocess.Popen(command, env={**os.environ, **given}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline(), "it is up"
+        assert not probed("livenessProbe", given)
+        assert "503" in probed("readinessProbe", given)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_the_containers_of_the_manifest_form_a_mesh_with_tls_that_delivers(secret, tmp_path):

@@ -105,6 +105,12 @@ def test_returns_hold_over_many_seeds(nodes, kinds):
     assert_all_hold(check_seeds(with_returns(kinds=kinds), seeds=100, first_seed=2_001, config=config, jobs=2))
 
 
+def test_a_joiner_is_not_confirmed_before_the_home_of_its_topic_knows_it():
+    """2083: it knew nobody on the ring yet, was home of its topic to itself, and registered there."""
+    config = CheckConfig(instance=InstanceDraw(nodes=3, topics=6, subscriptions=3))
+    assert check_seed(with_returns(kinds=RETURNS_AND_FAULTS), 2083, config).failure is None
+
+
 @pytest.mark.parametrize(("seed", "nodes"), [(26, 13), (129, 11)])
 def test_a_home_that_has_not_heard_of_all_is_no_proof(seed, nodes):
     """26: asked right after a partition made it home. 129: a dead node stood on a subscriber's way to it."""

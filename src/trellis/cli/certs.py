@@ -10,26 +10,29 @@ Keys are made on elliptic curves (P-256) and are readable by their owner alone.
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
 import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
 from trellis.cli.common import AsJson, examples, show, table
 from trellis.errors import InputError
+from trellis.protocols.wire import node_name_fault
 
 EXAMPLE = examples(
     "trellis certs ca", "trellis certs node a", "trellis certs node b --host b.example.org", "trellis certs client ann"
 )
 app = typer.Typer(no_args_is_help=True, epilog=EXAMPLE)
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _HOST = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*-]{0,252}")
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 _CA = """\
@@ -47,6 +50,8 @@ subjectKeyIdentifier = hash
 _SIGNED = """\
 [req]
 prompt = no
+utf8 = yes
+string_mask = utf8only
 distinguished_name = name
 [name]
 CN = {name}
@@ -118,10 +123,12 @@ def node(
     from trellis.live.tls import node_uri
 
     _check_name(name)
-    names = [f"URI:{node_uri(name)}", *(_alternative(one) for one in [name, *_LOCAL, *(hosts or ())])]
+    mine = [name] if _HOST.fullmatch(name.replace("_", "-")) else []  # programs that compare host names want it
+    names = [f"URI:{node_uri(name)}", *(_alternative(one) for one in [*mine, *_LOCAL, *(hosts or ())])]
     files = _sign(folder, name, "node", names, "serverAuth, clientAuth", days)
-    told = 'node.toml: [tls] cert = "{certificate}", key = "{key}", ca = "{authority}"'
-    _show(files, told.format(**files), as_json)
+    quoted = {what: json.dumps(str(path), ensure_ascii=False) for what, path in files.items()}
+    told = "node.toml: [tls] cert = {certificate}, key = {key}, ca = {authority}"
+    _show(files, told.format(**quoted), as_json)
 
 
 CLIENT_EXAMPLE = examples(
@@ -140,14 +147,24 @@ def client(
     from trellis.live.tls import CLIENT_URI
 
     _check_name(name)
-    files = _sign(folder, name, "client", [f"URI:{CLIENT_URI}{name}"], "clientAuth", days)
+    files = _sign(folder, name, "client", [f"URI:{CLIENT_URI}{quote(name, safe='')}"], "clientAuth", days)
+    quoted = {what: shlex.quote(str(path)) for what, path in files.items()}
     told = "trellis pub TOPIC MESSAGE --cert {certificate} --key {key} --ca {authority}"
-    _show(files, told.format(**files), as_json)
+    _show(files, told.format(**quoted), as_json)
 
 
 def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name) or name == "ca":
-        raise InputError(f'"{name}"', "cannot be the name of a file", "use letters, digits, dots, - and _; not ca")
+    """A name may be all that a node's name may be, and it names the files as well."""
+    fault = node_name_fault(name)
+    if fault is not None:
+        raise InputError("NAME", *fault)
+    if name == "ca" or name.startswith(".") or "/" in name:
+        raise InputError("NAME", f'"{name}" cannot be the name of a file here', "leave out / and dots in front; not ca")
+
+
+def _escaped(name: str) -> str:
+    """Return a name as a value in a configuration of openssl. A common name has at most 64 letters."""
+    return re.sub(r"([\\\"'#$,;=])", r"\\\1", name[:64])
 
 
 def _sign(folder: Path, name: str, role: str, alternatives: list[str], usage: str, days: int) -> dict[str, Path]:
@@ -163,7 +180,7 @@ def _sign(folder: Path, name: str, role: str, alternatives: list[str], usage: st
     ):
         raise InputError(str(certificate), f"is the certificate of a {other}", "choose another name or --folder")
     with tempfile.TemporaryDirectory(dir=folder) as work:
-        text = _SIGNED.format(name=name, usage=usage, alternatives=", ".join(alternatives))
+        text = _SIGNED.format(name=_escaped(name), usage=usage, alternatives=", ".join(alternatives))
         config = _written(Path(work) / "signed.cnf", text)
         _run(program, "req", "-new", "-config", config, *_new_key(f"{work}/key"), "-out", f"{work}/csr")
         _run(

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from trellis.cli.values import Offer
+from trellis.errors import InputError
 
 Seed = Annotated[int, typer.Option("--seed", help="The same seed gives the same bytes.", show_default=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -62,6 +63,15 @@ def options_of(kinds: Mapping[str, type]) -> Callable[..., Any]:
         )
 
     return option
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Return the key and the value of a --set."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        what = f'"{text}" has no value' if key else f'"{text}" names no key'
+        raise InputError("--set", what, "give KEY=VALUE, as in omen.period_ms=500")
+    return key.strip(), value
 
 
 def say(text: str = "") -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -40,8 +41,10 @@ def doctor(
     """
     from trellis.live.addresses import parse_address
     from trellis.live.config import NodeConfig, read_config
-    from trellis.live.doctor import Finding, examine, examine_running, wrong
+    from trellis.live.doctor import examine, examine_running
+    from trellis.live.findings import Finding, refused
     from trellis.live.run import run_loop
+    from trellis.live.tls import make_context
 
     if config is None and at is None:
         raise InputError("", "nothing to check", "give --config FILE, --at HOST:PORT, or both")
@@ -54,7 +57,11 @@ def doctor(
         try:
             read = read_config(config, os.environ, {})
         except InputError as error:
-            findings.append(wrong(error.where or str(config), f"{error.what}.", f"{error.remedy}."))
+            findings.append(refused(error, str(config)))
+
+    if tls is None and read is not None and read.tls and at is not None:
+        with suppress(InputError):  # what is wrong with these files is among the findings
+            tls = make_context(read.tls, server=False)
 
     async def work() -> list[Finding]:
         found = await examine(read, timeout) if read is not None else []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import trellis
-from trellis.cli.common import AsJson, as_line, examples, note, say
+from trellis.cli.common import AsJson, as_line, examples, note, say, setting
 from trellis.cli.values import LOG_LEVELS, among
 from trellis.errors import InputError
 
@@ -93,12 +93,7 @@ def node(
         from trellis.live.parent import die_with
 
         die_with(parent)
-    flags: dict[str, object] = {}
-    for one in settings or ():
-        key, equals, value = one.partition("=")
-        if not equals:
-            raise InputError("--set", f'"{one}" has no value', "give KEY=VALUE")
-        flags[key] = value
+    flags: dict[str, object] = dict(setting(one) for one in settings or ())
     named = {
         "name": name,
         "cluster": cluster,
@@ -220,4 +215,4 @@ def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSL
         return None
     if not (ca and cert and key):
         raise InputError("--ca, --cert, --key", "they belong together", "give all three, or none")
-    return make_context(TlsConfig(cert=str(cert), key=str(key), ca=str(ca)), server=False)
+    return make_context(TlsConfig(cert=str(cert), key=str(key), ca=str(ca)), server=False, prefix="--")

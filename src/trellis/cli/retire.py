@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,6 +54,7 @@ def retire(
     The node is told to leave if it runs on this machine. Then the session at its broker ends, which would otherwise
     keep all that is published there until mqtt.broker_session_s is over, and the file of learned filters is removed.
     Exits 1 if messages wait in the session and --drop is not given: start the node again to carry them into the mesh.
+    With --broker, stop the node first: a broker cuts off a node that still runs when somebody else opens its session.
     """
     from trellis.live.config import read_config
     from trellis.live.run import run_loop
@@ -73,6 +75,13 @@ def retire(
         raise typer.Exit(1)
 
 
+def _warn(client: str) -> None:
+    """Say what happens to a node that still runs before it happens. A broker does not tell who is connected."""
+    note(f"If a node still uses the session {client}, the broker cuts it off for a moment now. Stop that node first.")
+    if sys.stdin.isatty():
+        typer.confirm("Is it stopped?", abort=True, err=True)
+
+
 async def _retire(config: NodeConfig, client: str, drop: bool, keep_learned: bool) -> dict[str, Any]:
     """`client`: of a session without a configuration; empty: that of the configuration."""
     from trellis.live.mqtt.learned import LearnedFile, learned_path
@@ -82,7 +91,9 @@ async def _retire(config: NodeConfig, client: str, drop: bool, keep_learned: boo
     session = BrokerSession(client or f"trellis-{config.name}", config.mqtt)
     said: list[str] = []
     told: dict[str, Any] = {"client": session.client, "broker": session.place, "left": False, "said": said}
-    if not client:
+    if client:
+        _warn(client)
+    else:
         note(f"asking node {config.name} to leave, if it runs")
         departure = await make_leave(config)
         told["left"] = departure is not None

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 import trellis
+from trellis.cli import simulate_mesh
 from trellis.cli.common import AsJson, examples, number, progress, say, says_compiling, show, table
 from trellis.cli.reading import Reading, reading_of, reading_parameters
 from trellis.cli.values import SYSTEM_OPTIONS, among
@@ -44,6 +45,7 @@ EXAMPLE = examples(
     "trellis simulate spidercast interests.parquet --kg 3 --kr 0 --seed 1 -o run",
     "trellis simulate omen interests.parquet --overlay lowoda --churn churn.parquet --rounds-per-event 1 -o run",
     "trellis simulate omen --check --seeds 40 --jobs 2",
+    "trellis simulate mesh --check --seeds 100 --jobs 2",
     "trellis simulate --replay run/recording.jsonl.gz --until 30",
 )
 _PROTOCOL, _NETWORK, _CHECK = "Protocol", "Network", "Check over seeds"
@@ -115,9 +117,11 @@ class _Protocols(TyperGroup):
     """A command per protocol, made when it is asked for: a system's module is imported by its own command alone."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(PROTOCOLS)
+        return [*PROTOCOLS, "mesh"]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name == "mesh":
+            return simulate_mesh.command()
         if cmd_name not in PROTOCOLS:
             raise InputError(cmd_name, "there is no such protocol", f"choose from {', '.join(PROTOCOLS)}")
         return _command(cmd_name)

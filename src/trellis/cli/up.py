@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from trellis.cli.common import AsJson, examples, note, show, table
+from trellis.cli.common import AsJson, examples, note, setting, show, table
 from trellis.cli.values import OVERLAYS, among
 from trellis.errors import InputError
 
@@ -128,11 +128,12 @@ def up(
     from trellis.lab.fleet.fleet import FleetConfig, check_config
     from trellis.lab.fleet.interests import draw_interests, expect_few, read_interests
     from trellis.lab.fleet.scenario import read_scenario
+    from trellis.lab.fleet.settings import shared_settings
     from trellis.lab.fleet.up import UpConfig
     from trellis.live.addresses import parse_address
     from trellis.live.config import is_loopback
 
-    given = dict(_setting(one) for one in settings or ())
+    given = shared_settings(dict(setting(one) for one in settings or ()))
     shared: dict[str, Any] = {"seed": seed, "rate": rate, "foreign": foreign, "duration": duration}
     shared |= {"dashboard": dashboard or None, "refused_max": refused_max}
     shared |= {"history": None if history is None else str(history)}
@@ -245,13 +246,6 @@ def _doors(mqtt: bool, broker: str | None, simulated: bool) -> Doors:
     if broker != "mosquitto":
         raise InputError("--broker", f'"{broker}" is not known', "give mosquitto")
     return "mosquitto"
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise InputError("--set", f'"{text}" has no value', "give KEY=VALUE")
-    return key, value
 
 
 class Terminal:

@@ -26,6 +26,8 @@ class Calm:
 
         A driver that says `Settled` has waited long enough, whatever the times of this judge are.
         """
+        if answered == inf:
+            return inf
         place = bisect_left(self._settled, answered)
         settled = self._settled[place] if place < len(self._settled) else inf
         return min(settled, self._due(began, answered))

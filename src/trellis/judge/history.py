@@ -38,14 +38,25 @@ class Subscribing(Record, frozen=True):
 
 
 class Confirmed(Record, frozen=True):
-    """The node has confirmed the subscription (SUBACK, or the end of `client.subscribe`)."""
+    """The node has confirmed the subscription (SUBACK, or the end of `client.subscribe`).
+
+    `promised` is False where the node says that it could not make sure, as an early SUBACK does: nothing is owed then.
+    """
+
+    session: str
+    filter: str
+    promised: bool = True
+
+
+class Unsubscribing(Record, frozen=True):
+    """The client begins to give up `filter`."""
 
     session: str
     filter: str
 
 
-class Unsubscribing(Record, frozen=True):
-    """The client begins to give up `filter`."""
+class Unsubscribed(Record, frozen=True):
+    """The node has confirmed that (UNSUBACK). Where it confirms nothing, there is no such event."""
 
     session: str
     filter: str
@@ -146,6 +157,7 @@ Event = (
     | Subscribing
     | Confirmed
     | Unsubscribing
+    | Unsubscribed
     | Away
     | Back
     | Ended

@@ -9,7 +9,6 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from trellis.judge.calm import Calm
 from trellis.judge.story import NEVER, Publication, Session, Story, Subscription
@@ -65,13 +64,14 @@ def not_what_was_published(story: Story) -> Iterator[Violation]:
                 yield Violation("unknown", got.t, text, session.name, got.message)
 
 
-def not_subscribed(story: Story, promise: Promise) -> Iterator[Violation]:
+def not_subscribed(story: Story, calm: Calm) -> Iterator[Violation]:
     """A client gets nothing that it did not ask for. What was under way when it unsubscribed may still come."""
     for session in story.sessions.values():
         for got in session.received:
             if not any(
-                one.asked <= got.t <= one.ended + promise.grace_s and one.wants(got.topic)
+                one.asked <= got.t <= (one.over if one.over < NEVER else calm.due(one.ended, one.ended))
                 for one in session.subscriptions
+                if one.wants(got.topic)
             ):
                 text = f"{session.name} got {got.message} on {got.topic} without a subscription to it"
                 yield Violation("not subscribed", got.t, text, session.name, got.message)
@@ -110,11 +110,12 @@ def twice(story: Story, counts: Counts) -> Iterator[Violation]:
             if len(when) < 2:
                 continue
             made = story.publications.get(message)
-            if made is not None and _was_repeated(made):
-                counts.excused["twice: the publisher repeated it to another node or incarnation"] += 1
-                continue
-            if all(any(first <= t <= second for t in session.backs) for first, second in pairwise(when)):
-                counts.excused["twice: the session came back before it had acknowledged"] += 1
+            repeated = made is not None and _was_repeated(made)
+            since = when[0] if made is None else made.began
+            backs = sum(since <= t <= when[-1] for t in session.backs)
+            if len(when) <= 1 + repeated + backs:
+                why = "the publisher repeated it after a lost connection" if repeated else "the session came back"
+                counts.excused[f"twice: {why}"] += 1
                 continue
             text = f"{session.name} got {message} {len(when)} times"
             yield Violation("twice", when[1], text, session.name, message)
@@ -147,7 +148,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
     """An acknowledged message reaches every subscription that was confirmed before it was published."""
     for subscription in story.subscriptions():
         session = subscription.session
-        if subscription.confirmed == NEVER:
+        if subscription.confirmed == NEVER or not subscription.is_promised:
             continue
         ended = min(subscription.ended, story.end)
         got = {one.message for one in session.received}
@@ -185,7 +186,8 @@ def too_few_copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -
         for one in story.subscriptions():
             if not one.wants(made.topic):
                 continue
-            if one.confirmed + promise.grace_s <= made.began and one.ended > made.acknowledged:
+            is_sure = one.is_promised and one.confirmed + promise.grace_s <= made.began
+            if is_sure and one.ended > made.acknowledged:
                 there.add(one.session.node_at(made.began))
             if one.asked <= made.acknowledged and one.ended + promise.window_s >= made.began:
                 allowed.add(one.session.node_at(made.began))

@@ -24,6 +24,7 @@ from trellis.judge.history import (
     Refused,
     Settled,
     Subscribing,
+    Unsubscribed,
     Unsubscribing,
     Up,
 )
@@ -39,7 +40,10 @@ class Subscription:
     filter: str
     asked: float
     confirmed: float = NEVER
+    is_promised: bool = True
     ended: float = NEVER  # unsubscribed, or the session ended, or it was away and nothing is kept for it
+
+    over: float = NEVER  # the node has confirmed the end
 
     def wants(self, topic: str) -> bool:
         return matches(self.filter, topic)
@@ -70,8 +74,8 @@ class Session:
         return found
 
     def was_away(self, begin: float, end: float) -> bool:
-        """Tell whether the connection was lost between `begin` and `end`."""
-        return any(begin <= t <= end for t in self.aways)
+        """Tell whether the session came back between `begin` and `end`. It may have been lost before `begin`."""
+        return any(begin <= t <= end for t in self.backs) or any(begin <= t <= end for t in self.aways)
 
 
 @dataclass
@@ -152,16 +156,20 @@ def _of_session(story: Story, session: Session, event: object) -> None:
     match event:
         case Subscribing(t, _, wanted):
             open_ones = [one for one in session.subscriptions if one.filter == wanted and one.ended == NEVER]
-            if not open_ones:
-                session.subscriptions.append(Subscription(session, wanted, t))
-        case Confirmed(t, _, wanted):
+            if not open_ones:  # a client that has not noticed yet that its session is lost still asks
+                session.subscriptions.append(Subscription(session, wanted, t, ended=session.ended))
+        case Confirmed(t, _, wanted, promised):
             for one in session.subscriptions:
                 if one.filter == wanted and one.ended == NEVER and one.confirmed == NEVER:
-                    one.confirmed = t
+                    one.confirmed, one.is_promised = t, promised
         case Unsubscribing(t, _, wanted):
             for one in session.subscriptions:
                 if one.filter == wanted:
                     one.ended = min(one.ended, t)
+        case Unsubscribed(t, _, wanted):
+            for one in session.subscriptions:
+                if one.filter == wanted and one.ended < NEVER:
+                    one.over = min(one.over, t)
         case Away(t, _, keeps):
             session.aways.append(t)
             if not keeps:

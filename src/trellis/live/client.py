@@ -30,6 +30,7 @@ from trellis.errors import TrellisError
 from trellis.live import talk
 from trellis.live.addresses import parse_address
 from trellis.live.machine import machine
+from trellis.live.reasons import why_not
 from trellis.live.received import Message, Reader
 from trellis.live.stream import Stream, StreamLimits
 from trellis.live.talk import (
@@ -51,7 +52,6 @@ from trellis.live.talk import (
     Welcome,
     pack_to_node,
 )
-from trellis.live.tls import explain
 from trellis.protocols.delivery.messages import PAYLOAD_BYTES_MAX
 from trellis.protocols.wire import name_fault
 
@@ -231,10 +231,10 @@ class Client:
 
     def _why_ended(self, stream: Stream) -> str:
         if isinstance(stream.error, OSError):
-            return explain(stream.error)
+            return why_not(stream.error, has_tls=self._tls is not None)
         if self._tls is not None:
-            return "the node closed the stream before a welcome; perhaps it does not accept our certificate"
-        return "the node closed the stream before a welcome; perhaps this is no client port, or it speaks TLS"
+            return "it closed the stream before a welcome; perhaps it does not accept our certificate"
+        return "it closed the stream before a welcome; perhaps this is no client port, or it speaks TLS"
 
     def _take(self, stream: Stream, message: Message) -> None:
         self._messages.append(message)
@@ -269,9 +269,10 @@ class Client:
                 await self._dial(min(_HANDSHAKE_S, max(until - loop.time(), 0.01)))
                 break
             except (OSError, TimeoutError, ClientError) as error:
-                last = explain(error)
+                last = why_not(error, has_tls=self._tls is not None)
             if loop.time() + pause_s > until:
-                raise ClientError(f"{self.address}: cannot be reached: {last}")
+                remedy = "start the node, or give the client_listen of one that runs"
+                raise ClientError(f"{self.address}: cannot be reached: {last}; {remedy}")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
         for topic in self._topics:

@@ -10,6 +10,7 @@ Flags win over the environment, and that wins over the file.
 from __future__ import annotations
 
 import ipaddress
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ import msgspec
 
 from trellis.errors import InputError
 from trellis.live.addresses import parse_address
+from trellis.live.settings import bad_value, read_value, unknown_field, unknown_key
 from trellis.live.stream import StreamLimits
 from trellis.live.telemetry import TelemetryConfig
 from trellis.protocols.delivery import DeliveryConfig
@@ -40,7 +42,7 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Its private key."""
 
     ca: str = ""
-    """Who signs certificates of this cluster. A peer or client without one of these is cut off."""
+    """The authority that signs the certificates of this cluster. Others are refused."""
 
     reload_s: float = 5.0
     """How often the files are looked at. Changed files serve from the next handshake on; SIGHUP loads them at once."""
@@ -132,34 +134,34 @@ class LiveOMenConfig(OMenConfig, frozen=True, kw_only=True, forbid_unknown_field
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
-    """Unique in the cluster. A restart under the same name is a new life."""
+    """Unique in the cluster. A restart under the same name is a new incarnation of the node."""
 
     cluster: str = "trellis"
-    """Nodes of other clusters are cut off. Also the seed of ties."""
+    """The mesh that the node belongs to. Nodes of other clusters are refused."""
 
     listen: str = "127.0.0.1:7001"
-    """Where peers connect. Port 0: any free one."""
+    """Where other nodes connect: the mesh port, which others name in `seeds`. Port 0: any free one."""
 
     advertise: str = ""
-    """Where others reach it, if that is not where it listens."""
+    """Where other nodes reach it, if that is not where it listens. Empty: there."""
 
     client_listen: str = "127.0.0.1:7101"
-    """Where clients connect."""
+    """Where clients connect: the client port, for `trellis pub`, `trellis sub` and `trellis.connect`."""
 
     admin_listen: str = ""
-    """Where /healthz, /metrics and /overlay.json are read. None unless said."""
+    """Where /healthz, /metrics and /overlay.json are served: the admin port. Empty: nowhere."""
 
     seeds: tuple[str, ...] = ()
-    """Addresses of some nodes of the cluster. Its own may be among them."""
+    """Mesh ports (`listen`) of some nodes of the cluster. Its own may be among them."""
 
     topics: tuple[str, ...] = ()
-    """Subscribed to for good, whether or not a client asks."""
+    """The node subscribes to these topics for good, whether or not a client asks."""
 
     overlay: Literal["omen", "spidercast", "vitis", "magnet"] = "omen"
-    """What keeps the links; all nodes of a cluster run the same one."""
+    """The protocol that chooses and repairs links. All nodes of a cluster run the same one."""
 
     insecure: bool = False
-    """Listen beyond loopback without TLS."""
+    """Allow to listen beyond loopback without TLS."""
 
     tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
     limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)
@@ -240,7 +242,7 @@ def read_config(path: Path | None, environment: Mapping[str, str], flags: Mappin
         if variable in environment:
             _put(given, key, environment[variable], variable)
     for key, value in flags.items():
-        _put(given, key, value, f"--{key}")
+        _put(given, key, value, f"--set {key}")
     if "name" not in given:
         raise InputError(where, "name is missing", 'add name = "...", or say --name')
     return _convert(given, where)
@@ -260,15 +262,29 @@ def known_keys(of: type = NodeConfig) -> list[str]:
     return keys
 
 
-def _put(given: dict[str, Any], key: str, value: object, where: str) -> None:
+def read_setting(key: str, value: object, where: str) -> object:
+    """Return the value of a key that was given as text: lists as lists. Raises InputError if there is no such key."""
     if key not in known_keys():
-        raise InputError(where, f'there is no key "{key}"', f"choose from {', '.join(known_keys())}")
+        raise unknown_key(where, key, known_keys())
+    return read_value(where, _kind_of(key), value) if isinstance(value, str) else value
+
+
+def _put(given: dict[str, Any], key: str, value: object, where: str) -> None:
+    value = read_setting(key, value, where)
     *tables, field = key.split(".")
-    if key in ("seeds", "topics", "planned.neighbours", "mqtt.take", "mqtt.want") and isinstance(value, str):
-        value = [one.strip() for one in value.split(",") if one.strip()]
     for table in tables:
         given = given.setdefault(table, {})
+        if not isinstance(given, dict):
+            raise InputError(where, f"{table} is no table in the file", f"write [{table}] there")
     given[field] = value
+
+
+def _kind_of(key: str) -> Any:
+    """Return the type of a key; None if there is no such key."""
+    kind: Any = NodeConfig
+    for part in key.split("."):
+        kind = get_type_hints(kind).get(part) if hasattr(kind, "__struct_fields__") else None
+    return kind
 
 
 def _convert(given: dict[str, Any], where: str) -> NodeConfig:
@@ -288,7 +304,12 @@ def _one(given: Any, kind: Any, where: str, prefix: str) -> Any:
         raise InputError(f"{where}: {told}" if told else where, error.what, error.remedy) from None
     except msgspec.ValidationError as error:
         what, _, at = str(error).partition(" - at `$.")
-        key = prefix + (at.rstrip("`") if at else "")
-        known = ", ".join(one for one in known_keys() if one.startswith(prefix))
-        remedy = f"the keys are {known}" if "unknown field" in what else "see docs/live.md for the keys"
-        raise InputError(f"{where}: {key.rstrip('.')}" if key else where, what, remedy) from None
+        path = re.sub(r"\[.*?\]", "", at.rstrip("`"))  # without the place in a list
+        if (field := unknown_field(what)) is not None:
+            raise unknown_key(
+                where, ".".join(filter(None, ((prefix + path).rstrip("."), field))), known_keys()
+            ) from None
+        key = (prefix + path).rstrip(".")
+        for part in filter(None, path.split(".")):
+            given = given.get(part) if isinstance(given, dict) else None
+        raise bad_value(f"{where}: {key}" if key else where, what, shown(key, given), _kind_of(key)) from None

@@ -30,7 +30,7 @@ from trellis.live.config import is_loopback
 from trellis.live.http import Events, HttpServer, Limits, event
 from trellis.live.http_client import HttpClient, NoAnswer
 from trellis.live.http_messages import Answer, Request
-from trellis.live.tls import explain
+from trellis.live.reasons import why_not
 from trellis.live.view import LIVING, SNAPSHOT, MeshView
 
 SOURCES_MAX = 1_000
@@ -163,9 +163,9 @@ class Dashboard:
             client.close()
 
     def _why(self, error: Exception) -> str:
-        if isinstance(error, ConnectionError | NoAnswer) and self._tls is not None:
-            return f"{explain(error)}; perhaps it does not accept the certificate (--cert)"
-        return explain(error)
+        if isinstance(error, NoAnswer) and self._tls is not None:
+            return f"{error}; perhaps it does not accept the certificate (--cert)"
+        return why_not(error, has_tls=self._tls is not None)
 
     def _note_trouble(self, source: str, why: str) -> None:
         if self._troubles.get(source) != why:

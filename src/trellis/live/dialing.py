@@ -28,6 +28,7 @@ log = logging.getLogger("trellis.live")
 
 DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
 _LOOKS_MAX = 16  # nodes that are dialled at a time to see whether anybody is left
+_NAME_REFUSALS_MAX = 256
 _LOST_S = 0.3  # an attempt to connect that has lasted so long has lost its first packet, or goes very far
 _FORGET_S = 60.0  # after the pause of a dial that failed and that nobody has asked for since
 
@@ -50,6 +51,7 @@ class Dialing:
         self.dials: dict[Contact, Dial] = {}
         self.names: dict[Seed, NodeId] = {}  # the name that answered at each seed
         self.failures: dict[Seed, str] = {}  # why the last dial to a seed did not lead to a peer
+        self.name_refusals: dict[Contact, float] = {}  # who refused our name in its last word to us -> when
         self._ended: dict[NodeId, int] = {}  # nodes at whose address nothing listens any more -> their incarnations
         self._connecting = 0  # dials whose connection is not there yet
         self._machine = machine()
@@ -132,6 +134,7 @@ class Dialing:
         except Exception as error:  # the resolver raises ValueError, too; whatever it is, the dial is tried again
             why = why_not(error, has_tls=tls is not None)
             log.debug("%s: cannot reach %s: %s", transport.me.node, to, why)
+            self.name_refusals.pop(to, None)
             self.note_failure(to, why)
             self.failed(to)
             if isinstance(error, ConnectionRefusedError) and not isinstance(to, Seed):
@@ -151,6 +154,8 @@ class Dialing:
     def reached(self, stream: Stream) -> None:
         """A stream stands: send what has waited for it."""
         ends: Ends = stream.tag
+        for one in [one for one in self.name_refusals if self.name_of(one) == ends.peer or one == ends.dialled]:
+            del self.name_refusals[one]
         waiting: tuple[Contact, ...] = (ends.dialled, ends.peer)
         was_lost = False
         for one in waiting:
@@ -211,6 +216,11 @@ class Dialing:
         known = self.transport.book.find(node)
         is_connected = node in self.transport.peers
         return known is not None and not is_connected and known.incarnation <= self._ended.get(node, -1)
+
+    def note_name_refused(self, to: Contact) -> None:
+        """Remember that another node of our name is known at `to`, until a dial to it ends otherwise."""
+        if len(self.name_refusals) < _NAME_REFUSALS_MAX:
+            self.name_refusals[to] = self._loop.time()
 
     def note_failure(self, to: Contact, why: str) -> None:
         """Remember why a seed is no peer, and log it when the reason is new."""

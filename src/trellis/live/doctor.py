@@ -11,65 +11,40 @@ import os
 import resource
 import socket
 import ssl
-import stat
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
 
 import msgspec
 
 from trellis.errors import InputError
 from trellis.live.addresses import parse_address, show_address
 from trellis.live.clock import life_now
-from trellis.live.config import NodeConfig, TlsConfig
+from trellis.live.config import NodeConfig
+from trellis.live.doctor_files import check_mqtt_tls, check_named_files, check_tls
 from trellis.live.files import files_needed
+from trellis.live.findings import Finding, good, note, refused, wrong
 from trellis.live.frames import Address
 from trellis.live.http_client import HttpClient
-from trellis.live.log import one_line
 from trellis.live.mqtt.sidecar import parse_broker
-from trellis.live.probe import ask_broker, greet
+from trellis.live.probe import Greeting, ask_broker, greet, what_listens
 from trellis.live.reasons import why_not
-from trellis.live.tls import SPEAKS_TLS, make_context, names_of
+from trellis.live.tls import SPEAKS_TLS, make_context
 from trellis.live.view import Snapshot
 from trellis.protocols.mqtt.learn import PROBE_CLIENTS
 
-SOON_DAYS = 21  # certificates that end within this time are worth a word
 CLOCK_S_MAX = 2.0
 _PRIVILEGED = 1_024
 _PEER_TIMEOUT_S = 5.0
 
 
-class Finding(msgspec.Struct, frozen=True):
-    level: Literal["wrong", "note", "good"]
-    where: str  # a key of node.toml, or an address
-    what: str  # a sentence
-    remedy: str = ""
-
-    def line(self) -> str:
-        told = f"{self.level:<5}  {self.where}: {self.what}"
-        return one_line(f"{told} {self.remedy}" if self.remedy else told)  # names and reasons in it are of others
-
-
-def wrong(where: str, what: str, remedy: str) -> Finding:
-    return Finding("wrong", where, what, remedy)
-
-
-def note(where: str, what: str, remedy: str) -> Finding:
-    return Finding("note", where, what, remedy)
-
-
-def good(where: str, what: str) -> Finding:
-    return Finding("good", where, what)
-
-
 async def examine(config: NodeConfig, timeout_s: float = _PEER_TIMEOUT_S) -> list[Finding]:
-    """Check a configuration on this machine: certificates, ports, limits, the clock, seeds, the broker."""
+    """Check a configuration on this machine: files, ports, limits, the clock, seeds, the broker."""
     found = check_tls(config)
     tls = None
     if config.tls and not any(one.level == "wrong" for one in found):
         tls = make_context(config.tls, server=False)
-    found += check_mqtt_tls(config)
+    found += [*check_mqtt_tls(config), *check_named_files(config)]
     busy, is_running = await check_ports(config, tls, timeout_s)
     found += [*busy, *check_files(config), *check_clock()]
     if config.tls and tls is None:
@@ -82,102 +57,6 @@ async def examine(config: NodeConfig, timeout_s: float = _PEER_TIMEOUT_S) -> lis
     if config.mqtt.broker:
         found += await check_broker(config, timeout_s)
     return found
-
-
-# Certificates
-
-
-def check_tls(config: NodeConfig) -> list[Finding]:
-    if not config.tls:
-        return []
-    found = [one for key in ("cert", "key", "ca") for one in _check_file(f"tls.{key}", getattr(config.tls, key))]
-    if any(one.level == "wrong" for one in found):
-        return found
-    try:
-        shown = _shown(config.tls)
-    except InputError as error:
-        return [*found, wrong("tls", f"{_mismatch(config.tls)}{error.what}.", "Give a certificate and its own key.")]
-    except ssl.SSLCertVerificationError as error:
-        remedy = f"Make a new one: trellis certs node {config.name}."
-        return [*found, wrong("tls.cert", f"Other nodes do not accept it: {error.verify_message}.", remedy)]
-    except ssl.SSLError as error:
-        why = why_not(error, has_tls=True)
-        return [*found, wrong("tls.cert", f"Other nodes do not accept it: {why}.", "Sign it by the authority tls.ca.")]
-    if config.name not in names_of(shown):
-        names = ", ".join(sorted(names_of(shown))[:5]) or "nobody"
-        remedy = f"Make one for this name: trellis certs node {config.name}."
-        found.append(wrong("tls.cert", f"It is a certificate of {names}, and this node is {config.name}.", remedy))
-    found += _check_end("tls.cert", str(shown["notAfter"]), f"Make a new one: trellis certs node {config.name}.")
-    for one in make_context(config.tls, server=True).get_ca_certs():
-        found += _check_end("tls.ca", str(one["notAfter"]), "See docs/runbook.md on how to change an authority.")
-    return found if any(one.level == "wrong" for one in found) else [*found, good("tls", "The certificates are good.")]
-
-
-def check_mqtt_tls(config: NodeConfig) -> list[Finding]:
-    mqtt = config.mqtt
-    given = {"cert": mqtt.cert, "key": mqtt.key, "ca": mqtt.ca, "broker_ca": mqtt.broker_ca}
-    found = [one for key, path in given.items() if path for one in _check_file(f"mqtt.{key}", path)]
-    if not mqtt.cert or any(one.level == "wrong" for one in found):
-        return found
-    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False
-    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    try:
-        server.load_cert_chain(mqtt.cert, mqtt.key)
-        client.load_verify_locations(mqtt.cert)  # believed as it is: only its dates matter here
-        shown = _handshake(server, client)
-    except ssl.SSLCertVerificationError as error:
-        return [*found, wrong("mqtt.cert", f"MQTT clients do not accept it: {error.verify_message}.", "Renew it.")]
-    except ssl.SSLError as error:
-        why = why_not(error, has_tls=True)
-        return [*found, wrong("mqtt.cert", f"It cannot be used: {why}.", "Give a certificate and its own key, as PEM.")]
-    return [*found, *_check_end("mqtt.cert", str(shown["notAfter"]), "Renew it.")]
-
-
-def _check_file(where: str, path: str) -> list[Finding]:
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            mode = os.fstat(file.fileno()).st_mode
-    except OSError as error:
-        return [wrong(where, f"{path} cannot be read: {(error.strerror or str(error)).lower()}.", "Name a PEM file.")]
-    if where.endswith("key") and mode & stat.S_IROTH:
-        return [note(where, f"Everybody on this machine may read {path}.", f"chmod 600 {path}")]
-    return []
-
-
-def _mismatch(tls: TlsConfig) -> str:
-    return f"{tls.cert}, {tls.key} and {tls.ca} do not fit together: "
-
-
-def _shown(tls: TlsConfig) -> dict[str, Any]:
-    """Return what the node's certificate says, as another node of the cluster sees it. Raises ssl.SSLError if not."""
-    return _handshake(make_context(tls, server=True), make_context(tls, server=False))
-
-
-def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
-    """Let both ends shake hands in memory; return the server's certificate, which the client has checked."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)]
-    waiting = list(ends)
-    for _ in range(20):
-        for end in list(waiting):
-            try:
-                end.do_handshake()
-                waiting.remove(end)
-            except ssl.SSLWantReadError:
-                pass
-        if not waiting:
-            return dict(ends[0].getpeercert() or {})
-    raise ssl.SSLError("the handshake does not end")
-
-
-def _check_end(where: str, not_after: str, remedy: str) -> list[Finding]:
-    days = (ssl.cert_time_to_seconds(not_after) - time.time()) / 86_400
-    if days < 0:
-        return [wrong(where, f"It ended on {not_after}.", remedy)]
-    if days <= SOON_DAYS:
-        return [wrong(where, f"It ends in {int(days)} days, on {not_after}.", remedy)]
-    return []
 
 
 # This machine
@@ -280,9 +159,7 @@ async def check_seed(
         return [note(where, "It is this node itself.", "")] if len(config.seeds) > 1 else []
     told = await greet(parse_address(seed), _me(config), config.cluster, config.overlay, tls, timeout_s)
     if told.failure:
-        return [
-            wrong(where, f"It is not reached: {told.failure}.", "Start it, or look at the address and the network.")
-        ]
+        return [await _not_a_peer(where, parse_address(seed), told, tls, timeout_s)]
     if told.hello is not None:
         ahead_s = (told.hello.address.incarnation - life_now()) / 10
         if ahead_s > CLOCK_S_MAX:
@@ -301,6 +178,16 @@ async def check_seed(
     return [wrong(where, f"It refuses this node ({kind}): {text}.", _REMEDIES.get(kind, "See its log."))]
 
 
+async def _not_a_peer(
+    where: str, place: tuple[str, int], told: Greeting, tls: ssl.SSLContext | None, timeout_s: float
+) -> Finding:
+    """Say why a seed gave no hello: nothing is there, or another kind of port."""
+    there = await what_listens(place, tls, timeout_s) if told.is_connected else ""
+    if there:
+        return wrong(where, f"It is {there}, not a mesh port.", "Name the listen address of that node, or advertise.")
+    return wrong(where, f"It is not reached: {told.failure}.", "Start it, or look at the address and the network.")
+
+
 _REMEDIES = {
     "cluster": "Give both the same cluster.",
     "overlay": "Give both the same overlay.",
@@ -313,15 +200,15 @@ async def check_broker(config: NodeConfig, timeout_s: float) -> list[Finding]:
     try:
         host, port, user, password, tls = parse_broker(config.mqtt.broker, config.mqtt)
     except InputError as error:
-        return [wrong(error.where, f"{error.what}.", f"{error.remedy}.")]
+        return [refused(error)]
     where = f"broker {show_address(host, port)}"
     client = f"{PROBE_CLIENTS}{os.getpid()}"
     told = await ask_broker((host, port), tls, user, password, config.mqtt, client, timeout_s)
     if told.failure:
         return [wrong(where, f"It is not used: {told.failure}.", "Start it, or look at mqtt.broker and its password.")]
     remedy = "Allow it in the broker's access rules, or change take and want."
-    refused = [wrong(where, f'It refuses the filter "{one}": {why}.', remedy) for one, why in told.refused]
-    return refused or [good(where, "It accepts this node and its filters.")]
+    filters = [wrong(where, f'It refuses the filter "{one}": {why}.', remedy) for one, why in told.refused]
+    return filters or [good(where, "It accepts this node and its filters.")]
 
 
 # A running node
@@ -337,6 +224,9 @@ async def examine_running(address: str, tls: ssl.SSLContext | None, config: Node
         took_s = time.time() - began
         _, health = await client.get("/healthz", timeout_s=_PEER_TIMEOUT_S)
     except (OSError, ValueError, msgspec.MsgspecError) as error:
+        there = await what_listens(parse_address(address), tls, _PEER_TIMEOUT_S)
+        if there:
+            return [wrong(address, f"It is {there}, not an admin port.", "Name the admin_listen of a node.")]
         why = why_not(error, has_tls=tls is not None)
         remedy = "Is it an admin_listen, and does the node run? With [tls], give --ca, --cert and --key."
         return [wrong(address, f"No node answers there: {why}.", remedy)]

@@ -67,7 +67,7 @@ class Handshake:
             raise WireError("no hello")
         refusal = self._refusal(message) or self._misnamed(stream, message) or self._of_streams(stream, message)
         if refusal is not None:
-            self.refuse(stream, refusal)
+            self.refuse(stream, refusal, is_question=message.address.incarnation == 0)
         elif ends.claim is None:
             self.transport.adopt(stream, message)
 
@@ -120,7 +120,8 @@ class Handshake:
             self._contest(stream, hello, old)
         return None
 
-    def refuse(self, stream: Stream, refusal: Refused) -> None:
+    def refuse(self, stream: Stream, refusal: Refused, *, is_question: bool = False) -> None:
+        """`is_question`: of `trellis doctor`, under the name of a node that may run. That alarms nobody."""
         transport, ends = self.transport, stream.tag
         if not ends.dialled or refusal.kind in ("version", "certificate"):
             stream.send(pack_control(refusal))
@@ -130,7 +131,8 @@ class Handshake:
             ends.why = refusal.text
             if refusal.kind not in ("second", "self"):
                 transport.dialing.note_failure(ends.dialled, f"this node refused it: {refusal.text}")
-        if refusal.kind not in ("second", "self"):
+        is_normal = refusal.kind in ("second", "self") or (is_question and refusal.kind in ("old", "taken"))
+        if not is_normal:
             if self._sparing.may_say("refused", refusal.text):
                 log.warning("%s: refused a peer: %s", transport.me.node, refusal.text)
             transport.counters[f"cut {refusal.kind}"] += 1
@@ -144,6 +146,8 @@ class Handshake:
         transport.counters[f"refused {kind}"] += 1
         text = refusal.text
         stream.tag.why = text or kind
+        if kind in ("old", "taken"):
+            transport.dialing.note_name_refused(dialled)
         if refusal.kind not in ("second", "self"):
             transport.dialing.note_failure(dialled, f"it refused this node ({kind}): {text}")
         if refusal.kind == "self" and isinstance(dialled, Seed):

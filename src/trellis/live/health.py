@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
@@ -29,7 +28,7 @@ import msgspec
 from trellis.live.addresses import parse_seed
 from trellis.live.log import one_line
 from trellis.protocols.delivery.outcome import CANARY
-from trellis.protocols.effects import NodeId, Seed, Topic
+from trellis.protocols.effects import Contact, NodeId, Seed, Topic
 
 if TYPE_CHECKING:
     from trellis.live.shell import LiveNode
@@ -200,30 +199,29 @@ class Seeds:
             return [f"No other node has said anything for {int(silence_s)} s, although streams to some are open."]
         if transport.peers:
             return []
-        return [
-            f"Seed {seed} did not accept this node: {transport.failures.get(seed, 'it has not answered yet')}."
-            for seed in others
-        ]
+        return [f"Seed {seed} did not accept this node: {self._why(seed)}." for seed in others]
+
+    def _why(self, seed: Seed) -> str:
+        transport = self.node.transport
+        if seed in transport.failures:
+            return transport.failures[seed]
+        return "its stream has ended, and it is dialed again" if seed in transport.names else "it has not answered yet"
 
 
 class Names:
-    """Whether another node runs under this node's name: others then refuse this one."""
+    """Whether another node runs under this node's name: others then refuse this one.
 
-    REFUSALS = ("refused old", "refused taken")
-    TOLD_S = 15.0  # after a refusal the complaint stays for so long; a peer is dialed again within 5 s
+    The complaint is over when the peer that refused this node accepts it, or cannot be reached any more.
+    """
 
-    def __init__(self, counters: Counter[str], name: NodeId, now: Callable[[], float]) -> None:
-        self._counters, self._name, self._now = counters, name, now
-        self._seen = 0
-        self._until = 0.0
+    TOLD_S = 15.0  # the complaint is over after so long if that peer is not dialed again
 
-    def look(self) -> None:
-        count = sum(self._counters[one] for one in self.REFUSALS)
-        if count > self._seen:
-            self._seen, self._until = count, self._now() + self.TOLD_S
+    def __init__(self, refusals: Mapping[Contact, float], name: NodeId, now: Callable[[], float]) -> None:
+        """`refusals`: who refused this node's name in its last word to it, and when."""
+        self._refusals, self._name, self._now = refusals, name, now
 
     def complaints(self) -> list[str]:
-        if self._now() >= self._until:
+        if all(self._now() - when >= self.TOLD_S for when in self._refusals.values()):
             return []
         return [f"Another node named {self._name} runs, or this machine's clock was set back: peers refuse this one."]
 
@@ -238,7 +236,7 @@ class Health:
         self.canary = Canary(node.name, node.ask_home, overlay.is_home, loop.time, unsure_s_max)
         self.links = Links(period_s(node), loop.time, node.transport.unanswered)
         self.seeds = Seeds(node)
-        self.names = Names(node.transport.counters, node.name, loop.time)
+        self.names = Names(node.transport.name_refusals, node.name, loop.time)
         self.parts: list[tuple[str, Complains]] = [("seeds", self.seeds), ("name", self.names), ("links", self.links)]
         if overlay.has_homes:
             self.parts.append(("canary", self.canary))
@@ -277,7 +275,6 @@ class Health:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_S, self._look)
-        self.names.look()
         if self._has_canary:
             if not_ready(self.node) or self.seeds.complaints():
                 self.canary.rest()
@@ -288,6 +285,8 @@ class Health:
 
     def _tell(self) -> None:
         """Log when health changes. Joining and leaving have lines of their own; subscribing is over soon."""
+        if self.node.mesh.is_leaving:
+            return  # what it complained about before is not over
         silent = ("joining", "subscribing", "leaving", *(() if self.node.story.has_joined else ("seeds",)))
         found = [one.text for one in self.complaints() if one.kind not in silent]
         if found and not self._told:

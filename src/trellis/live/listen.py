@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import os
 import socket
 from collections import Counter
 from collections.abc import Callable
@@ -24,7 +25,8 @@ from trellis.errors import InputError
 from trellis.live.addresses import parse_address, show_address
 from trellis.live.log import Sparing
 from trellis.live.machine import machine
-from trellis.live.tls import Credentials, explain
+from trellis.live.reasons import why_not
+from trellis.live.tls import Credentials
 
 log = logging.getLogger("trellis.live")
 
@@ -73,6 +75,8 @@ class Listener:
             self._socket = machine().listen(host, port, _LISTEN_BACKLOG)
         except OSError as error:
             reason = error.strerror or str(error)
+            if error.errno is not None and not isinstance(error, socket.gaierror):
+                reason = os.strerror(error.errno).lower()  # without Python's own words about the address
             raise InputError(show_address(host, port), f"cannot listen: {reason}", "choose another address") from None
         self._shown = show_address(host, int(self._socket.getsockname()[1]))
         self.port = int(self._socket.getsockname()[1])
@@ -185,7 +189,7 @@ class Listener:
         except (OSError, TimeoutError, EOFError) as error:
             self._counters["cut tls" if tls is not None else "cut handshake"] += 1
             if tls is not None and not isinstance(error, EOFError):
-                self._log_failure(source, explain(error))
+                self._log_failure(source, why_not(error))
             accepted.close()
 
     async def _speaks_tls(self, accepted: socket.socket) -> bool:

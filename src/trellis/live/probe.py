@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Coroutine
 from typing import TypeVar
 
 import msgspec
 
+from trellis.live.addresses import show_address
 from trellis.live.frames import (
     HELLO_BYTES_MAX,
     PROTOCOL,
@@ -22,7 +24,11 @@ from trellis.live.frames import (
     pack_control,
     read_control,
 )
+from trellis.live.http_client import HttpClient
 from trellis.live.reasons import why_not
+from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, TO_CLIENT, Greet, Welcome, pack_to_node
+from trellis.live.tls import SPEAKS_TLS
+from trellis.live.view import SNAPSHOT
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
@@ -43,6 +49,7 @@ class Greeting(msgspec.Struct, frozen=True):
     hello: Hello | None = None
     refused: Refused | None = None
     failure: str = ""
+    is_connected: bool = False  # something took the connection, whatever it is
 
 
 async def greet(
@@ -63,11 +70,12 @@ async def greet(
                 writer.write(pack_control(Bye()))
                 await writer.drain()
     except WireError:
-        return Greeting(failure=_no_hello(tls))
+        return Greeting(failure=f"what it answers is no hello of Trellis; {_guess(tls)}", is_connected=True)
     except EOFError:
-        return Greeting(failure=f"it closed the connection without a hello; {_guess(tls)}")
+        return Greeting(failure=f"it closed the connection without a hello; {_guess(tls)}", is_connected=True)
     except (OSError, UnicodeError) as error:
-        return Greeting(failure=why_not(error, has_tls=tls is not None))
+        is_connected = writer is not None or isinstance(error, ssl.SSLError | ConnectionResetError)
+        return Greeting(failure=why_not(error, has_tls=tls is not None), is_connected=is_connected)
     finally:
         if writer is not None:
             writer.close()
@@ -86,12 +94,65 @@ async def _first(reader: asyncio.StreamReader) -> Hello | Refused:
     raise EOFError
 
 
-def _no_hello(tls: ssl.SSLContext | None) -> str:
-    return f"what it answers is no hello of Trellis; {_guess(tls)}"
-
-
 def _guess(tls: ssl.SSLContext | None) -> str:
     return "perhaps it speaks TLS, and [tls] is not configured here" if tls is None else "perhaps it is no Trellis node"
+
+
+async def what_listens(place: tuple[str, int], tls: ssl.SSLContext | None, timeout_s: float) -> str:
+    """Return which port of a node this is, if it is no mesh port, in words; empty if it is nothing that we know.
+
+    It is asked as a client, as a browser and as an MQTT client, each on a connection of its own.
+    """
+    for context in (tls, None) if tls is not None else (None,):  # an MQTT listener may be without TLS
+        asked = (_ask_client_port, _ask_admin_port, _ask_mqtt)
+        found = await asyncio.gather(*(_asked(one(place, context), timeout_s) for one in asked))
+        if any(found):
+            return next(one for one in found if one)
+    return ""
+
+
+async def _asked(question: Coroutine[None, None, str], timeout_s: float) -> str:
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await question
+    except (OSError, ValueError, EOFError, WireError, PacketError, msgspec.MsgspecError):
+        return ""  # it is something else
+
+
+async def _ask_client_port(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:
+    reader, writer = await asyncio.open_connection(*place, ssl=tls)
+    try:
+        writer.write(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "trellis-doctor")))
+        splitter = Splitter(HELLO_BYTES_MAX)
+        while data := await reader.read(_READ_BYTES):
+            for body in splitter.feed(data):
+                answer = TO_CLIENT.decode(body)
+                return f"the client port of node {answer.node}" if isinstance(answer, Welcome) else "a client port"
+        raise EOFError
+    finally:
+        writer.close()
+
+
+async def _ask_admin_port(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:
+    client = HttpClient(show_address(*place), tls)
+    try:
+        status, body = await client.get("/overlay.json", timeout_s=60.0)
+    finally:
+        client.close()
+    if status == 200:
+        return f"the admin port of node {SNAPSHOT.decode(body).node}"
+    return "an admin port" if SPEAKS_TLS.encode() in body else "a web server"
+
+
+async def _ask_mqtt(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:
+    reader, writer = await asyncio.open_connection(*place, ssl=tls)
+    try:
+        writer.write(encode(p.V5, p.Connect(version=p.V5, client="", clean_start=True)))
+        await _Packets(reader, p.V5).of(p.ConnAck)
+        writer.write(encode(p.V5, p.Disconnect()))
+        return "an MQTT listener"
+    finally:
+        writer.close()
 
 
 class BrokerAnswer(msgspec.Struct, frozen=True):

@@ -1,18 +1,28 @@
-"""Why a connection did not come about, in words for logs, /healthz and `trellis doctor`."""
+"""Why a connection did not come about, in words for logs, /healthz, errors and `trellis doctor`."""
 
 from __future__ import annotations
 
 import socket
 import ssl
 
-from trellis.live.tls import explain
+_REASONS = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a certificate, and we show none",
+    "TLSV1_ALERT_UNKNOWN_CA": "it does not know the authority that signed our certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that our certificate has expired",
+    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "it does not accept our certificate for this use",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept our certificate",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it speaks another version of TLS",
+    "UNSUPPORTED_PROTOCOL": "it speaks an older version of TLS",
+}
+_PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNKNOWN_PROTOCOL")
 
 
-def why_not(error: BaseException, *, has_tls: bool) -> str:
+def why_not(error: BaseException, *, has_tls: bool = False) -> str:
     """Return why a connection failed. `has_tls`: this side spoke TLS."""
     match error:
         case ssl.SSLError():
-            return explain(error)
+            return why_no_tls(error)
         case socket.gaierror():
             return f"its host name cannot be resolved: {error.strerror or error}"
         case ConnectionRefusedError():
@@ -29,18 +39,27 @@ def why_not(error: BaseException, *, has_tls: bool) -> str:
     return str(error) or type(error).__name__
 
 
+def why_no_tls(error: ssl.SSLError) -> str:
+    """Return why TLS failed: an error of OpenSSL has no more than the name of a constant, if it has that."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
+    reason = error.reason or ""
+    if reason in _PLAIN:
+        return "it does not speak TLS, and we do"
+    return _REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ') or error}"
+
+
 def why_no_hello(cut: str, error: Exception | None, *, has_tls: bool) -> str:
     """Return why a stream that we dialed ended before a hello.
 
     `cut` says why we cut it, and is empty if the peer closed it. `error` is what the loop said about its end.
     """
     if cut in ("oversized", "garbage"):
-        hint = "it is no Trellis node" if has_tls else "perhaps it speaks TLS, and this node does not"
+        hint = "it is no mesh port of a Trellis node" if has_tls else "perhaps it speaks TLS, and this node does not"
         return f"what it answers is no hello: {hint}"
     if cut == "handshake":
         return "it took the connection and said nothing in time"
     if isinstance(error, ssl.SSLError):
-        return explain(error)
-    if has_tls:
-        return "it closed the connection before a hello; perhaps it does not accept our certificate"
-    return "it closed the connection before a hello; perhaps it speaks TLS, and this node does not"
+        return why_no_tls(error)
+    hint = "it does not accept our certificate" if has_tls else "it speaks TLS, and this node does not"
+    return f"it closed the connection before a hello; perhaps it is no mesh port (listen) of a node, or {hint}"

@@ -19,6 +19,7 @@ from trellis.live.shell import LiveNode
 
 log = logging.getLogger("trellis.live")
 Answer = TypeVar("Answer")
+_STOP_S = 1.0  # after a second signal, streams are closed in order for so long
 
 
 def run_loop(work: Coroutine[Any, Any, Answer]) -> Answer:
@@ -32,6 +33,15 @@ def run_loop(work: Coroutine[Any, Any, Answer]) -> Answer:
         return runner.run(work)
 
 
+async def _stop_now(node: LiveNode) -> None:
+    """Close everything, and cut what a peer or client that hangs does not let us close."""
+    try:
+        async with asyncio.timeout(_STOP_S):
+            await node.stop()
+    except TimeoutError:
+        await node.stop(in_order=False)
+
+
 async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None]) -> None:
     """Until SIGTERM or SIGINT: then it leaves in order. A second one ends it at once. SIGHUP loads certificates."""
     allow_files(config)
@@ -41,7 +51,7 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
 
     def on_signal() -> None:
         if node.mesh.is_leaving:
-            stopping.append(loop.create_task(node.stop()))
+            stopping.append(loop.create_task(_stop_now(node)))
         else:
             node.leave()
 

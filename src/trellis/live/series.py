@@ -159,7 +159,7 @@ _COUNTERS = {
     "late": "Messages that came after their turn was skipped.",
     "too_old": "Messages older than two windows.",
     "stale": "Messages of incarnations that are over.",
-    "forged": "Messages in this node's own name that it has not published: a neighbor lies.",
+    "forged": "Messages and numbers in the name of a node that has not published them: a neighbor lies.",
     "overflows": "Messages dropped from the window for want of room.",
     "turned_lazy": "Links that were full and are told of messages only.",
     "restarts": "Sessions of links begun anew.",

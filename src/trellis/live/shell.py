@@ -170,8 +170,8 @@ class LiveNode:
             raise self.failure
 
     async def stop(self, *, in_order: bool = True) -> None:
-        """Close everything. Not in order: as if the process had died."""
-        if not self.is_stopped:
+        """Close everything. Not in order: as if the process had died, also where closing in order is under way."""
+        if not self.is_stopped or not in_order:
             self.is_stopped = True
             self.timers.close()
             if self._look is not None:

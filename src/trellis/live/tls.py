@@ -13,6 +13,7 @@ A certificate of the authority without a role is accepted from a client, and nev
 from __future__ import annotations
 
 import logging
+import shlex
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from urllib.parse import quote, unquote
 from trellis.errors import InputError
 from trellis.live.clock import wall_s
 from trellis.live.config import TlsConfig
+from trellis.live.reasons import why_no_tls
 
 log = logging.getLogger("trellis.live")
 
@@ -31,7 +33,7 @@ NODE_URI, CLIENT_URI = "trellis:node:", "trellis:client:"
 SOON_S = 14 * 86_400.0  # a certificate that ends within this time is worth a warning
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, for which Python has no name
 _NAMES_SHOWN = 5
-_RENEW = "make one with: trellis certs node NAME"
+SPEAKS_TLS = "this port speaks TLS"
 
 
 # Roles
@@ -60,9 +62,15 @@ def describe(certificate: Mapping[str, Any]) -> str:
 
 def why_not_node(certificate: Mapping[str, Any], name: str) -> str:
     """Return why the holder of a certificate may not be the node `name`; empty if it may."""
-    if name in names_of(certificate):
-        return ""
-    return f"{name} shows {describe(certificate)}, and may not join as {name}; {_RENEW.replace('NAME', name)}"
+    return "" if name in names_of(certificate) else f"{_shows_another(certificate, name)}; {_renew(name)}"
+
+
+def _shows_another(certificate: Mapping[str, Any], name: str) -> str:
+    return f"{name} shows {describe(certificate)}, and may not join as {name}"
+
+
+def _renew(name: str) -> str:
+    return f"make one with: trellis certs node {shlex.quote(name)}"
 
 
 def _by_role(certificate: Mapping[str, Any], prefix: str) -> list[str]:
@@ -77,24 +85,62 @@ def _listed(names: Sequence[str]) -> str:
 # Contexts
 
 
-def make_context(config: TlsConfig, *, server: bool) -> ssl.SSLContext:
-    """Return a context that shows our certificate and asks for one of our authority."""
+def make_context(config: TlsConfig, *, server: bool, prefix: str = "tls.") -> ssl.SSLContext:
+    """Return a context that shows our certificate and asks for one of our authority. `prefix`: see `load_files`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    for key, path in (("cert", config.cert), ("key", config.key), ("ca", config.ca)):
-        try:
-            with open(path, "rb"):  # noqa: PTH123  ssl names no file in its own error
-                pass
-        except OSError as error:
-            raise InputError(f"tls.{key}", f"{path}: {error.strerror}", "name a PEM file that is there") from None
-    try:
-        context.load_cert_chain(config.cert, config.key)
-        context.load_verify_locations(config.ca)
-    except ssl.SSLError as error:
-        raise InputError("tls", f"{config.cert}, {config.key}, {config.ca}: {error.reason}", "give PEM files") from None
+    load_files(context, prefix, config.cert, config.key, config.ca)
     return context
+
+
+def load_files(context: ssl.SSLContext, prefix: str, cert: str, key: str, ca: str = "") -> None:
+    """Load a certificate, its key, and the authority where one is given. Raises InputError, which names the bad file.
+
+    `prefix` stands before "cert", "key" and "ca" in errors: "tls." for the table of node.toml, "--" for options.
+    """
+    for name, path in (("cert", cert), ("key", key), ("ca", ca)):
+        try:
+            if path:
+                with open(path, "rb"):  # noqa: PTH123  ssl names no file in its own error
+                    pass
+        except OSError as error:
+            remedy = "name a PEM file that this user can read"
+            raise InputError(f"{prefix}{name}", f"{path}: {(error.strerror or str(error)).lower()}", remedy) from None
+    if ca and not _holds_certificate(ca):
+        raise InputError(f"{prefix}ca", f"{ca} holds no certificate in PEM", "name the file ca.pem of the authority")
+
+    def ask_password() -> str:
+        remedy = f"write it without one: openssl pkey -in {key} -out NEW.key"
+        raise InputError(f"{prefix}key", f"{key} is encrypted with a password", remedy)
+
+    try:
+        context.load_cert_chain(cert, key, ask_password)
+    except ssl.SSLError as error:
+        raise _why_no_pair(error, prefix, cert, key) from None
+    if ca:
+        context.load_verify_locations(ca)
+
+
+def _why_no_pair(error: ssl.SSLError, prefix: str, cert: str, key: str) -> InputError:
+    """Return what is wrong with a certificate and its key; ssl itself says a constant of OpenSSL, or None."""
+    if error.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
+        return InputError(f"{prefix}key", f"{key} is not the key of {cert}", "give a certificate and its own key")
+    if not _holds_certificate(cert):
+        return InputError(f"{prefix}cert", f"{cert} holds no certificate in PEM", "name a certificate's PEM file")
+    if b"PRIVATE KEY-----" not in Path(key).read_bytes():
+        return InputError(f"{prefix}key", f"{key} holds no private key in PEM", "name the key of the certificate")
+    told = (error.reason or str(error)).lower().replace("_", " ")
+    return InputError(f"{prefix}cert", f"{cert} cannot be used with {key}: {told}", "make both again")
+
+
+def _holds_certificate(path: str) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -104,6 +150,7 @@ class Loaded:
     accepting: ssl.SSLContext
     dialling: ssl.SSLContext | None  # None where nobody is dialled
     expires_s: Mapping[str, float]  # "cert" and "ca" -> when it ends, in seconds since 1970
+    begins_s: float = 0.0  # when our certificate begins to be valid, in seconds since 1970
 
 
 def load_node(config: TlsConfig, name: str) -> Loaded:
@@ -112,29 +159,34 @@ def load_node(config: TlsConfig, name: str) -> Loaded:
     try:
         mine = _shown(make_context(config, server=True), make_context(config, server=False))
     except ssl.SSLError as error:
-        why = f"{config.cert} is not accepted with {config.ca}: {explain(error)}"
-        remedy = f"make one with that authority: trellis certs node {name}"
+        told = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else why_no_tls(error)
+        why = f"{config.cert} is not accepted with {config.ca}: {told}"
+        remedy = f"make one with that authority: trellis certs node {shlex.quote(name)}"
         raise InputError("tls.cert", why, remedy) from None
-    refusal = why_not_node(mine, name)
-    if refusal:
-        raise InputError("tls.cert", f"{config.cert}: {refusal.partition(';')[0]}", _RENEW.replace("NAME", name))
-    ends = [ssl.cert_time_to_seconds(str(one["notAfter"])) for one in accepting.get_ca_certs()]
-    expires = {"cert": float(ssl.cert_time_to_seconds(mine["notAfter"]))}
-    return Loaded(accepting, dialling, {**expires, **({"ca": float(min(ends))} if ends else {})})
+    if name not in names_of(mine):
+        raise InputError("tls.cert", f"{config.cert}: {_shows_another(mine, name)}", _renew(name))
+    ends = [_seconds(one["notAfter"]) for one in accepting.get_ca_certs()]
+    expires = {"cert": _seconds(mine["notAfter"]), **({"ca": min(ends)} if ends else {})}
+    return Loaded(accepting, dialling, expires, _seconds(mine["notBefore"]))
 
 
 def load_listener(accepting: ssl.SSLContext, cert: str, key: str) -> Loaded:
     """Return a listener's context with the end of its certificate, whoever has signed that."""
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    server.load_cert_chain(cert, key)
+    load_files(server, "mqtt.", cert, key)
     client.check_hostname = False
     client.load_verify_locations(cert)  # the certificate itself is believed: this is about what it says
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         mine = _shown(server, client)
     except ssl.SSLError as error:
-        raise InputError("mqtt.cert", f"{cert}: {explain(error)}", "give a certificate for servers") from None
-    return Loaded(accepting, None, {"cert": float(ssl.cert_time_to_seconds(mine["notAfter"]))})
+        raise InputError("mqtt.cert", f"{cert}: {why_no_tls(error)}", "give a certificate for servers") from None
+    return Loaded(accepting, None, {"cert": _seconds(mine["notAfter"])}, _seconds(mine["notBefore"]))
+
+
+def _seconds(date: object) -> float:
+    """Return a date of a certificate in seconds since 1970."""
+    return float(ssl.cert_time_to_seconds(str(date)))
 
 
 def _shown(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
@@ -234,33 +286,3 @@ def node_credentials(config: TlsConfig, name: str) -> Credentials | None:
     if not config:
         return None
     return Credentials(name, "tls", (config.cert, config.key, config.ca), lambda: load_node(config, name))
-
-
-# What went wrong
-
-SPEAKS_TLS = "this port speaks TLS"
-_REASONS = {
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a certificate, and we show none",
-    "TLSV1_ALERT_UNKNOWN_CA": "it does not know the authority that signed our certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that our certificate has expired",
-    "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE": "it does not accept our certificate for this use",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept our certificate",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "it speaks another version of TLS",
-    "UNSUPPORTED_PROTOCOL": "it speaks an older version of TLS",
-}
-_PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNKNOWN_PROTOCOL")
-
-
-def explain(error: BaseException) -> str:
-    """Return in plain words why a connection failed; TLS errors name a constant of OpenSSL, which helps nobody."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not accepted: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        reason = error.reason or ""
-        if reason in _PLAIN:
-            return "it does not speak TLS, and we do"
-        return _REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ') or error}"
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    return str(error) or type(error).__name__

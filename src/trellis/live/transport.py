@@ -77,6 +77,7 @@ class Transport:
         self.peers: dict[NodeId, Stream] = {}
         self.dialing = Dialing(self)
         self.dials, self.names, self.failures = self.dialing.dials, self.dialing.names, self.dialing.failures
+        self.name_refusals = self.dialing.name_refusals
         self.handshake = Handshake(self)
         self.why_down = ""  # of the peer that `on_peer_down` is called with
         self.counters: Counter[str] = Counter()

@@ -1,6 +1,7 @@
 """A mesh of live nodes on one machine, and who keeps its score.  [docs/live.md, "A mesh on one machine"]
 
     planned     the links that it starts with
+    settings    keys of node.toml for all of its nodes
     scenario    what is to happen, as data: for processes and for the simulator
     processes   `trellis node` as child processes: started, killed, stopped, and gone when we are
     relay       the network between them, where a scenario cuts it

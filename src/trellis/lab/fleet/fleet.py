@@ -47,8 +47,8 @@ TOPIC_CONNECTED = ("omen", "spidercast")  # overlays that connect a topic throug
 class FleetConfig(msgspec.Struct, frozen=True, kw_only=True):
     overlay: str = "omen"
     copies: int = 2
-    settings: dict[str, str] = {}
-    """Any key of node.toml."""
+    settings: dict[str, object] = {}
+    """Any key of node.toml that nodes can share (`settings.py`). `topics` are added to those of each node."""
 
     planned: dict[str, tuple[str, ...]] = {}
     """By node, its neighbours of the overlay that the mesh starts with. Whoever starts again joins."""
@@ -343,15 +343,19 @@ class Fleet:
 def node_config(
     config: FleetConfig, cluster: str, topics: Iterable[str], mqtt: Mapping[str, object]
 ) -> dict[str, object]:
+    settings = dict(config.settings)
+    more = settings.pop("topics", [])
+    assert isinstance(more, list), "settings hold lists as lists"
+    mine = list(topics) if config.doors == "trellis" else []
     return {
         "cluster": cluster,
         "overlay": config.overlay,
         "client_listen": ANY,
         "admin_listen": ANY,
-        "topics": list(topics) if config.doors == "trellis" else [],
+        "topics": list(dict.fromkeys([*mine, *more])),
         "delivery.copies": config.copies,
         **mqtt,
-        **config.settings,
+        **settings,
     }
 
 

@@ -289,9 +289,9 @@ def refused_max(config: UpConfig, is_disturbed: bool) -> float:
     return REFUSED_MAX_DISTURBED if is_disturbed or config.steps else REFUSED_MAX_CALM
 
 
-def settle_s_max(settings: Mapping[str, str]) -> float:
+def settle_s_max(settings: Mapping[str, object]) -> float:
     """A gap that a dead publisher has left is skipped after a window; what follows it is held back until then."""
-    window_ms = float(settings.get("delivery.window_ms", DeliveryConfig().window_ms))
+    window_ms = float(str(settings.get("delivery.window_ms", DeliveryConfig().window_ms)))
     return _SETTLE_S + window_ms / 1_000
 
 

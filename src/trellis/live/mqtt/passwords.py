@@ -32,6 +32,10 @@ class Passwords:
         self._users = users
         self._nobody = hash_password(secrets.token_bytes(16))
 
+    @property
+    def users(self) -> int:
+        return len(self._users)
+
     def is_right(self, user: str | None, password: bytes | None) -> bool:
         """Takes about as long for a user that is not there. Meant for a thread: it computes for tens of ms."""
         known = self._users.get(user or "")
@@ -45,7 +49,8 @@ def read_passwords(path: str) -> Passwords:
     try:
         lines = Path(path).read_text("utf-8").splitlines()
     except OSError as error:
-        raise InputError(where, f"{path}: {error.strerror}", "name a file that is there") from None
+        why = (error.strerror or str(error)).lower()
+        raise InputError(where, f"{path}: {why}", "name a file that this user can read") from None
     except UnicodeDecodeError:
         raise InputError(where, f"{path}: not text", "make it with python -m trellis.live.mqtt.passwords") from None
     for number, line in enumerate(lines, 1):

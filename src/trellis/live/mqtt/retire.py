@@ -80,7 +80,8 @@ class BrokerSession:
 
     def still_used(self) -> TrellisError:
         return TrellisError(
-            f"{self.client} is connected to {self.place} again: its node still runs; stop the node first"
+            f"{self.client} is connected to {self.place} again, after it was cut off for a moment: "
+            "its node still runs; stop the node first"
         )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from trellis.protocols.delivery.messages import STREAMS_MAX, Compare, Part, Seen
 from trellis.protocols.delivery.order import Order
 from trellis.protocols.delivery.state import State
-from trellis.protocols.delivery.streams import Entry, TopicState, Way
+from trellis.protocols.delivery.streams import Entry, Stream, TopicState, Way
 from trellis.protocols.delivery.tree import Tree
 from trellis.protocols.effects import NodeId, Topic
 
@@ -45,7 +45,7 @@ class _Told:
 
 class Comparison:
     def __init__(self, state: State, tree: Tree, order: Order) -> None:
-        self.state, self.tree, self.order = state, tree, order
+        self.state, self.tree, self.order, self.claims = state, tree, order, order.claims
         self._parts: dict[tuple[NodeId, Topic], list[Seen]] = {}  # comparisons that are still coming in
         self._later: dict[tuple[NodeId, Topic], _Told] = {}  # the last one beyond an allowance
         self._kept: Counter[NodeId] = Counter()  # streams in both, by neighbor
@@ -62,6 +62,7 @@ class Comparison:
         if way is None:
             way = topic.ways[peer] = Way()
             topic.changed_ms = self.state.now_ms
+            self.state.links[peer].topics += 1
         return way
 
     def tell(self, topic: TopicState, peer: NodeId, way: Way, *, asks: bool = False) -> None:
@@ -125,6 +126,7 @@ class Comparison:
             self.tell(topic, peer, way)
         way.is_open, way.is_leaving = True, item.is_leaving
         way.announce = {}  # all that is held is looked at now
+        self._hear_of_itself(topic, peer, known)
         self._send_what_is_lacking(topic, peer, way, known)
         if not topic.is_settled and item.is_settled:
             self.order.settle(topic, {(seen.origin, seen.life): seen.handed for seen in known})
@@ -136,6 +138,24 @@ class Comparison:
             if not self._kept[key[0]]:
                 del self._kept[key[0]]
 
+    def _hear_of_itself(self, topic: TopicState, peer: NodeId, known: list[Seen]) -> None:
+        """Note what the peer says of its own publications. It may refute what others have said in its name."""
+        for seen in known:
+            if seen.origin != peer or not self.claims.is_own(peer, seen.origin, seen.life):
+                continue
+            last = max(seen.ranges, default=0)
+            stream = self.state.stream(topic, seen.origin, seen.life, is_own=True)
+            if stream is not None and not self.claims.is_absurd(seen.life, last):
+                self.claims.hear(peer, stream, last, seen.floor)
+                if self.claims.is_refuted(stream, last):
+                    self.order.take_back(stream, last)
+
+    def ask(self, topic: TopicState, stream: Stream) -> None:
+        """Ask a publisher to compare: we have handed over more than it has named itself."""
+        peer = stream.id.origin
+        self.tell(topic, peer, topic.ways[peer], asks=True)
+        self.claims.has_asked(stream)
+
     def on_part(self, peer: NodeId, item: Part) -> None:
         topic = self.state.topics.get(item.topic)
         if topic is not None:
@@ -146,6 +166,8 @@ class Comparison:
         self._forget(self._parts, (peer, topic.topic))
         self._forget(self._later, (peer, topic.topic))
         if topic.ways.pop(peer, None) is not None:
+            if peer in self.state.links:
+                self.state.links[peer].topics -= 1
             topic.changed_ms = self.state.now_ms
             self.tree.forget(topic, peer)
 
@@ -154,12 +176,12 @@ class Comparison:
         oldest = self.state.now_ms - 3 * self.state.config.window_ms
         found = []
         for (origin, life), stream in topic.streams.items():
-            if stream.touched_ms < oldest and not stream.entries:
+            if stream.touched_ms < oldest and not stream.entries and not self.state.is_ours(stream):
                 continue
             flat = stream.seen.flat()[-2 * _RANGES_MAX :]
             # A node that does not subscribe hands nothing over. What has passed through it can be a baseline, too.
             handed = 0 if stream.begun_ms is not None else stream.handed or 0
-            handed = handed if topic.is_wanted else max(handed, stream.seen.last)
+            handed = handed if topic.is_wanted else max(handed, stream.top)
             found.append(Seen(origin, life, handed, self.state.floor(stream), flat))
         return found
 
@@ -172,7 +194,7 @@ class Comparison:
                 lacking += stream.entries.values()
                 continue
             if seen.floor > stream.floor:
-                stream.floor = seen.floor
+                self.claims.hear(peer, stream, 0, seen.floor)
             held = list(zip(seen.ranges[::2], seen.ranges[1::2], strict=False))
             if not stream.entries or any(a <= min(stream.entries) and max(stream.entries) <= b for a, b in held[-1:]):
                 continue  # nearly always: nothing is lacking

@@ -108,6 +108,11 @@ class Copies:
         for pending in self.pending.values():
             pending.holders.pop(peer, None)
 
+    def stood_still(self, duration_ms: int) -> None:
+        """Our process was stopped for so long. No answer could come in meanwhile, so publications wait for longer."""
+        for pending in self.pending.values():
+            pending.since_ms += duration_ms
+
     def remember(self, client_id: ClientId, topic: Topic, payload: bytes) -> None:
         if len(self.clients) < self.state.config.clients_max:
             self.clients[client_id] = Remembered(self.state.now_ms, topic, _digest(payload))

@@ -9,11 +9,19 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from trellis.protocols.delivery.messages import REGISTERED_MAX, AskHome, HomeTells, Register, Registered, Unregister
+from trellis.protocols.delivery.heirs import LEASE_TICKS, Heirs
+from trellis.protocols.delivery.messages import (
+    HOPS_MAX,
+    REGISTERED_MAX,
+    AskHome,
+    HomeTells,
+    Register,
+    Registered,
+    Unregister,
+)
 from trellis.protocols.delivery.state import State
-from trellis.protocols.effects import NodeId, Seed, Send, Topic
+from trellis.protocols.effects import Effect, Effects, NodeId, Seed, Send, Topic
 
-HOPS_MAX = 128
 HOMES_MAX = 65_536  # topics that one node is home of
 SUBSCRIBERS_MAX = 4_096  # of one topic that its home remembers
 REGISTRATIONS_MAX = 262_144  # of all topics that one node is home of
@@ -30,6 +38,10 @@ class Homes:
         self._silent: dict[NodeId, tuple[int, int]] = {}  # from where no answer came: until when shunned, for how long
         self._range = ""
         self._range_ms = 0  # since when we are home of what we are home of
+        self._range_before = ("", 0)  # the same before our range last changed
+        # A home that has ended and whose registry we have, the start of its range, and until when that counts.
+        self._inherited: tuple[NodeId, NodeId, int] | None = None
+        self.heirs = Heirs(state)
         self._is_alone = False  # every other node that we have heard of has ended for certain
 
     # Subscribers
@@ -37,33 +49,46 @@ class Homes:
     def register(self, topics: list[Topic]) -> None:
         """To the homes that answered last time, several topics at once; the others step by step."""
         state = self.state
-        grouped: dict[NodeId, list[Topic]] = {}
+        effects: Effects = []
         for topic in topics:
             home = self._home_of.pop(topic, None)  # looked for anew if it does not answer
             if home is not None and not state.overlay.is_gone(home):
-                grouped.setdefault(home, []).append(topic)
+                effects.append(Send(home, Register(state.id, (topic,))))
                 self._unanswered[topic] = home
             else:
-                self._step(topic, Register(state.id, (topic,)))
-        for home, listed in grouped.items():
-            for start in range(0, len(listed), REGISTERED_MAX):
-                state.out.append(Send(home, Register(state.id, tuple(listed[start : start + REGISTERED_MAX]))))
+                effects += self._step(topic, Register(state.id, (topic,)))
+        state.out += _joined(effects)
 
     def unregister(self, topic: Topic) -> None:
         self._home_of.pop(topic, None)
         self.state.out += self.state.overlay.toward_home(topic, Unregister(self.state.id, (topic,)), self._shunned())
 
-    def on_registered(self, sender: NodeId, message: Registered) -> None:
+    def on_registered(self, sender: NodeId, message: Registered) -> bool:
+        """Return whether our registrations count. Our own answer does not while we know nobody else on the ring.
+
+        A node that has just joined is home of everything to itself, and the true home has not heard of it.
+        """
+        state = self.state
+        if message.copy_of is not None:
+            self.heirs.on_copied(sender, message.copy_of, message.topics)
+            return False
+        if sender == state.id and state.overlay.home_range() == state.id and not self._is_sure():
+            return False
         for topic in message.topics:
             self.answered(topic)
             found = self.state.topics.get(topic)
             if found is not None and found.is_wanted:
                 found.is_registered = True
                 self._home_of[topic] = sender
+        return True
+
+    def has_moved(self, topic: Topic) -> bool:
+        """Return whether we registered with ourselves, and are not the home of this topic any more."""
+        return self._home_of.get(topic) == self.state.id and not self.state.overlay.is_home(topic)
 
     def ask(self, topic: Topic) -> None:
         self.questions += 1
-        self._step(topic, AskHome(self.state.id, topic, self.questions))
+        self.state.out += self._step(topic, AskHome(self.state.id, topic, self.questions))
 
     def has_asked(self, number: int) -> bool:
         return 0 < number <= self.questions
@@ -75,7 +100,7 @@ class Homes:
 
     def tick(self) -> None:
         state = self.state
-        self._is_sure()
+        is_sure = self._is_sure()
         oldest = state.now_ms - state.config.registered_ms
         self._silent = {node: shunned for node, shunned in self._silent.items() if shunned[0] >= oldest}
         for topic, nodes in list(self.registry.items()):
@@ -84,20 +109,60 @@ class Homes:
             if not nodes:
                 del self.registry[topic]
         self._registered = sum(map(len, self.registry.values()))
+        self.heirs.tick(self.registry, is_sure=is_sure)
 
     def ended(self, node: NodeId, *, is_alone: bool) -> None:
         """Forget the subscriptions of a node whose process has ended for certain. See `MeshNode.on_peer_ended`."""
         for nodes in self.registry.values():
             nodes.pop(node, None)
         self._is_alone = is_alone
+        start = self.heirs.inherits(node)
+        until_ms = self.state.now_ms + 2 * LEASE_TICKS * self.state.config.tick_ms
+        self._inherited = None if start is None else (node, start, until_ms)
+        self._is_sure()
+        if self._inherited is not None and self._range_before[0] == node and self._range == start:
+            self._inherit(node, self._range_before[1])  # our range had grown before we knew why
+
+    def _hand_on(self) -> None:
+        """Our range has changed. Give the registrations of topics that we are not home of any more to their home."""
+        state, effects = self.state, list[Effect]()
+        for topic in [topic for topic in self.registry if not state.overlay.is_home(topic)]:
+            for node in self.registry.pop(topic):
+                effects += state.overlay.toward_home(topic, Register(node, (topic,)), self._shunned())
+        state.out += _joined(effects)
+
+    def _inherit(self, home: NodeId, since_ms: int) -> None:
+        """We are home of our predecessor's range as well now, and have its registry: we are as sure as before."""
+        self._range_ms, self._inherited = since_ms, None
+        for topic, nodes in self.heirs.kept[home].registry.items():
+            known = self.registry.setdefault(topic, {})
+            for node, heard_ms in nodes.items():
+                known[node] = max(heard_ms, known.get(node, 0))
+        self._registered = sum(map(len, self.registry.values()))
+
+    def stood_still(self, duration_ms: int) -> None:
+        """Our process was stopped for so long. Nobody could register meanwhile, so this time proves nothing."""
+        self._range_ms += duration_ms
+        self._range_before = (self._range_before[0], self._range_before[1] + duration_ms)
+        for nodes in self.registry.values():
+            for node in nodes:
+                nodes[node] += duration_ms
 
     def heard(self, node: NodeId) -> None:
         """Another node speaks: we are not alone."""
         if node != self.state.id:
             self._is_alone = False
+            if self._inherited is not None and self._inherited[0] == node:
+                self._inherited = None  # it has restarted
 
-    def on_register(self, message: Register) -> None:
+    def on_register(self, sender: NodeId, message: Register) -> None:
         state, mine = self.state, []
+        if message.heir_of is not None:
+            self.heirs.on_copy(sender, message)
+            return
+        new = []
+        onward: Effects = []
+        self.heirs.look(self.registry)
         for topic in dict.fromkeys(message.topics):
             if state.overlay.is_home(topic):
                 if len(self.registry) >= HOMES_MAX and topic not in self.registry:
@@ -108,24 +173,32 @@ class Homes:
                         continue
                     self._registered += 1
                     self.registry[topic] = nodes
+                    new.append(topic)
                 nodes[message.node] = state.now_ms
                 mine.append(topic)
             elif message.hops < HOPS_MAX:
-                state.out += state.overlay.toward_home(
+                onward += state.overlay.toward_home(
                     topic, Register(message.node, (topic,), message.hops + 1), self._shunned()
                 )
-        if mine:
-            state.out.append(Send(message.node, Registered(tuple(mine))))
+        state.out += _joined(onward)
+        told = self.heirs.registered(message.node, mine, new) if mine else []
+        if told:
+            state.out.append(Send(message.node, Registered(tuple(told))))
 
-    def on_unregister(self, message: Unregister) -> None:
-        state = self.state
+    def on_unregister(self, sender: NodeId, message: Unregister) -> None:
+        state, mine = self.state, []
+        if message.hops >= HOPS_MAX:
+            self.heirs.on_uncopy(sender, message)
         for topic in dict.fromkeys(message.topics):
             if state.overlay.is_home(topic):
                 self.registry.get(topic, {}).pop(message.node, None)
+                mine.append(topic)
             elif message.hops < HOPS_MAX:
                 state.out += state.overlay.toward_home(
                     topic, Unregister(message.node, (topic,), message.hops + 1), self._shunned()
                 )
+        if message.hops < HOPS_MAX:
+            self.heirs.unregistered(message.node, mine)
 
     def on_ask(self, message: AskHome) -> None:
         state = self.state
@@ -135,13 +208,14 @@ class Homes:
                     message.topic, replace(message, hops=message.hops + 1), self._shunned()
                 )
             return
+        is_sure = self._is_sure()  # this may make us the heir of another registry
         # Who is believed dead still counts, until its registration has run out: it may be wrong, and this is a proof.
         names = sorted(self.registry.get(message.topic, ()), key=state.overlay.is_gone)
         sample = tuple(names[: state.config.sample_max])
-        tells = HomeTells(message.topic, message.number, sample, len(names), self._is_sure())
+        tells = HomeTells(message.topic, message.number, sample, len(names), is_sure)
         state.out.append(Send(message.node, tells))
 
-    def _step(self, topic: Topic, message: Register | AskHome) -> None:
+    def _step(self, topic: Topic, message: Register | AskHome) -> Effects:
         """The first step of a question. If the last one had no answer, somebody on its way is dead: go another way.
 
         That may have been somebody further on, and the first step may be home itself by now. So it is tried again
@@ -157,7 +231,7 @@ class Homes:
         for effect in effects:
             if isinstance(effect, Send) and not isinstance(effect.to, Seed):
                 self._unanswered[topic] = effect.to
-        state.out += effects
+        return effects
 
     def _shunned(self) -> list[NodeId]:
         return [node for node, (until_ms, _) in self._silent.items() if until_ms > self.state.now_ms]
@@ -168,5 +242,27 @@ class Homes:
         if self._is_alone and place == state.id:
             return True  # there is nobody left who could have subscribed
         if place != self._range:
+            self._range_before = (self._range, self._range_ms)
             self._range, self._range_ms = place, state.now_ms
+            self._hand_on()
+            inherited, self._inherited = self._inherited, None
+            is_heir = inherited is not None and inherited[:2] == (self._range_before[0], place)
+            if is_heir and inherited is not None and state.now_ms <= inherited[2]:
+                self._inherit(inherited[0], self._range_before[1])
         return state.now_ms - self._range_ms >= state.config.registered_ms
+
+
+def _joined(effects: Effects) -> Effects:
+    """Return the same effects, with registrations of one node that go to one place in as few messages as possible."""
+    out: Effects = []
+    together: dict[tuple[NodeId | Seed, NodeId, int], list[Topic]] = {}
+    for effect in effects:
+        if isinstance(effect, Send) and isinstance(effect.message, Register):
+            message = effect.message
+            together.setdefault((effect.to, message.node, message.hops), []).extend(message.topics)
+        else:
+            out.append(effect)
+    for (to, node, hops), topics in together.items():
+        for start in range(0, len(topics), REGISTERED_MAX):
+            out.append(Send(to, Register(node, tuple(topics[start : start + REGISTERED_MAX]), hops)))
+    return out

@@ -52,6 +52,7 @@ class Channel:
         self.peer_session = 0  # the session of the peer that we take part in
         self._early_bytes = 0  # that came with early frames; counted anew when none is left
         self._early_bytes_max = max(_EARLY_BYTES_MAX, 2 * config.flight_bytes)
+        self.topics = 0  # that both ends share: a session begins with a comparison of each
         self.begin(session)
         self._expect()
 
@@ -81,8 +82,11 @@ class Channel:
 
     @property
     def is_clogged(self) -> bool:
-        """The peer has taken nothing for long: it is better to begin anew."""
-        return self.controls >= self.config.control_max
+        """The peer has taken nothing for long: it is better to begin anew.
+
+        The comparisons with which a session begins do not count, nor one answer to each: they would only come again.
+        """
+        return self.controls >= self.config.control_max + 2 * self.topics
 
     def put(self, item: Item) -> None:
         self.waiting.append(item)

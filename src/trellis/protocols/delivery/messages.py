@@ -27,6 +27,7 @@ STREAMS_MAX = 256  # streams in one comparison; a larger one travels in several
 ITEMS_MAX = 512  # of one frame; we put in half of that at most
 NAMES_MAX = 64
 
+HOPS_MAX = 128  # of a message on its way to a home
 REGISTERED_MAX = 4_096  # topics in one message to a home: each of them may have to travel on alone
 
 Number = Annotated[int, Meta(ge=0, le=2**62)]
@@ -149,10 +150,13 @@ class Register(msgspec.Struct, frozen=True, gc=False, tag="register"):
     node: NodeName
     topics: Registering
     hops: Count = 0
+    # A home gives its heir a copy: the start of the home's range. Without topics: the heir has all registrations.
+    heir_of: NodeName | None = None
 
 
 class Registered(msgspec.Struct, frozen=True, gc=False, tag="registered"):
     topics: Topics
+    copy_of: NodeName | None = None  # an heir answers its home: it has these registrations of that node
 
 
 class Unregister(msgspec.Struct, frozen=True, gc=False, tag="unregister"):

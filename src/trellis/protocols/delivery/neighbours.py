@@ -85,7 +85,7 @@ class Neighbours:
             topic.since_ms = topic.changed_ms = self.state.now_ms
             for stream in topic.streams.values():
                 if stream.id.origin != self.state.id:
-                    stream.seen = Ranges()  # nothing of it is held any more: take the window of the others anew
+                    stream.seen, stream.top = Ranges(), 0  # nothing of it is held: take the window of the others anew
         for place in places(before & ~interest):
             self._take_no_part(self.state.topics[names[place]])
 

@@ -15,6 +15,7 @@ ends and begins again gets a new baseline: nothing waits for what was published 
 
 from __future__ import annotations
 
+from trellis.protocols.delivery.claims import Claims
 from trellis.protocols.delivery.messages import Pull
 from trellis.protocols.delivery.outcome import Lost
 from trellis.protocols.delivery.state import State, is_internal
@@ -24,7 +25,7 @@ from trellis.protocols.effects import NodeId
 
 class Order:
     def __init__(self, state: State) -> None:
-        self.state = state
+        self.state, self.claims = state, Claims(state)
 
     def take(self, topic: TopicState, entry: Entry) -> None:
         """A message that has not been seen before."""
@@ -34,8 +35,10 @@ class Order:
         if stream.handed is None and topic.is_settled:
             self._begin(topic, entry)
         if stream.handed is not None and entry.sequence <= stream.handed:
-            self.state.counters.late += topic.is_settled
-            return
+            if not topic.is_settled or entry.born_ms <= stream.jumped_ms + self.state.config.window_ms:
+                self.state.counters.late += topic.is_settled
+                return
+            self.take_back(stream, entry.sequence - 1)  # N4 of `claims.py`
         if topic.is_settled and self.state.config.order == "none":
             self.state.deliver(entry)  # never seen before, and above the baseline: that is enough for "once"
             return
@@ -58,11 +61,12 @@ class Order:
                     continue
                 if self.state.is_ours(stream):
                     handed = min(handed, stream.seen.last)  # nobody can have handed over what we have not published
-                stream.handed = max(stream.handed or 0, stream.past, handed)
+                if not self.claims.is_absurd(life, handed):
+                    self._jump(stream, max(stream.handed or 0, stream.past, handed))
         for stream in topic.streams.values():
             if stream.handed is None and stream.seen:
                 old = max((n for n, one in stream.waiting.items() if one.born_ms < topic.wanted_ms), default=0)
-                stream.handed = max(stream.past, self._first_here(stream) - 1, old)
+                self._jump(stream, max(stream.past, self._first_here(stream) - 1, old))
             if stream.handed is not None:
                 for sequence in [number for number in stream.waiting if number <= stream.handed]:
                     del stream.waiting[sequence]
@@ -73,7 +77,7 @@ class Order:
 
     def settle_alone(self, topic: TopicState) -> None:
         """No neighbour to ask, or we relayed the topic until now: what was published before is not ours."""
-        known = {key: stream.seen.last for key, stream in topic.streams.items() if not stream.waiting and stream.seen}
+        known = {key: stream.top for key, stream in topic.streams.items() if not stream.waiting and stream.seen}
         self.settle(topic, known)
 
     def end_subscription(self, topic: TopicState) -> None:
@@ -83,16 +87,32 @@ class Order:
             stream.waiting.clear()
             stream.past = max(stream.past, stream.handed or 0)
             if stream.handed is not None and self.state.config.order == "none":
-                stream.past = max(stream.past, stream.seen.last)  # there `handed` is the baseline only
+                stream.past = max(stream.past, stream.top)  # there `handed` is the baseline only
             stream.handed = stream.begun_ms = None
 
-    def tick(self) -> None:
+    def tick(self) -> list[tuple[TopicState, Stream]]:
+        """Look at all gaps. Return the streams whose publishers should be asked to compare."""
+        doubted = []
         for topic in self.state.topics.values():
             if not topic.is_wanted or not topic.is_settled:
                 continue
             for stream in topic.streams.values():
                 if stream.waiting:
                     self._look_at_gap(topic, stream)
+                if stream.own_last is not None and self.claims.doubts(topic, stream):
+                    doubted.append((topic, stream))
+        return doubted
+
+    def take_back(self, stream: Stream, last: int) -> None:
+        """Its publisher has not published anything above `last` that was handed over: go on behind `last`."""
+        if stream.handed is None or stream.handed <= last:
+            return
+        self.state.counters.forged += 1
+        self._jump(stream, last)
+        stream.past, stream.floor = min(stream.past, last), min(stream.floor, last + 1)
+        stream.top, stream.top_ms = last, self.state.time_ms
+        stream.has_returned, stream.doubt, stream.begun_ms = True, None, None
+        stream.refused.clear()
 
     def refused(self, stream: Stream, peer: NodeId, first: int, last: int) -> None:
         """A neighbour cannot give these."""
@@ -114,7 +134,7 @@ class Order:
         earlier message is waited for while a neighbor may have it (`_may_be_older`).
         """
         state, stream, before = self.state, entry.stream, entry.sequence - 1
-        stream.handed = stream.past
+        self._jump(stream, stream.past)
         before_ms = entry.born_ms - entry.pause_ms
         below_floor = min(stream.floor - 1, before)
         if entry.born_ms < topic.wanted_ms:
@@ -129,9 +149,15 @@ class Order:
     def _hand_over(self, stream: Stream) -> None:
         handed, waiting = stream.handed, stream.waiting
         assert handed is not None
-        while (entry := waiting.pop(handed + 1, None)) is not None:
-            handed += 1
-            self.state.deliver(entry)
+        while True:
+            entry = waiting.pop(handed + 1, None)
+            if entry is not None:
+                handed += 1
+                self.state.deliver(entry)
+            elif stream.has_returned and handed + 1 in stream.seen:  # was handed over before, in another order
+                handed = min([stream.seen.end_from(handed + 1), *(number - 1 for number in waiting if number > handed)])
+            else:
+                break
         if handed != stream.handed:
             stream.handed, stream.begun_ms = handed, None
             stream.refused.clear()
@@ -144,17 +170,23 @@ class Order:
         if stream.begun_ms is not None and self._may_be_older(topic, stream, gap):
             return
         origin, life = stream.id.origin, stream.id.life
-        if state.now_ms - stream.waiting[following].born_ms > 2 * config.window_ms:
-            self._skip(stream, following - 1, "older than two windows")  # (c)
+        told = self.claims.told(topic, stream)
+        last = gap[1] if told is None else min(gap[1], told)  # N2 of `claims.py`: to be skipped at most
+        if state.now_ms - stream.waiting[following].born_ms > 2 * config.window_ms:  # (c)
+            if last < gap[1]:
+                del stream.waiting[following]  # its publisher still knows nothing of it
+                state.counters.forged += 1
+            self._skip(stream, last, "older than two windows")
             return
         is_gone = state.overlay.is_gone(origin) or any(key[0] == origin and key[1] > life for key in topic.streams)
+        is_gone = is_gone and self.claims.incarnation_of(origin) != life
         if is_gone and state.now_ms - topic.changed_ms > config.window_ms:
-            self._skip(stream, following - 1, "its publisher is gone")  # (a)
+            self._skip(stream, last, "its publisher is gone")  # (a)
             return
         if gap[0] < stream.floor:  # (b)
             ways = state.ways(topic)
             if ways and all(peer in stream.refused for peer, _ in ways):
-                self._skip(stream, min(gap[1], stream.floor - 1), "nobody keeps it")
+                self._skip(stream, min(last, stream.floor - 1), "nobody keeps it")
                 return
             for peer, _ in ways:
                 if peer not in stream.refused:
@@ -170,7 +202,9 @@ class Order:
             state.put(peer, Pull(*stream.id, gap))
         if asked or state.now_ms - max(stream.begun_ms, topic.changed_ms) < state.config.confirm_ms:
             return False
-        self._skip(stream, gap[1], "no neighbor has it, and it may be older than the subscription")
+        told = self.claims.told(topic, stream)
+        last = gap[1] if told is None else min(gap[1], told)
+        self._skip(stream, last, "no neighbor has it, and it may be older than the subscription")
         return True
 
     def _skip(self, stream: Stream, last: int, why: str) -> None:
@@ -183,7 +217,11 @@ class Order:
         assert stream.handed is not None
         if last > stream.handed:
             self.state.counters.passed_by += last - stream.handed
-            stream.handed = last
+            self._jump(stream, last)
+
+    def _jump(self, stream: Stream, last: int) -> None:
+        """Go on behind `last`, which was not handed over."""
+        stream.handed, stream.jumped_ms = last, self.state.time_ms
 
     def _lose(self, stream: Stream, last: int, why: str) -> None:
         """Count a gap as lost and tell the application."""
@@ -193,4 +231,4 @@ class Order:
             self.state.counters.lost += count
             self.state.counters.lost_internal += count if is_internal(stream.id.topic) else 0
             self.state.out.append(Lost(*stream.id, stream.handed + 1, last, why))
-            stream.handed = last
+            self._jump(stream, last)

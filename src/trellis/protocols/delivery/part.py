@@ -123,6 +123,8 @@ class Delivery:
         self.state.now_ms += duration_ms
         self.state.since_tick_ms = 0
         self.state.store.expire(self.state.now_ms)
+        self.homes.stood_still(duration_ms)
+        self.copies.stood_still(duration_ms)
         return self._finish()
 
     # Clients
@@ -168,6 +170,7 @@ class Delivery:
             stream.handed = stream.seen.last
         sequence = stream.seen.last + 1
         entry = Entry(stream, sequence, payload, state.time_ms, state.time_ms - stream.published_ms)
+        self.order.claims.take(entry)
         stream.touched_ms, stream.published_ms = state.now_ms, state.time_ms
         entry.needs = self.config.copies
         if client_id is not None:
@@ -257,12 +260,12 @@ class Delivery:
             case m.Frame():
                 self._on_frame(sender, message)
             case m.Register():
-                self.homes.on_register(message)
+                self.homes.on_register(sender, message)
             case m.Registered():
-                self.homes.on_registered(sender, message)
-                self.upkeep.registered(message.topics)
+                if self.homes.on_registered(sender, message):
+                    self.upkeep.registered(message.topics)
             case m.Unregister():
-                self.homes.on_unregister(message)
+                self.homes.on_unregister(sender, message)
             case m.AskHome():
                 self.homes.on_ask(message)
             case m.HomeTells():
@@ -323,7 +326,8 @@ class Delivery:
         state.now_ms += config.tick_ms
         state.since_tick_ms = max(0, state.since_tick_ms - config.tick_ms)
         state.store.expire(state.now_ms)
-        self.order.tick()
+        for topic, stream in self.order.tick():
+            self.comparison.ask(topic, stream)
         self.comparison.tick()
         self.upkeep.tick(registers=overlay.has_homes and not self.is_going)
         asked = {**dict.fromkeys(self.copies.tick()), **dict.fromkeys(self.leaving.tick())}

@@ -45,6 +45,13 @@ class Overlay(Protocol):
         """Changes whenever the range of the ring that this node is home for may have changed."""
         ...
 
+    def heir(self) -> NodeId | None:
+        """Return the node that becomes home of our range if we end. None: there is none, or it cannot be told.
+
+        Where there is one, `home_range` is the name of the node before us on the ring.
+        """
+        ...
+
     def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
         """One step nearer to a topic's home location, not over these if there is any other way."""
         ...

@@ -46,7 +46,9 @@ class Counters(msgspec.Struct):
     too_old: int = 0  # messages older than two windows
     stale: int = 0  # messages of lives that are over
     strange: int = 0  # frames over links that are not there, and publishers beyond all that a node can know
-    forged: int = 0  # messages in our own name that we have not published
+    # Messages in our own name that we have not published, numbers that no publisher can reach, and numbers that we
+    # believed until their publisher, or a later message of it, refuted them.
+    forged: int = 0
     left_undrained: int = 0  # topics that were left although nobody had taken over what was held
     restarts: int = 0  # sessions begun anew because the other end did, or took nothing
     # Parts of `published`, `acknowledged`, `not_acknowledged` and `lost`: topics of the mesh itself (`is_internal`).
@@ -86,10 +88,13 @@ class State:
             found = self.topics[name] = TopicState(name, self.now_ms)
         return found
 
-    def stream(self, topic: TopicState, origin: NodeId, life: int) -> Stream | None:
-        """Return a stream that a peer speaks of. None: it is new, and there are too many already."""
+    def stream(self, topic: TopicState, origin: NodeId, life: int, *, is_own: bool = False) -> Stream | None:
+        """Return a stream that a peer speaks of. None: it is new, and there are too many already.
+
+        A neighbor that speaks of its own publications (`is_own`) is heard in any case. It has one stream on a topic.
+        """
         if (origin, life) not in topic.streams:
-            if self.streams >= STREAMS_MAX:
+            if self.streams >= STREAMS_MAX and not is_own:
                 self.counters.strange += 1
                 return None
             self.streams += 1

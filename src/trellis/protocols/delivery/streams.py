@@ -26,16 +26,22 @@ class Entry:
 class Stream:
     __slots__ = (
         "begun_ms",
+        "doubt",
         "entries",
         "floor",
         "handed",
+        "has_returned",
         "id",
+        "jumped_ms",
         "left",
+        "own_last",
         "past",
         "published_ms",
         "refused",
         "seen",
         "since_ms",
+        "top",
+        "top_ms",
         "touched_ms",
         "waiting",
     )
@@ -55,6 +61,26 @@ class Stream:
         self.published_ms = now_ms  # of our own: when the last one was published
         self.refused: dict[NodeId, None] = {}  # neighbours that cannot give what is missing next
         self.since_ms = self.touched_ms = now_ms  # known since, and heard of last
+        # The greatest sequence that has come and that no later publication refutes, and when it was published.
+        self.top, self.top_ms = 0, now_ms
+        # When `handed` last changed by anything but a message that was handed over. Whatever lies at or below it was
+        # published before then, if nobody has lied.
+        self.jumped_ms = now_ms
+        self.has_returned = False  # `handed` was taken back once: some sequences above it were handed over before
+        self.own_last: int | None = None  # the greatest sequence that its origin has named itself, over its own link
+        self.doubt: Doubt | None = None  # its origin has named less than we have handed over
+
+
+class Doubt:
+    """A number that was handed over, and that the publisher has not named itself. See `claims.py`."""
+
+    __slots__ = ("answers", "last", "mark", "since_ms")
+
+    def __init__(self, last: int, now_ms: int) -> None:
+        self.last, self.since_ms = last, now_ms
+        # The session of our link to the publisher, and what it must have acknowledged there. None: it is not asked.
+        self.mark: tuple[int, int] | None = None
+        self.answers = 0  # comparisons of the publisher that came after our question and named less
 
 
 class Way:

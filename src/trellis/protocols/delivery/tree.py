@@ -17,7 +17,7 @@ from trellis.protocols.effects import NodeId
 
 class Tree:
     def __init__(self, state: State, order: Order) -> None:
-        self.state, self.order = state, order
+        self.state, self.order, self.claims = state, order, order.claims
 
     # Messages
 
@@ -31,20 +31,24 @@ class Tree:
         if self._is_forged(topic, item):
             state.counters.forged += 1
             return None
+        if self.claims.is_absurd(item.life, item.sequence):
+            return None
+        is_own = self.claims.is_own(peer, item.origin, item.life)
         ended = state.ended.get(item.origin)
         if ended is not None and item.life <= ended[0]:
-            state.counters.stale += 1
-            return None
+            if not is_own:
+                state.counters.stale += 1
+                return None
+            del state.ended[item.origin]  # it speaks itself, so this incarnation is not over
         if item.age_ms > 2 * config.window_ms:
             state.counters.too_old += 1
             return None
-        stream = state.stream(topic, item.origin, item.life)
+        stream = state.stream(topic, item.origin, item.life, is_own=is_own)
         if stream is None:
             return None
-        if item.floor > stream.floor:
-            stream.floor = item.floor
         stream.touched_ms = state.now_ms
         if item.sequence in stream.seen:
+            self.claims.hear(peer, stream, item.sequence, item.floor)
             state.counters.duplicates += 1
             way = topic.ways.get(peer)
             if way is not None and item.is_eager:
@@ -53,6 +57,8 @@ class Tree:
             return None
         entry = Entry(stream, item.sequence, item.payload, state.time_ms - item.age_ms, item.pause_ms)
         entry.needs, entry.asker = item.needs, peer
+        self.claims.take(entry)
+        self.claims.hear(peer, stream, item.sequence, item.floor)
         self.take(topic, entry, peer)
         return entry
 
@@ -104,11 +110,16 @@ class Tree:
             return
         if item.origin == state.id and item.life >= state.overlay.life:
             return  # we have all that we have published, whatever others say
-        stream = state.stream(topic, item.origin, item.life) if item.ranges else None
+        pairs = pairs_of(item.ranges)
+        if not pairs or self.claims.is_absurd(item.life, pairs[-1][1]):
+            return
+        is_own = self.claims.is_own(peer, item.origin, item.life)
+        stream = state.stream(topic, item.origin, item.life, is_own=is_own)
         if stream is None:
             return
+        self.claims.hear(peer, stream, pairs[-1][1], 0)
         left = state.config.missing_max  # to be walked for one item
-        for first, last in pairs_of(item.ranges):
+        for first, last in pairs:
             walked = range(first, min(last, first + left - 1) + 1)
             left -= len(walked)
             for sequence in walked:

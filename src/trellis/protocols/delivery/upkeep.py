@@ -12,12 +12,14 @@ from trellis.protocols.delivery.streams import TopicState
 from trellis.protocols.effects import NodeId, Topic
 
 _FORGET_TICKS = 16
+_QUESTIONS_MAX = 2_048  # to homes in one tick, about topics that have no baseline and no neighbor
 
 
 class Upkeep:
     def __init__(self, state: State, order: Order, homes: Homes) -> None:
         self.state, self.order, self.homes = state, order, homes
         self.unregistered: dict[Topic, None] = {}  # subscriptions that no home has answered yet
+        self._alone: list[Topic] = []  # topics whose homes are asked in this tick whether anybody else subscribes
         self._ticks = self._overflows = 0
 
     def tick(self, *, registers: bool) -> None:
@@ -39,6 +41,7 @@ class Upkeep:
             self.unregistered.pop(topic, None)
 
     def _settle_topics(self) -> None:
+        self._alone = []
         for topic in self.state.topics.values():
             if not topic.takes_part:
                 continue
@@ -47,8 +50,15 @@ class Upkeep:
             if not topic.is_wanted:
                 continue
             if topic.is_confirmed and not topic.was_confirmed:
+                if self.homes.has_moved(topic.topic):
+                    topic.is_registered, self.unregistered[topic.topic] = False, None
+                    continue
                 topic.was_confirmed, topic.confirmed_ms = True, self.state.time_ms
                 self.state.out.append(Confirmed(topic.topic))
+        # Questions about thousands of topics take turns: one link to a node that wants them answers many.
+        first = self._ticks * _QUESTIONS_MAX % max(1, len(self._alone))
+        for name in [*self._alone[first:], *self._alone[:first]][:_QUESTIONS_MAX]:
+            self.homes.ask(name)
 
     def _wait_for_baseline(self, topic: TopicState) -> None:
         """Neighbours that have none either: nobody was there before us. No neighbours: does anybody subscribe?"""
@@ -61,7 +71,7 @@ class Upkeep:
         elif not topic.is_wanted:
             pass  # nobody to relay for: nobody asks for our baseline
         elif self.state.overlay.has_homes:
-            self.homes.ask(topic.topic)
+            self._alone.append(topic.topic)
         elif not self.state.overlay.subscribers(topic.topic):
             self.order.settle(topic, {})
 
@@ -76,7 +86,11 @@ class Upkeep:
             self.homes.register(due)
 
     def _forget(self) -> None:
-        """Forget streams of incarnations that are over, and those that were silent for very long."""
+        """Forget streams of incarnations that are over, and those that were silent for very long.
+
+        Only a neighbor that speaks of its own later incarnation proves that an earlier one is over. Anybody could say
+        so in its name: then the stream is forgotten when it was silent for very long.
+        """
         state, config = self.state, self.state.config
         quiet, silent = state.now_ms - 3 * config.window_ms, state.now_ms - config.tombstone_ms
         # Our numbers on a topic that we have left begin anew when all others have forgotten them, and not before:
@@ -94,7 +108,8 @@ class Upkeep:
                     if stream.touched_ms < own and not topic.takes_part:
                         del topic.streams[origin, life]
                     continue
-                if stream.touched_ms < quiet and life < newest.get(origin, 0):
+                present = self.order.claims.incarnation_of(origin) or 0
+                if stream.touched_ms < quiet and life < min(present, newest.get(origin, 0)):
                     state.ended[origin] = (max(life, state.ended.get(origin, (0, 0))[0]), state.now_ms)
                     del topic.streams[origin, life]
                 elif stream.touched_ms < silent:

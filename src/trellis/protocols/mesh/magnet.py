@@ -64,6 +64,9 @@ class MagnetOverlay:
         before = self.node.control.table.predecessor
         return before.node if before is not None else ""
 
+    def heir(self) -> NodeId | None:
+        return None
+
     def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
         """From above: each step ends nearer behind the place, so that nothing goes in circles while the ring mends.
 

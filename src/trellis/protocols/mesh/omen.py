@@ -43,6 +43,10 @@ class OMenOverlay:
     def home_range(self) -> str:
         return self.node.ring.predecessor
 
+    def heir(self) -> NodeId | None:
+        successor = self.node.ring.successor
+        return None if successor == self.id else successor
+
     def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
         return self.node.toward(identifier(topic), message, without)
 

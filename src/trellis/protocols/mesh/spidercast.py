@@ -61,6 +61,9 @@ class SpiderCastOverlay:
     def home_range(self) -> str:
         return ""
 
+    def heir(self) -> NodeId | None:
+        return None
+
     def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
         return []
 

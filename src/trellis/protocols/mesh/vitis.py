@@ -69,6 +69,9 @@ class VitisOverlay:
     def home_range(self) -> str:
         return "\n".join(self.node.beside)
 
+    def heir(self) -> NodeId | None:
+        return None
+
     def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
         place = identifier(topic)
         hop = self.node.relays.compass.next_hop(place)

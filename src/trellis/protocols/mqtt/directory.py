@@ -82,6 +82,7 @@ class Directory:
         self.arrivals.counters = self.counters
         self._ask_ms = int(config.ask_s * 1_000)
         self._who = 0  # the number of our question
+        self._repeats_who = False  # the mesh has not taken it
         self._new: dict[str, None] = {}  # patterns to be told
         self._gone: dict[str, None] = {}
         self._unready: dict[int, Wildcard] = {}  # by number
@@ -168,8 +169,9 @@ class Directory:
             self.members.acknowledged(others, self.now_ms + _SOON_MS + 2 * self.config.spread_ms)
 
     def not_acknowledged(self, number: int) -> None:
+        """Repeat our question at the next tick: what is refused at once would be refused at once again."""
         if number == self._who and not self.is_informed:
-            self._say(Who(self.life, True), "who")
+            self._repeats_who = True
 
     def on_said(self, topic: Topic, origin: NodeId, said: Said) -> list[Envelope]:
         """Take in what came over one of our own topics; return the messages to hand over."""
@@ -342,6 +344,9 @@ class Directory:
 
     def tick(self) -> list[tuple[NodeId, Envelope]]:
         now_ms = self.now_ms
+        if self._repeats_who:
+            self._repeats_who = False
+            self._say(Who(self.life, True), "who")
         self._tick_members()
         if self.wildcards and now_ms - self._told_all_ms > self._ask_ms:
             self._tell(everything=True)

@@ -77,6 +77,11 @@ def _primal_dual(
             else:  # A-SHD-4: a weight of 0 is a last resort, then drawn at random.
                 rivals = [number for number in wanting[place] if not is_chosen[number]]
                 if not rivals:  # A-SHD-6: nobody is left to cover it once more
+                    if all(is_chosen[number] for other in rest for number in wanting[other]):
+                        # Nor any other: drop all. The draws are those of dropping one by one, which takes n^2 steps.
+                        for size in range(len(rest) - 1, 0, -1):
+                            random.randrange(size)
+                        break
                     rest = [other for other in rest if other != place]
                     continue
                 taken = rivals[random.randrange(len(rivals))]

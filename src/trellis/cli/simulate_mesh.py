@@ -1,0 +1,69 @@
+"""`trellis simulate mesh --check`: whole nodes and real clients under faults, judged by what the clients saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trellis.cli.common import AsJson, examples, progress, show
+from trellis.errors import InputError
+
+EXAMPLE = examples(
+    "trellis simulate mesh --check --seeds 100 --jobs 2",
+    "trellis simulate mesh --check --seeds 1 --seed 200 -o failing; trellis judge failing/seed-200/history.jsonl",
+)
+DOC = "Whole nodes with real clients: shell, sockets, MQTT and limits in a simulated network."
+
+
+def mesh(
+    check: Annotated[bool, typer.Option("--check", help="Draw a mesh, limits and faults for each seed.")] = False,
+    seeds: Annotated[int, typer.Option(help="How many, from --seed on.", metavar="N", min=1)] = 10,
+    seed: Annotated[int, typer.Option(help="The first seed. A seed gives the same run on any machine.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Processes.", metavar="N", min=1)] = 1,
+    nodes_max: Annotated[int, typer.Option(help="Nodes of the largest mesh that is drawn.", metavar="N", min=1)] = 5,
+    clients: Annotated[int, typer.Option(help="Clients of each mesh.", metavar="N", min=1)] = 8,
+    span: Annotated[float, typer.Option(help="Virtual seconds under faults.", metavar="S", min=1)] = 30.0,
+    failures_max: Annotated[
+        int | None, typer.Option(help="Stop after so many failing seeds.", metavar="N", min=1, show_default=False)
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Folder for what failing seeds leave.", metavar="DIR", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check that whole nodes keep their promises to clients, seed by seed.
+
+    Exits 0 when every seed holds and 1 when one fails; a failure prints the command that replays it.
+    """
+    from trellis.simulate.mesh.draw import MeshPlan
+    from trellis.simulate.mesh.seeds import check_mesh
+
+    if not check:
+        raise InputError("", "a mesh of whole nodes is only checked", "give --check; for a live mesh see trellis up")
+    words = ["trellis", "simulate", "mesh", "--check"]
+    for option, value, default in (("--nodes-max", nodes_max, 5), ("--clients", clients, 8), ("--span", span, 30.0)):
+        words += [option, f"{value:g}"] if value != default else []
+    plan = MeshPlan(nodes_max=nodes_max, clients=clients, span_s=span)
+    with progress("mesh seeds") as report:
+        summary = check_mesh(
+            seeds=seeds,
+            first_seed=seed,
+            plan=plan,
+            jobs=jobs,
+            folder=output,
+            failures_max=failures_max,
+            command=tuple(words),
+            progress=lambda done, total, failed: report(done, total, f"mesh seeds, {failed} failed"),
+        )
+    show(summary.to_json(), as_json, summary.lines())
+    raise typer.Exit(0 if summary.holds else 1)
+
+
+def command() -> Any:
+    """Return the command for `trellis simulate`."""
+    made = typer.Typer(add_completion=False)
+    made.command("mesh", epilog=EXAMPLE, help=f"{DOC}\n\n{mesh.__doc__}")(mesh)
+    return typer.main.get_command(made)

@@ -1,0 +1,72 @@
+"""Values of node.toml that come as text, and sentences about keys and values that cannot be used.
+
+The environment and --set have only text. A list is given as TOML or with commas: `["a", "b"]`, `"a", "b"` or `a,b`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any, Literal, get_args, get_origin
+
+from trellis.errors import InputError
+
+_IPV6 = re.compile(r"\[[0-9A-Fa-f:.%]*\]:")  # [::1]:7001 is an address and no list
+_NEAREST_MAX = 3
+_ALL_KEYS = "trellis node --print-config shows all keys"
+_UNKNOWN = re.compile(r"unknown field `(.*)`")
+_EXPECTED = re.compile(r"Expected `(\w+)")
+_FAULTS = {
+    "int": ("is no whole number", "give one, as in 500"),
+    "float": ("is no number", "give one, as in 0.5"),
+    "bool": ("is neither true nor false", "give one of them"),
+    "str": ("is no text", "write it in quotes"),
+    "array": ("is no list", 'write ["a", "b"]'),
+    "object": ("is no table", "write its keys below its name in brackets, as in [tls]"),
+}
+
+
+def read_value(key: str, kind: Any, text: str) -> object:
+    """Return the value of a key that was given as text. Numbers and truth stay text: they are read with the type."""
+    if get_origin(kind) is not tuple:
+        return text
+    text = text.strip()
+    if text.startswith("[") and not _IPV6.match(text):
+        return _toml(key, text, text)
+    if text[:1] in ('"', "'"):
+        return _toml(key, f"[{text}]", text)
+    return [one.strip() for one in text.split(",") if one.strip()]
+
+
+def _toml(key: str, text: str, given: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        raise InputError(key, f"{given} is no list of TOML", 'write ["a", "b"], or a,b') from None
+
+
+def unknown_key(where: str, key: str, known: Sequence[str]) -> InputError:
+    """Return the error about a key that is not known, with the keys that are most like it."""
+    last = key.rpartition(".")[2]
+    same = [one for one in known if one.rpartition(".")[2] == last]
+    near = [*same, *get_close_matches(key, known, _NEAREST_MAX, 0.7)][:_NEAREST_MAX]
+    meant = f"perhaps {' or '.join(dict.fromkeys(near))} is meant; " if near else ""
+    return InputError(where, f'there is no key "{key}"', f"{meant}{_ALL_KEYS}")
+
+
+def unknown_field(told: str) -> str | None:
+    """Return the name of a field that msgspec does not know; None if it complains about something else."""
+    found = _UNKNOWN.search(told)
+    return found[1] if found else None
+
+
+def bad_value(where: str, told: str, value: object, kind: Any) -> InputError:
+    """Return the error about a value that does not fit its key. `told` is what msgspec says about it."""
+    shown = f'"{value}"' if isinstance(value, str) else str(value)
+    if get_origin(kind) is Literal:
+        return InputError(where, f"{shown} is not one of its values", f"give {' or '.join(map(str, get_args(kind)))}")
+    expected = _EXPECTED.search(told)
+    what, remedy = _FAULTS.get(expected[1] if expected else "", ("", ""))
+    return InputError(where, f"{shown} {what}", remedy) if what else InputError(where, f"{shown}: {told}", _ALL_KEYS)

@@ -1,0 +1,31 @@
+"""Rare situations that tests want to have been in.
+
+Code says `reached("a gap is skipped")` where something rare happens. Nothing listens in a live node, and the call costs
+one comparison. A campaign of the simulator listens (`listen`), counts, and fails if a situation was never reached: then
+nothing was shown about it. FoundationDB has the same under the name of code probes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_heard: Counter[str] | None = None
+
+
+def reached(situation: str) -> None:
+    """Count that the code has been here, if anybody listens."""
+    if _heard is not None:
+        _heard[situation] += 1
+
+
+@contextmanager
+def listen() -> Iterator[Counter[str]]:
+    """Give a counter of the situations that are reached meanwhile in this process."""
+    global _heard
+    before, _heard = _heard, Counter()
+    try:
+        yield _heard
+    finally:
+        _heard = before

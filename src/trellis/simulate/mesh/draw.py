@@ -1,0 +1,119 @@
+"""Draw what happens to a mesh of whole nodes in one seed: faults as data, so that they can be shrunk and varied.
+
+| kind                | nodes       | other fields                                                           |
+| ------------------- | ----------- | ---------------------------------------------------------------------- |
+| crash               | who         | `duration_ms` down; `value` callbacks run before it                    |
+| machine-crash       | who         | `duration_ms` down; nobody is told by the network                      |
+| pause, freeze       | who         | `duration_ms`; the process stands still, or its kernel as well         |
+| leave               | who         | `duration_ms` away after it has left in order                          |
+| partition           | one side    | `duration_ms`                                                          |
+| one-way             | senders     | `peers`: receivers, `duration_ms`                                      |
+| reset, dark         | one end     | `peers`: the other end; connections are reset, or die silently         |
+| slow, lossy         | one end     | `peers`: the other end, `duration_ms`, `value`: seconds or probability |
+| clock               | who         | `value`: seconds by which its clock on the wall jumps                  |
+| files               | who         | `duration_ms`, `value`: descriptors that are left                      |
+| disk                | who         | `duration_ms`: nothing can be written                                  |
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from trellis import ids
+from trellis.simulate.schedule import Fault, Schedule
+
+KINDS = (
+    "crash",
+    "machine-crash",
+    "pause",
+    "freeze",
+    "leave",
+    "partition",
+    "one-way",
+    "reset",
+    "dark",
+    "slow",
+    "lossy",
+    "clock",
+    "files",
+    "disk",
+)
+ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
+_TAKE_AWAY = ("crash", "machine-crash", "leave")
+
+
+class MeshPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a seed is."""
+
+    nodes_min: int = 1
+    nodes_max: int = 5
+    clients: int = 8
+    form_s: float = 20.0  # before the first client: a mesh that has just started is sure of nothing
+    span_s: float = 30.0  # clients work, faults happen
+    quiet_s: float = 40.0  # everything is healed; clients go on for the first half of it
+    faults_max: int = 7
+    rate: float = 3.0  # publications a second of each publisher
+    crash_gap_s: float = 12.0  # between two faults that take nodes away: `copies - 1` crashes at a time are promised
+
+
+def draw_mesh(plan: MeshPlan, seed: int) -> list[str]:
+    random = Random(ids.stream(seed, "mesh", "nodes"))
+    return [f"n{number}" for number in range(random.randint(plan.nodes_min, plan.nodes_max))]
+
+
+def draw_faults(plan: MeshPlan, names: list[str], clients: list[str], seed: int) -> Schedule:
+    """Draw the faults of one seed. The same plan, names and seed give the same schedule."""
+    random = Random(ids.stream(seed, "mesh", "faults"))
+    kinds = [*ALWAYS, KINDS[seed % len(KINDS)]]
+    more = [kind for kind in KINDS if random.random() < 0.3]
+    kinds += [random.choice(more or KINDS) for _ in range(random.randint(0, plan.faults_max - len(kinds)))]
+    random.shuffle(kinds)
+    # Faults that take nodes away stand apart, and the last ones may find no place. A crash has one in every seed.
+    first, crash = next(n for n, kind in enumerate(kinds) if kind in _TAKE_AWAY), kinds.index("crash")
+    kinds[first], kinds[crash] = kinds[crash], kinds[first]
+    begin_ms, span_ms = round(1_000 * plan.form_s), round(1_000 * plan.span_s)
+    times = sorted(begin_ms + random.randrange(span_ms) for _ in kinds)
+    faults, gone_ms = [], -(10**9)
+    for time_ms, kind in zip(times, kinds, strict=True):
+        if kind in _TAKE_AWAY:
+            time_ms = max(time_ms, gone_ms + round(1_000 * plan.crash_gap_s))
+            if time_ms >= begin_ms + span_ms:
+                continue
+            gone_ms = time_ms
+        faults.append(_fault(kind, time_ms, names, clients, random))
+    return Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
+
+
+def _fault(kind: str, time_ms: int, names: list[str], clients: list[str], random: Random) -> Fault:
+    who = (random.choice(names),)
+    lasts_ms = random.choice((200, 1_000, 4_000, 9_000))
+    match kind:
+        case "crash":
+            return Fault(time_ms, kind, who, duration_ms=lasts_ms, value=random.choice((0, 0, 1, 10, 100)))
+        case "machine-crash" | "leave":
+            return Fault(time_ms, kind, who, duration_ms=random.choice((1_000, 5_000, 9_000)))
+        case "pause" | "freeze":
+            return Fault(time_ms, kind, who, duration_ms=random.choice((300, 2_000, 7_000, 12_000)))
+        case "partition":
+            everybody = [*names, *clients]
+            side = random.sample(everybody, random.randint(1, max(1, len(everybody) - 1)))
+            return Fault(time_ms, kind, tuple(sorted(side)), duration_ms=random.choice((500, 3_000, 8_000, 20_000)))
+        case "one-way":
+            side, other = random.choice(names), random.choice([*names, *clients])
+            return Fault(time_ms, kind, (side,), (other,), duration_ms=random.choice((500, 3_000, 8_000)))
+        case "reset" | "dark":
+            return Fault(time_ms, kind, who, (random.choice([*names, *clients]),))
+        case "slow":
+            value = random.choice((0.05, 0.3, 1.5))
+            return Fault(time_ms, kind, who, (random.choice([*names, *clients]),), duration_ms=lasts_ms, value=value)
+        case "lossy":
+            value = random.choice((0.05, 0.3))
+            return Fault(time_ms, kind, who, (random.choice([*names, *clients]),), duration_ms=lasts_ms, value=value)
+        case "clock":
+            return Fault(time_ms, kind, who, value=random.choice((-3_600.0, -2.0, 5.0, 86_400.0)))
+        case "files":
+            return Fault(time_ms, kind, who, duration_ms=lasts_ms, value=random.choice((0, 1, 3)))
+        case _:
+            return Fault(time_ms, kind, who, duration_ms=lasts_ms)

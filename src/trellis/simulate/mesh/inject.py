@@ -1,0 +1,154 @@
+"""Carry out the faults of a schedule on whole nodes, and write each down for the judge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from trellis.judge.history import Disturbed, Down, Up
+from trellis.simulate.mesh.nodes import Nodes
+from trellis.simulate.mesh.witness import Witness
+from trellis.simulate.schedule import Fault, Schedule
+from trellis.simulate.whole.faults import Faults
+from trellis.simulate.whole.network import Cut
+from trellis.simulate.whole.world import World
+
+_LEAVE_S = 35.0  # after SIGTERM a node is gone by then
+
+
+class Injector:
+    def __init__(self, world: World, nodes: Nodes, witness: Witness) -> None:
+        self.world, self.nodes, self.witness = world, nodes, witness
+        self.faults = Faults(world)
+        self.counts: Counter[str] = Counter()  # by kind, what took effect
+        self._later: list[Callable[[], object]] = []  # what ends the faults that last
+        self._standing: Counter[str] = Counter()  # faults that stop a node now, by node: only the last one ends it
+
+    def plan(self, schedule: Schedule) -> None:
+        for fault in schedule.faults:
+            self.world.at(1_000 * fault.time_ms, self._happen, fault)
+
+    def heal(self) -> None:
+        """End whatever lasts, at once. Nodes that were to come back are back."""
+        for end in list(self._later):
+            end()
+        assert not self._later
+
+    def _happen(self, fault: Fault) -> None:
+        if self._apply(fault):
+            self.counts[fault.kind] += 1
+        else:
+            self.counts["skipped"] += 1
+
+    def _apply(self, fault: Fault) -> bool:
+        who, peer = fault.nodes[0], fault.peers[0] if fault.peers else ""
+        faults, lasts_s = self.faults, fault.duration_ms / 1_000
+        if fault.kind not in ("partition", "one-way") and who in self.nodes.names and not self._is_free(who):
+            return False
+        match fault.kind:
+            case "crash" | "machine-crash":
+                return self._crash(fault, who, lasts_s)
+            case "leave":
+                return self._leave(who, lasts_s)
+            case "pause":
+                faults.pause(who)
+                self._lasts(fault, (who,), lasts_s, lambda: faults.resume(who), is_stop=True)
+            case "freeze":
+                faults.freeze(who)
+                self._lasts(fault, (who,), lasts_s, lambda: faults.thaw(who), is_stop=True)
+            case "partition":
+                rest = [name for name in self.world.hosts if name not in fault.nodes]
+                cuts = faults.partition(fault.nodes, rest)
+                self._lasts(fault, fault.nodes, lasts_s, lambda: self._heal(cuts))
+            case "one-way":
+                if who == peer:
+                    return False
+                one = faults.cut([who], [peer])
+                self._lasts(fault, (who, peer), lasts_s, lambda: self._heal([one]))
+            case "reset":
+                self._note(fault, 0.0, (who, peer))
+                return faults.reset_connections(who, peer) > 0
+            case "dark":
+                self._note(fault, 10.0, (who, peer))
+                return faults.darken_connections(who, peer) > 0
+            case "slow":
+                faults.slow(who, peer, fault.value)
+                self._lasts(fault, (who, peer), lasts_s, lambda: faults.slow(who, peer, 0.0))
+            case "lossy":
+                faults.lose(who, peer, fault.value)
+                self._lasts(fault, (who, peer), lasts_s, lambda: faults.lose(who, peer, 0.0))
+            case "clock":
+                faults.jump_clock(who, fault.value)
+            case "files":
+                faults.limit_files(who, int(fault.value))
+                self._lasts(fault, (who,), lasts_s, lambda: faults.unlimit_files(who))
+            case "disk":
+                faults.fill_disk(who)
+                self._lasts(fault, (), lasts_s, lambda: faults.empty_disk(who))
+            case _:
+                raise AssertionError(fault.kind)
+        return True
+
+    def _is_free(self, who: str) -> bool:
+        return self.nodes.is_running(who) and not self._standing[who]
+
+    def _crash(self, fault: Fault, who: str, lasts_s: float) -> bool:
+        if fault.kind == "machine-crash":
+            self.faults.crash_machine(who)
+        elif fault.value:
+            self.faults.crash_at(who, int(fault.value))
+            self.world.after(0.5, self._crash_for_sure, who)  # a node that does nothing has few callbacks
+        else:
+            self.faults.crash(who)
+        self.witness.add(Down(self.witness.now(), who))
+        self._standing[who] += 1
+        self._after(lasts_s + 0.5, lambda: self._start(who))
+        return True
+
+    def _crash_for_sure(self, who: str) -> None:
+        if self.nodes.is_running(who) and self._standing[who]:
+            self.faults.crash(who)
+
+    def _leave(self, who: str, lasts_s: float) -> bool:
+        self.nodes.leave(who)
+        self.witness.add(Down(self.witness.now(), who, True))
+        self._standing[who] += 1
+        self._after(_LEAVE_S + lasts_s, lambda: self._start(who))
+        return True
+
+    def _start(self, who: str) -> None:
+        if self.nodes.is_running(who):  # it has not ended yet, or it had no callbacks left to crash at
+            self.faults.crash(who)
+        self._standing[who] -= 1
+        self.nodes.start(who)
+        self.witness.add(Up(self.witness.now(), who))
+
+    def _heal(self, cuts: list[Cut]) -> None:
+        self.faults.heal(*cuts)
+
+    def _lasts(
+        self, fault: Fault, nodes: tuple[str, ...], seconds: float, end: Callable[[], object], *, is_stop: bool = False
+    ) -> None:
+        if is_stop:
+            self._standing[nodes[0]] += 1
+
+        def over() -> None:
+            if is_stop:
+                self._standing[nodes[0]] -= 1
+            end()
+
+        self._note(fault, seconds, nodes)
+        self._after(seconds, over)
+
+    def _note(self, fault: Fault, seconds: float, nodes: tuple[str, ...]) -> None:
+        now = self.witness.now()
+        self.witness.add(Disturbed(now, now + seconds, fault.kind, nodes))
+
+    def _after(self, seconds: float, end: Callable[[], object]) -> None:
+        def once() -> None:
+            if once in self._later:
+                self._later.remove(once)
+                end()
+
+        self._later.append(once)
+        self.world.after(seconds, once)

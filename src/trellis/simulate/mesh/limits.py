@@ -1,0 +1,101 @@
+"""Small limits and short time-outs, drawn for each seed, so that code at the limits is reached.
+
+A node with its default limits meets them in years of operation. A node whose queue holds 4 KiB meets them in a second.
+FoundationDB calls this "buggify". Most seeds change some of the values, some seeds none: defaults must hold too.
+
+Values stay within what the documentation calls sensible: a mesh that is told to forget after one second may forget.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from trellis.live.config import LimitsConfig, LiveOMenConfig, NodeConfig
+from trellis.protocols.delivery import DeliveryConfig
+from trellis.protocols.mqtt.config import MqttConfig
+
+Choices = dict[str, tuple[Any, ...]]
+
+# The first value of each is the smallest at which the promises must still hold.
+LIMITS: Choices = {
+    "buffer_bytes": (512, 4 << 10, 64 << 10),
+    "queue_bytes": (64 << 10, 256 << 10, 1 << 20),
+    "stall_s": (3.0, 10.0),
+    "connections_max": (12, 32),
+    "handshakes_max": (4, 16),
+    "handshake_s": (1.0, 3.0),
+    "idle_s": (2.0, 10.0),
+    "backoff_s": (0.01, 0.5),
+    "backoff_s_max": (0.5, 2.0),
+    "connect_s": (0.5, 1.0),
+    "silent_s": (6.0, 8.0),
+    "leave_s": (20.0, 30.0),
+}
+DELIVERY: Choices = {
+    "tick_ms": (200, 500),
+    "soon_ms": (5, 20, 100),
+    "announce_rounds": (1, 2, 12),
+    "pull_rounds": (1, 2, 8),
+    "retry_rounds": (5, 40),
+    "resend_rounds": (2, 12),
+    "flight_bytes": (1 << 10, 8 << 10),
+    "flight_frames": (1, 2, 8),
+    "queue_max": (1, 4, 32),
+    "control_max": (64, 256),
+    "pull_max": (1, 4),
+    "missing_max": (64, 512),
+    "pending_max": (8, 64),
+    "batch_ms": (1, 200),
+    "ask_ms": (300, 2_000),
+    "confirm_ms": (1_000, 3_000),
+    "sample_max": (2, 4),
+    "interest_ms": (60_000, 90_000),
+}
+MQTT: Choices = {
+    "inflight_max": (1, 2, 8),
+    "queue_max": (200, 500),
+    "alias_max": (1, 4),
+    "retained_max": (2, 50),
+    "spread_ms": (300, 2_000),
+    "ask_s": (5.0, 10.0),
+    "active_s": (60.0, 120.0),
+    "hold_ms": (300, 2_000),
+    "depth": (2, 3),  # at 1, topics of two levels that native clients use are others than those of MQTT clients
+}
+OMEN: Choices = {
+    "period_ms": (500, 1_500),
+    "silence_max": (4, 6),
+    "coverage": (1, 3),
+    "resilience": (2, 4),
+    "ask_ms": (100, 400),
+    "ask_tries": (3, 6),
+}
+
+
+def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
+    """Draw the fields that all nodes of a mesh share: by table, by key."""
+    share = random.choice((0.0, 0.1, 0.3, 0.6))
+    drawn: dict[str, dict[str, Any]] = {}
+    for table, choices in (("limits", LIMITS), ("delivery", DELIVERY), ("mqtt", MQTT), ("omen", OMEN)):
+        chosen = {key: random.choice(values) for key, values in choices.items() if random.random() < share}
+        if chosen:
+            drawn[table] = chosen
+    omen, limits = drawn.get("omen", {}), drawn.setdefault("limits", {})
+    period_s = omen.get("period_ms", 1_000) / 1_000
+    # `silent_s` must lie above the time after which OMen suspects a silent neighbor.
+    limits["silent_s"] = max(limits.get("silent_s", 6.0), period_s * omen.get("silence_max", 5) + 1.0)
+    return drawn
+
+
+def apply_limits(drawn: dict[str, dict[str, Any]], name: str, fields: dict[str, Any]) -> NodeConfig:
+    """Make the configuration of one node from the drawn limits and from what ties it to its host."""
+    mqtt = fields.get("mqtt", MqttConfig())
+    merged = {
+        **fields,
+        "limits": LimitsConfig(**drawn.get("limits", {})),
+        "delivery": DeliveryConfig(**drawn.get("delivery", {})),
+        "omen": LiveOMenConfig(**drawn.get("omen", {})),
+        "mqtt": MqttConfig(**{"listen": mqtt.listen, "broker": mqtt.broker, **drawn.get("mqtt", {})}),
+    }
+    return NodeConfig(name=name, **merged)

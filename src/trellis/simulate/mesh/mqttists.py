@@ -1,0 +1,335 @@
+"""MQTT clients that come, go and come back: subscribers and publishers, with clean and with kept sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from trellis.judge.history import (
+    Acknowledged,
+    Away,
+    Back,
+    Confirmed,
+    Connected,
+    Ended,
+    Publishing,
+    Received,
+    Refused,
+    Subscribing,
+    Unsubscribed,
+    Unsubscribing,
+)
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import reasons
+from trellis.simulate.mesh.mqtt import KEEP_ALIVE_S, Connection, MqttFailed
+from trellis.simulate.mesh.natives import Habits
+from trellis.simulate.mesh.witness import Witness, message_in, payload
+
+_KEPT_S = 600  # a kept session lives so long without a connection
+_SUBACK_S = 4.5  # below `mqtt.suback_s`: a SUBACK that comes later may be one that was not sure
+
+
+class Session:
+    """One MQTT session, over one connection or several, written down."""
+
+    def __init__(self, name: str, version: int, witness: Witness, *, is_kept: bool) -> None:
+        self.name, self.version, self.witness, self.is_kept = name, version, witness, is_kept
+        self.id = ""  # of the session, in the history
+        self.connection: Connection | None = None
+        self.flying: dict[int, p.Publish] = {}  # publications without an outcome
+        self.messages: dict[int, str] = {}  # packet identifier -> name of the message
+        self.reads = True  # whether what comes is acknowledged at once
+        self._later: list[p.Publish] = []  # what came while it did not
+        self._number = 0
+        self._half: set[int] = set()  # QoS 2: received, and not released yet
+
+    async def connect(self, address: str, node: str, will: p.Will | None = None) -> bool:
+        """Connect, and return whether the node knows the session. Otherwise the session begins anew."""
+        if self.is_kept and not self.id and self.version == p.V311:
+            await self._wipe(address)
+        connection = Connection(self.version, self.witness.now, self._publish)
+        is_clean = not (self.is_kept and (self.id or self.version == p.V311))
+        hello = p.Connect(
+            version=self.version,
+            client=self.name,
+            clean_start=is_clean,
+            expiry_s=_KEPT_S if self.is_kept else 0,
+            will=will,
+            keep_alive_s=KEEP_ALIVE_S,
+        )
+        self.connection = connection  # the first messages may come with CONNACK
+        self._early = []
+        try:
+            answer = await connection.open(address, hello)
+        except BaseException:
+            self.connection = None
+            raise
+        is_known = bool(self.id) and answer.session_present
+        if not is_known:
+            self._forget()
+            self.id = self.witness.session(self.name)
+            self.witness.add(Connected(self.witness.now(), self.id, self.name, node))
+        else:
+            self.witness.add(Back(self.witness.now(), self.id, node))
+        early, self._early = self._early, None
+        for packet in early:
+            self._publish(packet)
+        return is_known
+
+    async def _wipe(self, address: str) -> None:
+        """End what an earlier session of this name left at the node. In 3.1.1 a clean session cannot be kept."""
+        connection = Connection(self.version, self.witness.now, lambda _: None)
+        await connection.open(address, p.Connect(version=self.version, client=self.name, clean_start=True))
+        connection.close()
+        await connection.lost()
+
+    def lose(self) -> None:
+        """Write down that the connection is lost. A session that is not kept ends with it."""
+        if self.connection is None:
+            return
+        heard = self.connection.heard
+        self.connection.cut()
+        self.connection = None
+        if self.is_kept:
+            self._away = heard
+            self.witness.add(Away(heard, self.id, True))
+        else:
+            self._over(heard)
+
+    def finish(self) -> None:
+        """End the session in order, or by cutting its connection."""
+        if self.connection is not None:
+            self._over(self.witness.now())
+            self.connection.close()
+            self.connection = None
+        elif self.id:
+            self._over(self._away)
+
+    def _over(self, t: float) -> None:
+        if self.id:
+            self.witness.add(Ended(t, self.id))
+            self.id = ""
+        self.flying.clear()
+        self.messages.clear()
+
+    def _forget(self) -> None:
+        """The node does not know the session any more: it ended when its last connection was lost."""
+        if self.id:
+            self._over(self._away)
+        self._half.clear()
+
+    _early: list[p.Publish] | None = None  # messages that came before we had looked at CONNACK
+    _away = 0.0  # when the connection of a kept session was last good
+
+    # Subscribing
+
+    async def want(self, wanted: str, qos: int = 1) -> None:
+        """Subscribe, and write down the request and the confirmation."""
+        connection, session = self._connected(), self.id
+        asked = self.witness.now()
+        self.witness.add(Subscribing(asked, session, wanted))
+        number = self._next()
+        answer = await connection.ask(p.Subscribe(number, (p.Asked(wanted, qos),)), "SubAck", number)
+        assert isinstance(answer, p.SubAck)
+        now = self.witness.now()
+        if answer.reasons[0] >= 0x80:
+            self.witness.add(Unsubscribing(asked, session, wanted))
+            raise MqttFailed(f"SUBACK {reasons.NAMES.get(answer.reasons[0], hex(answer.reasons[0]))}")
+        is_sure = answer.text is None and now - asked < _SUBACK_S
+        self.witness.add(Confirmed(now, session, wanted, is_sure))
+
+    async def want_no_more(self, wanted: str) -> None:
+        connection = self._connected()
+        self.witness.add(Unsubscribing(self.witness.now(), self.id, wanted))
+        number = self._next()
+        session = self.id
+        await connection.ask(p.Unsubscribe(number, (wanted,)), "UnsubAck", number)
+        self.witness.add(Unsubscribed(self.witness.now(), session, wanted))
+
+    def _publish(self, packet: p.Publish) -> None:
+        """A message comes from the node."""
+        if self._early is not None:
+            self._early.append(packet)
+            return
+        if not self.reads:
+            self._later.append(packet)
+            return
+        connection = self.connection
+        if packet.qos == 2 and packet.id in self._half:
+            pass  # the same message again, which we have already
+        elif self.id:
+            name = message_in(packet.payload)
+            self.witness.add(Received(self.witness.now(), self.id, name, packet.topic, packet.retain))
+        if connection is None or connection.is_ended or packet.id is None:
+            return
+        if packet.qos == 1:
+            connection.send(p.Ack(p.PUBACK, packet.id))
+        elif packet.qos == 2:
+            self._half.add(packet.id)
+            connection.send(p.Ack(p.PUBREC, packet.id))
+
+    def read_again(self) -> None:
+        """Take in what came while the application did not read."""
+        self.reads = True
+        waiting, self._later = self._later, []
+        for packet in waiting:
+            self._publish(packet)
+
+    def drop_unread(self) -> None:
+        """Forget what came and was not acknowledged: the connection is lost, and the node sends it again."""
+        self._later.clear()
+        self.reads = True
+
+    # Publishing
+
+    async def say(self, topic: str, size: int, *, qos: int = 1, retain: bool = False) -> None:
+        """Publish one message, and write down its outcome."""
+        connection, session = self._connected(), self.id
+        name = self.witness.message(self.name)
+        number = self._next() if qos else None
+        packet = p.Publish(topic=topic, payload=payload(name, size), qos=qos, retain=retain, id=number)
+        self.witness.add(Publishing(self.witness.now(), session, name, topic, qos, retain))
+        if number is None:
+            connection.send(packet)
+            return
+        self.flying[number], self.messages[number] = packet, name
+        await self._deliver(connection, session, packet, number)
+
+    async def repeat(self) -> None:
+        """After a reconnection: send again what has no outcome yet, in the same order."""
+        connection, session = self._connected(), self.id
+        for number, packet in list(self.flying.items()):
+            again = p.Publish(
+                topic=packet.topic, payload=packet.payload, qos=packet.qos, retain=packet.retain, id=number, dup=True
+            )
+            await self._deliver(connection, session, again, number)
+
+    async def _deliver(self, connection: Connection, session: str, packet: p.Publish, number: int) -> None:
+        answer = await connection.ask(packet, f"Ack{p.PUBACK if packet.qos == 1 else p.PUBREC}", number)
+        assert isinstance(answer, p.Ack)
+        name = self.messages.pop(number, "")
+        self.flying.pop(number, None)
+        if session != self.id or not name:
+            return
+        if answer.reason >= 0x80:
+            text = answer.text or reasons.NAMES.get(answer.reason, hex(answer.reason))
+            self.witness.add(Refused(self.witness.now(), session, name, text[:120]))
+            return
+        self.witness.add(Acknowledged(self.witness.now(), session, name))
+        if packet.qos == 2:
+            await connection.ask(p.Ack(p.PUBREL, number), f"Ack{p.PUBCOMP}", number)
+
+    def _connected(self) -> Connection:
+        if self.connection is None or self.connection.is_ended:
+            raise MqttFailed("the connection is lost")
+        return self.connection
+
+    def _next(self) -> int:
+        while True:
+            self._number = self._number % 60_000 + 1
+            if self._number not in self.flying:
+                return self._number
+
+
+async def mqtt_subscriber(
+    slot: str, witness: Witness, habits: Habits, choose: Callable[[], str], node_at: Callable[[str], str]
+) -> None:
+    """Subscribe somewhere, read for a while, perhaps lose the connection and come back, and end. Again and again."""
+    random = habits.random
+    while habits.has_time():
+        await habits.is_away()
+        session = _session(slot, witness, habits)
+        address, wanted = habits.address(), choose()
+        try:
+            async with asyncio.timeout(habits.stays_s(may_stay=True)):
+                await session.connect(address, node_at(address))
+                await session.want(wanted)
+                await _stay(session, address, wanted, random, node_at)
+        except MqttFailed as error:
+            witness.troubles[f"mqtt subscriber: {error}"] += 1
+        except TimeoutError:
+            pass
+        finally:
+            if session.connection is not None and session.connection.is_ended:
+                session.lose()
+            session.finish()
+
+
+async def _stay(session: Session, address: str, wanted: str, random: Random, node_at: Callable[[str], str]) -> None:
+    while True:
+        connection = session.connection
+        assert connection is not None
+        try:
+            async with asyncio.timeout(random.choice((1.0, 4.0, 9.0))):
+                await connection.lost()
+        except TimeoutError:
+            match random.choice(("stay", "stay", "change", "drop", "doze")):
+                case "change":
+                    await session.want_no_more(wanted)
+                    await asyncio.sleep(random.choice((0.0, 0.01, 0.3, 2.0)))
+                    await session.want(wanted)
+                    continue
+                case "doze":
+                    session.reads = False
+                    await asyncio.sleep(random.choice((0.1, 1.0)))
+                    session.read_again()
+                    continue
+                case "drop" if session.is_kept:
+                    session.reads = random.random() < 0.5
+                case _:
+                    continue
+        session.lose()
+        session.drop_unread()
+        if not session.is_kept:
+            raise MqttFailed("the connection is lost")
+        await asyncio.sleep(random.choice((0.0, 0.2, 3.0)))
+        if not await session.connect(address, node_at(address)):
+            await session.want(wanted)
+
+
+async def mqtt_publisher(
+    slot: str,
+    witness: Witness,
+    habits: Habits,
+    choose: Callable[[], str],
+    node_at: Callable[[str], str],
+    rate: float,
+    size: int,
+) -> None:
+    """Publish somewhere for a while, some messages at the same time, and end. Again and again."""
+    random = habits.random
+    while habits.has_time():
+        await habits.is_away()
+        session = _session(slot, witness, habits)
+        address, window = habits.address(), random.choice((1, 1, 4, 20))
+        try:
+            async with asyncio.timeout(habits.stays_s()):
+                await session.connect(address, node_at(address))
+                await _publish_on(session, habits, choose, window, rate, size)
+        except* MqttFailed as errors:
+            witness.troubles[f"mqtt publisher: {errors.exceptions[0]}"] += 1
+        except* TimeoutError:
+            pass
+        finally:
+            if session.connection is not None and session.connection.is_ended:
+                session.lose()
+            session.finish()
+
+
+async def _publish_on(
+    session: Session, habits: Habits, choose: Callable[[], str], window: int, rate: float, size: int
+) -> None:
+    random, free = habits.random, asyncio.Semaphore(window)
+    async with asyncio.TaskGroup() as group:
+        while habits.has_time():
+            await free.acquire()
+            qos, retain = random.choice((0, 1, 1, 1, 1, 2)), random.random() < 0.05
+            task = group.create_task(session.say(choose(), size, qos=qos, retain=retain))
+            task.add_done_callback(lambda _: free.release())
+            await asyncio.sleep(random.expovariate(rate))
+
+
+def _session(slot: str, witness: Witness, habits: Habits) -> Session:
+    version = habits.random.choice((p.V311, p.V5))
+    return Session(habits.name(slot), version, witness, is_kept=habits.random.random() < 0.4)

@@ -1,0 +1,224 @@
+"""Clients of `trellis.connect` that come, go and come back.
+
+`Observed` is the client library with a notebook: it writes down when it last heard from its node, and when its
+subscriptions are confirmed again after a lost connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random
+
+from trellis.judge.history import (
+    Acknowledged,
+    Away,
+    Back,
+    Confirmed,
+    Connected,
+    Ended,
+    Missed,
+    Publishing,
+    Received,
+    Refused,
+    Subscribing,
+    Unsubscribing,
+)
+from trellis.live.client import Client, ClientError
+from trellis.live.stream import Stream
+from trellis.live.talk import TO_CLIENT, Subscribed
+from trellis.simulate.mesh.witness import Witness, message_in, payload
+
+
+class Observed(Client):
+    """One session of a native client, written down."""
+
+    def __init__(self, address: str, name: str, witness: Witness, *, timeout_s: float = 30.0) -> None:
+        super().__init__(address, name, None, timeout_s)
+        self.witness = witness
+        self.id = witness.session(name)  # of the session, in the history
+        self.heard = witness.now()  # when the node last said anything
+        self.at = ""  # the node that it is connected to; empty while it is away
+        self.backs = 0  # how often it came back after a lost connection
+        self._is_known = False  # the history has it
+        self._is_over = False
+        self._told_missed = 0
+
+    async def __aenter__(self) -> Observed:
+        await super().__aenter__()
+        return self
+
+    def received(self, stream: Stream, body: bytes) -> None:
+        self.heard = self.witness.now()
+        super().received(stream, body)
+        if self._is_over:
+            return
+        if not self.at and self.node is not None:
+            self._is_connected(self.node.node)
+        elif self.backs:  # the library subscribes again by itself, and tells nobody when that is confirmed
+            message = TO_CLIENT.decode(body)
+            if isinstance(message, Subscribed) and message.topic in self._topics:
+                self.witness.add(Confirmed(self.heard, self.id, message.topic))
+
+    def ended(self, stream: Stream) -> None:
+        if stream is self._stream and self.at and not self._is_over:
+            # Nobody knows when the connection broke. After the last word of the node nothing is certain.
+            self.witness.add(Away(self.heard, self.id))
+            self.at = ""
+        super().ended(stream)
+
+    def _is_connected(self, node: str) -> None:
+        self.at = node
+        if not self._is_known:
+            self._is_known = True
+            self.witness.add(Connected(self.heard, self.id, self.name, node))
+            return
+        self.backs += 1
+        self.witness.add(Back(self.heard, self.id, node))
+        for topic in self._topics:
+            self.witness.add(Subscribing(self.heard, self.id, topic))
+
+    # What a program does with it
+
+    async def want(self, topic: str) -> None:
+        """Subscribe, and write down the request and the confirmation."""
+        self.witness.add(Subscribing(self.witness.now(), self.id, topic))
+        await self.subscribe(topic)
+        if not self._is_over and topic in self._topics:
+            self.witness.add(Confirmed(self.witness.now(), self.id, topic))
+
+    async def want_no_more(self, topic: str) -> None:
+        self.witness.add(Unsubscribing(self.witness.now(), self.id, topic))
+        await self.unsubscribe(topic)
+
+    async def say(self, topic: str, size: int) -> None:
+        """Publish one message, and write down its outcome."""
+        name = self.witness.message(self.name)
+        self.witness.add(Publishing(self.witness.now(), self.id, name, topic))
+        try:
+            receipt = await self.publish(topic, payload(name, size))
+        except ClientError as error:
+            if not self._is_over:
+                self.witness.add(Refused(self.witness.now(), self.id, name, _reason(error)))
+        else:
+            if not self._is_over:
+                self.witness.add(Acknowledged(self.witness.now(), self.id, name, receipt.holders))
+
+    async def read(self, pause: Callable[[], float] = lambda: 0.0) -> None:
+        """Write down every message. `pause` gives the seconds that the application takes for each."""
+        with suppress(ClientError):
+            async for message in self:
+                if self._is_over:
+                    return
+                self.witness.add(Received(self.witness.now(), self.id, message_in(message.payload), message.topic))
+                for one in self.missed[self._told_missed :]:
+                    self.witness.add(Missed(self.witness.now(), self.id, one.topic))
+                self._told_missed = len(self.missed)
+                if (seconds := pause()) > 0:
+                    await asyncio.sleep(seconds)
+
+    def finish(self) -> None:
+        """Write down that the session ends. To be called before it is closed."""
+        if not self._is_over:
+            self._is_over = True
+            if self._is_known:
+                self.witness.add(Ended(self.witness.now() if self.at else self.heard, self.id))
+
+
+def _reason(error: ClientError) -> str:
+    return str(error).rpartition('": ')[2][:120]
+
+
+class Habits:
+    """How a client behaves: where it connects, for how long, how fast. Drawn per client."""
+
+    def __init__(
+        self,
+        random: Random,
+        nodes: list[str],
+        has_time: Callable[[], bool],
+        is_last: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`has_time`: whether something new may begin. `is_last`: whether subscribers that begin now stay for good."""
+        self.random, self.nodes, self.has_time, self.is_last = random, nodes, has_time, is_last
+        self.used: list[str] = []  # names that this client has had
+
+    def name(self, slot: str) -> str:
+        """Return a name that was used before, or a new one."""
+        if self.used and self.random.random() < 0.6:
+            return self.random.choice(self.used)
+        self.used.append(f"{slot}-{len(self.used)}")
+        return self.used[-1]
+
+    def address(self) -> str:
+        return self.random.choice(self.nodes)
+
+    def stays_s(self, *, may_stay: bool = False) -> float | None:
+        """Return for how long a session lasts. None, where `may_stay`: until the run ends."""
+        if may_stay and (self.random.random() < 0.3 or self.is_last()):
+            return None
+        return self.random.choice((1.0, 6.0, 8.0, 12.0, 20.0, 40.0))
+
+    async def is_away(self) -> None:
+        await asyncio.sleep(self.random.choice((0.0, 0.05, 0.5, 2.0, 6.0)))
+
+
+async def native_subscriber(slot: str, witness: Witness, habits: Habits, choose: Callable[[], list[str]]) -> None:
+    """Subscribe somewhere, read for a while, perhaps change the topics, and end. Again and again."""
+    random = habits.random
+    while habits.has_time():
+        await habits.is_away()
+        client = Observed(habits.address(), habits.name(slot), witness, timeout_s=random.choice((2.0, 15.0)))
+        pause_s = random.choice((0.0, 0.0, 0.0, 0.01, 0.2))
+        try:
+            async with client, asyncio.timeout(habits.stays_s(may_stay=True)):
+                reading = asyncio.ensure_future(client.read(lambda: pause_s))  # noqa: B023
+                try:
+                    await asyncio.gather(*(client.want(topic) for topic in choose()))
+                    await _change_topics(client, random)
+                finally:
+                    client.finish()
+                    reading.cancel()
+        except (ClientError, TimeoutError, OSError) as error:
+            client.finish()
+            if not isinstance(error, TimeoutError):
+                witness.troubles[f"native subscriber: {type(error).__name__}"] += 1
+
+
+async def _change_topics(client: Observed, random: Random) -> None:
+    """Stay until the time is over. Now and then give a topic up and take it again."""
+    while True:
+        await asyncio.sleep(random.choice((1.0, 3.0, 9.0)))
+        if random.random() < 0.4:
+            topic = random.choice(list(client._topics))
+            await client.want_no_more(topic)
+            await asyncio.sleep(random.choice((0.0, 0.01, 0.3, 2.0)))
+            await client.want(topic)
+
+
+async def native_publisher(
+    slot: str, witness: Witness, habits: Habits, choose: Callable[[], str], rate: float, size: int
+) -> None:
+    """Publish somewhere for a while, some messages at the same time, and end. Again and again."""
+    random = habits.random
+    while habits.has_time():
+        await habits.is_away()
+        client = Observed(habits.address(), habits.name(slot), witness, timeout_s=random.choice((2.0, 15.0)))
+        window = random.choice((1, 1, 4, 20))
+        try:
+            async with client, asyncio.timeout(habits.stays_s()):
+                try:
+                    async with asyncio.TaskGroup() as group:
+                        free = asyncio.Semaphore(window)
+                        while habits.has_time():
+                            await free.acquire()
+                            task = group.create_task(client.say(choose(), size))
+                            task.add_done_callback(lambda _: free.release())  # noqa: B023
+                            await asyncio.sleep(random.expovariate(rate))
+                finally:
+                    client.finish()
+        except (ClientError, TimeoutError, OSError) as error:
+            client.finish()
+            if not isinstance(error, TimeoutError):
+                witness.troubles[f"native publisher: {type(error).__name__}"] += 1

@@ -1,0 +1,172 @@
+"""One seed: a mesh of whole nodes, clients of both kinds, faults, and a verdict on what the clients saw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from functools import partial
+from random import Random
+from typing import Any
+
+import msgspec
+
+from trellis import ids
+from trellis.judge import History, Promise, Verdict, judge
+from trellis.judge.history import Settled, Up
+from trellis.reached import listen
+from trellis.simulate.mesh import topics
+from trellis.simulate.mesh.draw import MeshPlan, draw_faults, draw_mesh
+from trellis.simulate.mesh.inject import Injector
+from trellis.simulate.mesh.limits import apply_limits, draw_limits
+from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
+from trellis.simulate.mesh.natives import Habits, native_publisher, native_subscriber
+from trellis.simulate.mesh.nodes import CLIENTS, MQTT, Nodes
+from trellis.simulate.mesh.witness import Witness
+from trellis.simulate.schedule import Schedule
+from trellis.simulate.whole.network import NetworkConfig
+from trellis.simulate.whole.world import World
+
+_KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
+_SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
+
+
+class TrialResult(msgspec.Struct, kw_only=True):
+    """What one seed showed."""
+
+    seed: int
+    nodes: int
+    failures: list[str]  # why it does not hold; none: it does
+    digest: str  # of every event of the run
+    schedule: Schedule
+    limits: dict[str, dict[str, Any]]
+    injected: Counter[str]
+    reached: Counter[str]  # rare situations
+    counts: Counter[str]
+    history: History
+    seconds: float  # of virtual time
+
+    @property
+    def holds(self) -> bool:
+        return not self.failures
+
+
+def run_trial(
+    seed: int,
+    plan: MeshPlan | None = None,
+    schedule: Schedule | None = None,
+    limits: dict[str, dict[str, Any]] | None = None,
+) -> TrialResult:
+    """Run one seed. A given schedule takes the place of the drawn one; so do given limits."""
+    return Trial(seed, plan or MeshPlan(), schedule, limits).run()
+
+
+class Trial:
+    def __init__(
+        self, seed: int, plan: MeshPlan, schedule: Schedule | None, limits: dict[str, dict[str, Any]] | None
+    ) -> None:
+        self.seed, self.plan = seed, plan
+        self.names = draw_mesh(plan, seed)
+        self.clients = [f"c{number}" for number in range(plan.clients)]
+        self.limits = draw_limits(self._random("limits")) if limits is None else limits
+        self.schedule = draw_faults(plan, self.names, self.clients, seed) if schedule is None else schedule
+        self.world = World(f"{seed}", _draw_network(self._random("network")))
+        self.witness = Witness(lambda: self.world.now_s)
+        self.nodes = Nodes(self.world, self.names, partial(apply_limits, self.limits))
+        self.injector = Injector(self.world, self.nodes, self.witness)
+        self._until = plan.form_s + plan.span_s + plan.quiet_s / 2  # clients begin nothing new afterwards
+
+    def run(self) -> TrialResult:
+        plan = self.plan
+        with self.world, listen() as self._heard:
+            for number, name in enumerate(self.names):
+                self.world.after(0.05 * number, self._start_node, name)
+            for number, name in enumerate(self.clients):
+                self.world.after(plan.form_s + 0.1 * number, self._start_client, name, _KINDS[number % len(_KINDS)])
+            self.injector.plan(self.schedule)
+            self.world.run_for(plan.form_s + plan.span_s)
+            self.injector.heal()
+            self.world.run_for(plan.quiet_s)
+            self.witness.add(Settled(self.witness.now()))
+            return self._result()
+
+    def _random(self, *labels: str) -> Random:
+        return Random(ids.stream(self.seed, "mesh", *labels))
+
+    def _start_node(self, name: str) -> None:
+        self.nodes.start(name)
+        self.witness.add(Up(self.witness.now(), name))
+
+    def _start_client(self, name: str, kind: str) -> None:
+        random = self._random("client", name)
+        port = CLIENTS if kind.startswith("native") else MQTT
+        addresses = {self.nodes.address(node, port): node for node in self.names}
+        healed = self.plan.form_s + self.plan.span_s
+        habits = Habits(
+            random, list(addresses), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
+        )
+        self.world.host(name).start(self._client(name, kind, habits, addresses.__getitem__))
+
+    def _client(self, name: str, kind: str, habits: Habits, node_at: Callable[[str], str]) -> Coroutine[Any, Any, None]:
+        random, witness, rate = habits.random, self.witness, self.plan.rate
+        size = random.choice(_SIZES)
+        match kind:
+            case "native subscriber":
+                return native_subscriber(name, witness, habits, lambda: topics.native_topics(random, 3))
+            case "mqtt subscriber":
+                return mqtt_subscriber(name, witness, habits, lambda: topics.mqtt_filter(random), node_at)
+            case "native publisher":
+                choose = partial(topics.topic_to_publish, random, is_native=True)
+                return native_publisher(name, witness, habits, choose, rate, size)
+            case _:
+                choose = partial(topics.topic_to_publish, random, is_native=False)
+                return mqtt_publisher(name, witness, habits, choose, node_at, rate, size)
+
+    def _result(self) -> TrialResult:
+        history = self.witness.history()
+        verdict = judge(history, Promise(settle_s=30.0))
+        return TrialResult(
+            seed=self.seed,
+            nodes=len(self.names),
+            failures=[*self._broken(), *(f"{one.kind}: {one.text}" for one in verdict.violations)],
+            digest=self.world.history.hexdigest(),
+            schedule=self.schedule,
+            limits=self.limits,
+            injected=self.injector.counts,
+            reached=Counter(self._heard),
+            counts=self._counts(verdict),
+            history=history,
+            seconds=self.world.now_s,
+        )
+
+    def _broken(self) -> list[str]:
+        """What no process may do, whatever its clients see."""
+        found = [f"{one.host}: {one.message}: {one.error!r}" for one in self.world.failures]
+        found += [f"{one.host}: its process ended by itself: {one.error!r}" for one in self.world.exits if one.error]
+        for name in self.names:
+            if not self.nodes.is_running(name):
+                found.append(f"{name} does not run at the end")
+            elif bugs := self.nodes.live[name].counters["bugs"]:
+                found.append(f"{name}: {bugs} handlers raised")
+        return found
+
+    def _counts(self, verdict: Verdict) -> Counter[str]:
+        counts = Counter(
+            published=verdict.published,
+            acknowledged=verdict.acknowledged,
+            refused=verdict.refused,
+            received=verdict.received,
+            owed=verdict.counts.owed,
+            sessions=verdict.sessions,
+        )
+        counts.update({f"excused, {why}": count for why, count in verdict.counts.excused.items()})
+        counts.update({f"trouble, {why}": count for why, count in self.witness.troubles.items()})
+        return counts
+
+
+def _draw_network(random: Random) -> NetworkConfig:
+    return NetworkConfig(
+        latency_us_high=random.choice((300, 2_000, 40_000)),
+        split=random.choice((0.0, 0.05, 0.5)),
+        send_buffer=random.choice((4 << 10, 256 << 10)),
+        receive_buffer=random.choice((4 << 10, 256 << 10)),
+    )

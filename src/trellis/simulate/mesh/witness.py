@@ -1,0 +1,52 @@
+"""What clients write down: a history for `trellis.judge`.
+
+Clients often notice late that something has ended. Then they write it down with the time at which it may have ended,
+so events are sorted by time when the history is read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from trellis.judge.history import Event, History
+
+
+class Witness:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._clock = now
+        self._events: list[tuple[float, int, Event]] = []
+        self._sessions: Counter[str] = Counter()
+        self._messages = 0
+        self.troubles: Counter[str] = Counter()  # what clients were refused, by its words
+
+    def now(self) -> float:
+        """Return the seconds of the history's clock, in microseconds' precision."""
+        return round(self._clock(), 6)
+
+    def add(self, event: Event) -> None:
+        self._events.append((event.t, len(self._events), event))
+
+    def session(self, client: str) -> str:
+        """Return a name for a new session of `client`."""
+        self._sessions[client] += 1
+        return f"{client}#{self._sessions[client]}"
+
+    def message(self, client: str) -> str:
+        """Return a name for a new message."""
+        self._messages += 1
+        return f"{client}-{self._messages}"
+
+    def history(self) -> History:
+        """Return the events in the order of time; those of the same time in the order in which they were added."""
+        return History(event for _, _, event in sorted(self._events, key=lambda one: one[:2]))
+
+
+def payload(message: str, size: int) -> bytes:
+    """Return a payload that carries the name of the message and has at least `size` bytes."""
+    return f"{message}|".encode().ljust(size, b".")
+
+
+def message_in(payload: bytes) -> str:
+    """Return the name of the message in a payload, or what is there instead."""
+    return payload.partition(b"|")[0].decode("utf-8", "replace")
