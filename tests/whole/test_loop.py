@@ -212,6 +212,14 @@ def test_the_time_that_a_process_has_computed_depends_on_the_seed_alone():
     assert looked(1) != looked(2)
 
 
+def test_a_function_that_is_called_for_a_host_sees_its_clocks(world):
+    host = world.host("a")
+    host.start(for_ever())
+    world.run_for(100)
+    assert host.call(time.time) == host.wall_s()
+    assert abs(time.time() - host.wall_s()) > 1
+
+
 def test_a_random_with_a_seed_is_the_same_inside_and_outside(world):
     async def draw():
         return random.Random(7).random()

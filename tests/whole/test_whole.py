@@ -129,7 +129,7 @@ def test_a_sidecar_and_its_broker_run_in_the_simulator():
         mesh.mqtt_subscribe("at-b", "b", ["mq/#"])
         world.run_until(lambda: mesh.counters["subscribed"] == 2, 60)
         world.run_for(10)
-        assert not mesh.nodes["a"].mqtt.complaints()
+        assert not mesh.host("a").call(mesh.nodes["a"].mqtt.complaints)
         mesh.mqtt_publish("to-broker", "broker", "mq/1", every_s=0.1, count=5)
         mesh.mqtt_publish("to-b", "b", "mq/2", every_s=0.1, count=5)
         world.run_until(is_received(mesh, 20), 60)
@@ -158,8 +158,9 @@ def test_a_node_leaves_in_order_when_its_process_is_told_to():
     with World(1) as world:
         mesh = Mesh(world, "abc")
         mesh.start_all()
-        world.run_for(5)
-        mesh.nodes["b"].leave()
+        world.run_for(20)
+        assert mesh.is_linked()
+        mesh.host("b").call(mesh.nodes["b"].leave)
         world.run_until(lambda: bool(world.exits), 60)
         assert [(one.host, one.error) for one in world.exits] == [("b", None)]
         assert mesh.host("b").loop is None

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from trellis.errors import TrellisError
 from trellis.simulate.whole.loop import HostLoop
 
 if TYPE_CHECKING:
@@ -92,6 +93,20 @@ class Host:
         self.sockets.clear()
         self.listeners.clear()
         self.end_process()
+
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function as its process would, and return its result: with the clocks and the chance of this host.
+
+        From outside, the objects of a process see the real clocks.
+        """
+        if self.loop is None:
+            raise TrellisError(f"{self.name} has no process; start one first")
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self.loop)
+        try:
+            return function(*args)
+        finally:
+            asyncio._set_running_loop(before)
 
     def signal(self, number: int) -> bool:
         """Send a signal to the process; False if it has no handler for it."""
