@@ -14,6 +14,7 @@ from contextvars import Context, ContextVar
 
 import pytest
 
+from trellis.live.machine import machine
 from trellis.simulate.whole.handles import NotSimulated
 from trellis.simulate.whole.world import NotOver, World
 from whole.programs import for_ever
@@ -197,6 +198,26 @@ def test_chance_of_a_host_depends_on_the_seed_and_the_host_and_the_start():
     first, second, again = drawn(1, "a", "b", "a")
     for one, *others in zip(first, second, again, *drawn(2, "a"), strict=True):
         assert one not in others
+
+
+def test_the_time_that_a_process_has_computed_depends_on_the_seed_alone():
+    async def look():
+        return [machine().computed_s() for _ in range(3)]
+
+    def looked(seed):
+        with World(seed) as world:
+            return world.run(world.host("a").start(look()))
+
+    assert looked(1) == looked(1) == sorted(looked(1))
+    assert looked(1) != looked(2)
+
+
+def test_a_function_that_is_called_for_a_host_sees_its_clocks(world):
+    host = world.host("a")
+    host.start(for_ever())
+    world.run_for(100)
+    assert host.call(time.time) == host.wall_s()
+    assert abs(time.time() - host.wall_s()) > 1
 
 
 def test_a_random_with_a_seed_is_the_same_inside_and_outside(world):

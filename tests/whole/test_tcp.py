@@ -10,8 +10,8 @@ from types import NoneType
 import pytest
 
 from trellis.simulate.whole.faults import Faults
+from trellis.simulate.whole.kernel import GIVE_UP_US
 from trellis.simulate.whole.network import NetworkConfig
-from trellis.simulate.whole.tcp import GIVE_UP_US
 from trellis.simulate.whole.world import World
 from whole.programs import PORT, STEADY, Pair, dial, for_ever, serve_nothing
 
@@ -348,6 +348,52 @@ def test_a_client_that_vanishes_between_syn_and_answer_leaves_nothing_behind():
         faults.crash("client")
         world.run_for(1)
         assert not world.host("server").ends
+
+
+def test_a_handshake_that_is_never_completed_is_forgotten_after_a_minute():
+    world, faults = opened()
+    with world:
+        world.host("server").start(serve_nothing())
+        world.run_for(1)
+        world.host("client").start(dial())
+        world.run_for(0.001_5)  # the SYN has arrived, its answer has not
+        faults.crash_machine("client")
+        world.run_for(30)
+        assert len(world.host("server").ends) == 1
+        world.run_for(60)
+        assert not world.host("server").ends
+
+
+def test_a_kernel_sends_what_is_left_when_the_process_has_ended_however_long_that_takes():
+    world, faults = opened()
+    with world:
+        pair = Pair(world)
+        faults.throttle("client", "server", 1_000)
+        pair.client.transport.write(MANY[:200_000])
+        world.run_for(1)
+        faults.crash("client")
+        world.run_for(250)
+        assert pair.server.received == MANY[:200_000]
+        assert pair.server.error is NoneType
+        assert not world.host("client").ends
+
+
+def test_a_reset_that_meets_a_frozen_machine_is_lost_and_comes_again():
+    world, faults = opened()
+    with world:
+        pair = Pair(world)
+        pair.client.transport.pause_reading()
+        pair.server.transport.write(b"never read")
+        world.run_for(1)
+        faults.freeze("server")
+        pair.client.transport.abort()
+        world.run_for(5)
+        faults.thaw("server")
+        world.run_for(5)
+        assert pair.server.error is None, "it knows nothing"
+        pair.server.transport.write(b"are you there?")
+        world.run_for(5)
+        assert pair.server.error is ConnectionResetError
 
 
 def test_a_server_that_closes_resets_what_waits_to_be_accepted():

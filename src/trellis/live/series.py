@@ -7,7 +7,6 @@ What is not on a list is counted under `other`.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, get_args
@@ -25,7 +24,6 @@ from trellis.protocols.pieces.messages import Give, Want
 if TYPE_CHECKING:
     from trellis.live.shell import LiveNode
 
-_STARTED = time.time()
 Samples = list[tuple[Labels, float]]
 
 # Why this node ended a stream. `other` holds reasons that are not listed.
@@ -289,7 +287,7 @@ def _process(page: Exposition, node: LiveNode) -> None:
     )
     page.counter("trellis_process_cpu_seconds_total", "Computing time of the process.", cpu_seconds())
     page.gauge("trellis_process_resident_bytes", "Memory of the process.", resident_bytes())
-    page.gauge("trellis_process_start_time_seconds", "When it started, in seconds since 1970.", _STARTED)
+    page.gauge("trellis_process_start_time_seconds", "When it started, in seconds since 1970.", node.started_s)
 
 
 def _behind(prefix: str, counters: Mapping[str, int]) -> dict[str, int]:

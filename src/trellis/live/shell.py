@@ -17,7 +17,7 @@ import msgspec
 
 from trellis.live.addresses import parse_address
 from trellis.live.admin import Admin
-from trellis.live.clock import life_now, monotonic_ms, wall_ms
+from trellis.live.clock import life_now, monotonic_ms, wall_ms, wall_s
 from trellis.live.config import NodeConfig
 from trellis.live.door import Door
 from trellis.live.exchange import PIECES_TIMER, Exchange
@@ -57,6 +57,7 @@ class LiveNode:
     def __init__(self, config: NodeConfig, life: int | None = None) -> None:
         self.config, self.name = config, config.name
         self.life = life_now() if life is None else life
+        self.started_s = wall_s()
         self.exchange = Exchange(self)
         self.codec, self.pieces = self.exchange.codec, self.exchange.pieces
         self.links: dict[NodeId, None] = {}

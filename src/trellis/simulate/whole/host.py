@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from trellis.errors import TrellisError
 from trellis.simulate.whole.loop import HostLoop
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Host:
         self.monotonic_us = clock.randrange(1_000_000_000, 100_000_000_000)
         self.wall_us = clock.randint(-skew_us, skew_us)
         self.boot_us = self.monotonic_us
+        self._computed_us = 0
         self.is_up = True  # the machine runs
         self.is_frozen = False  # the machine stands still, its kernel as well
         self.answers = True  # the kernel answers packets: it is up and not frozen. A process that hangs is no matter
@@ -92,6 +94,20 @@ class Host:
         self.listeners.clear()
         self.end_process()
 
+    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function as its process would, and return its result: with the clocks and the chance of this host.
+
+        From outside, the objects of a process see the real clocks.
+        """
+        if self.loop is None:
+            raise TrellisError(f"{self.name} has no process; start one first")
+        before = asyncio._get_running_loop()
+        asyncio._set_running_loop(self.loop)
+        try:
+            return function(*args)
+        finally:
+            asyncio._set_running_loop(before)
+
     def signal(self, number: int) -> bool:
         """Send a signal to the process; False if it has no handler for it."""
         return self.loop is not None and self.loop.signal(number)
@@ -119,3 +135,8 @@ class Host:
     def wall_s(self) -> float:
         """Return what its clock on the wall shows."""
         return WALL_START_S + (self.world.now_us + self.wall_us) / 1_000_000
+
+    def computed_s(self) -> float:
+        """Return how long its process has computed, which grows with each look."""
+        self._computed_us += 50 + int(self.random.random() * 2_000)
+        return self._computed_us / 1_000_000

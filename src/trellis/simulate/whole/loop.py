@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from trellis.simulate.whole.bare import BareLoop
 from trellis.simulate.whole.handles import Later, Soon
+from trellis.simulate.whole.machine import HostMachine
 from trellis.simulate.whole.tls import Records
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class HostLoop(BareLoop):
     _transports: Any
 
     def __init__(self, world: World, host: Host) -> None:
-        self.world, self.host = world, host
+        self.world, self.host, self.machine = world, host, HostMachine(host)
         super().__init__(selector=object())  # type: ignore[arg-type]  # nothing asks it
         self._debug = False
         self._timers: list[tuple[int, int, Later]] = []

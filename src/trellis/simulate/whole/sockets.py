@@ -10,13 +10,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from trellis.simulate.whole.handles import NotSimulated
-from trellis.simulate.whole.tcp import End, Place
+from trellis.simulate.whole.kernel import HALF_OPEN_US, SECOND, SYN_PAUSES_S, Place
+from trellis.simulate.whole.tcp import End
 
 if TYPE_CHECKING:
     from trellis.simulate.whole.host import Host
 
-_SECOND = 1_000_000
-SYN_PAUSES_S = (1, 2, 4, 8, 16, 32, 64)  # between attempts to connect; then the kernel gives up
 _KEEPALIVE = (socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 _IDLE = (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", 4)))
 _INTERVAL = (socket.IPPROTO_TCP, getattr(socket, "TCP_KEEPINTVL", 5))
@@ -100,7 +99,7 @@ class HostSocket:
         end.receive_buffer = options.get(_BUFFERS[1], end.receive_buffer)
         if _KEEPALIVE in options:
             probes = options.get(_PROBES, 9) if options[_KEEPALIVE] else 0
-            end.keep_alive.set(options.get(_IDLE, 7_200) * _SECOND, options.get(_INTERVAL, 75) * _SECOND, probes)
+            end.keep_alive.set(options.get(_IDLE, 7_200) * SECOND, options.get(_INTERVAL, 75) * SECOND, probes)
 
     @property
     def is_readable(self) -> bool:
@@ -252,12 +251,12 @@ class HostSocket:
             self._dial_failed(errno.ETIMEDOUT)
             return
         if target is None:
-            world.at(world.now_us + 3 * _SECOND, self._dial_failed, errno.EHOSTUNREACH)
+            world.at(world.now_us + 3 * SECOND, self._dial_failed, errno.EHOSTUNREACH)
             return
         path = network.path(self.host, target)
         if not self.host.is_frozen and not network.is_lost(path):
             world.at(world.now_us + network.latency_us(path, 0), self._syn_arrives, target)
-        world.at(world.now_us + SYN_PAUSES_S[attempt] * _SECOND, self._syn, attempt + 1)
+        world.at(world.now_us + SYN_PAUSES_S[attempt] * SECOND, self._syn, attempt + 1)
 
     def _syn_arrives(self, target: Host) -> None:
         if not self._is_dialling or not target.answers or self._dialled is None:
@@ -275,6 +274,7 @@ class HostSocket:
                 return  # dropped: the SYN is sent again
             self._half = End(target, self._dialled, self._local, back, network.path(self.host, target))
             self._half.listener = listener
+            world.at(world.now_us + HALF_OPEN_US, self._half.forget_half)
         if not network.is_lost(back):
             world.at(world.now_us + network.latency_us(back, 0), self._syn_answered, target, self._half)
 

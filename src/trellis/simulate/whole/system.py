@@ -12,6 +12,7 @@ import errno
 import io
 import os
 import random
+import resource
 import socket
 import time
 from typing import Any
@@ -191,10 +192,17 @@ class _FullDisk:
         return getattr(self._file, name)
 
 
+def _getrusage(who: int) -> resource.struct_rusage:
+    """What a process has used is that of the simulator, and other in every run: a simulated one has used nothing."""
+    return _real_getrusage(who) if _host() is None else resource.struct_rusage([0] * 16)
+
+
 def _open(file: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
     host = _host()
     if host is None:
         return _real_open(file, mode, *args, **more)
+    if str(file).startswith("/proc/"):  # what it says is about the simulator
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
     if len(host.sockets) >= host.files_max:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(file))
     opened = _real_open(file, mode, *args, **more)
@@ -207,6 +215,7 @@ _real_process_time = time.process_time
 _real_gmtime, _real_localtime = time.gmtime, time.localtime
 _real_urandom, _real_seed, _real_getpid = os.urandom, random.Random.seed, os.getpid
 _real_create_server, _real_getaddrinfo, _real_open = socket.create_server, socket.getaddrinfo, io.open
+_real_getrusage = resource.getrusage
 
 _STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (time, "time", _time),
@@ -226,4 +235,5 @@ _STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (socket, "create_server", _create_server),
     (socket, "getaddrinfo", _getaddrinfo),
     (io, "open", _open),
+    (resource, "getrusage", _getrusage),
 )

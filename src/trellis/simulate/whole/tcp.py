@@ -21,25 +21,19 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from trellis.simulate.whole import kernel
 from trellis.simulate.whole.keepalive import KeepAlive
+from trellis.simulate.whole.kernel import Place
 from trellis.simulate.whole.network import Path
 
 if TYPE_CHECKING:
     from trellis.simulate.whole.host import Host
     from trellis.simulate.whole.sockets import HostSocket
 
-_SECOND = 1_000_000
-RTO_US_MIN, RTO_US_MAX = 200_000, 120 * _SECOND
-GIVE_UP_US = 924_600_000  # of Linux: 15 retransmissions, `net.ipv4.tcp_retries2`
-SYN_ACK_PAUSES_S = (1, 2, 4, 8, 16)  # between answers to a SYN whose connection finds no room
-ORPHAN_US = 60 * _SECOND  # a connection without a process is given up after so long
 BURST_BYTES_MAX = 64 << 10  # what one event carries
-FLYING_BYTES = 14_600  # sent although nothing was acknowledged lately: ten segments
 _SPLIT_US = 2_000  # the second piece of a burst that was split comes so much later at most
 _PEEK = int(socket.MSG_PEEK)
-_FIN = None  # stands in a queue of bytes for the end of the stream
-
-Place = tuple[str, int]
+_FIN = None  # stands in a queue of bytes for the end of the stream; it takes one byte of the send buffer
 
 
 class End:
@@ -74,9 +68,6 @@ class End:
         self._since_us = self._rto_us = 0  # of the timer
         self._was_full = False  # the process waits for room in the send buffer
         host.ends[self] = None
-
-    def __repr__(self) -> str:
-        return f"<End {self.local[0]}:{self.local[1]} - {self.remote[0]}:{self.remote[1]}>"
 
     # The process
 
@@ -147,7 +138,7 @@ class End:
             return
         self.is_orphan = True
         self.shut()
-        self._world.at(self._world.now_us + ORPHAN_US, self._forget)
+        self._world.at(self._world.now_us + kernel.ORPHAN_US, self._forget_orphan)
         self._look_over()
 
     def reset(self) -> None:
@@ -158,9 +149,12 @@ class End:
                 self._world.at(self._arrives_us(0), self.peer.was_reset)
 
     def was_reset(self) -> None:
-        self.fail(errno.EPIPE if self.is_ended else errno.ECONNRESET)  # as Linux tells it after a FIN
+        """A RST has come."""
+        if self.host.answers:
+            self.fail(errno.EPIPE if self.is_ended else errno.ECONNRESET)  # as Linux tells it after a FIN
 
     def fail(self, number: int) -> None:
+        """End the connection with an error, and tell the process."""
         if not self.is_gone:
             self._world.say(f"{self.local[0]}:{self.local[1]} {errno.errorcode[number]}")
             self._world.network.counters[errno.errorcode[number]] += 1
@@ -173,6 +167,18 @@ class End:
         self._out.clear()
         self._lost.clear()
         self.host.ends.pop(self, None)
+
+    def _forget_orphan(self) -> None:
+        """Forget it if all is sent and the other end does not close. Else the retransmissions decide."""
+        if self._out or self._flight:
+            self._world.at(self._world.now_us + kernel.ORPHAN_US, self._forget_orphan)
+        else:
+            self._forget()
+
+    def forget_half(self) -> None:
+        """Forget a handshake that the client has not completed."""
+        if self.peer is self:
+            self._forget()
 
     def vanish(self) -> None:
         """Forget it, and tell nobody: the machine has crashed."""
@@ -202,7 +208,7 @@ class End:
         """Send what the window of the other end has room for. What was lost comes first."""
         world, peer, out = self._world, self.peer, self._out
         network = world.network
-        while out and not self._lost and self._unheard <= FLYING_BYTES:
+        while out and not self._lost and self._unheard <= kernel.FLYING_BYTES:
             window = peer.receive_buffer - peer.in_bytes - self._flight
             burst = out[0]
             if burst is not _FIN and window <= 0:
@@ -310,10 +316,12 @@ class End:
         """Complete the handshake. Where there is no room, the other end is asked again later, and given up at last."""
         if self.enter_queue():
             return
-        if attempt == len(SYN_ACK_PAUSES_S):
+        if attempt == len(kernel.SYN_ACK_PAUSES_S):
             self._forget()  # the other end takes it for a connection until it sends something
         else:
-            self._world.at(self._world.now_us + SYN_ACK_PAUSES_S[attempt] * _SECOND, self.answer_syn, attempt + 1)
+            self._world.at(
+                self._world.now_us + kernel.SYN_ACK_PAUSES_S[attempt] * kernel.SECOND, self.answer_syn, attempt + 1
+            )
 
     def _look_over(self) -> None:
         """Forget a connection that both ends have closed in order."""
@@ -325,7 +333,7 @@ class End:
     def _arm(self) -> None:
         if not self._is_armed:
             self._is_armed = True
-            self._rto_us, self._since_us = RTO_US_MIN, self._world.now_us
+            self._rto_us, self._since_us = kernel.RTO_US_MIN, self._world.now_us
             self._world.at(self._world.now_us + self._rto_us, self._on_timer)
 
     @property
@@ -340,7 +348,7 @@ class End:
 
     def _on_timer(self) -> None:
         if not self.host.answers and not self.is_gone:  # a machine that stands still sends nothing
-            self._world.at(self._world.now_us + RTO_US_MIN, self._on_timer)
+            self._world.at(self._world.now_us + kernel.RTO_US_MIN, self._on_timer)
             return
         if self.is_gone or not (self._lost or self._unheard or self._is_blocked):
             self._is_armed = False
@@ -355,12 +363,12 @@ class End:
             if self._was_full and self.is_writable:
                 self._has_room()
             return
-        limit_us = self.user_us or GIVE_UP_US
-        until_us = self._since_us + (min(limit_us, ORPHAN_US) if self.is_orphan else limit_us)
+        limit_us = self.user_us or kernel.GIVE_UP_US
+        until_us = self._since_us + (min(limit_us, kernel.ORPHAN_US) if self.is_orphan else limit_us)
         if world.now_us >= until_us:
             self.fail(errno.ETIMEDOUT)
             return
-        self._rto_us = min(2 * self._rto_us, RTO_US_MAX)
+        self._rto_us = min(2 * self._rto_us, kernel.RTO_US_MAX)
         world.at(min(world.now_us + self._rto_us, until_us), self._on_timer)
 
     def _is_answered(self) -> bool:
@@ -373,7 +381,8 @@ class End:
             return False
         lost, self._lost = sorted(self._lost, key=itemgetter(0)), []
         for number, burst in lost:
-            self._world.at(self._arrives_us(_size(burst)), self._arrive, number, burst)
+            size = len(burst) if burst is not None else 1
+            self._world.at(self._arrives_us(size), self._arrive, number, burst)
         if peer.is_lost():
             return False
         self.heard_us = self._world.now_us
@@ -383,11 +392,6 @@ class End:
             return False
         self._is_blocked = False
         return True
-
-
-def _size(burst: bytes | None) -> int:
-    """Return how much of the send buffer it takes. A FIN takes one byte of it, as in the books of TCP."""
-    return len(burst) if burst is not None else 1
 
 
 def _os_error(number: int) -> OSError:

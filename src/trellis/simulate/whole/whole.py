@@ -110,9 +110,8 @@ class Mesh:
         """Whether every node that runs is ready for clients, by its own account."""
         from trellis.live.health import not_ready
 
-        return all(
-            name in self.nodes and not not_ready(self.nodes[name]) for name in self.names if self.host(name).loop
-        )
+        running = [name for name in self.names if self.host(name).loop is not None]
+        return all(name in self.nodes and not self.host(name).call(not_ready, self.nodes[name]) for name in running)
 
     # Clients, each on a host of its own
 
