@@ -249,3 +249,19 @@ def test_two_runs_of_one_seed_give_the_same_history_byte_for_byte_whatever_the_h
     assert first == second
     assert len(re.findall(rb" received ", first)) > 1_000
     assert b"fault" in first
+
+
+@pytest.mark.parametrize("kind", ["native", "mqtt"])
+def test_a_subscriber_whose_connection_died_silently_notices_it_and_comes_back(kind):
+    """It says nothing itself, so only its kernel can find out."""
+    with World(5) as world:
+        mesh = Mesh(world, "ab")
+        mesh.start_all()
+        world.run_for(20)
+        (mesh.subscribe if kind == "native" else mesh.mqtt_subscribe)("reader", "a", ["n/x"])
+        world.run_for(10)
+        assert Faults(world).darken_connections("reader", "a") == 1
+        world.run_for(40)
+        (mesh.publish if kind == "native" else mesh.mqtt_publish)("writer", "b", "n/x", every_s=0.5)
+        world.run_until(is_received(mesh, 3), limit_s=20.0)
+        assert not world.failures

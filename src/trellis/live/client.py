@@ -30,6 +30,7 @@ from trellis.errors import TrellisError
 from trellis.live import talk
 from trellis.live.addresses import parse_address
 from trellis.live.machine import machine
+from trellis.live.proof import CLIENT_SILENT_S
 from trellis.live.reasons import why_not
 from trellis.live.received import Message, Reader
 from trellis.live.stream import Stream, StreamLimits
@@ -192,6 +193,7 @@ class Client:
     # The stream
 
     def opened(self, stream: Stream) -> None:
+        stream.notice_death(CLIENT_SILENT_S)  # a subscriber says nothing: else it would never notice
         stream.send(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, self.name, self.session)))
 
     def received(self, stream: Stream, body: bytes) -> None:

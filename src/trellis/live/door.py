@@ -17,6 +17,7 @@ from trellis.live.frames import HELLO_BYTES_MAX
 from trellis.live.listen import Listener
 from trellis.live.log import Sparing
 from trellis.live.machine import machine
+from trellis.live.proof import CLIENT_SILENT_S
 from trellis.live.stream import Stream
 from trellis.live.talk import (
     CLIENT_PROTOCOL,
@@ -170,6 +171,7 @@ class Door:
 
     def opened(self, stream: Stream) -> None:
         self.streams[stream] = None
+        stream.notice_death(CLIENT_SILENT_S)
         loop = asyncio.get_running_loop()
         stream.tag.timer = loop.call_later(self.limits.handshake_s, stream.cut, "handshake")
 

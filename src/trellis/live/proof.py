@@ -15,6 +15,7 @@ ROUND_S = 1.0  # between two looks at all streams
 _PROVE_S = 3.0
 _LATE_S = 1.0  # an answer that takes no longer is nothing to tell of
 _KEEPALIVE_PROBES = 3
+CLIENT_SILENT_S = 15.0  # between a client and its node: the network is gone if nothing is acknowledged for so long
 
 
 class Proof:

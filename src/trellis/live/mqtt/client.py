@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from trellis.live.addresses import parse_address
 from trellis.live.client import ClientError, NotAcknowledged
+from trellis.live.proof import CLIENT_SILENT_S
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
@@ -129,7 +130,7 @@ class MqttClient(StreamOwner):
     # The stream
 
     def opened(self, stream: Stream) -> None:
-        pass
+        stream.notice_death(CLIENT_SILENT_S)
 
     def received(self, stream: Stream, body: bytes) -> None:
         raise AssertionError("MQTT streams have no frames")
