@@ -15,6 +15,7 @@ import argparse
 import json
 import sys
 from collections import Counter
+from pathlib import Path
 from random import Random
 
 from trellis import ids
@@ -53,7 +54,7 @@ def main() -> None:
         for row in measured(given, seed):
             show(row)
             if given.json:
-                with open(given.json, "a") as file:
+                with Path(given.json).open("a") as file:
                     file.write(json.dumps(row) + "\n")
 
 

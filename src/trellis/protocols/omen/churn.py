@@ -237,6 +237,7 @@ class Coordinator:
             me=parts.me.id,
             oracle=self.oracle,
             is_quiet=parts.is_quiet,
+            described=parts.described,
         )
         return mend
 
@@ -279,7 +280,8 @@ class Coordinator:
         finished = Finished(event.node, event.incarnation, "leave")
         done = ReportOk(event.node, event.incarnation, "done")
         effects: Effects = [Send(peer, finished) for peer in parts.ring.successors]
-        effects += [Send(reporter, done) for reporter in event.reporters if reporter in event.counted]
+        survivors = dict.fromkeys([*event.reporters, *mend.departed[event.node].neighbours])
+        effects += [Send(survivor, done) for survivor in survivors if survivor in event.counted]
         if event.is_announced:
             effects.append(Send(event.node, done))
         return effects
@@ -393,11 +395,14 @@ class Coordinator:
             return []  # no node has so many neighbours
         if event.state == DONE and reporter not in event.counted:
             event.move(STANDBY, self.parts.ticks)
+        is_known = reporter in event.reporters
         event.reporters[reporter] = report.topics
         if event.state == MENDING and event.mend is not None and event.mend in self.mends:
             return self.mends[event.mend].reopen(reporter, report.topics)
-        state = "done" if event.state == DONE else "open"
-        return [Send(reporter, ReportOk(event.node, event.incarnation, state))]  # type: ignore[arg-type]
+        if event.state == DONE:
+            return [Send(reporter, ReportOk(event.node, event.incarnation, "done"))]
+        # The question of the repair answers a first report.
+        return [Send(reporter, ReportOk(event.node, event.incarnation, "open"))] if is_known else []
 
     def _find_record(self, question: FindRecord, departed: Collection[NodeId], tries: int) -> Effects:
         return self.parts.route(identifier(question.node), question, departed, tries)

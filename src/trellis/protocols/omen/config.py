@@ -97,7 +97,11 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Roots of a topic's parts meet at its home location: the net below all repairs."""
 
     net_periods: int = 5
-    """Periods between two reports of a root to its topic's home location."""
+    """Periods after which a root repeats a report that its topic's home location has not answered."""
+
+    root_beat: int = 30
+    """Periods between two reports of a root that the home location has answered. Raising it saves messages at rest; a
+    topic that is split after its home location has changed is joined later."""
 
     root_patience: int = 15
     """Periods that a node must have been a root before it reports; none where it has no neighbour on the topic."""

@@ -12,12 +12,11 @@ OFFERED_MAX = 64  # nodes that are asked for a joiner because an answer names th
 
 
 def offered(
-    told: Mapping[NodeId, Told], node: NodeId, asked: Collection[NodeId], coverage: int, key: Callable[[NodeId], int]
+    told: Mapping[NodeId, Told], node: NodeId, asked: Collection[NodeId], key: Callable[[NodeId], int]
 ) -> list[NodeId]:
-    """Neighbours of those who answered, for topics of the joiner that fewer than lambda of them have.
+    """Return neighbors of those who answered, for topics of the joiner that none of them has: one for each topic.
 
-    Gossip finds few nodes for a rare topic in a few rounds, and the first that it finds is a hub, which the joiner
-    would be linked to. A hub's neighbours have its topics, too. In the order of keys, which favours nobody.
+    In the order of keys, which favors nobody.
     """
     if node not in told:
         return []
@@ -27,21 +26,22 @@ def offered(
             for peer, (_, wants) in answer.neighbours.items():
                 if peer not in asked and peer != node:
                     named[peer] = named.get(peer, 0) | wants
+    missing = lacking(told, node)
+    for other in told:
+        if other != node:
+            missing &= ~told[other].stays
     found: dict[NodeId, None] = {}
-    ranked = sorted(named, key=lambda peer: (key(peer), peer))
-    for place in places(_lacking(told, node)):
-        bit = 1 << place
-        known = sum(1 for other in told if other != node and told[other].stays & bit)
-        known += sum(1 for peer in found if named[peer] & bit)
-        more = [peer for peer in ranked if named[peer] & bit and peer not in found]
-        found.update(dict.fromkeys(more[: max(0, coverage - known)]))
+    for peer in sorted(named, key=lambda peer: (key(peer), peer)):
+        if named[peer] & missing:
+            found[peer] = None
+            missing &= ~named[peer]
     return list(found)[:OFFERED_MAX]
 
 
 def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[list[NodeId]]]:
     """The joiner needs one link on each topic that none of its neighbours has: whoever wants it is one part."""
     parts: dict[int, list[list[NodeId]]] = {}
-    for place in places(_lacking(told, node)):
+    for place in places(lacking(told, node)):
         bit = 1 << place
         others = [other for other in told if other != node and told[other].stays & bit]
         # One that joins itself is in no part of the topic yet: a link to it alone would leave both apart.
@@ -51,7 +51,7 @@ def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[l
     return parts
 
 
-def _lacking(told: Mapping[NodeId, Told], node: NodeId) -> int:
+def lacking(told: Mapping[NodeId, Told], node: NodeId) -> int:
     """Topics of the joiner that none of its neighbours has, or only such as say that they leave them."""
     covered = 0
     for peer, (_, wants) in told[node].neighbours.items():

@@ -1,10 +1,12 @@
 """One repair, from the question whom it concerns to links that stand.  [OM Alg. 1, Alg. 5; docs/omen.md]
 
     records     of the departed nodes: held here, or looked for at their ring successors
-    answers     of their neighbours, of survivors who reported, and of backups; a neighbour that stays silent counts as
-                departed: its record is looked for as well, and its neighbours are asked (the closure of dead groups)
-    proof       more answers, of nodes that may connect what seems apart; for a join, of nodes that have rare topics
-    links       by Alg. 1; both ends are told, and the repair is over when all of them stand
+    answers     of their neighbours and of survivors who reported; a neighbour that stays silent counts as departed:
+                its record is looked for as well, and its neighbours are asked (the closure of dead groups)
+    proof       more answers, of nodes that may connect what seems apart
+    backups     more answers, of backups that have topics which are still apart; for a join, of those that Alg. 1 would
+                choose by what gossip says of them
+    links       by Alg. 1; one end of each is told, and the repair is over when all of them stand
 
 Required nodes of a topic: the living neighbours of all departed ones that want it. They must end in one part. For a
 join the joiner is the centre, and whoever wants a topic is one part already.
@@ -14,19 +16,35 @@ Whoever is found dead later sends the repair back to its beginning; so does a li
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.joins import offered, parts_to_join
+from trellis.protocols.omen.joins import lacking, offered, parts_to_join
 from trellis.protocols.omen.knowledge import Answers, Told, masks
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.messages import Answer, Ask, FindRecord, FoundRecord, OpenLink, Record
+from trellis.protocols.omen.messages import (
+    PEERS_MAX,
+    Answer,
+    Ask,
+    FindRecord,
+    FoundRecord,
+    Life,
+    LinkOpened,
+    Opened,
+    OpenLink,
+    Record,
+)
 from trellis.protocols.omen.shadow import Pair
 from trellis.protocols.topics import places
 
 PASSES_MAX = 6
+CHOICES_MAX = 4  # times that ends of links are chosen for a joiner; the last time all that are left are asked
+BACKUP_TOPICS = 2  # topics that are apart and that a backup must have to be asked
+ASKING = ("answers", "proof", "backups")
 RECORD_TRIES = 3  # times `ask_tries`: until the ring has noticed who of its nodes is dead
 LowEdges = Callable[..., list[Pair]]
 # Simulator only: (topic, nodes, gone) -> a label each, equal where they are connected in the whole overlay, not over
@@ -59,17 +77,20 @@ class Mend:
     me: NodeId
     oracle: Oracle | None = None
     is_quiet: Callable[[NodeId], bool] = lambda node: False
+    described: Callable[[NodeId], Descriptor | None] = lambda node: None  # as gossip says
     backups: list[NodeId] = field(default_factory=list)
     survivors: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)  # who was its neighbour, on what
     departed: dict[NodeId, Departed] = field(default_factory=dict)
     required_only: dict[NodeId, None] | None = None  # a lost link: its two ends
     topics: tuple[Topic, ...] = ()
-    state: str = "new"  # records, answers, proof, links, done
+    state: str = "new"  # records, answers, proof, backups, links, done
     passes: int = 0
+    choices: int = 0  # of ends of links for a joiner
     attempt: int = 0
     answers: Answers = field(default_factory=Answers)
     asked: dict[NodeId, int] = field(default_factory=dict)  # who was asked -> questions so far
     must_answer: set[NodeId] = field(default_factory=set)
+    silent: set[NodeId] = field(default_factory=set)  # who did not answer in this pass
     opening: dict[Pair, int] = field(default_factory=dict)  # new links -> requests so far
     opened: list[Pair] = field(default_factory=list)
     gave_up: bool = False
@@ -83,6 +104,7 @@ class Mend:
     def start(self) -> Effects:
         self.state, self.attempt = "records", self.attempt + 1
         self.passes += 1
+        self.choices, self.silent = 0, set()
         self.answers, self.asked, self.must_answer = Answers(), {}, set()
         self.opening, self.leavers = {}, {}
         return self._records()
@@ -100,7 +122,7 @@ class Mend:
         if self.state not in ("new", "records") and not set(topics) <= self._places.keys():
             self.passes = 0
             return self.start()
-        if self.state in ("new", "records", "answers", "proof"):
+        if self.state in ("new", "records", *ASKING):
             return self._ask([survivor], must=True) if self.state == "answers" else []
         if survivor in self.answers:  # it repeats its report, and is counted in
             return []
@@ -111,7 +133,7 @@ class Mend:
         """A node that this repair counts on is gone."""
         if self.kind == "join" and node != self.node:
             return self._without(node)
-        if self.state in ("answers", "proof", "links") and (node in self.answers or node in self.asked):
+        if self.state in (*ASKING, "links") and (node in self.answers or node in self.asked):
             self.survivors.pop(node, None)
             return self.again()
         return []
@@ -127,9 +149,10 @@ class Mend:
                 del self.opening[pair]
             self.is_short = self.is_short or bool(lost)
             return self._linked() if lost else []
+        self.silent.add(node)
         self.asked.pop(node, None)
         self.answers.told.pop(node, None)
-        if self.state in ("answers", "proof") and self.asked and all(one in self.answers for one in self.asked):
+        if self.state in ASKING and self.asked and all(one in self.answers for one in self.asked):
             return self._examine()
         return []
 
@@ -145,27 +168,35 @@ class Mend:
         return self._records()
 
     def on_answer(self, sender: NodeId, answer: Answer) -> Effects:
-        if answer.attempt != self.attempt or sender not in self.asked or self.state not in ("answers", "proof"):
+        if answer.attempt != self.attempt or sender not in self.asked or self.state not in ASKING:
             return []
         self.answers.told[sender] = Told(answer, self._places)
         if all(node in self.answers for node in self.asked):
             return self._examine()
         return []
 
-    def on_opened(self, sender: NodeId, peer: NodeId, topics_version: int) -> Effects:
-        told = self.answers.told.get(sender)
-        if self.kind != "join" and self.state == "links" and told is not None and told.topics_version != topics_version:
-            return self.again()  # it has changed its topics since it answered, and may not have counted this link in
-        for pair in (sender, peer), (peer, sender):
-            if pair in self.opening:
-                del self.opening[pair]
-                self.opened.append(pair)
+    def on_opened(self, sender: NodeId, message: LinkOpened) -> Effects:
+        opened = [Opened(message.peer, message.peer_version), *message.more]
+        if self.kind != "join" and self.state == "links":
+            versions = {sender: message.topics_version} | {one.peer: one.peer_version for one in opened}
+            if any(self._has_changed(node, version) for node, version in versions.items()):
+                return self.again()
+        for peer in [one.peer for one in opened]:
+            for pair in (sender, peer), (peer, sender):
+                if pair in self.opening:
+                    del self.opening[pair]
+                    self.opened.append(pair)
         return self._linked() if self.state == "links" else []
+
+    def _has_changed(self, node: NodeId, topics_version: int) -> bool:
+        """Whether a node has changed its topics since it answered: it may not have counted a new link in."""
+        told = self.answers.told.get(node)
+        return told is not None and topics_version != 0 and told.topics_version != topics_version
 
     def on_timer(self) -> Effects:
         if self.state == "records":
             return self._records(retry=True)
-        if self.state in ("answers", "proof"):
+        if self.state in ASKING:
             return self._ask_again()
         if self.state == "links":
             if any(tries >= 3 * self.config.ask_tries for tries in self.opening.values()):
@@ -221,7 +252,8 @@ class Mend:
         if self.kind == "join":
             must.append(self.node)
         effects = self._ask([node for node in must if node not in self.departed], must=True)
-        effects += self._ask([node for node in self.backups if node not in self.departed], must=False)
+        if self.kind == "join":  # those that gossip does not describe cannot be chosen from
+            effects += self._ask([node for node in self.backups if self.described(node) is None], must=False)
         if not self.asked:
             return [*effects, *self._finish()]
         return [*effects, self._timer(1)]
@@ -240,8 +272,12 @@ class Mend:
         fresh = [node for node, questions in self.asked.items() if questions == 1 and node not in self.answers]
         for node in fresh:
             self.asked[node] = 2
-            effects.append(Send(node, Ask(self.number, self.attempt, self.topics)))
+            effects.append(self._question(node))
         return effects
+
+    def _question(self, node: NodeId) -> Send:
+        gone = [Life(name, one.incarnation) for name, one in self.departed.items() if node in one.neighbours]
+        return Send(node, Ask(self.number, self.attempt, self.topics, tuple(gone[:PEERS_MAX])))
 
     def _ask_again(self) -> Effects:
         effects: Effects = []
@@ -257,7 +293,8 @@ class Mend:
                 given_up.append(node)
                 continue
             self.asked[node] += 1
-            effects.append(Send(node, Ask(self.number, self.attempt, self.topics)))
+            effects.append(self._question(node))
+        self.silent.update(given_up)
         for node in given_up:
             del self.asked[node]
             if node in self.must_answer and (node != self.node or self.kind != "join"):
@@ -293,11 +330,10 @@ class Mend:
             self.state = "answers"
             return [*self._ask(more, must=True), self._timer(1)]
         if self.kind == "join":
-            if self.state == "answers":
-                more = offered(self.answers.told, self.node, self.asked, self.config.coverage, self.key)
-                if more:
-                    self.state = "proof"
-                    return [*self._ask(more, must=False), self._timer(1)]
+            more = self._partners()
+            if more:
+                self.state = "backups"
+                return [*self._ask(more, must=False), self._timer(1)]
             return self._join()
         required = self._required()
         if self.oracle is None and self.state == "answers":
@@ -311,7 +347,52 @@ class Mend:
             ask = sorted(node for node in worth if node not in self.asked and node not in self.departed)
             if ask:
                 return [*self._ask(ask, must=False), self._timer(1)]
-        return self._mend(required)
+        parts = self._split(required)
+        if parts and self.state != "backups":
+            self.state = "backups"
+            split = sum(parts)
+            ask = [node for node in self.backups if node not in self.asked and node not in self.departed]
+            ask = [node for node in ask if self._shared(node, split) >= BACKUP_TOPICS]
+            if ask:
+                return [*self._ask(ask, must=False), self._timer(1)]
+        return self._link(parts, None)
+
+    def _shared(self, node: NodeId, topics: int) -> int:
+        """How many of these topics a backup has, as gossip says; all of them where it says nothing."""
+        known = self.described(node)
+        return (self._mask(known.interest) & topics if known is not None else topics).bit_count()
+
+    def _mask(self, topics: Iterable[Topic]) -> int:
+        return sum(1 << self._places[topic] for topic in topics if topic in self._places)
+
+    def _partners(self) -> list[NodeId]:
+        """Return whom to ask next for a joiner: ends of links that Alg. 1 chooses by what gossip says of the backups.
+
+        Only topics count that no answer covers so far. Where no backup has a topic, neighbors of those who answered do.
+        """
+        told, node = self.answers.told, self.node
+        if node not in told or self.choices >= CHOICES_MAX:
+            return []
+        self.choices += 1
+        open_topics = lacking(told, node)
+        for other, answer in told.items():
+            if other != node and not answer.joining:
+                open_topics &= ~answer.stays
+        known = {one: self.described(one) for one in self.backups if one not in {*self.asked, *self.silent, node}}
+        offers = {one: self._mask(said.interest) & open_topics for one, said in known.items() if said is not None}
+        parts: dict[int, list[list[NodeId]]] = {}
+        for place in places(open_topics):
+            able = [one for one, topics in offers.items() if topics >> place & 1]
+            if able:
+                parts[1 << place] = [[node], able]
+        if self.choices == CHOICES_MAX:
+            return [one for one, topics in offers.items() if topics]
+        degrees = {one: said.numbers[-1] if said.numbers else 0 for one, said in known.items() if said is not None}
+        degrees[node] = told[node].degree
+        keys = {one: self.key(one) for one in degrees}
+        chosen = self.low_edges(parts, degrees, keys, rho=self.config.rho, centre=node)
+        ends = [end for pair in chosen for end in pair if end != node]
+        return ends or offered(told, node, {*self.asked, *self.silent}, self.key)
 
     def _closure(self) -> list[NodeId]:
         """Nodes to ask beside: neighbours of those who answered and are leaving, or whose earlier life has ended."""
@@ -345,7 +426,7 @@ class Mend:
             sources.append((frozenset(self.topics), self.required_only))
         sources.append((frozenset(self.topics), self.survivors))
         for names, nodes in sources:
-            mask = sum(1 << self._places[name] for name in names if name in self._places)
+            mask = self._mask(names)
             for node in nodes:
                 if node in self.departed and node != self.node:
                     continue
@@ -355,14 +436,15 @@ class Mend:
 
     # Links
 
-    def _mend(self, required: dict[int, set[NodeId]]) -> Effects:
+    def _split(self, required: dict[int, set[NodeId]]) -> dict[int, list[list[NodeId]]]:
+        """For each topic whose required nodes are apart its parts, as far as answers prove them."""
         parts: dict[int, list[list[NodeId]]] = {}
         for place, nodes in required.items():
             if len(nodes) > 1:
                 groups = self._groups(place, nodes)
                 if len(groups) > 1:
                     parts[1 << place] = groups
-        return self._link(parts, None)
+        return parts
 
     def _groups(self, place: int, nodes: set[NodeId]) -> list[list[NodeId]]:
         """The parts that hold a required node, with all who answered and may be ends of links: the shadow set."""
@@ -408,12 +490,25 @@ class Mend:
         return [*self._open(chosen), self._timer(2)]
 
     def _open(self, pairs: list[Pair]) -> Effects:
+        """Have each link opened from one end, with one message for all links of that end. Later from both ends."""
         effects: Effects = []
+        first: dict[NodeId, list[Life]] = {}
+        ends = Counter(node for pair in pairs for node in pair)
         for one, other in pairs:
-            if (one, other) in self.opening:
-                self.opening[one, other] += 1
-                effects.append(Send(one, OpenLink(self.number, other)))
-                effects.append(Send(other, OpenLink(self.number, one)))
+            if (one, other) not in self.opening:
+                continue
+            self.opening[one, other] += 1
+            lives = {node: Life(node, self.answers.told[node].incarnation) for node in (one, other)}
+            if self.opening[one, other] == 1:
+                opener, peer = (one, other) if ends[one] >= ends[other] else (other, one)
+                first.setdefault(opener, []).append(lives[peer])
+                continue
+            for opener, peer in (one, other), (other, one):
+                effects.append(Send(opener, OpenLink(self.number, peer, lives[peer].incarnation)))
+        for opener, peers in first.items():
+            for start in range(0, len(peers), PEERS_MAX):
+                peer, *more = peers[start : start + PEERS_MAX]
+                effects.append(Send(opener, OpenLink(self.number, peer.node, peer.incarnation, tuple(more))))
         return effects
 
     def _linked(self) -> Effects:

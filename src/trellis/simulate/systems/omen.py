@@ -42,7 +42,7 @@ class OMen(System):
         coverage: Annotated[int, "how often backups cover each topic", "--lambda"] = 5,
         resilience: Annotated[int, "nodes that may fail at once (L)"] = 3,
         knowledge: Annotated[str, "what a coordinator learns: neighbours, hints or global"] = "hints",
-        backups: Annotated[str, "primal-dual-carry, primal-dual, primal-dual-uncovered or greedy"] = "primal-dual-carry",
+        backups: Annotated[str, "primal-dual, primal-dual-carry, primal-dual-uncovered, greedy"] = "primal-dual-carry",
         rho: Annotated[float, "LowODA's rule"] = 3.0,
         **fields: Any,
     ) -> None:
