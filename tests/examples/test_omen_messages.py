@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -188,6 +189,28 @@ def test_of_many_survivors_few_report_and_all_are_told_when_the_repair_is_done()
     assert 0 < sent["Report"] < 10
     assert len(leaves) - 1 <= sent["ReportOk"] < len(leaves) + 5  # the coordinator may be one of them
     assert not any(engine.world.node(leaf).survivor.reports for leaf in leaves)
+
+
+# Groups of dead neighbors
+
+
+@pytest.mark.parametrize("seed", [0, 1, 4, 5])
+def test_two_neighbors_that_crash_together_are_repaired_once(seed):
+    """By one of their two coordinators."""
+    others = [f"p{number}" for number in range(8)]
+    row = ["x", f"d{seed}", f"e{seed}", "y"]
+    links = [*pairwise(row), *pairwise(others)]
+    interests = dict.fromkeys(row, ("t",)) | dict.fromkeys(others, ("s",))
+    system = OMen(net=False, resilience=2)
+    overlay = tuple(tuple(sorted(link)) for link in links)
+    engine = Engine(system, interests, seed=seed, overlay=overlay, broken_stream_ms=50)
+    engine.run(30_000)
+    engine.crash(row[1])
+    engine.crash(row[2])
+    engine.run(60_000)
+    assert ("x", "y") in engine.world.links()
+    assert system.counts()["repairs by coordinators"] == 1
+    assert not [event for name in engine.world.living for event in engine.world.node(name).parts.events.open()]
 
 
 # Roots

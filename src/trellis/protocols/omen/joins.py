@@ -6,9 +6,33 @@ from collections.abc import Callable, Collection, Mapping
 
 from trellis.protocols.effects import NodeId
 from trellis.protocols.omen.knowledge import Told
+from trellis.protocols.omen.shadow import LowEdges
 from trellis.protocols.topics import places
 
 OFFERED_MAX = 64  # nodes that are asked for a joiner because an answer names them
+
+
+def chosen_partners(
+    told: Mapping[NodeId, Told],
+    node: NodeId,
+    offers: Mapping[NodeId, tuple[int, tuple[int, ...]]],
+    low_edges: LowEdges,
+    key: Callable[[NodeId], int],
+    rho: float,
+) -> list[NodeId]:
+    """Return the ends of links that Alg. 1 chooses for a joiner, on the topics that no answer covers so far.
+
+    `offers` is what gossip says of backups that were not asked: their topics, and their degree where it is known.
+    """
+    open_topics = uncovered(told, node)
+    parts: dict[int, list[list[NodeId]]] = {}
+    for place in places(open_topics):
+        able = [one for one, (topics, _) in offers.items() if topics >> place & 1]
+        if able:
+            parts[1 << place] = [[node], able]
+    degrees = {one: sum(degree) for one, (_, degree) in offers.items()} | {node: told[node].degree}
+    chosen = low_edges(parts, degrees, {one: key(one) for one in degrees}, rho=rho, centre=node)
+    return [end for pair in chosen for end in pair if end != node]
 
 
 def offered(
@@ -26,10 +50,7 @@ def offered(
             for peer, (_, wants) in answer.neighbours.items():
                 if peer not in asked and peer != node:
                     named[peer] = named.get(peer, 0) | wants
-    missing = lacking(told, node)
-    for other in told:
-        if other != node:
-            missing &= ~told[other].stays
+    missing = uncovered(told, node)
     found: dict[NodeId, None] = {}
     for peer in sorted(named, key=lambda peer: (key(peer), peer)):
         if named[peer] & missing:
@@ -41,7 +62,7 @@ def offered(
 def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[list[NodeId]]]:
     """The joiner needs one link on each topic that none of its neighbours has: whoever wants it is one part."""
     parts: dict[int, list[list[NodeId]]] = {}
-    for place in places(lacking(told, node)):
+    for place in places(_lacking(told, node)):
         bit = 1 << place
         others = [other for other in told if other != node and told[other].stays & bit]
         # One that joins itself is in no part of the topic yet: a link to it alone would leave both apart.
@@ -51,7 +72,16 @@ def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[l
     return parts
 
 
-def lacking(told: Mapping[NodeId, Told], node: NodeId) -> int:
+def uncovered(told: Mapping[NodeId, Told], node: NodeId) -> int:
+    """Topics of the joiner for which nobody has answered that has joined itself."""
+    missing = _lacking(told, node)
+    for other, answer in told.items():
+        if other != node and not answer.joining:
+            missing &= ~answer.stays
+    return missing
+
+
+def _lacking(told: Mapping[NodeId, Told], node: NodeId) -> int:
     """Topics of the joiner that none of its neighbours has, or only such as say that they leave them."""
     covered = 0
     for peer, (_, wants) in told[node].neighbours.items():

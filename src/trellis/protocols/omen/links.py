@@ -28,7 +28,6 @@ from trellis.protocols.omen.hints import Hints
 from trellis.protocols.omen.me import Me, life_of
 from trellis.protocols.omen.messages import (
     LINKS_MAX,
-    PEERS_MAX,
     Connect,
     ConnectOk,
     Disconnect,
@@ -39,6 +38,7 @@ from trellis.protocols.omen.messages import (
     Stranger,
 )
 from trellis.protocols.suspicion import Suspicion
+from trellis.protocols.wire import PEERS_MAX
 
 ASKED, OPENING, UP = "asked", "opening", "up"
 CONNECT_TRIES = 6  # periods

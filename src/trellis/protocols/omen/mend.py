@@ -16,18 +16,16 @@ Whoever is found dead later sends the repair back to its beginning; so does a li
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.joins import lacking, offered, parts_to_join
+from trellis.protocols.omen.joins import chosen_partners, offered, parts_to_join, uncovered
 from trellis.protocols.omen.knowledge import Answers, Told, masks
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.messages import (
-    PEERS_MAX,
     Answer,
     Ask,
     FindRecord,
@@ -35,18 +33,18 @@ from trellis.protocols.omen.messages import (
     Life,
     LinkOpened,
     Opened,
-    OpenLink,
     Record,
 )
-from trellis.protocols.omen.shadow import Pair
+from trellis.protocols.omen.opening import open_requests
+from trellis.protocols.omen.shadow import LowEdges, Pair
 from trellis.protocols.topics import places
+from trellis.protocols.wire import PEERS_MAX
 
 PASSES_MAX = 6
 CHOICES_MAX = 4  # times that ends of links are chosen for a joiner; the last time all that are left are asked
 BACKUP_TOPICS = 2  # topics that are apart and that a backup must have to be asked
 ASKING = ("answers", "proof", "backups")
 RECORD_TRIES = 3  # times `ask_tries`: until the ring has noticed who of its nodes is dead
-LowEdges = Callable[..., list[Pair]]
 # Simulator only: (topic, nodes, gone) -> a label each, equal where they are connected in the whole overlay, not over
 # those that have gone or are about to.
 Oracle = Callable[[Topic, list[NodeId], Collection[NodeId]], dict[NodeId, int]]
@@ -366,33 +364,21 @@ class Mend:
         return sum(1 << self._places[topic] for topic in topics if topic in self._places)
 
     def _partners(self) -> list[NodeId]:
-        """Return whom to ask next for a joiner: ends of links that Alg. 1 chooses by what gossip says of the backups.
-
-        Only topics count that no answer covers so far. Where no backup has a topic, neighbors of those who answered do.
-        """
+        """Return whom to ask next for a joiner."""
         told, node = self.answers.told, self.node
         if node not in told or self.choices >= CHOICES_MAX:
             return []
         self.choices += 1
-        open_topics = lacking(told, node)
-        for other, answer in told.items():
-            if other != node and not answer.joining:
-                open_topics &= ~answer.stays
-        known = {one: self.described(one) for one in self.backups if one not in {*self.asked, *self.silent, node}}
-        offers = {one: self._mask(said.interest) & open_topics for one, said in known.items() if said is not None}
-        parts: dict[int, list[list[NodeId]]] = {}
-        for place in places(open_topics):
-            able = [one for one, topics in offers.items() if topics >> place & 1]
-            if able:
-                parts[1 << place] = [[node], able]
+        seen = {*self.asked, *self.silent, node}
+        known = {one: self.described(one) for one in self.backups if one not in seen}
+        offers = {
+            one: (self._mask(said.interest), said.numbers[-1:]) for one, said in known.items() if said is not None
+        }
         if self.choices == CHOICES_MAX:
-            return [one for one, topics in offers.items() if topics]
-        degrees = {one: said.numbers[-1] if said.numbers else 0 for one, said in known.items() if said is not None}
-        degrees[node] = told[node].degree
-        keys = {one: self.key(one) for one in degrees}
-        chosen = self.low_edges(parts, degrees, keys, rho=self.config.rho, centre=node)
-        ends = [end for pair in chosen for end in pair if end != node]
-        return ends or offered(told, node, {*self.asked, *self.silent}, self.key)
+            return [one for one, (topics, _) in offers.items() if topics & uncovered(told, node)]
+        return chosen_partners(told, node, offers, self.low_edges, self.key, self.config.rho) or offered(
+            told, node, seen, self.key
+        )
 
     def _closure(self) -> list[NodeId]:
         """Nodes to ask beside: neighbours of those who answered and are leaving, or whose earlier life has ended."""
@@ -406,11 +392,8 @@ class Mend:
                 if incarnation and life_of(told.incarnation) > life_of(incarnation):
                     self.departed[node] = Departed(incarnation, frozenset(), {}, False)
                 elif told.leaving:
-                    names = frozenset(self.topics[place] for place in places(told.leaving) if place < len(self.topics))
-                    neighbours = {peer: life for peer, (life, wants) in told.neighbours.items() if wants & told.leaving}
-                    for peer in neighbours:
-                        if peer not in self.asked and peer not in self.departed:
-                            more[peer] = None
+                    names, neighbours = told.leaves(self.topics)
+                    more |= dict.fromkeys(one for one in neighbours if one not in {**self.asked, **self.departed})
                     self.leavers[node] = (names, neighbours)
                     todo.append(neighbours)
         return list(more)
@@ -418,23 +401,19 @@ class Mend:
     def _required(self) -> dict[int, set[NodeId]]:
         """For each topic the living neighbours of the departed who want it."""
         required: dict[int, set[NodeId]] = {}
-        sources: list[tuple[frozenset[Topic], Iterable[NodeId]]] = [
-            (departed.topics, departed.neighbours) for departed in self.departed.values()
+        sources: list[tuple[Collection[Topic], Iterable[NodeId]]] = [
+            *[(departed.topics, departed.neighbours) for departed in self.departed.values()],
+            *self.leavers.values(),
+            (self.topics, self.required_only or ()),
+            (self.topics, self.survivors),
         ]
-        sources += [(names, neighbours) for names, neighbours in self.leavers.values()]
-        if self.required_only is not None:
-            sources.append((frozenset(self.topics), self.required_only))
-        sources.append((frozenset(self.topics), self.survivors))
         for names, nodes in sources:
             mask = self._mask(names)
             for node in nodes:
-                if node in self.departed and node != self.node:
-                    continue
-                for place in places(self.answers.stays_on(node, mask)):
-                    required.setdefault(place, set()).add(node)
+                if node not in self.departed or node == self.node:
+                    for place in places(self.answers.stays_on(node, mask)):
+                        required.setdefault(place, set()).add(node)
         return required
-
-    # Links
 
     def _split(self, required: dict[int, set[NodeId]]) -> dict[int, list[list[NodeId]]]:
         """For each topic whose required nodes are apart its parts, as far as answers prove them."""
@@ -490,26 +469,12 @@ class Mend:
         return [*self._open(chosen), self._timer(2)]
 
     def _open(self, pairs: list[Pair]) -> Effects:
-        """Have each link opened from one end, with one message for all links of that end. Later from both ends."""
-        effects: Effects = []
-        first: dict[NodeId, list[Life]] = {}
-        ends = Counter(node for pair in pairs for node in pair)
-        for one, other in pairs:
-            if (one, other) not in self.opening:
-                continue
-            self.opening[one, other] += 1
-            lives = {node: Life(node, self.answers.told[node].incarnation) for node in (one, other)}
-            if self.opening[one, other] == 1:
-                opener, peer = (one, other) if ends[one] >= ends[other] else (other, one)
-                first.setdefault(opener, []).append(lives[peer])
-                continue
-            for opener, peer in (one, other), (other, one):
-                effects.append(Send(opener, OpenLink(self.number, peer, lives[peer].incarnation)))
-        for opener, peers in first.items():
-            for start in range(0, len(peers), PEERS_MAX):
-                peer, *more = peers[start : start + PEERS_MAX]
-                effects.append(Send(opener, OpenLink(self.number, peer.node, peer.incarnation, tuple(more))))
-        return effects
+        for pair in pairs:
+            if pair in self.opening:
+                self.opening[pair] += 1
+        return open_requests(
+            self.number, {pair: self.opening[pair] for pair in pairs if pair in self.opening}, self.answers
+        )
 
     def _linked(self) -> Effects:
         if self.opening:

@@ -30,12 +30,12 @@ from trellis.protocols.omen.answers import answer, find_record
 from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.mend import Departed, LowEdges, Mend, Oracle
+from trellis.protocols.omen.mend import Departed, Mend, Oracle
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.planned import Plan, Planned
 from trellis.protocols.omen.records import RECORD_TIMER
 from trellis.protocols.omen.roots import Roots
-from trellis.protocols.omen.shadow import low_edges
+from trellis.protocols.omen.shadow import LowEdges, low_edges
 from trellis.protocols.omen.survivor import Survivor
 from trellis.protocols.omen.views import REGISTER_PERIODS, Wanted
 from trellis.protocols.ring import clockwise, identifier
@@ -392,7 +392,7 @@ class OMenNode:
             m.Answer: lambda sender, message: self._to_mend(message, lambda mend: mend.on_answer(sender, message)),
             m.LinkOpened: lambda sender, message: self._to_mend(message, lambda mend: mend.on_opened(sender, message)),
             m.FoundRecord: lambda _, message: self._to_mend(message, lambda mend: mend.on_found(message)),
-            m.FindRecord: lambda _, message: find_record(parts, message),
+            m.FindRecord: lambda _, message: [*find_record(parts, message), *coordinator.on_find(message)],
             m.RootReport: lambda _, message: roots.on_report(message),
             m.RootHeard: roots.on_heard,
             m.RootMeet: lambda _, message: roots.on_meet(message),
