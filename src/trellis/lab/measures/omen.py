@@ -131,6 +131,8 @@ def _simulated(made: System, interests: Interests, trace: ChurnTrace, seed: int,
     engine.run(WARMUP * 1000)
     for place, fault in enumerate(schedule.faults, start=1):
         (name,) = fault.nodes
+        if fault.topics:
+            sizes[name] = len(fault.topics)
         before = engine.sent_by_type()
         clock.start()
         happened = engine.join(name, fault.topics) if fault.kind == "join" else engine.crash(name)
@@ -145,7 +147,7 @@ def _simulated(made: System, interests: Interests, trace: ChurnTrace, seed: int,
             ("links", len(taken.overlay)),
             ("split", len(taken.connectivity.split)),
             ("rounds", rounds),
-            ("size", len(fault.topics) or sizes[name]),
+            ("size", sizes[name]),
             ("coordination", sent["coordination"]),
             ("set-up", sent["set-up"]),
             *periodic.items(),

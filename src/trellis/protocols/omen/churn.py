@@ -162,7 +162,10 @@ class Coordinator:
         return [*effects, *self._yield(event)]
 
     def _yield(self, event: Event) -> Effects:
-        """Stand by until the repair of the group is over; take over where that takes too long."""
+        """Stand by until the repair of the group is over; take over where that takes too long.
+
+        Deviation: [OM 3.3] handles concurrent events independently, which can leave a topic split (docs/omen.md).
+        """
         event.move(STANDBY, self.parts.ticks)
         event.mend, event.is_yielded, event.is_handled = None, True, False
         config = self.parts.config
@@ -309,6 +312,8 @@ class Coordinator:
         parts.held.done(event.node, life_of(event.incarnation), parts.ticks)
         finished = Finished(event.node, event.incarnation, "leave")
         done = ReportOk(event.node, event.incarnation, "done")
+        # Deviation: [OM Alg. 6, notifySuccRange] names the L successors of the churned node. Ours are those of its
+        # coordinator: the same nodes, and one more behind them.
         effects: Effects = [Send(peer, finished) for peer in parts.ring.successors]
         effects += self._group_finished(mend)
         survivors = dict.fromkeys([*event.reporters, *mend.departed[event.node].neighbours])
@@ -365,6 +370,8 @@ class Coordinator:
         parts = self.parts
         patience = parts.config.standby_periods + (parts.config.ready_wait if event.kind == "join" else 0)
         late = parts.ticks - event.since > patience
+        # Deviation: [OM Alg. 5, handleChurnEvent, l. 3] takes over the events of a coordinator when it leaves. We look
+        # at every tick whether we are the coordinator by now, which also holds if its departure was never reported.
         is_ours = parts.ring.is_coordinator(event.node) and (late or not event.is_yielded)
         if is_ours or (late and parts.is_in_range(event.node)):
             event.is_late, event.is_yielded = late, False  # no longer waits for the repair of a group
@@ -398,6 +405,9 @@ class Coordinator:
             return []
         if any(mend.kind == "leave" and event.node in mend.departed for mend in self.mends.values()):
             return self._yield(event)  # a repair of ours covers it
+        # Deviation: [OM Alg. 5, processExeQ, l. 3, 8] puts an event on standby whose node is no longer in the range of
+        # the L predecessors. Nearer successors that came later do not know of it, so we finish what is ours. Joins are
+        # handed over, since the joiner asks its new successor itself.
         view = parts.views.views.get(event.node)
         is_ready = view is not None and view.ready
         patience = parts.config.ready_wait if event.kind == "join" else parts.config.repair_wait

@@ -5,6 +5,8 @@ each of which answered after the event was known, wants the topic and is not abo
 in its present life, as its neighbour; the next one names it, too. Why answers must be that young: docs/omen.md,
 condition 2.
 
+Deviation: Alg. 1 of the paper tests connectivity within the shadow set. A proof here may use any node that answers.
+
 Masks are bitsets over the topics of the question.
 """
 

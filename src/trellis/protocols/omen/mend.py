@@ -42,6 +42,7 @@ from trellis.protocols.wire import PEERS_MAX
 
 PASSES_MAX = 6
 CHOICES_MAX = 4  # times that ends of links are chosen for a joiner; the last time all that are left are asked
+# Deviation: [OM Alg. 1] has all of B(v') in the shadow set. A backup with fewer topics that are apart saves no link.
 BACKUP_TOPICS = 2  # topics that are apart and that a backup must have to be asked
 ASKING = ("answers", "proof", "backups")
 RECORD_TRIES = 3  # times `ask_tries`: until the ring has noticed who of its nodes is dead
@@ -364,7 +365,10 @@ class Mend:
         return sum(1 << self._places[topic] for topic in topics if topic in self._places)
 
     def _partners(self) -> list[NodeId]:
-        """Return whom to ask next for a joiner."""
+        """Return whom to ask next for a joiner.
+
+        Deviation: [OM 3.2] collects information from the whole shadow set. Gossip has told it; the ends are asked.
+        """
         told, node = self.answers.told, self.node
         if node not in told or self.choices >= CHOICES_MAX:
             return []

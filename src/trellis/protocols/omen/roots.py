@@ -1,4 +1,7 @@
-"""The two ends of the net: roots that report, and the home location that they report to (`net.py`)."""
+"""The two ends of the net: roots that report, and the home location that they report to (`net.py`).
+
+Deviation: the paper has no fallback below its repairs.
+"""
 
 from __future__ import annotations
 
