@@ -421,9 +421,6 @@ class Coordinator:
         if event.kind == "join":
             interest = view.interest if view is not None else 0
             mend.topics = parts.me.table.topics(interest)
-            if parts.views.covers_greedily(interest):
-                cover = parts.views.greedy_cover(interest, but={event.node, *parts.suspects.incarnations})
-                mend.backups = list(dict.fromkeys([*mend.backups, *cover]))
             mend.backups = mend.backups or parts.known_subscribers(interest, but=event.node)
         else:
             mend.survivors = dict(event.reporters)

@@ -9,7 +9,6 @@ import msgspec
 from trellis.errors import InputError
 
 Knowledge = Literal["neighbours", "hints", "global"]
-JoinCover = Literal["backups", "greedy"]
 Routine = Literal["primal-dual", "primal-dual-carry", "primal-dual-uncovered", "greedy"]
 
 
@@ -55,10 +54,6 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     ready_rounds: int = 3
     """Gossip rounds that a view needs at least before it is ready (A-OMN-6)."""
-
-    join_cover: JoinCover = "greedy"
-    """Whom a joiner may be linked to: its backups [OM Alg. 5]; or, with 64 topics or more, also a greedy cover out of
-    everybody known: ours. Backups are chosen to be even, which costs a node with very many topics links."""
 
     join_rounds: int = 16
     """Gossip rounds that the view of a joiner with very many topics needs: fewer links cover them if more is known."""

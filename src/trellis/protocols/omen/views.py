@@ -32,7 +32,6 @@ RESTING = 8
 AGE_MAX = 400  # rounds: resting views hear little
 REGISTER_PERIODS = 64  # backups are told again that they are, and forget who has not said so for twice as long
 KNOWN_MAX = 1_000  # candidates that are kept in mind while views get better
-JOIN_TOPICS = 64  # a joiner with so many topics is covered greedily
 # Deviation: [OM Alg. 3, l. 2] selects one peer per interval. For a joiner so many more are asked in each round: the
 # more nodes are known, the fewer links do.
 JOIN_PARTNERS = 3
@@ -142,17 +141,6 @@ class Views:
                 view.backups.remove(peer)
                 view.ready = False
         return self.tman.on_peer_down(peer)
-
-    def greedy_cover(self, topics: int, but: Collection[NodeId]) -> list[NodeId]:
-        """Few nodes that have all of these topics that anybody known has (`join_cover`)."""
-        return choose_backups("greedy", topics, self._candidates(topics, self.known().values(), but), 1, self.random)
-
-    def covers_greedily(self, topics: int) -> bool:
-        """Only for very many topics: a greedy cover names hubs first, which a joiner with few topics can spare.
-
-        Deviation: [OM 3.2] has S = B(v') and v' for a join, without such a cover.
-        """
-        return self.config.join_cover == "greedy" and topics.bit_count() >= JOIN_TOPICS
 
     def known(self) -> dict[NodeId, Descriptor]:
         if self.everybody is not None:
