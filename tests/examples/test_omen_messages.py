@@ -12,7 +12,7 @@ from trellis.protocols.effects import LinkUp, Send
 from trellis.protocols.omen import OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
 from trellis.protocols.omen.me import REFUTATIONS
-from trellis.protocols.omen.mend import Mend
+from trellis.protocols.omen.mend import Departed, Mend
 from trellis.protocols.omen.shadow import low_edges
 from trellis.simulate.engine import Engine
 from trellis.simulate.systems.omen import OMen
@@ -192,6 +192,25 @@ def test_of_many_survivors_few_report_and_all_are_told_when_the_repair_is_done()
 
 
 # Groups of dead neighbors
+
+
+def test_a_neighbor_that_an_old_record_names_in_an_earlier_life_is_required_if_a_newer_one_names_it_in_this_life():
+    """v and d are dead; v was linked to a and to x, d to an earlier life of x."""
+    first, second = REFUTATIONS, 2 * REFUTATIONS
+    records = {
+        "v": m.Record(first, 1, ("t",), (m.Life("a", first), m.Life("x", second), m.Life("d", first))),
+        "d": m.Record(first, 1, ("t",), (m.Life("x", first), m.Life("v", first))),
+    }
+    held = lambda name, _: records.get(name)  # noqa: E731
+    mend = Mend(1, "leave", "v", first, OMenConfig(), lambda *_: [], held, low_edges, len, "me")
+    mend.departed["v"] = Departed(first, frozenset(), {}, False)
+    mend.start()
+    while mend.state not in ("links", "done"):
+        for name, life in (("a", first), ("x", second)):
+            mend.on_answer(name, m.Answer(1, mend.attempt, life, 0, m.pack(1), b"", ()))
+        mend.on_timer()
+    assert list(mend.opening) == [("a", "x")]
+    assert set(mend.departed) == {"v", "d", "x"}  # the earlier life of x
 
 
 @pytest.mark.parametrize("seed", [0, 1, 4, 5])

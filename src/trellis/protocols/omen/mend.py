@@ -41,6 +41,7 @@ from trellis.protocols.topics import places
 from trellis.protocols.wire import PEERS_MAX
 
 PASSES_MAX = 6
+PROOFS_MAX = 2  # rounds of questions to nodes that may connect what seems apart: the first answers name further ones
 CHOICES_MAX = 4  # times that ends of links are chosen for a joiner; the last time all that are left are asked
 # Deviation: [OM Alg. 1] has all of B(v') in the shadow set. A backup with fewer topics that are apart saves no link.
 BACKUP_TOPICS = 2  # topics that are apart and that a backup must have to be asked
@@ -84,6 +85,7 @@ class Mend:
     topics: tuple[Topic, ...] = ()
     state: str = "new"  # records, answers, proof, backups, links, done
     passes: int = 0
+    proofs: int = 0  # rounds of questions for the proof, since all required nodes have answered
     choices: int = 0  # of ends of links for a joiner
     attempt: int = 0
     answers: Answers = field(default_factory=Answers)
@@ -237,7 +239,7 @@ class Mend:
     # Answers
 
     def _begin_to_ask(self) -> Effects:
-        self.state = "answers"
+        self.state, self.proofs = "answers", 0
         if self.kind == "leave":  # the others are about topics that are given
             named = [*[one.topics for one in self.departed.values()], *self.survivors.values()]
             topics = tuple(sorted({topic for some in named for topic in some}))
@@ -326,7 +328,7 @@ class Mend:
             self.state = "records"
             return self._records()
         if more:
-            self.state = "answers"
+            self.state, self.proofs = "answers", 0
             return [*self._ask(more, must=True), self._timer(1)]
         if self.kind == "join":
             more = self._partners()
@@ -335,22 +337,22 @@ class Mend:
                 return [*self._ask(more, must=False), self._timer(1)]
             return self._join()
         required = self._required()
-        if self.oracle is None and self.state == "answers":
-            self.state = "proof"
+        if self.oracle is None and self.state in ("answers", "proof") and self.proofs < PROOFS_MAX:
+            self.state, self.proofs = "proof", self.proofs + 1
             worth: set[NodeId] = set()
             for place, nodes in required.items():
                 found = self.answers.parts(place)
                 if len({found[node] for node in nodes if node in found}) > 1:
                     hints = self.config.knowledge == "hints"
                     worth |= self.answers.worth_asking(place, nodes, self.departed, hints=hints)
-            ask = sorted(node for node in worth if node not in self.asked and node not in self.departed)
+            ask = sorted(worth - {*self.asked, *self.departed, *self.silent})
             if ask:
                 return [*self._ask(ask, must=False), self._timer(1)]
         parts = self._split(required)
         if parts and self.state != "backups":
             self.state = "backups"
             split = sum(parts)
-            ask = [node for node in self.backups if node not in self.asked and node not in self.departed]
+            ask = [node for node in self.backups if node not in {*self.asked, *self.departed, *self.silent}]
             ask = [node for node in ask if self._shared(node, split) >= BACKUP_TOPICS]
             if ask:
                 return [*self._ask(ask, must=False), self._timer(1)]
@@ -403,18 +405,21 @@ class Mend:
         return list(more)
 
     def _required(self) -> dict[int, set[NodeId]]:
-        """For each topic the living neighbours of the departed who want it."""
+        """For each topic the living neighbours of the departed who want it.
+
+        A neighbor of an earlier life has departed itself; one that another record names in its present life is living.
+        """
         required: dict[int, set[NodeId]] = {}
-        sources: list[tuple[Collection[Topic], Iterable[NodeId]]] = [
+        sources: list[tuple[Collection[Topic], Mapping[NodeId, int]]] = [
             *[(departed.topics, departed.neighbours) for departed in self.departed.values()],
             *self.leavers.values(),
-            (self.topics, self.required_only or ()),
-            (self.topics, self.survivors),
+            (self.topics, dict.fromkeys([*(self.required_only or ()), *self.survivors], 0)),
         ]
         for names, nodes in sources:
             mask = self._mask(names)
-            for node in nodes:
-                if node not in self.departed or node == self.node:
+            for node, incarnation in nodes.items():
+                told = self.answers.told.get(node)
+                if told is not None and not (incarnation and life_of(incarnation) < life_of(told.incarnation)):
                     for place in places(self.answers.stays_on(node, mask)):
                         required.setdefault(place, set()).add(node)
         return required
