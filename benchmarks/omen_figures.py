@@ -79,7 +79,6 @@ def main() -> None:
     parser.add_argument("churn")
     parser.add_argument("--knowledge", nargs="+", default=["hints"])
     parser.add_argument("--lambda", dest="coverage", type=int, nargs="+", default=[5])
-    parser.add_argument("--join-cover", choices=["greedy", "backups"], default="greedy")
     parser.add_argument("--resilience", type=int, default=1)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--events", type=int, default=10**9)
@@ -98,7 +97,6 @@ def main() -> None:
                     coverage=coverage,
                     resilience=chosen.resilience,
                     knowledge=knowledge,
-                    join_cover=chosen.join_cover,
                 )
                 found = []
                 for row in rows(interests, trace, system, seed, chosen.events, chosen.rounds_per_event):

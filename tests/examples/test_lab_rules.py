@@ -119,7 +119,7 @@ entry(
 
 def backups(system: str, told: dict) -> dict:
     low = {"unif": 45, "zipf": 90, "expo": 95}[told["popularity"]]
-    if system.startswith("greedy"):
+    if system.removeprefix("OMen-G(").startswith("greedy"):
         return {"in < 5 %": low, "max in": 400, "min in": 0, "rho(size, out)": 0.9, "mean out %": 1.1,
                 "in > 100 %": 1, "assignments %": 70}  # fmt: skip
     return {"in < 5 %": 0, "max in": 59, "min in": 21, "rho(size, out)": 0.9, "mean out %": 2.8}
@@ -130,7 +130,7 @@ def kept(system: str, told: dict) -> dict:
     seconds = {"rebuild": 1.0, "naive": 0.02}.get(system, 0.0005)
     changed = {"rebuild": 1000.0}.get(system, 4.83)
     d = {1: 31, 2: 25, 3: 24, 4: 24}[told["coverage"]]
-    steady = {"shadows(greedy)": 84, "rebuild": 17}.get(system)
+    steady = {"shadows(greedy)": 84, "OMen-G(greedy)": 84, "rebuild": 17}.get(system)
     return {
         "D": rounds(18, (d - 18) / 399) if steady is None else rounds(steady),
         "d": 8.0 - 0.2 * told["coverage"] - 0.5 * (system == "rebuild"),
@@ -170,6 +170,9 @@ entry("shadows-abs", kept, lambda s, p: {"join seconds": 1.0})
 # OMen
 
 
+CAUSED = ("coordination", "set-up", "messages", "messages with heartbeats")
+
+
 def churned(system: str, told: dict) -> dict:
     large = told["nodes"] > 1000
     spider = {"spidercast(3,1)": 1.0, "spidercast(4,0)": 0.9}.get(system)
@@ -182,6 +185,8 @@ def churned(system: str, told: dict) -> dict:
     seconds = {"OMen": 0.001 if not large else 0.0005, "OMen-G": 0.05, "LowODA-Inc": 0.05}.get(
         system, 1.0 if not large else 10.0
     )
+    if spider:
+        seconds = 0.01
     step = 10.0 if system in ("OMen-G", "LowODA-Inc") else 2.0
     return {
         "D": D,
@@ -191,7 +196,7 @@ def churned(system: str, told: dict) -> dict:
         "repair seconds": [seconds] * 5 + [seconds * step] * 5,
         "join seconds": seconds,
         "leave seconds": seconds * step,
-        "messages": [(100 if spider else 20) * (1 + place % 10) for place in range(400)],
+        **{kind: [(100 if spider else 20) * (1 + place % 10) for place in range(400)] for kind in CAUSED},
         "size": [1 + place % 10 for place in range(400)],
         "diam": [5.0, 4.9] if system == "OMen" else [4.0, 3.9] if spider else [6.0, 6.0],
         "Diam": 10 if system == "OMen" else 7,
@@ -229,7 +234,7 @@ entry("omen-fig10a", churned, lambda s, p: {"repair seconds": 1})
 entry("omen-fig10b", churned, lambda s, p: {"repair seconds": 1})
 entry("omen-fig10c", churned, lambda s, p: {"repair seconds": 1})
 entry("omen-fig11", churned, lambda s, p: {"diam": 9 if s == "OMen" else 1})
-entry("omen-fig12", churned, lambda s, p: {"messages": rounds(10 if s == "OMen" else 1)})
+entry("omen-fig12", churned, lambda s, p: dict.fromkeys(CAUSED, rounds(10 if s == "OMen" else 1)))
 entry("omen-claim-2L", lambda s, p: {"bounded": 1}, lambda s, p: {"bounded": 0.99})
 entry("omen-claim-conc", lambda s, p: {"connected": 1}, lambda s, p: {"connected": 0.99})
 
@@ -356,7 +361,7 @@ def test_all_experiments_of_the_papers_are_in_the_catalogue_in_their_order():
 
 
 # Conditions of R that no table can satisfy, since we do not measure them.
-UNMEASURED = {"omen-fig10c": "SpiderCast: leaves take longer than joins"}
+UNMEASURED: dict[str, str] = {}
 
 
 @pytest.mark.parametrize("name", JUDGED)

@@ -63,38 +63,64 @@ def test_partners_are_told_of_backups_alone_and_candidates_are_forgotten_with_th
     assert list(views.known()) == ["n0"]
 
 
-def joining(neighbours_of_hub, coverage=2):
-    """A join of "new" (topics a and b) whose coordinator has heard of the hub alone, up to the hub's answer."""
-    mend = Mend(1, "join", "new", 1, OMenConfig(coverage=coverage), lambda _: [], lambda *_: None, low_edges, len, "me")
-    mend.topics, mend.backups = ("a", "b"), [HUB]
-    mend.start()
-    mend.on_answer("new", m.Answer(1, 1, 1, 0, m.pack(0b11), b"", ()))
-    named = tuple(m.Neighbour(name, 1, m.pack(wants)) for name, wants in neighbours_of_hub.items())
-    return mend, mend.on_answer(HUB, m.Answer(1, 1, 1, len(named), m.pack(0b11), b"", named))
+def joining(*known, backups=()):
+    """A join of "new" (topics a and b), up to its answer. Its coordinator knows the backups by these descriptors."""
+    described = {one.node: one for one in known}
+    mend = Mend(1, "join", "new", 1, OMenConfig(), lambda _: [], lambda *_: None, low_edges, len, "me")
+    mend.topics, mend.backups, mend.described = ("a", "b"), [*described, *backups], described.get
+    first = mend.start()
+    return mend, asked(first), answers(mend, "new", 0b11)
+
+
+def answers(mend, name, wants, *named, degree=0):
+    neighbours = tuple(m.Neighbour(peer, 1, m.pack(mask)) for peer, mask in named)
+    return mend.on_answer(name, m.Answer(1, 1, 1, degree, m.pack(wants), b"", neighbours))
 
 
 def asked(effects):
     return [effect.to for effect in effects if isinstance(effect, Send) and isinstance(effect.message, m.Ask)]
 
 
-def test_neighbours_of_a_hub_are_asked_for_topics_that_only_the_hub_has():
-    mend, effects = joining({"x": 0b01, "stranger": 0b00, "yy": 0b10, "zzz": 0b10})
-    assert asked(effects) == ["x", "yy"]  # one more each, in the order of keys
-    mend.on_answer("x", m.Answer(1, 1, 1, 1, m.pack(0b01), b"", ()))
-    opened = mend.on_answer("yy", m.Answer(1, 1, 1, 1, m.pack(0b10), b"", ()))
-    assert mend.state == "links"
-    assert asked(opened) == []  # nobody is asked about those whom they name
+def known(name, topics, degree=1):
+    return Descriptor(name, interest=tuple(topics), numbers=(9, degree))
 
 
-def test_nobody_more_is_asked_where_topics_are_covered_or_nobody_is_named():
-    for coverage, named in ((1, {"x": 0b11}), (2, {})):
-        mend, effects = joining(named, coverage)
-        assert asked(effects) == []
-        assert mend.state == "links"
+def test_of_the_backups_only_those_are_asked_that_the_joiner_would_be_linked_to():
+    mend, first, more = joining(known("x", "ab"), known("yy", "a"), known("zzz", "b"))
+    assert (first, asked(more)) == (["new"], ["x"])
+    opened = answers(mend, "x", 0b11)
+    assert [effect.message for effect in opened if isinstance(effect, Send)] == [m.OpenLink(1, "new", 1)]
 
 
-def test_a_neighbour_that_dies_before_it_answers_holds_no_join_up():
-    mend, effects = joining({"x": 0b11})
-    assert asked(effects) == ["x"]
+def test_a_backup_that_has_other_topics_by_now_is_replaced():
+    mend, _, _ = joining(known("x", "ab"), known("yy", "a"), known("zzz", "b"))
+    assert asked(answers(mend, "x", 0b01)) == ["zzz"]
+    answers(mend, "zzz", 0b10)
+    assert sorted(mend.opening) == [("new", "zzz"), ("x", "new")]
+
+
+def test_a_backup_that_stays_silent_is_replaced_and_not_asked_again():
+    mend, _, _ = joining(known("x", "ab"), known("yy", "ab"))
+    while not (more := [name for name in asked(mend.on_timer()) if name != "x"]):
+        pass
+    assert more == ["yy"]
+    answers(mend, "yy", 0b11)
+    assert sorted(mend.opening) == [("yy", "new")]
+
+
+def test_a_backup_that_gossip_does_not_describe_is_asked_at_once():
+    _, first, _ = joining(backups=[HUB])
+    assert first == ["new", HUB]
+
+
+def test_neighbors_of_those_who_answer_are_asked_for_topics_that_no_backup_has():
+    mend, _, more = joining(known("x", "a"))
+    assert asked(more) == ["x"]
+    assert asked(answers(mend, "x", 0b01, ("stranger", 0), ("y", 0b10), ("zz", 0b10))) == ["y"]
+
+
+def test_a_backup_that_dies_before_it_answers_holds_no_join_up():
+    mend, _, more = joining(known("x", "ab"))
+    assert asked(more) == ["x"]
     mend.on_dead("x")
-    assert mend.state == "links"
+    assert mend.state == "done"

@@ -112,24 +112,23 @@ def test_records_of_earlier_lives_are_as_many_as_those_of_present_ones():
 # The net
 
 
-def test_a_home_knows_few_roots_of_a_topic_and_always_the_one_that_others_link_to():
+def test_a_home_knows_few_roots_of_a_topic_those_of_smallest_key():
     homes = Homes(5)
-    names = [f"n{number}" for number in range(100)]
-    first = min(names, key=lambda name: root_key("t", name))
-    for name in names:
+    names = sorted((f"n{number}" for number in range(100)), key=lambda name: root_key("t", name))
+    for name in reversed(names):
         homes.report("t", name, 1)
-    assert len(homes.roots["t"]) == ROOTS_MAX
-    assert [homes.report("t", name, 2) for name in names] == [None if name == first else first for name in names]
-    assert homes.report("t", names[-1], 2 + 5 * KEPT) is None  # all others are old
+    assert list(homes.roots["t"]) == names[:ROOTS_MAX][::-1]
+    assert homes.report("t", names[-1], 2) == names[:ROOTS_MAX]
+    assert homes.report("t", names[1], 2) == [names[0], *names[2:ROOTS_MAX]]
+    assert homes.report("t", names[-1], 2 + 5 * KEPT) == []  # all others are old
 
 
 def test_a_home_takes_no_more_topics_than_it_can_keep_and_keeps_those_it_has():
     homes = Homes(5, topics_max=2)
-    names = sorted("ab", key=lambda name: root_key("t1", name))
     for topic in ("t1", "t2", "t3"):
-        assert homes.report(topic, names[0], 1) is None
+        assert homes.report(topic, "a", 1) == []
     assert list(homes.roots) == ["t1", "t2"]
-    assert homes.report("t1", names[1], 1) == names[0]
+    assert homes.report("t1", "b", 1) == ["a"]
 
 
 # Topics

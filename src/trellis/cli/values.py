@@ -31,7 +31,7 @@ FORMATS = {  # of raw files, by the job of `trellis pipeline` that reads them
 }
 SYSTEM_OPTIONS = {  # options of `trellis simulate PROTOCOL` that take one of a few words
     "knowledge": ("hints", "neighbours", "global"),
-    "backups": ("primal-dual-carry", "primal-dual", "greedy"),
+    "backups": ("primal-dual-carry", "primal-dual", "primal-dual-uncovered", "greedy"),
     "tree": ("graft", "greedy-path"),
     "sampling": ("as-written", "uniform"),
     "hop_limit": ("at-most", "below"),

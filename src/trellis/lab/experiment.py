@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 
 # Raised by one when a measure changes what it measures: rows of the old one are then no longer found.
-VERSIONS: dict[str, int] = {"omen.churned": 2, "omen.promises": 2}
+VERSIONS: dict[str, int] = {"omen.churned": 3, "omen.promises": 2}
 # What a node costs in a measure, roughly, beside one of a static run of SpiderCast.
 WEIGHTS = {"omen.churned": 0.7, "omen.views": 10.0, "omen.promises": 20.0, "vitis.events": 20.0, "magnet.cost": 20.0}
 

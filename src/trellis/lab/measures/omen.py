@@ -1,15 +1,19 @@
 """OMen and its rivals under a churn trace.  [OM §6.4-6.8]
 
-The trace is mapped onto gossip rounds, one event each, after a warm-up of 30 rounds; steps count events. All
-start from LowODA's overlay. A machine that is removed says nothing: it crashes,
-which neighbours notice by broken streams after 50 ms. (Who leaves in order stays until it is mended around; on
-compressed traces the machine's return would come first, and be lost.)
+All start from LowODA's overlay and warm up for 30 gossip rounds; steps count events. An event begins when the life
+cycle of the last one is over: it is handled, links have come to rest, views are ready. After 20 rounds it begins in any
+case. So events do not overlap, as section 5 assumes for L = 1, and every message belongs to one event. A machine that
+is removed says nothing: it crashes, which neighbors notice by broken streams after 50 ms.
+
+Messages are of the three kinds of section 6.8 (`KINDS`). Those of coordination and link set-up are counted over the
+whole event, those of view maintenance and link heartbeats per round. The failure detector is left out, as in the paper.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace as changed
 from functools import partial
 from typing import Any, cast
@@ -19,35 +23,52 @@ import numpy as np
 
 from trellis.lab.experiment import Parameters
 from trellis.lab.inputs import Inputs
+from trellis.lab.measures.shadows import config_of, described_arcs
 from trellis.lab.table import Found
 from trellis.measure.diameters import topic_diameters
 from trellis.model import ChurnTrace, Interests, Overlay
 from trellis.plan import construct
 from trellis.plan.maintain import Maintenance
 from trellis.plan.maintain_config import MaintainConfig
+from trellis.protocols.effects import Effects
+from trellis.protocols.node import ProtocolNode
 from trellis.protocols.ring import identifier
 from trellis.simulate.check import CheckConfig, check_seed
 from trellis.simulate.churn import schedule_of
 from trellis.simulate.draw import InstanceDraw
 from trellis.simulate.engine import Engine
 from trellis.simulate.faults import Injector
-from trellis.simulate.probes import Camera, control_messages
+from trellis.simulate.probes import Camera
 from trellis.simulate.run import link_names, topics_by_node
 from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.system import System
 from trellis.simulate.systems import maker_of
+from trellis.workloads.churn import churn
+from trellis.workloads.churn_configs import RandomChurn
+from trellis.workloads.generate import generate
 
-WARMUP, AFTER = 30, 60  # rounds
+WARMUP, AFTER, ROUNDS_MAX, CALM = 30, 60, 20, 2  # rounds
+# Kinds of messages of both systems by section 6.8; whatever is not named belongs to the failure detector.
+KINDS = {
+    "coordination": "Churn Report ReportOk Finished Join JoinDone Leaving Ask Answer FindRecord FoundRecord Record "
+    "RecordOk RootReport RootHeard RootMeet",
+    "set-up": "OpenLink LinkOpened Connect ConnectOk LinkReady Disconnect Stranger Redirect DisconnectOk Leave",
+    "view": "TManRequest TManReply NewscastRequest NewscastReply CyclonRequest CyclonReply Back Inquire",
+    "heartbeats": "Heartbeat",
+}
 CENTRAL = {"LowODA-Re": "rebuild", "LowODA-Inc": "naive"}
 
 
 def system_of(name: str, parameters: Parameters) -> System:
+    """`name`: OMen, OMen-G, either with a routine for backup sets, as OMen-G(greedy), or SpiderCast with its K."""
     if name.startswith("spidercast"):  # from LowODA's overlay, selecting only after a loss (A-OMN-25)
         greedy, random = (int(number) for number in re.findall(r"\d+", name))
-        return maker_of("spidercast")(kg=greedy, kr=random, repair_only=True)
-    knowledge = "global" if name == "OMen-G" else str(parameters.get("knowledge", "hints"))
+        return maker_of("spidercast")(kg=greedy, kr=random, repair_only=True, gossip=True)
+    kind, _, routine = name.rstrip(")").partition("(")
+    knowledge = "global" if kind == "OMen-G" else str(parameters.get("knowledge", "hints"))
     options = {"coverage": int(parameters.get("coverage", 5)), "resilience": int(parameters.get("L", 1))}
-    return maker_of("omen")(**options, knowledge=knowledge)
+    backups = routine or str(parameters.get("backups", "primal-dual-carry"))
+    return maker_of("omen")(**options, knowledge=knowledge, backups=backups)
 
 
 def first_events(trace: ChurnTrace, count: int) -> ChurnTrace:
@@ -91,14 +112,11 @@ def _central(algorithm: str, interests: Interests, trace: ChurnTrace, seed: int,
 
 
 def _simulated(made: System, interests: Interests, trace: ChurnTrace, seed: int, every: int) -> Found:
-    schedule = schedule_of(trace, interests, start_ms=WARMUP * 1000, every_ms=1000)
-    crashes = [
-        msgspec.structs.replace(fault, kind="crash") if fault.kind == "leave" else fault for fault in schedule.faults
-    ]
-    schedule = Schedule(tuple(crashes), schedule.absent)
+    schedule = schedule_of(trace, interests)
     sizes = dict(zip(interests.nodes, interests.sizes.tolist(), strict=True))
     there = {name: topics for name, topics in topics_by_node(interests).items() if name not in schedule.absent}
     start = construct(Interests.from_pairs(there), "lowoda", seed=seed).overlay
+    clock = Clock(made)
     engine = Engine(
         made,
         topics_by_node(interests),
@@ -107,45 +125,115 @@ def _simulated(made: System, interests: Interests, trace: ChurnTrace, seed: int,
         absent=schedule.absent,
         broken_stream_ms=50,
     )
-    injector = Injector(engine, schedule)
     camera, far = Camera(engine.world), _Diameters()
-    repairs: list[float] = getattr(made, "repair_seconds", [])
-    series: dict[str, list[float]] = {name: [] for name in ("D", "d", "links", "split", "messages", "size")}
-    seconds: dict[str, list[float]] = {"join": [], "leave": []}
-    begun = time.process_time()
-    engine.run(WARMUP * 1000 - 1)
-    sent, done = control_messages(engine, engine.sent_by_type()), len(repairs)
+    series: dict[str, list[float]] = {}
+    skipped, begun = 0, time.process_time()
+    engine.run(WARMUP * 1000)
     for place, fault in enumerate(schedule.faults, start=1):
-        engine.run(fault.time_ms + 999)
-        taken, now = camera.take(), control_messages(engine, engine.sent_by_type())
-        for name, value in (
+        (name,) = fault.nodes
+        if fault.topics:
+            sizes[name] = len(fault.topics)
+        before = engine.sent_by_type()
+        clock.start()
+        happened = engine.join(name, fault.topics) if fault.kind == "join" else engine.crash(name)
+        skipped += not happened
+        rounds = _life_cycle(engine) if happened else 0
+        taken, sent = camera.take(), sent_by_kind(before, engine.sent_by_type())
+        periodic = {kind: sent[kind] / max(rounds, 1) for kind in ("view", "heartbeats")}
+        caused = sent["coordination"] + sent["set-up"]
+        for metric, value in (
             ("D", taken.degrees.maximum),
             ("d", taken.degrees.mean),
             ("links", len(taken.overlay)),
             ("split", len(taken.connectivity.split)),
-            ("messages", now - sent),
-            ("size", sizes[fault.nodes[0]]),
+            ("rounds", rounds),
+            ("size", sizes[name]),
+            ("coordination", sent["coordination"]),
+            ("set-up", sent["set-up"]),
+            *periodic.items(),
+            ("messages", caused + periodic["view"]),
+            ("messages with heartbeats", caused + sum(periodic.values())),
         ):
-            series[name].append(float(value))
-        kind = "join" if fault.kind == "join" else "leave"
-        seconds[kind] += repairs[done:]
-        sent, done = now, len(repairs)
+            series.setdefault(metric, []).append(float(value))
+        clock.stop("join" if fault.kind == "join" else "leave")
         if every and place % every == 0:
             far.take(place, taken.interests, taken.overlay)
     engine.run(engine.world.now_ms + AFTER * 1000)
     last = camera.take()
-    found: dict[str, Any] = {
-        **{name: values for name, values in series.items() if values},
+    return {
+        **series,
         "split_end": float(len(last.connectivity.split)),
         "nodes_end": float(last.degrees.total),
-        "skipped": float(injector.skipped),
+        "skipped": float(skipped),
         "cpu_s": time.process_time() - begun,
         **far.found(),
+        **clock.found(),
     }
-    if repairs:
-        found["repair seconds"] = list(repairs)
-        found |= {f"{kind} seconds": values for kind, values in seconds.items() if values}
-    return found
+
+
+def _life_cycle(engine: Engine) -> int:
+    """Run until the event that has just begun is over; return how many rounds that took."""
+    is_busy = getattr(engine.system, "is_busy", lambda world: False)
+    for rounds in range(1, ROUNDS_MAX + 1):
+        engine.run(engine.world.now_ms + 1000)
+        is_calm = engine.world.now_ms - engine.quiet_from_ms >= CALM * 1000
+        if is_calm and not is_busy(engine.world):
+            return rounds
+    return ROUNDS_MAX
+
+
+def sent_by_kind(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    return {
+        kind: sum(now.get(name, 0) - before.get(name, 0) for name in names.split()) for kind, names in KINDS.items()
+    }
+
+
+class Clock:
+    """Processor time of repairs: of each coordinator's computation, or of all selections that an event causes.
+
+    SpiderCast has no coordinator: every node that the event leaves under-covered selects neighbors for itself, so the
+    time of an event is that of all their selections.
+    """
+
+    def __init__(self, made: System) -> None:
+        self._repairs: list[float] | None = getattr(made, "repair_seconds", None)
+        self._done, self._seconds = 0, 0.0
+        self._by_kind: dict[str, list[float]] = {"join": [], "leave": []}
+        if self._repairs is None:
+            self._wrap(made)
+
+    def _wrap(self, made: System) -> None:
+        make_node = made.make_node
+
+        def timed_node(*arguments: Any) -> ProtocolNode:
+            node = make_node(*arguments)
+            for task in cast(Any, node).tasks.values():
+                task.iterate = self._timed(task.iterate)
+            return node
+
+        made.make_node = timed_node  # type: ignore[assignment, method-assign]
+
+    def _timed(self, iterate: Callable[[], Effects]) -> Callable[[], Effects]:
+        def timed() -> Effects:
+            start = time.process_time()
+            effects = iterate()
+            self._seconds += time.process_time() - start
+            return effects
+
+        return timed
+
+    def start(self) -> None:
+        self._done, self._seconds = len(self._repairs or ()), 0.0
+
+    def stop(self, kind: str) -> None:
+        found = [self._seconds] if self._repairs is None else self._repairs[self._done :]
+        self._by_kind[kind] += found
+
+    def found(self) -> dict[str, list[float]]:
+        every = [seconds for values in self._by_kind.values() for seconds in values]
+        return {f"{kind} seconds": values for kind, values in self._by_kind.items() if values} | (
+            {"repair seconds": every} if every else {}
+        )
 
 
 class _Diameters:
@@ -188,6 +276,33 @@ def views(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fou
         "share < 5%": float(np.mean(sizes < 0.05 * nodes)),
         "histogram": (values, counts / nodes),
     }
+
+
+def backups(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
+    """Backup sets that the nodes of a mesh have built, as a graph: an arc from a node to each of its backups.
+
+    [OM §6.3, Fig. 3-4] Without churn, when every view has settled.
+    """
+    interests = generate(config_of(parameters), seed)
+    start = construct(interests, "lowoda", seed=seed).overlay
+    made = system_of(system, parameters)
+    engine = Engine(made, topics_by_node(interests), seed=seed, overlay=tuple(link_names(start)))
+    engine.run(1000 * int(parameters["rounds"]))
+    place = {name: number for number, name in enumerate(interests.nodes)}
+    out, into = np.zeros(len(place)), np.zeros(len(place))
+    for name in engine.world.living:
+        for view in cast(Any, engine.world.node(name)).views.views.values():
+            out[place[view.node]] += len(view.backups)
+            np.add.at(into, [place[backup] for backup in view.backups], 1)
+    return described_arcs(np.asarray(interests.sizes, float), out, into)
+
+
+def grown(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
+    """Degrees under random joins and leaves of generated interests.  [OM §6.3, Fig. 5]"""
+    config = config_of(parameters)
+    interests = generate(config, seed)
+    trace = churn(RandomChurn(int(parameters["rounds"]), joiners=config), interests, seed)
+    return _simulated(system_of(system, parameters), interests, trace, seed, 0)
 
 
 def promises(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:

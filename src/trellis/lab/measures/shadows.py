@@ -84,11 +84,15 @@ def backups(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> F
     overlay = construct(interests, "lowoda", seed=seed).overlay
     current = CurrentOverlay.of(interests, overlay, seed)
     sets = Shadows(current, system, int(parameters.get("coverage", 3)), seed).backups
-    size, out, into = current.topics_of.length, sets.backups_of.length, sets.primaries_of.length
+    return described_arcs(current.topics_of.length, sets.backups_of.length, sets.primaries_of.length)
+
+
+def described_arcs(size: Any, out: Any, into: Any) -> dict[str, Any]:
+    """Describe backup sets as a graph: topics of each node, backups that it has, nodes that it backs."""
     popular = into > 100
     return {
         "mean out": float(out.mean()),
-        "mean out %": 100 * float(out.mean()) / len(interests.nodes),
+        "mean out %": 100 * float(out.mean()) / len(size),
         "min in": float(into.min()),
         "max in": float(into.max()),
         "in < 5 %": 100 * float(np.mean(into < 5)),

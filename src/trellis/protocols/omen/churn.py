@@ -6,6 +6,10 @@ processExeQ        `_execute`: in the order of localtime, when the view is ready
 processStandbyL    `_standby`: on time-out, or when we have become the coordinator (fail-over)
 notifySuccRange    `Finished`, to our L successors; gcChurnEvent is what they do with it
 
+Of a group of dead neighbors each has a coordinator, and each repair covers the whole group. So one of them repairs, the
+first that finds another member of the group, and of two that do so at once the one of lower id (`on_find`). The others
+stand by until it has finished, or for a while.
+
 Nobody is mended away on hearsay: a coordinator asks the node directly first (`doubt`), unless its own detector, a new
 life of the node or the node itself says that it is gone.
 """
@@ -18,10 +22,10 @@ from collections.abc import Collection
 import msgspec
 
 from trellis.protocols.detector import Again, Down
-from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
+from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.events import DONE, DOUBT, EXE, MENDING, STANDBY, Event
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.mend import Departed, LowEdges, Mend, Oracle
+from trellis.protocols.omen.mend import Departed, Mend, Oracle
 from trellis.protocols.omen.messages import (
     LINKS_MAX,
     Churn,
@@ -35,6 +39,7 @@ from trellis.protocols.omen.messages import (
     ReportOk,
 )
 from trellis.protocols.omen.parts import Parts
+from trellis.protocols.omen.shadow import LowEdges
 from trellis.protocols.ring import clockwise, identifier
 
 TRIES_MAX = 2  # more repairs of a departure after one that gave up, since nodes that it counted on kept dying
@@ -135,10 +140,38 @@ class Coordinator:
         event = self._loss(node, incarnation)
         if event is None:
             event = parts.events.add("leave", node, incarnation, parts.ticks, DONE)
+        was_yielded = event.state == STANDBY and event.is_yielded
         if event.state != MENDING:
             parts.events.finish(event, parts.ticks)
         parts.held.done(node, life_of(incarnation), parts.ticks)
-        return []
+        return [Send(peer, message) for peer in parts.ring.successors] if was_yielded else []
+
+    def on_find(self, question: FindRecord) -> Effects:
+        """Another coordinator asks for the record of a node whose departure is ours: it repairs the whole group."""
+        parts, node = self.parts, question.node
+        event = parts.events.get("leave", node, question.incarnation)
+        if event is None or event.state not in (EXE, MENDING) or question.asker == parts.me.id:
+            return []
+        mend = self.mends.get(event.mend) if event.mend is not None else None
+        if mend is not None and (mend.state == "links" or (len(mend.departed) > 1 and parts.me.id < question.asker)):
+            return []
+        effects: Effects = []
+        if mend is not None:
+            effects.append(CancelTimer(f"mend/{mend.number}"))
+            del self.mends[mend.number]
+        return [*effects, *self._yield(event)]
+
+    def _yield(self, event: Event) -> Effects:
+        """Stand by until the repair of the group is over; take over where that takes too long.
+
+        Deviation: [OM 3.3] handles concurrent events independently, which can leave a topic split (docs/omen.md).
+        """
+        event.move(STANDBY, self.parts.ticks)
+        event.mend, event.is_yielded, event.is_handled = None, True, False
+        config = self.parts.config
+        if not config.helper_tries:
+            return []
+        return [SetTimer(f"standby/{event.node}", 2 * config.helper_tries * config.ask_ms)]
 
     def on_news(self, news: Down | Again) -> Effects:
         """Of our neighbours on the ring."""
@@ -237,6 +270,7 @@ class Coordinator:
             me=parts.me.id,
             oracle=self.oracle,
             is_quiet=parts.is_quiet,
+            described=parts.described,
         )
         return mend
 
@@ -278,10 +312,25 @@ class Coordinator:
         parts.held.done(event.node, life_of(event.incarnation), parts.ticks)
         finished = Finished(event.node, event.incarnation, "leave")
         done = ReportOk(event.node, event.incarnation, "done")
+        # Deviation: [OM Alg. 6, notifySuccRange] names the L successors of the churned node. Ours are those of its
+        # coordinator: the same nodes, and one more behind them.
         effects: Effects = [Send(peer, finished) for peer in parts.ring.successors]
-        effects += [Send(reporter, done) for reporter in event.reporters if reporter in event.counted]
+        effects += self._group_finished(mend)
+        survivors = dict.fromkeys([*event.reporters, *mend.departed[event.node].neighbours])
+        effects += [Send(survivor, done) for survivor in survivors if survivor in event.counted]
         if event.is_announced:
             effects.append(Send(event.node, done))
+        return effects
+
+    def _group_finished(self, mend: Mend) -> Effects:
+        """Tell the coordinators and the survivors of the other members of a group that their repair is done, too."""
+        effects: Effects = []
+        for name, one in mend.departed.items():
+            if name == mend.node or not one.neighbours or mend.gave_up:
+                continue
+            finished, done = Finished(name, one.incarnation, "leave"), ReportOk(name, one.incarnation, "done")
+            effects += self.parts.route(identifier(name), finished, mend.departed)
+            effects += [Send(survivor, done) for survivor in one.neighbours if survivor in mend.answers.told]
         return effects
 
     def _stand_by(self, event: Event) -> Effects:
@@ -321,8 +370,11 @@ class Coordinator:
         parts = self.parts
         patience = parts.config.standby_periods + (parts.config.ready_wait if event.kind == "join" else 0)
         late = parts.ticks - event.since > patience
-        if parts.ring.is_coordinator(event.node) or (late and parts.is_in_range(event.node)):
-            event.is_late = late
+        # Deviation: [OM Alg. 5, handleChurnEvent, l. 3] takes over the events of a coordinator when it leaves. We look
+        # at every tick whether we are the coordinator by now, which also holds if its departure was never reported.
+        is_ours = parts.ring.is_coordinator(event.node) and (late or not event.is_yielded)
+        if is_ours or (late and parts.is_in_range(event.node)):
+            event.is_late, event.is_yielded = late, False  # no longer waits for the repair of a group
             return self._take_over(event)
         if late:  # A-OMN-15: looked at again, and dropped after several time-outs out of range
             event.move(STANDBY, parts.ticks)
@@ -351,6 +403,11 @@ class Coordinator:
         if event.kind == "join" and not event.is_late and not parts.ring.is_coordinator(event.node):
             event.move(STANDBY, parts.ticks)  # somebody has come in between
             return []
+        if any(mend.kind == "leave" and event.node in mend.departed for mend in self.mends.values()):
+            return self._yield(event)  # a repair of ours covers it
+        # Deviation: [OM Alg. 5, processExeQ, l. 3, 8] puts an event on standby whose node is no longer in the range of
+        # the L predecessors. Nearer successors that came later do not know of it, so we finish what is ours. Joins are
+        # handed over, since the joiner asks its new successor itself.
         view = parts.views.views.get(event.node)
         is_ready = view is not None and view.ready
         patience = parts.config.ready_wait if event.kind == "join" else parts.config.repair_wait
@@ -364,9 +421,6 @@ class Coordinator:
         if event.kind == "join":
             interest = view.interest if view is not None else 0
             mend.topics = parts.me.table.topics(interest)
-            if parts.views.covers_greedily(interest):
-                cover = parts.views.greedy_cover(interest, but={event.node, *parts.suspects.incarnations})
-                mend.backups = list(dict.fromkeys([*mend.backups, *cover]))
             mend.backups = mend.backups or parts.known_subscribers(interest, but=event.node)
         else:
             mend.survivors = dict(event.reporters)
@@ -393,11 +447,14 @@ class Coordinator:
             return []  # no node has so many neighbours
         if event.state == DONE and reporter not in event.counted:
             event.move(STANDBY, self.parts.ticks)
+        is_known = reporter in event.reporters
         event.reporters[reporter] = report.topics
         if event.state == MENDING and event.mend is not None and event.mend in self.mends:
             return self.mends[event.mend].reopen(reporter, report.topics)
-        state = "done" if event.state == DONE else "open"
-        return [Send(reporter, ReportOk(event.node, event.incarnation, state))]  # type: ignore[arg-type]
+        if event.state == DONE:
+            return [Send(reporter, ReportOk(event.node, event.incarnation, "done"))]
+        # The question of the repair answers a first report.
+        return [Send(reporter, ReportOk(event.node, event.incarnation, "open"))] if is_known else []
 
     def _find_record(self, question: FindRecord, departed: Collection[NodeId], tries: int) -> Effects:
         return self.parts.route(identifier(question.node), question, departed, tries)

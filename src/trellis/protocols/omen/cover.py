@@ -1,7 +1,13 @@
 """Choosing backups: a set cover, lambda times over, balanced or not.  [SH Alg. 11-12; OM §4.2]
 
-The same routines as `trellis.plan` has in kernels, in plain Python over the few candidates that a node knows.
-`weight(u)` is u's degree plus the number of nodes that count on it, as its descriptor says (A-OMN-11).
+primal-dual            an uncovered topic at random, its subscriber of least weight  [SH Alg. 12]
+primal-dual-carry      the same, lowered weights carried to the next cover  [A-SHD-5]
+primal-dual-uncovered  an uncovered topic at random, its subscriber with most uncovered topics  [OM §4.2]
+greedy                 the node with most uncovered topics  [OM §4.2]
+
+The same routines as `trellis.plan` has in kernels, in plain Python over the few candidates that a node knows. A test
+holds both against one slow reference. `weight(u)` is u's degree plus the number of nodes that count on it, as its
+descriptor says (A-OMN-11). Ties go to the candidate that comes first.
 """
 
 from __future__ import annotations
@@ -31,6 +37,8 @@ def choose_backups(
     useful = [candidate for candidate in candidates if candidate.interest & topics]
     if routine == "greedy":
         return _greedy(topics, useful, coverage)
+    if routine == "primal-dual-uncovered":
+        return _by_topic(topics, useful, coverage, random)
     return _primal_dual(topics, useful, coverage, random, carry=routine == "primal-dual-carry")
 
 
@@ -44,6 +52,28 @@ def _greedy(topics: int, candidates: list[Candidate], coverage: int) -> list[Nod
             best = max(left, key=lambda node: (left[node] & rest).bit_count())
             if not left[best] & rest:
                 break
+            chosen.append(best)
+            rest &= ~left.pop(best)
+    return chosen
+
+
+def _by_topic(topics: int, candidates: list[Candidate], coverage: int, random: Random) -> list[NodeId]:
+    """buildBackupsByPD: an uncovered topic at random, its subscriber "with the maximum uncovered topics".  [OM §4.2]"""
+    left = {candidate.node: candidate.interest & topics for candidate in candidates}
+    coverable = 0  # topics that a candidate has
+    for interest in left.values():
+        coverable |= interest
+    chosen: list[NodeId] = []
+    for _ in range(coverage):
+        rest = coverable
+        while rest:
+            uncovered = list(places(rest))
+            topic = 1 << uncovered[random.randrange(len(uncovered))]
+            rivals = [node for node, interest in left.items() if interest & topic]
+            if not rivals:  # A-SHD-6: nobody is left to cover it once more
+                rest ^= topic
+                continue
+            best = max(rivals, key=lambda node: (left[node] & rest).bit_count())
             chosen.append(best)
             rest &= ~left.pop(best)
     return chosen

@@ -35,6 +35,7 @@ class Event:
     waited: int = 0  # time-outs that it was out of range
     tries: int = 0  # repairs that gave up
     is_announced: bool = False  # the node itself has told us that it leaves in order
+    is_yielded: bool = False  # another coordinator repairs the group of dead neighbors that this node belongs to
     is_late: bool = False  # whoever should have handled it did not
     is_handled: bool = False  # a nearer successor of the node has said that it knows of the event
 

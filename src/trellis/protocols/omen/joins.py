@@ -6,18 +6,41 @@ from collections.abc import Callable, Collection, Mapping
 
 from trellis.protocols.effects import NodeId
 from trellis.protocols.omen.knowledge import Told
+from trellis.protocols.omen.shadow import LowEdges
 from trellis.protocols.topics import places
 
 OFFERED_MAX = 64  # nodes that are asked for a joiner because an answer names them
 
 
-def offered(
-    told: Mapping[NodeId, Told], node: NodeId, asked: Collection[NodeId], coverage: int, key: Callable[[NodeId], int]
+def chosen_partners(
+    told: Mapping[NodeId, Told],
+    node: NodeId,
+    offers: Mapping[NodeId, tuple[int, tuple[int, ...]]],
+    low_edges: LowEdges,
+    key: Callable[[NodeId], int],
+    rho: float,
 ) -> list[NodeId]:
-    """Neighbours of those who answered, for topics of the joiner that fewer than lambda of them have.
+    """Return the ends of links that Alg. 1 chooses for a joiner, on the topics that no answer covers so far.
 
-    Gossip finds few nodes for a rare topic in a few rounds, and the first that it finds is a hub, which the joiner
-    would be linked to. A hub's neighbours have its topics, too. In the order of keys, which favours nobody.
+    `offers` is what gossip says of backups that were not asked: their topics, and their degree where it is known.
+    """
+    open_topics = uncovered(told, node)
+    parts: dict[int, list[list[NodeId]]] = {}
+    for place in places(open_topics):
+        able = [one for one, (topics, _) in offers.items() if topics >> place & 1]
+        if able:
+            parts[1 << place] = [[node], able]
+    degrees = {one: sum(degree) for one, (_, degree) in offers.items()} | {node: told[node].degree}
+    chosen = low_edges(parts, degrees, {one: key(one) for one in degrees}, rho=rho, centre=node)
+    return [end for pair in chosen for end in pair if end != node]
+
+
+def offered(
+    told: Mapping[NodeId, Told], node: NodeId, asked: Collection[NodeId], key: Callable[[NodeId], int]
+) -> list[NodeId]:
+    """Return neighbors of those who answered, for topics of the joiner that none of them has: one for each topic.
+
+    In the order of keys, which favors nobody.
     """
     if node not in told:
         return []
@@ -27,14 +50,12 @@ def offered(
             for peer, (_, wants) in answer.neighbours.items():
                 if peer not in asked and peer != node:
                     named[peer] = named.get(peer, 0) | wants
+    missing = uncovered(told, node)
     found: dict[NodeId, None] = {}
-    ranked = sorted(named, key=lambda peer: (key(peer), peer))
-    for place in places(_lacking(told, node)):
-        bit = 1 << place
-        known = sum(1 for other in told if other != node and told[other].stays & bit)
-        known += sum(1 for peer in found if named[peer] & bit)
-        more = [peer for peer in ranked if named[peer] & bit and peer not in found]
-        found.update(dict.fromkeys(more[: max(0, coverage - known)]))
+    for peer in sorted(named, key=lambda peer: (key(peer), peer)):
+        if named[peer] & missing:
+            found[peer] = None
+            missing &= ~named[peer]
     return list(found)[:OFFERED_MAX]
 
 
@@ -49,6 +70,15 @@ def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[l
         if joined:
             parts[bit] = [[node], joined]
     return parts
+
+
+def uncovered(told: Mapping[NodeId, Told], node: NodeId) -> int:
+    """Topics of the joiner for which nobody has answered that has joined itself."""
+    missing = _lacking(told, node)
+    for other, answer in told.items():
+        if other != node and not answer.joining:
+            missing &= ~answer.stays
+    return missing
 
 
 def _lacking(told: Mapping[NodeId, Told], node: NodeId) -> int:

@@ -5,6 +5,8 @@ each of which answered after the event was known, wants the topic and is not abo
 in its present life, as its neighbour; the next one names it, too. Why answers must be that young: docs/omen.md,
 condition 2.
 
+Deviation: Alg. 1 of the paper tests connectivity within the shadow set. A proof here may use any node that answers.
+
 Masks are bitsets over the topics of the question.
 """
 
@@ -14,9 +16,10 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from itertools import pairwise
 
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.messages import Answer, unpack
+from trellis.protocols.topics import places
 
 
 class Told:
@@ -35,6 +38,11 @@ class Told:
     def stays(self) -> int:
         """Topics on which it can be part of a proof."""
         return self.wants & ~self.leaving
+
+    def leaves(self, topics: tuple[Topic, ...]) -> tuple[frozenset[Topic], dict[NodeId, int]]:
+        """Return which of the question's topics it leaves, and its neighbours on them, with their incarnations."""
+        names = frozenset(topics[place] for place in places(self.leaving) if place < len(topics))
+        return names, {peer: life for peer, (life, wants) in self.neighbours.items() if wants & self.leaving}
 
 
 class Answers:

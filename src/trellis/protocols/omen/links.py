@@ -2,10 +2,14 @@
 
 A link stands when the holders of both ends' records know of it: otherwise a link between two nodes that die together
 might be known to nobody (docs/omen.md, condition 1). So each end tells its L ring successors
-first, and then says `LinkReady`; a link is up at an end that is ready and has heard that the other one is.
+first. A link is up at an end that is ready and has heard that the other one is.
 
     asked ---- ConnectOk ----> opening ---- both ends ready ----> up
     (Connect makes it `opening` at once at the other end)
+
+One end opens it. Where it knows the life of the peer, its record names the peer before it sends `Connect`, which says
+that this end is ready. The other end updates its record, then sends `ConnectOk`, which says that it is ready: two
+messages. Where the life is unknown, both are sent at once, and each end says `LinkReady` later.
 
 Heartbeats are one message per link and period. They are the signs of life; they say `LinkReady` again, and what the
 peer has not acknowledged: topics and hints. Whoever gets one over a link that it does not have says so (`Stranger`).
@@ -30,13 +34,18 @@ from trellis.protocols.omen.messages import (
     Heartbeat,
     LinkOpened,
     LinkReady,
+    Opened,
     Stranger,
 )
 from trellis.protocols.suspicion import Suspicion
+from trellis.protocols.wire import PEERS_MAX
 
 ASKED, OPENING, UP = "asked", "opening", "up"
 CONNECT_TRIES = 6  # periods
 ASKERS_MAX = 64  # of one link: whoever is turned away asks again, and is answered when the link is up
+
+
+Asker = tuple[NodeId, int]  # a coordinator, and the number of its repair
 
 
 @dataclass(eq=False)
@@ -44,17 +53,20 @@ class Link:
     peer: NodeId
     state: str
     incarnation: int = 0  # of the peer
+    expected: int = 0  # incarnation of the peer as a coordinator said it; the record names it while we are asking
     interest: int = 0  # of the peer
     interest_version: int = 0  # the peer's, when it said so
+    topics_version: int = 0  # the peer's, in its Connect or ConnectOk
     degree: int = 0
     successors: tuple[NodeId, ...] = ()
     needs: int = 0  # the version of our record that its holders must have
     ready: bool = False  # they have
     peer_ready: bool = False
+    owes_ok: bool = False  # the peer's Connect is answered when the holders of our record know of the link
     acknowledged: int = 0  # our version that the peer has
     heard: int = 0  # the peer's version that we have
     tries: int = 0
-    askers: list[tuple[NodeId, int]] = field(default_factory=list)  # who wants to know that it is up: node, mend
+    askers: list[Asker] = field(default_factory=list)  # coordinators that wait for it to be up
     is_hoped_for: bool = False  # planned (`planned.py`): while it is only asked for, nobody may be there
 
 
@@ -67,6 +79,7 @@ class Lost(msgspec.Struct, frozen=True):
     why: str  # silent, restarted, stranger, closed, refused
     successors: tuple[NodeId, ...]
     was_up: bool
+    degree: int = 0  # of the peer, as it said last
 
 
 class Links:
@@ -77,6 +90,8 @@ class Links:
         self.lost: list[Lost] = []  # news for the node
         self.left_alone = 0  # the same: topics that a neighbour left, on which we may have counted
         self.is_changed = False  # what the record says has changed: the node renews it
+        self.is_shrunk = False  # the record names neighbors that we have lost: the node renews it after a while
+        self._opened: dict[Asker, list[Opened]] = {}  # links that are up, told when the asker's others are, too
 
     def __contains__(self, peer: NodeId) -> bool:
         return peer in self.links
@@ -106,18 +121,21 @@ class Links:
 
     # Opening
 
-    def open(self, peer: NodeId, asker: tuple[NodeId, int] | None = None) -> Effects:
+    def open(self, peer: NodeId, asker: Asker | None = None, incarnation: int = 0) -> Effects:
+        """Ask for a link. `incarnation`: the peer's, where somebody knows it."""
         if peer == self.me.id or self.me.is_leaving:
             return []
         link = self.links.get(peer)
+        effects: Effects = []
         if link is None:
             if len(self.links) >= LINKS_MAX:  # whoever asks gives up after a while
                 return []
-            link = self.links[peer] = Link(peer, ASKED)
+            link = self.links[peer] = Link(peer, ASKED, expected=incarnation)
             self.suspicion.watch(peer)
-            effects: Effects = [Send(peer, self._connect())]
-        else:
-            effects = []
+            if incarnation:
+                self._renew(link)  # Connect follows when its holders have the record
+            else:
+                effects.append(Send(peer, self._connect(link)))
         if asker is not None:
             if link.state == UP:
                 return [*effects, Send(asker[0], LinkOpened(asker[1], peer, self.me.topics_version))]
@@ -150,10 +168,14 @@ class Links:
         self._take(link, message)
         link.acknowledged = link.heard = 0  # it begins anew: tell each other everything again
         if link.state == ASKED or not link.needs:
-            link.state = OPENING
-            self._renew(link)
-        me = self.me
-        return [*effects, Send(sender, ConnectOk(me.incarnation, me.topics, me.degree, me.topics_version))]
+            self._accept(link)
+        is_named = message.named > 0 and life_of(message.named) == life_of(self.me.incarnation)
+        link.peer_ready = link.peer_ready or is_named
+        if is_named and not link.ready and not link.owes_ok:  # if it asks again, it is answered at once
+            link.owes_ok = True
+            return effects
+        link.owes_ok = False
+        return [*effects, *self._come_up(link), Send(sender, self._connect_ok(link))]
 
     def on_connect_ok(self, sender: NodeId, message: ConnectOk) -> Effects:
         link = self.links.get(sender)
@@ -161,11 +183,15 @@ class Links:
             return [Send(sender, Stranger(message.incarnation))]
         if life_of(message.incarnation) < life_of(link.incarnation):
             return []
+        effects: Effects = []
         if link.state == ASKED:
             self._take(link, message)
-            link.state = OPENING
-            self._renew(link)
-        return []
+            self._accept(link)
+            if link.ready and not message.ready:  # it may not have understood that we are
+                effects.append(Send(sender, LinkReady(self.me.incarnation)))
+        if message.ready and life_of(message.incarnation) == life_of(link.incarnation):
+            link.peer_ready = True
+        return [*effects, *self._come_up(link)]
 
     def on_ready(self, sender: NodeId, incarnation: int) -> Effects:
         link = self.links.get(sender)
@@ -182,11 +208,16 @@ class Links:
         effects: Effects = []
         if self.me.is_leaving:
             return effects
-        for link in self.links.values():
-            if link.state == OPENING and not link.ready and 0 < link.needs <= version:
-                link.ready = True
-                effects.append(Send(link.peer, LinkReady(self.me.incarnation)))
-                effects += self._come_up(link)
+        for link in list(self.links.values()):
+            if link.state == UP or link.ready or not 0 < link.needs <= version:
+                continue
+            link.ready = True
+            if link.state == ASKED:
+                effects.append(Send(link.peer, self._connect(link)))
+                continue
+            word = self._connect_ok(link) if link.owes_ok else LinkReady(self.me.incarnation)
+            link.owes_ok = False
+            effects += [Send(link.peer, word), *self._come_up(link)]
         return effects
 
     # Staying
@@ -199,8 +230,8 @@ class Links:
                 link.tries += 1
                 if link.tries > CONNECT_TRIES:
                     effects += self._drop(link, "refused")
-                else:
-                    effects.append(Send(link.peer, self._connect()))
+                elif link.ready or link.tries > 1 or not link.expected:
+                    effects.append(Send(link.peer, self._connect(link)))
             else:
                 effects.append(Send(link.peer, self._heartbeat(link, successors)))
         for peer in silent:
@@ -284,11 +315,21 @@ class Links:
         assert self.me.id not in self.links, f"K1: {self.me.id} has a link to itself"
         assert self.me.degree == len(self.up()), f"K1: {self.me.id} counts {self.me.degree} links"
 
-    def _connect(self) -> Connect:
-        return Connect(self.me.incarnation, self.me.topics, self.me.degree, self.me.topics_version)
+    def _connect(self, link: Link) -> Connect:
+        me, named = self.me, link.expected if link.ready else 0
+        return Connect(me.incarnation, me.topics, me.degree, me.topics_version, named)
+
+    def _connect_ok(self, link: Link) -> ConnectOk:
+        return ConnectOk(self.me.incarnation, self.me.topics, self.me.degree, self.me.topics_version, link.ready)
+
+    def _accept(self, link: Link) -> None:
+        """The peer is there. The record is renewed unless it names the peer in this life already."""
+        link.state = OPENING
+        if not (link.needs and life_of(link.expected) == life_of(link.incarnation)):
+            self._renew(link)
 
     def _take(self, link: Link, message: Connect | ConnectOk) -> None:
-        link.incarnation, link.degree = message.incarnation, message.degree
+        link.incarnation, link.degree, link.topics_version = message.incarnation, message.degree, message.version
         self._interest(link, self.me.table.bits(message.topics), message.version)
         self.suspicion.heard(link.peer)
 
@@ -302,7 +343,6 @@ class Links:
             if link.state == UP:
                 self.hints.tell_again(interest & ~link.interest)
             link.interest = interest
-            self.is_changed = True
 
     def _renew(self, link: Link) -> None:
         link.needs, link.ready = -1, False  # the node writes the version in when it has renewed the record
@@ -313,10 +353,23 @@ class Links:
             return []
         link.state = UP
         self.me.degree += 1
-        version = self.me.topics_version
-        told: Effects = [Send(asker, LinkOpened(mend, link.peer, version)) for asker, mend in link.askers]
-        link.askers.clear()
+        askers, link.askers = link.askers, []
+        told = [effect for asker in askers for effect in self._tell(asker, Opened(link.peer, link.topics_version))]
         return [LinkUp(link.peer), *told]
+
+    def _tell(self, asker: Asker, opened: Opened | None = None) -> Effects:
+        """Tell a coordinator of its links in one message, when none of them is awaited here any more."""
+        found = self._opened.setdefault(asker, [])
+        if opened is not None:
+            found.append(opened)
+        if any(asker in link.askers for link in self.links.values()) and len(found) <= PEERS_MAX:
+            return []
+        del self._opened[asker]
+        if not found:
+            return []
+        first, *more = found
+        version = self.me.topics_version
+        return [Send(asker[0], LinkOpened(asker[1], first.peer, version, first.peer_version, tuple(more)))]
 
     def _drop(self, link: Link, why: str, *, tell: bool = True) -> Effects:
         del self.links[link.peer]
@@ -327,10 +380,13 @@ class Links:
             self.me.degree -= 1
             self.hints.forget(link.peer)
             effects.append(LinkDown(link.peer))
-        if link.state != ASKED:
-            self.is_changed = True
+        self.is_shrunk = self.is_shrunk or link.state != ASKED or link.needs != 0
+        for asker in link.askers:
+            effects += self._tell(asker)
         if tell:
-            self.lost.append(Lost(link.peer, link.incarnation, link.interest, why, link.successors, was_up))
+            self.lost.append(
+                Lost(link.peer, link.incarnation, link.interest, why, link.successors, was_up, link.degree)
+            )
         return effects
 
     def _heartbeat(self, link: Link, successors: tuple[NodeId, ...]) -> Heartbeat:

@@ -47,4 +47,4 @@ class Me:
         return True
 
     def describe(self) -> Descriptor:
-        return Descriptor(self.id, 0, self.incarnation, self.topics, (self.degree + len(self.primaries),))
+        return Descriptor(self.id, 0, self.incarnation, self.topics, (self.degree + len(self.primaries), self.degree))

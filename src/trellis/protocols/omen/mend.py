@@ -1,10 +1,12 @@
 """One repair, from the question whom it concerns to links that stand.  [OM Alg. 1, Alg. 5; docs/omen.md]
 
     records     of the departed nodes: held here, or looked for at their ring successors
-    answers     of their neighbours, of survivors who reported, and of backups; a neighbour that stays silent counts as
-                departed: its record is looked for as well, and its neighbours are asked (the closure of dead groups)
-    proof       more answers, of nodes that may connect what seems apart; for a join, of nodes that have rare topics
-    links       by Alg. 1; both ends are told, and the repair is over when all of them stand
+    answers     of their neighbours and of survivors who reported; a neighbour that stays silent counts as departed:
+                its record is looked for as well, and its neighbours are asked (the closure of dead groups)
+    proof       more answers, of nodes that may connect what seems apart
+    backups     more answers, of backups that have topics which are still apart; for a join, of those that Alg. 1 would
+                choose by what gossip says of them
+    links       by Alg. 1; one end of each is told, and the repair is over when all of them stand
 
 Required nodes of a topic: the living neighbours of all departed ones that want it. They must end in one part. For a
 join the joiner is the centre, and whoever wants a topic is one part already.
@@ -17,18 +19,34 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.joins import offered, parts_to_join
+from trellis.protocols.omen.joins import chosen_partners, offered, parts_to_join, uncovered
 from trellis.protocols.omen.knowledge import Answers, Told, masks
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.messages import Answer, Ask, FindRecord, FoundRecord, OpenLink, Record
-from trellis.protocols.omen.shadow import Pair
+from trellis.protocols.omen.messages import (
+    Answer,
+    Ask,
+    FindRecord,
+    FoundRecord,
+    Life,
+    LinkOpened,
+    Opened,
+    Record,
+)
+from trellis.protocols.omen.opening import open_requests
+from trellis.protocols.omen.shadow import LowEdges, Pair
 from trellis.protocols.topics import places
+from trellis.protocols.wire import PEERS_MAX
 
 PASSES_MAX = 6
+PROOFS_MAX = 2  # rounds of questions to nodes that may connect what seems apart: the first answers name further ones
+CHOICES_MAX = 4  # times that ends of links are chosen for a joiner; the last time all that are left are asked
+# Deviation: [OM Alg. 1] has all of B(v') in the shadow set. A backup with fewer topics that are apart saves no link.
+BACKUP_TOPICS = 2  # topics that are apart and that a backup must have to be asked
+ASKING = ("answers", "proof", "backups")
 RECORD_TRIES = 3  # times `ask_tries`: until the ring has noticed who of its nodes is dead
-LowEdges = Callable[..., list[Pair]]
 # Simulator only: (topic, nodes, gone) -> a label each, equal where they are connected in the whole overlay, not over
 # those that have gone or are about to.
 Oracle = Callable[[Topic, list[NodeId], Collection[NodeId]], dict[NodeId, int]]
@@ -59,17 +77,21 @@ class Mend:
     me: NodeId
     oracle: Oracle | None = None
     is_quiet: Callable[[NodeId], bool] = lambda node: False
+    described: Callable[[NodeId], Descriptor | None] = lambda node: None  # as gossip says
     backups: list[NodeId] = field(default_factory=list)
     survivors: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)  # who was its neighbour, on what
     departed: dict[NodeId, Departed] = field(default_factory=dict)
     required_only: dict[NodeId, None] | None = None  # a lost link: its two ends
     topics: tuple[Topic, ...] = ()
-    state: str = "new"  # records, answers, proof, links, done
+    state: str = "new"  # records, answers, proof, backups, links, done
     passes: int = 0
+    proofs: int = 0  # rounds of questions for the proof, since all required nodes have answered
+    choices: int = 0  # of ends of links for a joiner
     attempt: int = 0
     answers: Answers = field(default_factory=Answers)
     asked: dict[NodeId, int] = field(default_factory=dict)  # who was asked -> questions so far
     must_answer: set[NodeId] = field(default_factory=set)
+    silent: set[NodeId] = field(default_factory=set)  # who did not answer in this pass
     opening: dict[Pair, int] = field(default_factory=dict)  # new links -> requests so far
     opened: list[Pair] = field(default_factory=list)
     gave_up: bool = False
@@ -83,6 +105,7 @@ class Mend:
     def start(self) -> Effects:
         self.state, self.attempt = "records", self.attempt + 1
         self.passes += 1
+        self.choices, self.silent = 0, set()
         self.answers, self.asked, self.must_answer = Answers(), {}, set()
         self.opening, self.leavers = {}, {}
         return self._records()
@@ -100,7 +123,7 @@ class Mend:
         if self.state not in ("new", "records") and not set(topics) <= self._places.keys():
             self.passes = 0
             return self.start()
-        if self.state in ("new", "records", "answers", "proof"):
+        if self.state in ("new", "records", *ASKING):
             return self._ask([survivor], must=True) if self.state == "answers" else []
         if survivor in self.answers:  # it repeats its report, and is counted in
             return []
@@ -111,7 +134,7 @@ class Mend:
         """A node that this repair counts on is gone."""
         if self.kind == "join" and node != self.node:
             return self._without(node)
-        if self.state in ("answers", "proof", "links") and (node in self.answers or node in self.asked):
+        if self.state in (*ASKING, "links") and (node in self.answers or node in self.asked):
             self.survivors.pop(node, None)
             return self.again()
         return []
@@ -127,9 +150,10 @@ class Mend:
                 del self.opening[pair]
             self.is_short = self.is_short or bool(lost)
             return self._linked() if lost else []
+        self.silent.add(node)
         self.asked.pop(node, None)
         self.answers.told.pop(node, None)
-        if self.state in ("answers", "proof") and self.asked and all(one in self.answers for one in self.asked):
+        if self.state in ASKING and self.asked and all(one in self.answers for one in self.asked):
             return self._examine()
         return []
 
@@ -145,27 +169,35 @@ class Mend:
         return self._records()
 
     def on_answer(self, sender: NodeId, answer: Answer) -> Effects:
-        if answer.attempt != self.attempt or sender not in self.asked or self.state not in ("answers", "proof"):
+        if answer.attempt != self.attempt or sender not in self.asked or self.state not in ASKING:
             return []
         self.answers.told[sender] = Told(answer, self._places)
         if all(node in self.answers for node in self.asked):
             return self._examine()
         return []
 
-    def on_opened(self, sender: NodeId, peer: NodeId, topics_version: int) -> Effects:
-        told = self.answers.told.get(sender)
-        if self.kind != "join" and self.state == "links" and told is not None and told.topics_version != topics_version:
-            return self.again()  # it has changed its topics since it answered, and may not have counted this link in
-        for pair in (sender, peer), (peer, sender):
-            if pair in self.opening:
-                del self.opening[pair]
-                self.opened.append(pair)
+    def on_opened(self, sender: NodeId, message: LinkOpened) -> Effects:
+        opened = [Opened(message.peer, message.peer_version), *message.more]
+        if self.kind != "join" and self.state == "links":
+            versions = {sender: message.topics_version} | {one.peer: one.peer_version for one in opened}
+            if any(self._has_changed(node, version) for node, version in versions.items()):
+                return self.again()
+        for peer in [one.peer for one in opened]:
+            for pair in (sender, peer), (peer, sender):
+                if pair in self.opening:
+                    del self.opening[pair]
+                    self.opened.append(pair)
         return self._linked() if self.state == "links" else []
+
+    def _has_changed(self, node: NodeId, topics_version: int) -> bool:
+        """Whether a node has changed its topics since it answered: it may not have counted a new link in."""
+        told = self.answers.told.get(node)
+        return told is not None and topics_version != 0 and told.topics_version != topics_version
 
     def on_timer(self) -> Effects:
         if self.state == "records":
             return self._records(retry=True)
-        if self.state in ("answers", "proof"):
+        if self.state in ASKING:
             return self._ask_again()
         if self.state == "links":
             if any(tries >= 3 * self.config.ask_tries for tries in self.opening.values()):
@@ -207,7 +239,7 @@ class Mend:
     # Answers
 
     def _begin_to_ask(self) -> Effects:
-        self.state = "answers"
+        self.state, self.proofs = "answers", 0
         if self.kind == "leave":  # the others are about topics that are given
             named = [*[one.topics for one in self.departed.values()], *self.survivors.values()]
             topics = tuple(sorted({topic for some in named for topic in some}))
@@ -221,7 +253,8 @@ class Mend:
         if self.kind == "join":
             must.append(self.node)
         effects = self._ask([node for node in must if node not in self.departed], must=True)
-        effects += self._ask([node for node in self.backups if node not in self.departed], must=False)
+        if self.kind == "join":  # those that gossip does not describe cannot be chosen from
+            effects += self._ask([node for node in self.backups if self.described(node) is None], must=False)
         if not self.asked:
             return [*effects, *self._finish()]
         return [*effects, self._timer(1)]
@@ -240,8 +273,12 @@ class Mend:
         fresh = [node for node, questions in self.asked.items() if questions == 1 and node not in self.answers]
         for node in fresh:
             self.asked[node] = 2
-            effects.append(Send(node, Ask(self.number, self.attempt, self.topics)))
+            effects.append(self._question(node))
         return effects
+
+    def _question(self, node: NodeId) -> Send:
+        gone = [Life(name, one.incarnation) for name, one in self.departed.items() if node in one.neighbours]
+        return Send(node, Ask(self.number, self.attempt, self.topics, tuple(gone[:PEERS_MAX])))
 
     def _ask_again(self) -> Effects:
         effects: Effects = []
@@ -257,7 +294,8 @@ class Mend:
                 given_up.append(node)
                 continue
             self.asked[node] += 1
-            effects.append(Send(node, Ask(self.number, self.attempt, self.topics)))
+            effects.append(self._question(node))
+        self.silent.update(given_up)
         for node in given_up:
             del self.asked[node]
             if node in self.must_answer and (node != self.node or self.kind != "join"):
@@ -290,28 +328,63 @@ class Mend:
             self.state = "records"
             return self._records()
         if more:
-            self.state = "answers"
+            self.state, self.proofs = "answers", 0
             return [*self._ask(more, must=True), self._timer(1)]
         if self.kind == "join":
-            if self.state == "answers":
-                more = offered(self.answers.told, self.node, self.asked, self.config.coverage, self.key)
-                if more:
-                    self.state = "proof"
-                    return [*self._ask(more, must=False), self._timer(1)]
+            more = self._partners()
+            if more:
+                self.state = "backups"
+                return [*self._ask(more, must=False), self._timer(1)]
             return self._join()
         required = self._required()
-        if self.oracle is None and self.state == "answers":
-            self.state = "proof"
+        if self.oracle is None and self.state in ("answers", "proof") and self.proofs < PROOFS_MAX:
+            self.state, self.proofs = "proof", self.proofs + 1
             worth: set[NodeId] = set()
             for place, nodes in required.items():
                 found = self.answers.parts(place)
                 if len({found[node] for node in nodes if node in found}) > 1:
                     hints = self.config.knowledge == "hints"
                     worth |= self.answers.worth_asking(place, nodes, self.departed, hints=hints)
-            ask = sorted(node for node in worth if node not in self.asked and node not in self.departed)
+            ask = sorted(worth - {*self.asked, *self.departed, *self.silent})
             if ask:
                 return [*self._ask(ask, must=False), self._timer(1)]
-        return self._mend(required)
+        parts = self._split(required)
+        if parts and self.state != "backups":
+            self.state = "backups"
+            split = sum(parts)
+            ask = [node for node in self.backups if node not in {*self.asked, *self.departed, *self.silent}]
+            ask = [node for node in ask if self._shared(node, split) >= BACKUP_TOPICS]
+            if ask:
+                return [*self._ask(ask, must=False), self._timer(1)]
+        return self._link(parts, None)
+
+    def _shared(self, node: NodeId, topics: int) -> int:
+        """How many of these topics a backup has, as gossip says; all of them where it says nothing."""
+        known = self.described(node)
+        return (self._mask(known.interest) & topics if known is not None else topics).bit_count()
+
+    def _mask(self, topics: Iterable[Topic]) -> int:
+        return sum(1 << self._places[topic] for topic in topics if topic in self._places)
+
+    def _partners(self) -> list[NodeId]:
+        """Return whom to ask next for a joiner.
+
+        Deviation: [OM 3.2] collects information from the whole shadow set. Gossip has told it; the ends are asked.
+        """
+        told, node = self.answers.told, self.node
+        if node not in told or self.choices >= CHOICES_MAX:
+            return []
+        self.choices += 1
+        seen = {*self.asked, *self.silent, node}
+        known = {one: self.described(one) for one in self.backups if one not in seen}
+        offers = {
+            one: (self._mask(said.interest), said.numbers[-1:]) for one, said in known.items() if said is not None
+        }
+        if self.choices == CHOICES_MAX:
+            return [one for one, (topics, _) in offers.items() if topics & uncovered(told, node)]
+        return chosen_partners(told, node, offers, self.low_edges, self.key, self.config.rho) or offered(
+            told, node, seen, self.key
+        )
 
     def _closure(self) -> list[NodeId]:
         """Nodes to ask beside: neighbours of those who answered and are leaving, or whose earlier life has ended."""
@@ -325,44 +398,41 @@ class Mend:
                 if incarnation and life_of(told.incarnation) > life_of(incarnation):
                     self.departed[node] = Departed(incarnation, frozenset(), {}, False)
                 elif told.leaving:
-                    names = frozenset(self.topics[place] for place in places(told.leaving) if place < len(self.topics))
-                    neighbours = {peer: life for peer, (life, wants) in told.neighbours.items() if wants & told.leaving}
-                    for peer in neighbours:
-                        if peer not in self.asked and peer not in self.departed:
-                            more[peer] = None
+                    names, neighbours = told.leaves(self.topics)
+                    more |= dict.fromkeys(one for one in neighbours if one not in {**self.asked, **self.departed})
                     self.leavers[node] = (names, neighbours)
                     todo.append(neighbours)
         return list(more)
 
     def _required(self) -> dict[int, set[NodeId]]:
-        """For each topic the living neighbours of the departed who want it."""
+        """For each topic the living neighbours of the departed who want it.
+
+        A neighbor of an earlier life has departed itself; one that another record names in its present life is living.
+        """
         required: dict[int, set[NodeId]] = {}
-        sources: list[tuple[frozenset[Topic], Iterable[NodeId]]] = [
-            (departed.topics, departed.neighbours) for departed in self.departed.values()
+        sources: list[tuple[Collection[Topic], Mapping[NodeId, int]]] = [
+            *[(departed.topics, departed.neighbours) for departed in self.departed.values()],
+            *self.leavers.values(),
+            (self.topics, dict.fromkeys([*(self.required_only or ()), *self.survivors], 0)),
         ]
-        sources += [(names, neighbours) for names, neighbours in self.leavers.values()]
-        if self.required_only is not None:
-            sources.append((frozenset(self.topics), self.required_only))
-        sources.append((frozenset(self.topics), self.survivors))
         for names, nodes in sources:
-            mask = sum(1 << self._places[name] for name in names if name in self._places)
-            for node in nodes:
-                if node in self.departed and node != self.node:
-                    continue
-                for place in places(self.answers.stays_on(node, mask)):
-                    required.setdefault(place, set()).add(node)
+            mask = self._mask(names)
+            for node, incarnation in nodes.items():
+                told = self.answers.told.get(node)
+                if told is not None and not (incarnation and life_of(incarnation) < life_of(told.incarnation)):
+                    for place in places(self.answers.stays_on(node, mask)):
+                        required.setdefault(place, set()).add(node)
         return required
 
-    # Links
-
-    def _mend(self, required: dict[int, set[NodeId]]) -> Effects:
+    def _split(self, required: dict[int, set[NodeId]]) -> dict[int, list[list[NodeId]]]:
+        """For each topic whose required nodes are apart its parts, as far as answers prove them."""
         parts: dict[int, list[list[NodeId]]] = {}
         for place, nodes in required.items():
             if len(nodes) > 1:
                 groups = self._groups(place, nodes)
                 if len(groups) > 1:
                     parts[1 << place] = groups
-        return self._link(parts, None)
+        return parts
 
     def _groups(self, place: int, nodes: set[NodeId]) -> list[list[NodeId]]:
         """The parts that hold a required node, with all who answered and may be ends of links: the shadow set."""
@@ -408,13 +478,12 @@ class Mend:
         return [*self._open(chosen), self._timer(2)]
 
     def _open(self, pairs: list[Pair]) -> Effects:
-        effects: Effects = []
-        for one, other in pairs:
-            if (one, other) in self.opening:
-                self.opening[one, other] += 1
-                effects.append(Send(one, OpenLink(self.number, other)))
-                effects.append(Send(other, OpenLink(self.number, one)))
-        return effects
+        for pair in pairs:
+            if pair in self.opening:
+                self.opening[pair] += 1
+        return open_requests(
+            self.number, {pair: self.opening[pair] for pair in pairs if pair in self.opening}, self.answers
+        )
 
     def _linked(self) -> Effects:
         if self.opening:

@@ -59,6 +59,7 @@ class Connect(msgspec.Struct, frozen=True, gc=False, tag="connect"):
     topics: Topics
     degree: Count
     version: Count = 0  # when the topics changed last: an earlier word may come later
+    named: Count = 0  # incarnation of the receiver in the record that the sender's holders have; 0: in none yet
 
 
 class ConnectOk(msgspec.Struct, frozen=True, gc=False, tag="connect-ok"):
@@ -66,6 +67,7 @@ class ConnectOk(msgspec.Struct, frozen=True, gc=False, tag="connect-ok"):
     topics: Topics
     degree: Count
     version: Count = 0
+    ready: bool = False  # the holders of the sender's record know of the link: no LinkReady follows
 
 
 class LinkReady(msgspec.Struct, frozen=True, gc=False, tag="link-ready"):
@@ -133,7 +135,11 @@ class Report(msgspec.Struct, frozen=True, gc=False, tag="report"):
 
 
 class ReportOk(msgspec.Struct, frozen=True, gc=False, tag="report-ok"):
-    """To a reporter: being mended, mended, or alive. That it lives hears also whoever was told that it is gone."""
+    """To a survivor: the repair goes on, it is done and has counted the survivor in, or the node is alive.
+
+    A survivor may not have reported: the record of the departed node names it. `alive` is also sent to every node that
+    was told about the departure.
+    """
 
     node: NodeName
     incarnation: Count
@@ -173,9 +179,12 @@ class Back(msgspec.Struct, frozen=True, gc=False, tag="back"):
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False, tag="ask"):
+    """What do you know about these topics? It also tells a survivor that it need not report for a while."""
+
     mend: Count
     attempt: Count
     topics: Topics
+    gone: Annotated[tuple[Life, ...], Meta(max_length=PEERS_MAX)] = ()  # departed nodes whose record names the receiver
 
 
 class Neighbour(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -198,14 +207,27 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
 
 
 class OpenLink(msgspec.Struct, frozen=True, gc=False, tag="open-link"):
+    """Open links to these peers. Nodes that do not know `more` are asked for each of them when the link stays away."""
+
     mend: Count
     peer: NodeName
+    incarnation: Count = 0  # of the peer, as it answered; 0: unknown
+    more: Annotated[tuple[Life, ...], Meta(max_length=PEERS_MAX)] = ()  # further peers
+
+
+class Opened(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    peer: NodeName
+    peer_version: Count = 0
 
 
 class LinkOpened(msgspec.Struct, frozen=True, gc=False, tag="link-opened"):
+    """These links stand. Versions of topics other than in the answers: a link may not be about what was proven."""
+
     mend: Count
     peer: NodeName
-    topics_version: Count = 0  # another one than in the answer: the link may not be about what was proven
+    topics_version: Count = 0  # of the sender
+    peer_version: Count = 0  # of the peer, when the link was opened; 0: unknown
+    more: Annotated[tuple[Opened, ...], Meta(max_length=PEERS_MAX)] = ()  # further links
 
 
 # On the ring

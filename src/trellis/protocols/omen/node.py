@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import reduce
+from operator import or_
 from random import Random
 from typing import Any
 
@@ -28,12 +30,12 @@ from trellis.protocols.omen.answers import answer, find_record
 from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.mend import Departed, LowEdges, Mend, Oracle
+from trellis.protocols.omen.mend import Departed, Mend, Oracle
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.planned import Plan, Planned
 from trellis.protocols.omen.records import RECORD_TIMER
 from trellis.protocols.omen.roots import Roots
-from trellis.protocols.omen.shadow import low_edges
+from trellis.protocols.omen.shadow import LowEdges, low_edges
 from trellis.protocols.omen.survivor import Survivor
 from trellis.protocols.omen.views import REGISTER_PERIODS, Wanted
 from trellis.protocols.ring import clockwise, identifier
@@ -41,6 +43,11 @@ from trellis.protocols.tman import TManReply, TManRequest
 from trellis.protocols.topics import TopicTable
 
 PRIMARIES_MAX = 65_536
+ASKED_PERIODS = 3  # for which a coordinator that we have answered may count on us
+ASKERS_MAX = 1_024
+JOIN_PERIODS = 4  # until a joiner repeats its request to the same successor
+POSTPONEMENTS_MAX = 8  # then topics are left all the same
+SHRINK_PERIODS = 8  # a record names lost neighbors no longer; new links come before that, as a rule
 
 
 class OMenNode:
@@ -78,6 +85,11 @@ class OMenNode:
         self.leaving_since: int | None = None
         self.unknown = 0  # messages that are none of ours
         self._unsubscribing: dict[int, int] = {}  # repair -> the topics that end with it
+        self._postponed = 0  # topics that we leave when no coordinator counts on us any more
+        self._postponements = 0
+        self._join_asked: tuple[NodeId, int] = ("", 0)  # the successor that was asked last, and the tick
+        self._asked: dict[tuple[NodeId, int], tuple[int, int]] = {}  # coordinator and repair -> tick, topics
+        self._shrunk_periods = 0  # for which the record names neighbors that we have lost
         self._inbox: deque[msgspec.Struct] = deque()
         self._handlers = self._all_handlers()
         self._gossip = {  # timers after which there is nothing to settle
@@ -232,7 +244,8 @@ class OMenNode:
                 lost, links.lost = links.lost, []
                 effects = [effect for one in lost for effect in self.survivor.on_lost(one)]
             elif links.is_changed:
-                links.is_changed = False
+                links.is_changed = links.is_shrunk = False
+                self._shrunk_periods = 0
                 effects = self.parts.own.renew(self.ring.successors)
             elif news := detector.news():
                 effects = [effect for one in news for effect in coordinator.on_news(one)]
@@ -253,10 +266,19 @@ class OMenNode:
         if gone and not self.me.is_leaving:
             if mend.gave_up or self.links.on(gone).keys() - mend.departed[self.id].neighbours.keys():
                 return [*effects, *self._leave_topics(gone)]  # linked since by somebody else's repair: count them in
+            if self._was_asked(gone) and self._postponements < POSTPONEMENTS_MAX:
+                self._postponements += 1
+                self._postponed |= gone
+                return effects
+            self._postponements = 0
             self.me.leaving &= ~gone
             self.parts.take_part(self.me.interest & ~gone)
             effects += self.links.interest_changed()
         return effects
+
+    def _was_asked(self, topics: int) -> bool:
+        """Whether a coordinator counts on us for these topics: a link of its repair may be on its way to us."""
+        return any(bits & topics for _, bits in self._asked.values())
 
     # Once per period
 
@@ -268,14 +290,25 @@ class OMenNode:
         effects = self.links.tick(tuple(successors))
         effects += self.planned.tick()
         self._watch({*successors, *predecessors}, [*predecessors, *successors])
+        if self.links.is_shrunk:
+            self._shrunk_periods += 1
+            self.links.is_changed = self.links.is_changed or self._shrunk_periods > SHRINK_PERIODS
         effects += parts.own.push(successors)
+        self._asked = {key: one for key, one in self._asked.items() if tick - one[0] <= ASKED_PERIODS}
+        postponed = self._postponed & self.me.leaving
+        if postponed and not self._was_asked(postponed):
+            self._postponed = 0
+            effects += self._leave_topics(postponed)
         effects += self.coordinator.tick()
         effects += self.survivor.tick()
         tried = parts.suspects.due(tick)
         effects += [Send(node, m.Probe(parts.suspects.incarnation_of(node))) for node in tried]
         joins = parts.is_joining and not self.planned.awaited
         if joins and tick > 2 and ring.successor != self.id and self.leaving_since is None:
-            effects.append(Send(ring.successor, m.Join(self.me.incarnation, self.me.topics)))
+            asked, since = self._join_asked
+            if asked != ring.successor or tick - since >= JOIN_PERIODS:
+                self._join_asked = (ring.successor, tick)
+                effects.append(Send(ring.successor, m.Join(self.me.incarnation, self.me.topics)))
         effects += self.roots.tick()
         if self.leaving_since is not None:
             late = tick - self.leaving_since > self.config.leave_periods_max
@@ -344,7 +377,7 @@ class OMenNode:
             m.LinkReady: lambda sender, message: links.on_ready(sender, message.incarnation),
             m.Stranger: links.on_stranger,
             m.Disconnect: links.on_disconnect,
-            m.OpenLink: lambda sender, message: links.open(message.peer, (sender, message.mend)),
+            m.OpenLink: self._on_open_link,
             m.Record: lambda sender, message: parts.held.on_record(sender, message, parts.ticks),
             m.RecordOk: parts.own.on_ok,
             m.Churn: coordinator.on_churn,
@@ -355,19 +388,29 @@ class OMenNode:
             m.JoinDone: self._on_join_done,
             m.Leaving: coordinator.on_leaving,
             m.Back: self._on_back,
-            m.Ask: lambda sender, message: [Send(sender, answer(parts, message))],
+            m.Ask: self._on_ask,
             m.Answer: lambda sender, message: self._to_mend(message, lambda mend: mend.on_answer(sender, message)),
-            m.LinkOpened: lambda sender, message: self._to_mend(
-                message, lambda mend: mend.on_opened(sender, message.peer, message.topics_version)
-            ),
+            m.LinkOpened: lambda sender, message: self._to_mend(message, lambda mend: mend.on_opened(sender, message)),
             m.FoundRecord: lambda _, message: self._to_mend(message, lambda mend: mend.on_found(message)),
-            m.FindRecord: lambda _, message: find_record(parts, message),
+            m.FindRecord: lambda _, message: [*find_record(parts, message), *coordinator.on_find(message)],
             m.RootReport: lambda _, message: roots.on_report(message),
             m.RootHeard: roots.on_heard,
             m.RootMeet: lambda _, message: roots.on_meet(message),
             m.Probe: self._on_probe,
             m.ProbeOk: self._on_probe_ok,
         }
+
+    def _on_ask(self, sender: NodeId, message: m.Ask) -> Effects:
+        self.survivor.asked(message.gone)
+        if len(self._asked) < ASKERS_MAX:
+            known = self.me.table.known
+            bits = reduce(or_, map(known, message.topics), 0) & self.me.interest
+            self._asked[sender, message.mend] = (self.parts.ticks, bits)
+        return [Send(sender, answer(self.parts, message))]
+
+    def _on_open_link(self, sender: NodeId, message: m.OpenLink) -> Effects:
+        asker, peers = (sender, message.mend), [m.Life(message.peer, message.incarnation), *message.more]
+        return [effect for peer in peers for effect in self.links.open(peer.node, asker, peer.incarnation)]
 
     def _to_mend(self, message: Any, tell: Callable[[Mend], Effects]) -> Effects:
         mend = self.coordinator.mends.get(message.mend)

@@ -94,6 +94,14 @@ class Parts:
             found.append(record.record.incarnation)
         return max(found)
 
+    def described(self, node: NodeId) -> Descriptor | None:
+        """Return what gossip says of a node, as young as we have it."""
+        for table in (self.views.tman.table, self.ring.tman.table, self.sampling.table):
+            entry = table.entries.get(node)
+            if entry is not None:
+                return entry[1]
+        return None
+
     def route(self, place: int, message: msgspec.Struct, without: Collection[NodeId] = (), tries: int = 0) -> Effects:
         """One step nearer to the first living node at or after a place; to ourselves where that is us.
 

@@ -1,7 +1,9 @@
 """Records: whom a node is linked to, held ready by its L ring successors.  [OM Alg. 4, l. 2; A-OMN-9]
 
-Every change is pushed to them at once and repeated once per period until they say that they have it. A holder keeps the
-records of those who name it; of a node that is gone it keeps the last one for `record_periods` after the repair.
+New neighbors and topics are pushed to them at once, but no holder is sent a version before it has answered the last
+one. What they do not have is repeated once per period. A neighbor that is lost is left in the record for a while, since
+a record may name too many: whoever reads it asks one node more (docs/omen.md, condition 1). A holder keeps the records
+of those who name it; of a node that is gone it keeps the last one for `record_periods` after the repair.
 """
 
 from __future__ import annotations
@@ -34,27 +36,34 @@ class OwnRecord:
         self.me, self.links, self.life_heard, self.config, self.is_quiet = me, links, life_heard, config, is_quiet
         self._tries: dict[NodeId, int] = {}  # successor -> times that it was given a record and did not answer
         self._is_waiting = False  # the timer is set
+        self._unanswered: set[NodeId] = set()  # successors that were sent a record and have not answered since
         self.record = Record(me.incarnation, 1, me.topics, ())
         self._known: dict[NodeId, tuple[int, int]] = {}  # successor -> its life, the version that it has
 
     def renew(self, successors: list[NodeId]) -> Effects:
         neighbours = tuple(
-            Life(link.peer, link.incarnation) for link in self.links.links.values() if link.state != ASKED
+            Life(link.peer, link.incarnation or link.expected)
+            for link in self.links.links.values()
+            if link.state != ASKED or link.expected
         )
-        version = self.record.version + 1
-        self.record = Record(self.me.incarnation, version, self.me.topics, neighbours)
+        before, now = self.record, (self.me.incarnation, self.me.topics, neighbours)
+        if (before.incarnation, before.topics, before.neighbours) != now:
+            self.record = Record(self.me.incarnation, before.version + 1, self.me.topics, neighbours)
+        version = self.record.version
         for link in self.links.links.values():
             if link.needs == -1:
                 link.needs = version
-        return self.push(successors)
+        return self.push(successors, repeat=False)
 
-    def push(self, successors: list[NodeId]) -> Effects:
-        """To those who do not have it."""
+    def push(self, successors: list[NodeId], *, repeat: bool = True) -> Effects:
+        """To those who do not have it. `repeat`: also to those who have not answered yet."""
         self._known = {node: self._known.get(node, (0, 0)) for node in successors}
         self._tries = {node: tries for node, tries in self._tries.items() if node in self._known}
+        self._unanswered &= self._known.keys()
         record = self.record
         missing = self._missing()
-        effects: Effects = [Send(node, record) for node in missing]
+        effects: Effects = [Send(node, record) for node in missing if repeat or node not in self._unanswered]
+        self._unanswered.update(missing)
         if self.config.helper_tries and missing and not self._is_waiting:
             self._is_waiting = True
             effects.append(SetTimer(RECORD_TIMER, self.config.ask_ms))
@@ -81,6 +90,10 @@ class OwnRecord:
         if sender in self._known and life_of(ok.incarnation) == life_of(self.me.incarnation):
             self._known[sender] = max(self._known[sender], (ok.life, ok.version))
             self._tries.pop(sender, None)
+            self._unanswered.discard(sender)
+            if self._version(sender) < self.record.version:  # what has changed meanwhile
+                self._unanswered.add(sender)
+                return [Send(sender, self.record), *self._ready()]
         return self._ready()
 
     def _version(self, holder: NodeId) -> int:

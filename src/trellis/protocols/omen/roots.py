@@ -1,4 +1,7 @@
-"""The two ends of the net: roots that report, and the home location that they report to (`net.py`)."""
+"""The two ends of the net: roots that report, and the home location that they report to (`net.py`).
+
+Deviation: the paper has no fallback below its repairs.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import msgspec
 
 from trellis.protocols.effects import Effects, NodeId, Send, Topic
 from trellis.protocols.omen.churn import Coordinator
+from trellis.protocols.omen.hints import root_key
 from trellis.protocols.omen.messages import RootHeard, RootMeet, RootReport
 from trellis.protocols.omen.net import Homes
 from trellis.protocols.omen.parts import Parts
@@ -20,8 +24,9 @@ class Roots:
     def __init__(self, parts: Parts, coordinator: Coordinator) -> None:
         self.parts, self.coordinator = parts, coordinator
         self._met: dict[int, NodeId] = {}  # place of a topic that no neighbour has -> a root of it
-        self.homes = Homes(parts.config.net_periods)
+        self.homes = Homes(parts.config.root_beat)
         self._home_of: dict[Topic, NodeId] = {}
+        self._due: dict[int, int] = {}  # place of a topic -> the tick of our next report
         self._alone: dict[int, int] = {}  # place of a topic -> when we were last seen to have no neighbour on it
 
     def tick(self) -> Effects:
@@ -33,7 +38,9 @@ class Roots:
         me = parts.me
         alone_patience = JOIN_PATIENCE if parts.is_joining else ALONE_PATIENCE
         covered = parts.links.covered()
-        self._alone = {place: tick for place, tick in self._alone.items() if place in parts.hints.root_since}
+        since_when = parts.hints.root_since
+        self._alone = {place: tick for place, tick in self._alone.items() if place in since_when}
+        self._due = {place: tick for place, tick in self._due.items() if place in since_when}
         for place, since in parts.hints.root_since.items():
             alone = not covered >> place & 1
             if alone:
@@ -44,9 +51,14 @@ class Roots:
             if parts.ticks - since < patience or me.leaving >> place & 1:
                 continue
             topic = me.table.names[place]
+            home = self._home_of.get(topic)
+            is_lost = home is not None and home in parts.suspects.incarnations
+            if parts.ticks < self._due.get(place, 0) and not is_lost:
+                continue
+            self._due[place] = parts.ticks + parts.config.net_periods
+            self._home_of.pop(topic, None)  # looked for anew if it does not answer
             report = RootReport(topic, me.id, 0)
-            home = self._home_of.pop(topic, None)  # looked for anew if it does not answer
-            if home is not None and home not in parts.suspects.incarnations:
+            if home is not None and not is_lost:
                 effects.append(Send(home, report))
             else:
                 effects += parts.route(identifier(topic), report)
@@ -58,24 +70,29 @@ class Roots:
             if message.hops >= parts.config.hops_max:
                 return []
             return parts.route(place, msgspec.structs.replace(message, hops=message.hops + 1))
-        other = self.homes.report(message.topic, message.root, parts.ticks)
-        effects: Effects = [Send(message.root, RootHeard(message.topic))]
-        if other is not None:
-            effects.append(Send(message.root, RootMeet(message.topic, other)))
-        return effects
+        topic, root = message.topic, message.root
+        others = self.homes.report(topic, root, parts.ticks)
+        return [Send(root, RootHeard(topic)), *[Send(other, RootMeet(topic, root)) for other in others]]
 
     def on_heard(self, sender: NodeId, message: RootHeard) -> Effects:
         me = self.parts.me
-        if me.table.known(message.topic) & me.interest and len(self._home_of) < HOMES_MAX:
+        bit = me.table.known(message.topic)
+        if bit & me.interest and len(self._home_of) < HOMES_MAX:
             self._home_of[message.topic] = sender
+            self._due[bit.bit_length() - 1] = self.parts.ticks + self.parts.config.root_beat
         return []
 
     def on_meet(self, message: RootMeet) -> Effects:
-        """There is another part of this topic, with that root."""
+        """There is another part of this topic, with that root. The root of greater key links to the other.
+
+        The one of smaller key passes the word on: the other may be no root any more.
+        """
         me = self.parts.me
         place = me.table.known(message.topic).bit_length() - 1  # -1: of no topic that we have heard of
         if place not in self.parts.hints.root_since or me.leaving >> place & 1:
             return []
+        if root_key(message.topic, me.id) < root_key(message.topic, message.root):
+            return [Send(message.root, RootMeet(message.topic, me.id))]
         if not self.parts.links.covered() >> place & 1:
             self._met[place] = message.root
             return []

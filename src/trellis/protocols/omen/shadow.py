@@ -11,12 +11,13 @@ shadow set: a coordinator sees no other (A-LOW-3).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from trellis.protocols.effects import NodeId
 from trellis.protocols.topics import places
 
 Pair = tuple[NodeId, NodeId]
+LowEdges = Callable[..., list[Pair]]  # `low_edges`, or whatever times it
 Parts = Mapping[int, Iterable[Collection[NodeId]]]  # the bit of a topic -> its parts
 
 

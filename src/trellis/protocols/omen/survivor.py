@@ -2,8 +2,9 @@
 
 answers again       a neighbor that was lost by silence and answers in the same life was cut off, not dead: the link is
                     opened again, since both sides of a cut have been repaired without it
-silent, restarted   it says to the peer's first living ring successor "I was its neighbour", once per period until it
-                    hears that the repair is done and that it was counted in, or that the peer is alive after all
+silent, restarted   a few neighbors tell the peer's first living ring successor at once "I was its neighbor". The
+                    others do so after `REPORT_PAUSE` periods, unless a coordinator has asked them by then. All repeat
+                    it until they hear that the repair is done and that they were counted in, or that the peer lives
 stranger            the peer lives and holds no link to us (it suspected us, or was cut off): the link is opened
                     again; if it stays closed for `relink_periods`, its two ends are mended as if a node between
                     them had gone (docs/omen.md, condition 5)
@@ -11,21 +12,29 @@ stranger            the peer lives and holds no link to us (it suspected us, or 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
+from trellis import ids
 from trellis.protocols.effects import Effects, NodeId, Send, Topic
 from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.links import UP, Lost
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.messages import Probe, Report, ReportOk
+from trellis.protocols.omen.messages import Life, Probe, Report, ReportOk
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier
+
+REPORTERS = 3  # neighbors of a lost node that report at once, on average
+REPORT_PAUSE = 3  # periods until a report is repeated
 
 
 class _Reported(msgspec.Struct):
     incarnation: int
     topics: tuple[Topic, ...]
     successors: tuple[NodeId, ...]
+    since: int  # tick
+    due: int  # the tick of the next report
     tries: int = 0
 
 
@@ -51,9 +60,11 @@ class Survivor:
         if lost.why in ("silent", "restarted") and lost.incarnation:
             key = (lost.peer, life_of(lost.incarnation))
             if key not in self.reports:
-                table, shared = self.parts.me.table, lost.interest & self.parts.me.interest
-                self.reports[key] = _Reported(lost.incarnation, table.topics(shared), lost.successors)
-                return self._report(*key)
+                parts, now = self.parts, self.parts.ticks
+                topics = parts.me.table.topics(lost.interest & parts.me.interest)
+                self.reports[key] = _Reported(lost.incarnation, topics, lost.successors, now, now + REPORT_PAUSE)
+                is_chosen = ids.key(lost.peer, parts.me.id) % max(lost.degree, 1) < REPORTERS
+                return self._report(*key) if is_chosen else []
         elif lost.why == "stranger" and lost.was_up:
             return self._relink(lost.peer, lost.interest, lost.incarnation)
         return []
@@ -61,9 +72,10 @@ class Survivor:
     def tick(self) -> Effects:
         effects: Effects = []
         for key, report in list(self.reports.items()):
-            if report.tries > self.parts.config.report_tries:
+            if self.parts.ticks - report.since > self.parts.config.report_tries:
                 del self.reports[key]
-            else:
+            elif self.parts.ticks >= report.due:
+                report.due = self.parts.ticks + REPORT_PAUSE
                 effects += self._report(*key)
         for peer, relink in list(self.relinks.items()):
             effects += self._relink_due(peer, relink)
@@ -71,13 +83,23 @@ class Survivor:
 
     def on_report_ok(self, message: ReportOk) -> Effects:
         key = (message.node, life_of(message.incarnation))
-        if key not in self.reports or message.state == "open":
+        if key not in self.reports:
+            return []
+        if message.state == "open":
+            self.asked((Life(message.node, message.incarnation),))
             return []
         del self.reports[key]
         if message.state == "alive" and message.node not in self.parts.links:
             self.parts.suspects.alive(message.node)
             return self._relink(message.node, self.parts.me.interest, message.incarnation)
         return []
+
+    def asked(self, gone: Iterable[Life]) -> None:
+        """A coordinator is at work on these departures and knows that we are a survivor: report later, if at all."""
+        for one in gone:
+            report = self.reports.get((one.node, life_of(one.incarnation)))
+            if report is not None:
+                report.due = self.parts.ticks + self.parts.config.standby_periods
 
     def alive(self, peer: NodeId, incarnation: int) -> Effects:
         """A peer that we believed dead has answered."""

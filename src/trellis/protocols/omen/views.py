@@ -3,9 +3,8 @@
 T-Man with OMen's selectView: candidates are whoever is known, and for every predecessor, and every node of an open
 event (A-OMN-8), backups are chosen from them. A view is ready when it covers each topic at least once for which anybody
 is known, and has been gossiped about for some rounds (A-OMN-6). A view gets better for `view_rounds`; then it is
-rebuilt only when it is not ready (a backup died, the topics changed). Gossip goes on at full rate while a view is new
-or not ready, and at an eighth of it otherwise. Views are built once a round, from all that was heard in it: the backups
-of each message would be others, and all of them would be told.
+rebuilt only when it is not ready (a backup died, the topics changed). Views are built once a round, from all that was
+heard in it: the backups of each message would be others, and all of them would be told.
 
 V1  at most 2L views.  [OM §5; A-OMN-20]
 """
@@ -27,12 +26,15 @@ from trellis.protocols.omen.cover import Candidate, choose_backups
 from trellis.protocols.omen.me import Me
 from trellis.protocols.tman import TMan, TManConfig
 
-RESTING = 8  # one exchange in so many periods where every view is settled
+# Deviation: [OM Alg. 3, l. 1] has one exchange in each interval. Where every view is settled a node begins one in eight
+# periods only.
+RESTING = 8
 AGE_MAX = 400  # rounds: resting views hear little
 REGISTER_PERIODS = 64  # backups are told again that they are, and forget who has not said so for twice as long
 KNOWN_MAX = 1_000  # candidates that are kept in mind while views get better
-JOIN_TOPICS = 64  # a joiner with so many topics is covered greedily
-JOIN_PARTNERS = 3  # so many more are asked in each round for a joiner: the more are known, the fewer links do
+# Deviation: [OM Alg. 3, l. 2] selects one peer per interval. For a joiner so many more are asked in each round: the
+# more nodes are known, the fewer links do.
+JOIN_PARTNERS = 3
 NEW_PERIODS = 4  # how often backups of views that still change are told
 
 
@@ -140,14 +142,6 @@ class Views:
                 view.ready = False
         return self.tman.on_peer_down(peer)
 
-    def greedy_cover(self, topics: int, but: Collection[NodeId]) -> list[NodeId]:
-        """Few nodes that have all of these topics that anybody known has (`join_cover`)."""
-        return choose_backups("greedy", topics, self._candidates(topics, self.known().values(), but), 1, self.random)
-
-    def covers_greedily(self, topics: int) -> bool:
-        """Only for very many topics: a greedy cover names hubs first, which a joiner with few topics can spare."""
-        return self.config.join_cover == "greedy" and topics.bit_count() >= JOIN_TOPICS
-
     def known(self) -> dict[NodeId, Descriptor]:
         if self.everybody is not None:
             return {one.node: one for one in self.everybody()}
@@ -212,6 +206,7 @@ class Views:
         return not all(self._is_settled(view) for view in self.views.values())
 
     def _is_settled(self, view: View) -> bool:
+        # Deviation: [OM Alg. 4, l. 3] rebuilds B at every exchange. A view that is ready is rebuilt for `view_rounds`.
         return view.ready and view.rounds > self.config.view_rounds
 
     def _rebuild(self, view: View, candidates: list[Candidate]) -> None:
@@ -226,6 +221,7 @@ class Views:
                 covered |= candidate.interest
         enough = not coverable & ~covered & view.interest or not self.config.coverage
         view.ready = enough and view.rounds >= self.config.ready_rounds
-        if view.is_of_a_joiner:  # the more topics, the more it is worth to know many before linking
+        # Deviation: the paper does not say when a joiner's view is ready; the more topics it has, the longer we wait.
+        if view.is_of_a_joiner:
             rounds = self.config.ready_rounds + view.interest.bit_count() // 16
             view.ready = view.ready and view.rounds >= min(rounds, self.config.join_rounds)

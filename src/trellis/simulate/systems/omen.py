@@ -22,7 +22,6 @@ from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen import CODEC, CONTROL, OMenConfig, OMenNode
 from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.mend import Mend
-from trellis.protocols.omen.shadow import Pair, low_edges
 from trellis.protocols.ring import clockwise, identifier
 from trellis.simulate.schedule import FaultPlan
 from trellis.simulate.system import System, Violation, Watcher, World
@@ -42,7 +41,7 @@ class OMen(System):
         coverage: Annotated[int, "how often backups cover each topic", "--lambda"] = 5,
         resilience: Annotated[int, "nodes that may fail at once (L)"] = 3,
         knowledge: Annotated[str, "what a coordinator learns: neighbours, hints or global"] = "hints",
-        backups: Annotated[str, "primal-dual-carry, primal-dual or greedy"] = "primal-dual-carry",
+        backups: Annotated[str, "primal-dual, primal-dual-carry, primal-dual-uncovered, greedy"] = "primal-dual-carry",
         rho: Annotated[float, "LowODA's rule"] = 3.0,
         **fields: Any,
     ) -> None:
@@ -73,7 +72,9 @@ class OMen(System):
             crash_gap_ms=15 * config.period_ms,
             stagger_ms=8 * config.period_ms,
         )
-        self.repair_seconds: list[float] = []  # computing time of each Alg. 1
+        # Processor time of all that a coordinator computed for one repair: its view, the parts of topics, Alg. 1.
+        self.repair_seconds: list[float] = []
+        self._view_seconds: dict[NodeId, float] = {}  # a node -> the last time that a view of it was built
         self.repair_ms: list[int] = []  # virtual time of each repair of a departure, from its start until links stand
         self._coordinators: list[Coordinator] = []  # of all nodes that there ever were
         self._departures: Departures | None = None
@@ -90,30 +91,67 @@ class OMen(System):
             table=world.topics,
             incarnation=world.incarnation(node),
             seed=world.seed,
-            low_edges=self._timed,
             oracle=_Oracle(world).labels if is_global else None,
             everybody=_Oracle(world).everybody if is_global else None,
         )
         self._coordinators.append(made.coordinator)
         self._clock(made.coordinator, world)
+        self._clock_views(made)
         return made
 
     def _clock(self, coordinator: Coordinator, world: World) -> None:
         """Nodes have no clock; whoever watches them has."""
         new_mend, mended, begun = coordinator.new_mend, coordinator.mended, dict[int, int]()
+        spent: dict[int, float] = {}
 
         def begin(kind: str, node: NodeId, incarnation: int) -> Mend:
             mend = new_mend(kind, node, incarnation)
-            begun[mend.number] = world.now_ms
+            begun[mend.number], spent[mend.number] = world.now_ms, 0.0
+            examine = mend._examine
+
+            def timed() -> Effects:
+                start = time.process_time()
+                effects = examine()
+                spent[mend.number] += time.process_time() - start
+                return effects
+
+            mend._examine = timed  # type: ignore[method-assign]
             return mend
 
         def end(mend: Mend) -> Effects:
-            since = begun.pop(mend.number)
+            since, seconds = begun.pop(mend.number), spent.pop(mend.number)
+            if mend.kind in ("leave", "join") and mend.node != coordinator.parts.me.id:
+                self.repair_seconds.append(seconds + self._view_seconds.get(mend.node, 0.0))
             if mend.kind == "leave":
                 self.repair_ms.append(world.now_ms - since)
             return mended(mend)
 
         coordinator.new_mend, coordinator.mended = begin, end  # type: ignore[method-assign]
+
+    def _clock_views(self, node: OMenNode) -> None:
+        """A view is built in the background; what the last one cost belongs to the repair that uses it."""
+        views = node.views
+        build = views._build
+
+        def timed(candidates: list[Descriptor]) -> None:
+            unsettled = [view.node for view in views.views.values() if not views._is_settled(view)]
+            start = time.process_time()
+            build(candidates)
+            seconds = (time.process_time() - start) / max(len(unsettled), 1)
+            self._view_seconds |= dict.fromkeys(unsettled, seconds)
+
+        views._build = timed  # type: ignore[method-assign]
+
+    def is_busy(self, world: World) -> bool:
+        """Whether the life cycle of an event goes on: it is handled, or a view is not ready yet.  [OM §5]"""
+        return any(
+            node.coordinator.mends
+            or node.survivor.reports
+            or node.parts.is_joining
+            or next(node.parts.events.open(), None) is not None
+            or not all(view.ready for view in node.views.views.values())
+            for node in (cast(OMenNode, world.node(name)) for name in world.living)
+        )
 
     def parameters(self) -> dict[str, Any]:
         return msgspec.structs.asdict(self.config)
@@ -164,12 +202,6 @@ class OMen(System):
             _links_stand_at_both_ends(node, world)
             _ring_is_right(node, order)
             _nothing_is_left_open(node)
-
-    def _timed(self, *arguments: Any, **options: Any) -> list[Pair]:
-        start = time.perf_counter()
-        found = low_edges(*arguments, **options)
-        self.repair_seconds.append(time.perf_counter() - start)
-        return found
 
 
 class _Oracle:

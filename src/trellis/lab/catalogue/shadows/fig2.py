@@ -16,10 +16,10 @@ def run(scale: str, at_hand: AtHand) -> list[Case]:
     return backup_sets(scale)
 
 
-def rule_greedy(table: Table, routine: str) -> Rule:
+def rule_greedy(table: Table, routine: str, rival: str = "primal-dual") -> Rule:
     """Skewed primaries; the mean size is held against that of primal-dual."""
     share = at_least("share(in < 5), %", table.mean("in < 5 %", routine), 40)
-    dual = table.mean("mean out %", "primal-dual")
+    dual = table.mean("mean out %", rival)
     return Rule(
         [
             share,

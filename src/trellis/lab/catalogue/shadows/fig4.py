@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from trellis.lab.catalogue.shadows.shared import CARRIED, GREEDY, LISTED, WEIGHTED, at_end, maintained
 from trellis.lab.experiment import Case, Experiment, Over
 from trellis.lab.inputs import AtHand
@@ -21,17 +19,6 @@ def rule_4(table: Table) -> Rule:
     greedy, dual = (at_end(table, "D", name) for name in (GREEDY, LISTED))
     twice = holds("D_greedy >= 2 D_pd at the end", f"{greedy:.4g}, {dual:.4g}", greedy >= 2 * dual)
     return Rule([twice], [below("D_pd < D_greedy at the end", dual, greedy)])
-
-
-def rule_omen_5(table: Table) -> Rule:
-    greedy, dual = (table.path("D", name, coverage=3).values for name in (GREEDY, LISTED))
-    late = slice(len(greedy) // 2 - 1, None)  # from round 500 of 1,000 on
-    above = float(np.mean(greedy[late] > dual[late]))
-    twice = holds("D_greedy >= 2 D_pd at the end", f"{greedy[-1]:.4g}, {dual[-1]:.4g}", greedy[-1] >= 2 * dual[-1])
-    return Rule(
-        [twice, at_most("D_pd at the end", float(dual[-1]), 30)],
-        [holds("D_greedy > D_pd in the second half", f"{above:.0%} of the rounds", above == 1)],
-    )
 
 
 def run_5(scale: str, at_hand: AtHand) -> list[Case]:

@@ -1,0 +1,194 @@
+"""OMen's claims, each quoted with its section, at a size that a test can afford. Numbers: `trellis lab run omen`.
+
+[OM] Chen, Vitenberg, Jacobsen: OMen: Overlay Mending for Topic-based Publish/Subscribe Systems Under Churn, DEBS 2016.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from trellis.lab.inputs import Inputs
+from trellis.lab.measures import omen as measures
+from trellis.lab.substitutes import friend_interests
+from trellis.plan import construct
+from trellis.protocols.omen import CODEC
+from trellis.protocols.omen.cover import Candidate, choose_backups
+from trellis.protocols.ring import identifier
+from trellis.protocols.spidercast import CODEC as SPIDERCAST
+from trellis.simulate.engine import Engine
+from trellis.simulate.run import link_names, topics_by_node
+from trellis.simulate.systems.omen import OMen
+
+NODES = 60
+ROOT = Path(__file__).parents[2]
+
+
+@lru_cache
+def interests():
+    return friend_interests(NODES, 1)
+
+
+def mesh(rounds=25, **options):
+    start = construct(interests(), "lowoda", seed=1).overlay
+    wanted = topics_by_node(interests())
+    engine = Engine(OMen(**options), wanted, seed=1, overlay=tuple(link_names(start)), broken_stream_ms=50)
+    engine.run(1000 * rounds)
+    return engine
+
+
+def views_of(engine):
+    return [view for name in engine.world.living for view in engine.world.node(name).views.views.values()]
+
+
+def coverage_factor(engine, view):
+    """[OM Eq. 3]"""
+    counts = []
+    for topic in engine.world.topics_of(view.node):
+        others = [name for name in engine.world.living if name != view.node and topic in engine.world.topics_of(name)]
+        held = [name for name in view.backups if topic in engine.world.topics_of(name)]
+        counts.append((len(held), len(others)))
+    return counts
+
+
+@pytest.mark.parametrize("routine", ["primal-dual-uncovered", "primal-dual-carry"])
+def test_a_backup_set_is_acceptable(routine):
+    """[OM 4.2] "Topic coverage: B(v') covers all subscribed topics of v'" and "Individual commitment: each backup node
+    u in B(v') shares at least one topic with v'"."""
+    engine = mesh(resilience=1, coverage=1, backups=routine)
+    views = views_of(engine)
+    assert len(views) == NODES
+    for view in views:
+        wanted = set(engine.world.topics_of(view.node))
+        assert all(wanted & set(engine.world.topics_of(backup)) for backup in view.backups)
+        assert all(held >= min(1, able) for held, able in coverage_factor(engine, view))
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_backup_set_covers_each_topic_lambda_times(factor):
+    """[OM Table 2] "v11.B(v10) is a backup set for v10 with lambda = 1, which covers c and f only once" and
+    "v11.B(v9) covers each t in v9.topics at least twice - a backup set for v9 with lambda = 2"."""
+    engine = mesh(resilience=1, coverage=factor)
+    exact = 0
+    for view in views_of(engine):
+        counts = coverage_factor(engine, view)
+        assert all(held >= min(factor, able) for held, able in counts)
+        exact += min(held for held, _ in counts) == factor
+    assert exact > NODES // 2  # the factor is met, and hardly exceeded
+
+
+def test_the_rule_takes_the_subscriber_with_the_maximum_uncovered_topics():
+    """[OM 4.2] buildBackupsByPD "each time randomly picking an uncovered topic t and choosing a subscriber w for t with
+    the maximum uncovered topics as a backup"."""
+    candidates = [Candidate("one", 0b0001, 1), Candidate("two", 0b0011, 99), Candidate("rest", 0b1100, 1)]
+    for seed in range(20):
+        chosen = choose_backups("primal-dual-uncovered", 0b1111, candidates, 1, Random(seed))
+        assert sorted(chosen) == ["rest", "two"]  # never "one", however light it is
+
+
+def test_greediness_leads_to_prioritizing_bulk_nodes():
+    """[OM 4.2] "A small number of bulk nodes would serve as backups for a large number of nodes"; [OM 6.3] the
+    in-degrees of buildBackupsByPD are "well-balanced". Here with OMen-G's own nodes, and the balanced routine."""
+    most = {}
+    for routine in ("greedy", "primal-dual-carry"):
+        engine = mesh(30, resilience=1, coverage=3, knowledge="global", backups=routine)
+        into = dict.fromkeys(engine.world.living, 0)
+        for view in views_of(engine):
+            for backup in view.backups:
+                into[backup] += 1
+        most[routine] = max(into.values())
+    assert most["greedy"] >= 1.5 * most["primal-dual-carry"]
+
+
+def test_the_immediate_successor_coordinates_and_the_next_one_takes_over():
+    """[OM 3.3] "by default, the coordinator is node v2, the closest successor of v1 that stays alive. If v2 leaves
+    before it completes handling the churn event at v1, then v3 takes over and becomes the churn coordinator"."""
+    engine = mesh(20, resilience=2, coverage=1, net=False)
+    order = sorted(engine.world.living, key=identifier)
+    for first in (0, 4):
+        gone, second, third = order[first : first + 3]
+        engine.crash(gone)
+        engine.crash(second)
+        ended = len(engine.world.node(third).coordinator.ended)
+        engine.run(engine.world.now_ms + 15_000)
+        assert len(engine.world.node(third).coordinator.ended) > ended
+
+
+def test_a_node_keeps_at_most_2l_views():
+    """[OM 5] "each node v only needs to keep information for a limited number of predecessors": at most 2L."""
+    engine = mesh(15, resilience=1, coverage=1)
+    victims = Random(1).sample(sorted(engine.world.living), 5)
+    for victim in victims:
+        engine.crash(victim)
+        for _ in range(6):
+            engine.run(engine.world.now_ms + 500)
+            assert all(len(engine.world.node(name).views.views) <= 2 for name in engine.world.living)
+
+
+def test_the_local_view_grows_with_the_coverage_factor():
+    """[OM 6.4] "Under FB 1K, the local view is 21.02 with lambda = 1, 40.49 with lambda = 3, 48.40 with lambda = 5"."""
+    sizes = []
+    for factor in (1, 3, 5):
+        engine = mesh(15, resilience=1, coverage=factor, backups="primal-dual-uncovered")
+        sizes.append(np.mean([engine.world.node(name).views.size() for name in engine.world.living]))
+    assert sizes == sorted(sizes)
+    assert sizes[0] < sizes[2]
+
+
+CHURN = {"interests": "friends", "churn": "machines", "nodes": NODES, "events": 10, "coverage": 5}
+
+
+@lru_cache
+def churned(system):
+    return measures.churned(system, CHURN, 1, Inputs(None))
+
+
+def test_degrees_stay_close_to_those_of_a_rebuild():
+    """[OM 6.5] "D_OMen <= 1.15 D_LowODA-Re" and "d_OMen - d_LowODA-Re <= 1.12, on average"."""
+    mine, rebuilt = churned("OMen"), churned("LowODA-Re")
+    assert np.mean(np.array(mine["D"]) / np.array(rebuilt["D"])) <= 1.15
+    assert np.mean(np.array(mine["d"]) - np.array(rebuilt["d"])) <= 1.12
+
+
+def test_an_event_is_over_before_the_next_one_begins():
+    """[OM 3.1] "Most churn events are simple, i.e., only one node joins, leaves, or fails at one time"."""
+    mine = churned("OMen")
+    assert max(mine["rounds"]) <= measures.ROUNDS_MAX
+    assert mine["split"] == [0.0] * CHURN["events"]
+
+
+def test_link_heartbeats_cost_spidercast_more_since_its_degrees_are_higher():
+    """[OM 6.8] "The main reason is that SpiderCast has much higher node degrees"."""
+    mine, other = churned("OMen"), churned("spidercast(3,1)")
+    assert np.mean(other["heartbeats"]) > np.mean(mine["heartbeats"])
+    assert np.mean(other["links"]) > np.mean(mine["links"])
+    assert "coordination" in mine
+    assert sum(other["coordination"]) == 0  # it "only contains (2) and (3)"
+
+
+def test_every_message_of_both_systems_is_of_one_of_the_three_kinds_or_the_failure_detectors():
+    """[OM 6.8] "(1) coordination messages for TCO recovery", "(2) periodic message exchange for local view
+    maintenance", "(3) notifications to establish links with new neighbors"; "We rule out the communication overhead
+    incurred by the failure detector"."""
+    counted = [name for names in measures.KINDS.values() for name in names.split()]
+    assert len(counted) == len(set(counted))
+    for codec in (CODEC, SPIDERCAST):
+        names = {kind.__name__ for kind in get_args(codec.union)}
+        assert len(names) > 5
+        assert names - set(counted) <= {"Ping", "Pong", "Probe", "ProbeOk"}
+
+
+def test_every_departure_from_the_paper_is_marked_in_the_source_and_listed_on_the_page():
+    """`Deviation:` in a file as often as the page has rows that name the file."""
+    folder = ROOT / "src" / "trellis" / "protocols" / "omen"
+    marked = Counter({path.name: path.read_text("utf-8").count("Deviation:") for path in folder.glob("*.py")})
+    page = (ROOT / "docs" / "papers.md").read_text("utf-8").partition("\n## Deviations\n")[2]
+    rows = page.partition("\n### OMen\n")[2].partition("\n### ")[0].splitlines()
+    listed = Counter(row.split("`")[1] for row in rows if row.startswith("| `"))
+    assert +marked == listed
