@@ -108,9 +108,8 @@ def in_a_line(one: Judged) -> str:
         words.append(f"and {len(failing) - 1} more of {len(verdict.r)} conditions fail")
     if not failing:
         words.append("all conditions of the paper's rule hold")
-    return "; ".join(
-        [*words, *([one.provisional] if one.provisional else []), *([verdict.reason] if verdict.reason else [])]
-    )
+    beside = one.experiment.beside(one.table) if one.experiment.beside and len(one.table) else ""
+    return "; ".join(word for word in (*words, one.provisional, verdict.reason, beside) if word)
 
 
 def _deviations(found: list[Judged]) -> str:
@@ -161,6 +160,11 @@ def _figure(one: Judged, scale: str, svg: bytes | None) -> str:
         f"{_chip(verdict.word)}</h3>"
         f'<p class="claim"><b>{escape(experiment.figure)}, the paper:</b> {escape(experiment.claim)}</p>'
         + (f'<p class="reason">{escape(verdict.reason)}</p>' if verdict.reason else "")
+        + (
+            f'<p class="beside">{escape(experiment.beside(one.table))}</p>'
+            if experiment.beside and len(one.table)
+            else ""
+        )
         + image
         + (
             f'<details open class="checks"><summary>The rule</summary><table>{checks}</table></details>'
