@@ -63,8 +63,11 @@ class Row(NamedTuple):
 VERSIONS: dict[str, int] = {
     "omen.churned": 2,
     "omen.promises": 2,
+    "spidercast.settled": 2,
     "vitis.events": 2,
     "vitis.crowd": 2,
+    "magnet.cost": 2,
+    "magnet.tail": 2,
 }
 # What a node costs in a measure, roughly, beside one of a static run of SpiderCast.
 WEIGHTS = {"omen.churned": 0.7, "omen.views": 10.0, "omen.promises": 20.0, "vitis.events": 20.0, "magnet.cost": 20.0}
