@@ -57,6 +57,6 @@ EXPERIMENTS = [
         (Lines("settled_at_zero", "nodes", "share of nodes at K_r = 0"), Lines("degree", "nodes", "mean degree")),
         beside=condition,
         note="The scheme begins where a covered node has exactly K_g = 3 neighbors. Only a node with three others that "
-        "want all of its topics can, one in twenty at 6,000 nodes, and most of these are chosen by others as well.",
+        "want all of its topics can, one in twenty at 6,000 nodes, and nearly all of these have links of others, too.",
     )
 ]
