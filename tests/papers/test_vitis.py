@@ -142,10 +142,11 @@ def test_an_overlay_per_topic_has_no_overhead_and_misses_events_when_its_degree_
 
 
 def test_an_overlay_per_topic_reaches_everybody_once_its_degree_is_free_of_any_bound():
-    """IV-E: "In order to reach a 100% hit ratio, OPT needs to be free of any bound on the node degree"; Fig. 11."""
+    """IV-E: "In order to reach a 100% hit ratio, OPT needs to be free of any bound on the node degree"; Fig. 11: "more
+    than two third of the nodes have a degree higher than" the bound."""
     engine, found = ended("opt", "random", bounded=False)
     assert found.hit_ratio > 0.995
-    assert max(degrees(engine).values()) > 3 * 8
+    assert sum(degree > 8 for degree in degrees(engine).values()) > NODES * 2 / 3
 
 
 def test_a_table_is_no_degree():
