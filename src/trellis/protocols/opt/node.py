@@ -150,6 +150,7 @@ class OptNode(OverlayNode):
 
     def _on_linked(self, neighbor: Neighbor, linked: bool) -> Effects:
         if linked and not neighbor.firm and self._is_full():
+            neighbor.profile = None  # the same profile once more is refused once more
             return [Send(neighbor.node, Unlink())]
         return [*super()._on_linked(neighbor, linked), *self._make_room()]
 
@@ -173,7 +174,7 @@ class OptNode(OverlayNode):
         return self._follow_table()
 
     def _part(self, neighbor: Neighbor) -> Effects:
-        neighbor.spoke = False  # a later link with this node is confirmed anew
+        neighbor.spoke, neighbor.profile = False, None  # a later link with this node is confirmed anew
         return super()._part(neighbor)
 
     def _update(self) -> Effects:
