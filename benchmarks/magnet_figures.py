@@ -10,7 +10,7 @@ Each point runs both protocols in the simulator: everybody joins, one by one; th
 are read off the trees. cost = relays per published message, topics weighted by rate (E-17); saving = 1 - Magnet /
 strawman. `--nodes` scales the populations (the paper: 10,000; 5,000 in fig4; 2^14 in fig7 and fig8); a verdict is by
 the rule on what was measured, at the size that is printed with it. `--converged` takes the tables that the protocols
-come to instead of running them (magnet_converged.py): the paper's sizes and many seeds in minutes.
+come to instead of running them (trellis.lab.converged): the paper's sizes and many seeds in minutes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from magnet_converged import Converged, build, draw_fingers, relays
+from trellis.lab.converged import Converged, build, draw_fingers, relays
 from trellis.model import Interests, read_interests
 from trellis.protocols.oscar.labels import Label
 from trellis.protocols.oscar.messages import Peer

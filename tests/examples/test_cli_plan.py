@@ -41,6 +41,13 @@ def test_every_algorithm_gives_a_tco_with_a_true_summary(files, capsys, algorith
     assert summary["links"] >= summary["links_lower_bound"] > 0
 
 
+def test_the_papers_name_of_the_ring_per_topic_is_accepted(files, capsys):
+    """[SC §3.9.2] calls it RingPT."""
+    for name in ("ring", "ringpt"):
+        assert answer(capsys, "plan", "i.tsv", "--algorithm", name, "-o", f"{name}.tsv")["algorithm"] == "ring"
+    assert Path("ringpt.tsv").read_bytes() == Path("ring.tsv").read_bytes()
+
+
 def test_the_same_seed_plans_the_same_bytes(files, capsys):
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         assert run(["plan", "i.tsv", "--seed", seed, "-o", f"{name}.parquet"]) == 0

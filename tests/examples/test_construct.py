@@ -198,7 +198,10 @@ def test_one_node_or_none_needs_no_links():
     [
         ({"rho": 0.9}, "rho is 0.9; give a number of at least 1, or inf"),
         ({"rho": nan}, "rho is nan; give a number of at least 1, or inf"),
-        ({"algorithm": "magic"}, 'unknown algorithm "magic"; choose one of gm, minmax, lowoda, ring, random, star'),
+        (
+            {"algorithm": "magic"},
+            'unknown algorithm "magic"; choose one of gm, minmax, lowoda, ring, random, star, ringpt',
+        ),
         (
             {"existing": Overlay.from_pairs(Names(["a", "f"]), [("a", "f")])},
             "the existing overlay is over other nodes; give one over the nodes of the interests",

@@ -43,6 +43,17 @@ def test_a_verdict_follows_from_its_conditions(rule, limits, word):
     assert judged(rule, limits).word == word
 
 
+def test_what_an_idealised_model_shows_is_never_called_reproduced_without_saying_so():
+    assert judged(Rule([YES]), is_model=True).word == "reproduced (converged model)"
+    assert judged(Rule([NO], [YES]), is_model=True).word == "shape only"
+    assert judged(Rule([YES]), ["substitute data"], is_model=True).word == "shape only"
+    one = experiment(cases=lambda scale, at_hand: cases("magnet.cost", "a", {"nodes": (1, 2)}, model="converged"))
+    table = Table()
+    for case in one.cases("paper", NOTHING):
+        table.add(case, 1, {"x": 0})
+    assert judge(one, table, "paper", NOTHING).word == "reproduced (converged model)"
+
+
 def of(*values: float) -> np.ndarray:
     return np.array(values, float)
 

@@ -162,6 +162,29 @@ def test_a_node_that_hears_nothing_of_the_root_for_long_joins_again_at_the_home_
     assert "JoinAt" in {type(message.body).__name__ for message in sent if isinstance(message, ToHome)}
 
 
+def test_the_count_of_the_root_reaches_the_whole_tree_within_one_heartbeat():
+    """So that a piece that was cut off is known by few heartbeats, however deep the tree is."""
+    ring, topic = amag13("graft")
+    ring.join("n20")
+    root, deepest = ring.path("n20", topic)[0], ring.nodes["n20"].trees.forest.trees[topic]
+    before = deepest.count
+    ring.talk.carry_out(root, ring.nodes[root].trees.on_timer())
+    ring.talk.run(500)  # no other node has had a heartbeat
+    assert ring.nodes[root].trees.forest.trees[topic].count > before
+    assert deepest.count == ring.nodes[root].trees.forest.trees[topic].count
+
+
+def test_a_loose_piece_of_a_tree_is_joined_again_after_few_heartbeats():
+    """Its nodes have parents and children; only the root's count does not come any more."""
+    ring, _ = amag13("graft")
+    ring.join("n20")
+    trees = ring.nodes["n20"].trees
+    for beat in range(5):
+        sent = [effect.message for effect in trees.on_timer() if isinstance(effect, Send)]
+        joins = [one for one in sent if isinstance(one, ToHome) and type(one.body).__name__ == "JoinAt"]
+        assert bool(joins) == (beat == 4)
+
+
 # Samples
 
 

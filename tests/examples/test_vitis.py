@@ -139,7 +139,7 @@ def test_a_profile_of_somebody_that_only_believes_to_be_in_our_table_is_answered
 
 
 def test_a_link_that_parts_carries_events_until_both_ends_have_elected_without_it():
-    node = vine("me", "x", silence_max=2)
+    node = vine("me", "x", linger_rounds=3)
     node.on_message("a", profile("x"))
     assert node.on_message("a", Unlink()) == [LinkDown("a")]
     assert receivers(node.publish("x", b""), Notification) == ["a"]
@@ -148,6 +148,30 @@ def test_a_link_that_parts_carries_events_until_both_ends_have_elected_without_i
         assert receivers(node.publish("x", b""), Notification) == ["a"]
     tick(node)
     assert receivers(node.publish("x", b""), Notification) == []
+
+
+def test_without_lingering_a_link_that_parts_carries_nothing_after_the_round():
+    node = vine("me", "x", linger_rounds=0)
+    node.on_message("a", profile("x"))
+    node.on_message("a", Unlink())
+    assert receivers(node.publish("x", b""), Notification) == ["a"]
+    tick(node)
+    assert receivers(node.publish("x", b""), Notification) == []
+    node.check()
+
+
+def test_without_lingering_a_relay_path_that_is_not_renewed_ends_with_the_round():
+    for rounds, lingers in ((6, True), (0, False)):
+        root, me, one, other = closest_first("x", "a", "b", "c", "d")
+        node = vine(me, linger_rounds=rounds)
+        node.on_message(root, profile())
+        tick(node)
+        for name in (one, other):
+            node.on_message(name, profile())
+            node.on_message(name, Relay(("x",)))
+        node.on_message(one, profile())
+        tick(node)
+        assert sorted(node.relays.links("x")) == sorted({one, other, root} if lingers else {other, root})
 
 
 def test_a_neighbour_is_dropped_after_threshold_silent_rounds_and_not_taken_back_on_hearsay():
@@ -265,9 +289,9 @@ def test_a_lookup_stops_at_a_subscriber():
     node.check()
 
 
-def test_a_path_that_is_not_renewed_fades_after_threshold_and_one_rounds():
+def test_a_path_that_is_not_renewed_lingers_for_as_many_rounds_as_it_is_told():
     root, me, child = closest_first("x", "a", "b", "c")
-    node = vine(me, silence_max=3)
+    node = vine(me, linger_rounds=4)
     for other in (root, child):
         node.on_message(other, profile())
     tick(node)

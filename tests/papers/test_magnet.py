@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from functools import cache
 from math import log2
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from trellis.lab.inputs import Inputs
+from trellis.lab.measures.magnet import cost
 from trellis.simulate.dissemination import Dissemination
 from trellis.simulate.engine import Engine
 from trellis.simulate.run import topics_by_node
@@ -120,3 +124,45 @@ def test_nodes_with_like_interests_sit_side_by_side(magnet, scribe):
         return statistics.mean(len(one & topics[at - 1]) for at, one in enumerate(topics))
 
     assert alike(magnet.world) > 3 * alike(scribe.world)
+
+
+# The figures' trends, by the converged model of the lab: 1,000 nodes take a second there.
+
+
+@cache
+def saved(seed=1, **told):
+    """1 - Magnet / strawman, relays per message."""
+    parameters = {"nodes": 1000, "topics": 400, "subs": 20, "model": "converged", **told}
+    mine, other = (cost(system, parameters, seed, Inputs(Path())) for system in ("Magnet", "strawman"))
+    return 1 - mine["cost"] / other["cost"]
+
+
+def test_peers_with_one_category_save_most():
+    """[4.2, Fig. 3] "higher values of b_p imply less correlation in the model"."""
+    found = [saved(workload="multi", b_p=b_p, b_n=10 * b_p) for b_p in (1, 3, 5)]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] > 0
+
+
+def test_skewed_rates_save_more():
+    """[4.2, Fig. 3] "MAGNET adapts well to [...] non-uniform publishing rates (right)"."""
+    equal, skewed = (saved(workload="multi", b_p=1, b_n=5, alpha=alpha) for alpha in (0.0, 0.75))
+    assert skewed > equal
+
+
+def test_skewed_popularity_saves_more():
+    """[4.2, Fig. 4(a)] "MAGNET performs better with the higher α values"."""
+    low, high = (saved(workload="multi", b_p=1, b_n=5, popularity=skew) for skew in (0.5, 2.0))
+    assert high > low
+
+
+def test_homophily_saves_and_random_subscriptions_do_not():
+    """[4.4, Fig. 8(a)] "MAGNET performs better [...] with high values of lambda and low values of initFrac"."""
+    assert saved(workload="hier", nodes=1024, lambda_=3.0) > saved(workload="hier", nodes=1024, lambda_=0.5)
+    assert saved(workload="hier", nodes=1024, init_frac=0.1) > saved(workload="hier", nodes=1024, init_frac=0.5)
+
+
+def test_fewer_subscriptions_a_peer_save_more():
+    """[4.4, Fig. 8(b)] "MAGNET performed best with Z = 8"."""
+    found = [saved(workload="hier", nodes=1024, z=z) for z in (8.0, 16.0, 32.0)]
+    assert found == sorted(found, reverse=True)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -182,13 +181,3 @@ def test_every_message_of_both_systems_is_of_one_of_the_three_kinds_or_the_failu
         names = {kind.__name__ for kind in get_args(codec.union)}
         assert len(names) > 5
         assert names - set(counted) <= {"Ping", "Pong", "Probe", "ProbeOk"}
-
-
-def test_every_departure_from_the_paper_is_marked_in_the_source_and_listed_on_the_page():
-    """`Deviation:` in a file as often as the page has rows that name the file."""
-    folder = ROOT / "src" / "trellis" / "protocols" / "omen"
-    marked = Counter({path.name: path.read_text("utf-8").count("Deviation:") for path in folder.glob("*.py")})
-    page = (ROOT / "docs" / "papers.md").read_text("utf-8").partition("\n## Deviations\n")[2]
-    rows = page.partition("\n### OMen\n")[2].partition("\n### ")[0].splitlines()
-    listed = Counter(row.split("`")[1] for row in rows if row.startswith("| `"))
-    assert +marked == listed

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from itertools import combinations
 
 import pytest
 from msgspec.structs import replace
 
+from trellis.lab.measures.spidercast import coverable
+from trellis.model import Interests
 from trellis.simulate.churn import schedule_of
 from trellis.simulate.engine import Engine
 from trellis.simulate.faults import Injector
@@ -70,6 +73,14 @@ def test_greedy_coverage_alone_connects_practical_workloads(name):
     assert found.connectivity.is_tco
 
 
+def test_the_distribution_of_popularity_orders_the_degrees():
+    """[SC §3.4] "the lowest and highest average node degree is achieved in experiments with the NYSE distribution and
+    the uniform distribution, respectively"."""
+    means = {name: settled(SpiderCast, name)[1].degrees.mean for name in ("rss", "nyse", "unif", "zipf1")}
+    assert min(means, key=means.get) == "nyse"
+    assert max(means, key=means.get) == "unif"
+
+
 def test_random_coverage_costs_links():
     """[SC §3.3] "improving connectivity by increasing K_r, comes on the account of increasing the average node
     degree"."""
@@ -96,6 +107,20 @@ def test_the_adaptive_scheme_connects_all_workloads_and_leaves_the_usual_ones_at
         assert found.connectivity.is_tco
         raised = [node for node in engine.world.living if engine.world.node(node).random_task.goal.k > 0]
         assert not raised or name == "zipf2"
+
+
+def test_the_adaptive_scheme_begins_only_where_three_neighbors_cover_everything():
+    """[SC §3.3.1] "After achieving K_g-greedy-coverage, n checks its degree. If it is equal to K_g, then n increments
+    its K_r". Three neighbors cover a node three times only if each wants all of its topics; few nodes have such
+    others, so that zipf(2) hardly adapts (docs/papers.md). Here x1 to x4 do; nodes with two of e, f, g, h do not."""
+    wanted = {f"x{number}": ("a", "b", "c", "d") for number in range(1, 5)}
+    wanted |= {f"y{one}{other}": (one, other) for one, other in combinations("efgh", 2)}
+    assert coverable(Interests.from_pairs(wanted), 3) == 4 / 10
+    engine = Engine(SpiderCast(adaptive=True), wanted, seed=1)
+    engine.run(20_000)
+    raised = [name for name in engine.world.living if engine.world.node(name).random_task.goal.k > 0]
+    assert raised
+    assert set(raised) <= {"x1", "x2", "x3", "x4"}
 
 
 def test_the_average_degree_falls_as_nodes_are_added():

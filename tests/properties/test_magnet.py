@@ -12,6 +12,7 @@ from trellis.protocols.magnet import CODEC, MagnetConfig
 from trellis.protocols.magnet.messages import Entry, View
 from trellis.protocols.magnet.similarity import Similarity
 from trellis.protocols.topics import TopicTable
+from trellis.protocols.vitis.select import Utility
 
 
 @st.composite
@@ -106,6 +107,9 @@ def test_similarity_is_shared_topics_over_all_topics_weighted_by_rate(one, other
     assert plain.of(tuple(sorted(other))) == similarity(one, other)
     weighted = Similarity(tuple(sorted(one)), table, rates)
     assert abs(weighted.of(tuple(sorted(other))) - similarity(one, other, rates)) < 1e-9
+    # A topic without a known rate counts the same in both systems, which share the formula [VI Eq. 1].
+    utility = Utility(table, tuple(sorted(one)), rates)
+    assert abs(weighted.of(tuple(sorted(other))) - utility.of(tuple(sorted(other)))) < 1e-9
     equal = Similarity(tuple(sorted(one)), table, dict.fromkeys("abcdefgh", 3.0))
     assert abs(equal.of(tuple(sorted(other))) - similarity(one, other)) < 1e-9
 

@@ -45,9 +45,9 @@ def greedy_route(places: Mapping[str, Fraction], down: Mapping[str, Iterable[str
 
 def similarity(one: set[str], other: set[str], rates: Mapping[str, float] | None = None) -> float:
     def weight(topics: set[str]) -> float:
-        return sum(1.0 if rates is None else rates.get(topic, 1.0) for topic in topics)
+        return sum(1.0 if rates is None else rates.get(topic, 0.0) for topic in topics)
 
-    return weight(one & other) / weight(one | other) if one | other else 0.0
+    return weight(one & other) / weight(one | other) if weight(one | other) else 0.0
 
 
 class StillRing:

@@ -60,7 +60,7 @@ def plan(
     algorithm: Annotated[
         str,
         typer.Option(
-            help="gm, minmax, lowoda; ring, random, star as baselines.",
+            help="gm, minmax, lowoda; ring (or ringpt), random, star as baselines.",
             metavar="NAME",
             autocompletion=among(PLAN_ALGORITHMS),
         ),

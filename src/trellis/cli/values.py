@@ -17,6 +17,7 @@ PLAN_ALGORITHMS = {
     "gm": "the fewest links",
     "minmax": "the lowest maximum degree",
     "ring": "a baseline",
+    "ringpt": "the same as ring",
     "random": "a baseline",
     "star": "a baseline",
 }

@@ -60,7 +60,15 @@ class Row(NamedTuple):
 
 
 # Raised by one when a measure changes what it measures: rows of the old one are then no longer found.
-VERSIONS: dict[str, int] = {"omen.churned": 3, "omen.promises": 2}
+VERSIONS: dict[str, int] = {
+    "omen.churned": 3,
+    "omen.promises": 2,
+    "spidercast.settled": 2,
+    "vitis.events": 2,
+    "vitis.crowd": 2,
+    "magnet.cost": 2,
+    "magnet.tail": 2,
+}
 # What a node costs in a measure, roughly, beside one of a static run of SpiderCast.
 WEIGHTS = {"omen.churned": 0.7, "omen.views": 10.0, "omen.promises": 20.0, "vitis.events": 20.0, "magnet.cost": 20.0}
 
@@ -123,6 +131,7 @@ class Experiment:
     scales: tuple[str, ...] = ("smoke", "paper")
     seeds: Mapping[str, int] = field(default_factory=lambda: {"smoke": 2, "paper": 5, "beyond": 3})
     always_exact: bool = False  # the smoke sizes are the paper's own
+    beside: Callable[[Table], str] | None = None  # numbers without which the result misleads; printed with the verdict
     note: str = ""  # where we deviate, or what the rule does not see
     not_yet: str = ""  # why it cannot be judged now; nothing is run then
     no_data: str = ""  # the data set that it needs and nobody has; nothing is run then

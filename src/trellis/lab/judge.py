@@ -25,7 +25,8 @@ def judge(experiment: Experiment, table: Table, scale: str, at_hand: AtHand) -> 
         rule = experiment.rule(table)
     except Missing as gap:
         return Verdict("incomplete", reason=str(gap))
-    return judged(rule, limits(experiment, scale, at_hand))
+    is_model = any(case.parameters.get("model") == "converged" for case in cases)
+    return judged(rule, limits(experiment, scale, at_hand), is_model=is_model)
 
 
 def limits(experiment: Experiment, scale: str, at_hand: AtHand) -> list[str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MEANINGS = {
     "reproduced": "the paper's rule holds, on its data or a workload that it defines, at its size",
+    "reproduced (converged model)": "the same, by an idealised model of converged tables and not by the protocol",
     "shape only": "a weaker rule holds; or the data is a substitute, or the size is not the paper's",
     "not reproduced": "neither rule holds",
     "no data": "needs a data set that is not at hand",
@@ -108,9 +109,8 @@ def in_a_line(one: Judged) -> str:
         words.append(f"and {len(failing) - 1} more of {len(verdict.r)} conditions fail")
     if not failing:
         words.append("all conditions of the paper's rule hold")
-    return "; ".join(
-        [*words, *([one.provisional] if one.provisional else []), *([verdict.reason] if verdict.reason else [])]
-    )
+    beside = one.experiment.beside(one.table) if one.experiment.beside and len(one.table) else ""
+    return "; ".join(word for word in (*words, one.provisional, verdict.reason, beside) if word)
 
 
 def _deviations(found: list[Judged]) -> str:
@@ -147,7 +147,7 @@ def _figure(one: Judged, scale: str, svg: bytes | None) -> str:
     if svg is not None:
         data = base64.b64encode(svg).decode()
         image = f'<img alt="{escape(experiment.title)}" src="data:image/svg+xml;base64,{data}">'
-    checks = _checks("R", verdict.r) + (_checks("S", verdict.s) if verdict.word != "reproduced" else "")
+    checks = _checks("R", verdict.r) + (_checks("S", verdict.s) if not verdict.word.startswith("reproduced") else "")
     failures = "".join(f"<li>{escape(text)}</li>" for text in one.failures[:5])
     facts = [
         f"data: {'; '.join(one.data)}" if one.data else "",
@@ -161,6 +161,11 @@ def _figure(one: Judged, scale: str, svg: bytes | None) -> str:
         f"{_chip(verdict.word)}</h3>"
         f'<p class="claim"><b>{escape(experiment.figure)}, the paper:</b> {escape(experiment.claim)}</p>'
         + (f'<p class="reason">{escape(verdict.reason)}</p>' if verdict.reason else "")
+        + (
+            f'<p class="beside">{escape(experiment.beside(one.table))}</p>'
+            if experiment.beside and len(one.table)
+            else ""
+        )
         + image
         + (
             f'<details open class="checks"><summary>The rule</summary><table>{checks}</table></details>'
@@ -261,7 +266,7 @@ def _mean(mean: float, width: float) -> str:
 
 
 def _chip(word: str) -> str:
-    return f'<span class="chip {word.replace(" ", "-")}">{word}</span>'
+    return f'<span class="chip {word.partition(" (")[0].replace(" ", "-")}">{word}</span>'
 
 
 def _time(seconds: float) -> str:

@@ -1,6 +1,8 @@
 """Verdicts: conditions on the table of results, and what follows from them.
 
 reproduced       every condition of R holds, on the paper's data or a workload that the paper defines, at its size
+reproduced (converged model)
+                 the same, but an idealised model produced the numbers and not the protocol
 shape only       R fails, or the data is a substitute, or the size is not the paper's; every condition of S holds
 not reproduced   neither
 no data          the figure needs a data set that is not at hand, and no substitute could stand for it
@@ -18,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[np.float64]
-WORDS = ("reproduced", "shape only", "not reproduced", "no data", "not yet", "incomplete")
+CONVERGED = "reproduced (converged model)"
+WORDS = ("reproduced", CONVERGED, "shape only", "not reproduced", "no data", "not yet", "incomplete")
 
 
 class Check(NamedTuple):
@@ -43,13 +46,17 @@ class Verdict(NamedTuple):
     reason: str = ""  # why it is not better, where that is not seen from the checks
 
 
-def judged(rule: Rule, limits: Sequence[str] = ()) -> Verdict:
-    """`limits`: what keeps it from `reproduced` whatever R says, for instance a substitute data set."""
+def judged(rule: Rule, limits: Sequence[str] = (), *, is_model: bool = False) -> Verdict:
+    """`limits`: what keeps it from `reproduced` whatever R says, for instance a substitute data set.
+
+    `is_model`: an idealised model produced the numbers, so that `reproduced` has to say so.
+    """
     exact = bool(rule.r) and all(check.holds for check in rule.r)
     shape = rule.r if rule.s is None else rule.s
     holds = bool(shape) and all(check.holds for check in shape)
     # Who meets the stricter rule has the shape as well, even where S words it differently.
-    word = "reproduced" if exact and not limits else "shape only" if holds or exact else "not reproduced"
+    best = CONVERGED if is_model else "reproduced"
+    word = best if exact and not limits else "shape only" if holds or exact else "not reproduced"
     return Verdict(word, rule.r, rule.s or (), "; ".join(limits))
 
 
@@ -106,6 +113,15 @@ def _monotonic(what: str, each: Sequence[Values], sign: int) -> Check:
         error = float(steps.std(ddof=1) / np.sqrt(len(steps))) if len(steps) > 1 else 0.0
         good &= bool(steps.mean() > 0 or (error > 0 and steps.mean() >= -error))
     return Check(what, ", ".join(number(float(values.mean())) for values in each), bool(good))
+
+
+def higher_at_the_end(what: str, each: Sequence[Values]) -> Check:
+    """The last step is above the first one by more than a standard error over the seeds: a flat line does not rise."""
+    common = min(len(each[0]), len(each[-1]))
+    steps = each[-1][:common] - each[0][:common]
+    error = float(steps.std(ddof=1) / np.sqrt(len(steps))) if len(steps) > 1 else 0.0
+    shown = ", ".join(number(float(values.mean())) for values in each)
+    return Check(what, shown, bool(len(each) > 1 and steps.mean() > error))
 
 
 def never_rising(what: str, values: Sequence[float], slack: float = 0.0) -> Check:

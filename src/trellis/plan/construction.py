@@ -23,6 +23,7 @@ from trellis.plan.ties import in_rank_order, ranks_of
 
 GREEDY_RULES = ("gm", "minmax", "lowoda")
 ALGORITHMS = (*GREEDY_RULES, "ring", "random", "star")
+ALIASES = {"ringpt": "ring"}  # the papers' names
 _warm: set[tuple[str, int]] = set()  # algorithms and forms whose kernels this process has compiled or loaded
 
 
@@ -60,7 +61,7 @@ def construct(
              raise the maximum degree least; of several the lightest
              (`trellis.plan.ties`); LowODA with rho = infinity but for ties     [OMen Table 1]
     lowoda   e1 if contrib(e1) > rho * contrib(e2), otherwise e2                 [SH Alg. 1-2]
-    ring, random, star   see `trellis.plan.baselines`
+    ring, random, star   see `trellis.plan.baselines`; ringpt, SpiderCast's name, is ring
 
     Any overlay may exist at the start: its links count in degrees and are no candidates [A-LOW-5].
     candidates  E_pot: gm, minmax and lowoda choose only among these links, instead of all pairs
@@ -68,6 +69,7 @@ def construct(
     progress    told from time to time how many TC-components are joined, of how many
     on_compile  told once if a kernel is compiled now, which takes some seconds; not if all come from the cache
     """
+    algorithm = ALIASES.get(algorithm, algorithm)
     _check(interests, algorithm, rho, existing, candidates)
     start_links = Overlay.from_ids(interests.nodes, [], []) if existing is None else existing
     order = in_rank_order(interests.nodes, seed)
@@ -142,7 +144,7 @@ def _check(
     interests: Interests, algorithm: str, rho: float, existing: Overlay | None, candidates: Overlay | None
 ) -> None:
     if algorithm not in ALGORITHMS:
-        raise InputError("", f'unknown algorithm "{algorithm}"', f"choose one of {', '.join(ALGORITHMS)}")
+        raise InputError("", f'unknown algorithm "{algorithm}"', f"choose one of {', '.join([*ALGORITHMS, *ALIASES])}")
     if not rho >= 1:  # so that nan is refused as well
         raise InputError("", f"rho is {rho}", "give a number of at least 1, or inf")
     if candidates is not None and algorithm not in GREEDY_RULES:

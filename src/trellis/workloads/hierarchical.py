@@ -2,11 +2,14 @@
 
 Readings: a0 is the exponent of popularity values, so by rank the initial weights fall as i^(-1/(a0 - 1)) (E-4),
 dealt to the leaves at random; the distance of two topics is the height of their lowest common ancestor (E-6); every
-topic starts with one random peer, and a peer left without a topic gets one (E-7), which may carry the mean a little
-above Z when Z is close to 1 or initFrac to 1.
+topic starts with one random peer, and a peer left without a topic gets one. Both count inside Z * initFrac (E-7). Where
+that is less than one topic a peer or than one peer a topic, more than initFrac of the subscriptions are random, and the
+mean may end a little above Z where Z is close to 1: `Grown.initial_share` says how many were.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +25,26 @@ ATTEMPTS_PER_SUBSCRIPTION = 1000  # an attempt fails where the peer has the topi
 
 
 def generate_hierarchical(config: Hierarchical, seed: int | str) -> Interests:
-    nodes, topics = grow(config, seed)
-    return Interests.from_ids(numbered("n", config.nodes), numbered("t", config.topics), nodes, topics)
+    grown = grow(config, seed)
+    return Interests.from_ids(numbered("n", config.nodes), numbered("t", config.topics), grown.nodes, grown.topics)
 
 
-def grow(config: Hierarchical, seed: int | str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+class Grown(NamedTuple):
     """The node and the topic of each subscription, in the order in which they come about."""
+
+    nodes: npt.NDArray[np.int64]
+    topics: npt.NDArray[np.int64]
+    drawn: int  # the first subscriptions: one of each topic, then by popularity
+    begun: int  # these, and the home topics of peers that had none
+
+    @property
+    def initial_share(self) -> float:
+        """The share of subscriptions that do not follow from others: what initFrac asks for."""
+        return self.begun / max(1, len(self.nodes))
+
+
+def grow(config: Hierarchical, seed: int | str) -> Grown:
+    """Grow the subscriptions one by one."""
     total = round(config.z * config.nodes)
     initial = max(round(total * config.init_frac), config.topics)
     tables = weight_tables(-np.log(np.arange(1, config.topics + 1)) / (config.alpha0 - 1))
@@ -37,7 +54,7 @@ def grow(config: Hierarchical, seed: int | str) -> tuple[npt.NDArray[np.int64], 
     distance_cdf[-1] = 1.0
     node_of, topic_of = np.empty((2, max(total, initial + config.nodes)), np.int64)
     with np.errstate(over="ignore"):
-        count = kernels.grow_hierarchy(
+        drawn, begun, count = kernels.grow_hierarchy(
             base_of(seed, "hierarchy"),
             config.nodes,
             tables.keep[0],
@@ -61,4 +78,4 @@ def grow(config: Hierarchical, seed: int | str) -> tuple[npt.NDArray[np.int64], 
             "the topics near those of a node are used up before the mean is reached",
             "lower either, or give more topics",
         )
-    return node_of[:count], topic_of[:count]
+    return Grown(node_of[:count], topic_of[:count], drawn, begun)

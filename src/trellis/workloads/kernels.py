@@ -244,8 +244,8 @@ def grow_hierarchy(base, nodes, keep, other, distance_cdf, initial, total, attem
     keep, other     alias table of the initial popularity by rank; ranks are dealt to the leaves at random
     distance_cdf    entry x-1: chance that the tree distance is at most x; as many entries as the tree is high
     initial, total  numbers of subscriptions after the first step (at least one a topic) and at the end
-    Fills node_of and topic_of; returns how many subscriptions there are: fewer than initial or than total when the
-    attempts ran out.
+    Fills node_of and topic_of. Returns how many subscriptions were drawn at random, how many there were after the first
+    step, and how many there are: fewer than initial or than total when the attempts ran out.
     """
     topics = len(keep)
     state = np.empty(1, np.uint64)
@@ -261,8 +261,11 @@ def grow_hierarchy(base, nodes, keep, other, distance_cdf, initial, total, attem
         swap = next_below(state, last + 1)
         leaf_of_rank[last], leaf_of_rank[swap] = leaf_of_rank[swap], leaf_of_rank[last]
 
-    # Step a: one random peer for every topic (E-7), then random peers for topics by their weight.
-    while count < initial and attempts < attempts_max:
+    # Step a: one random peer for every topic (E-7), then random peers for topics by their weight. The home topics of
+    # peers that have none so far count among the first subscriptions, so that many fewer are drawn.
+    idle = np.ones(nodes, np.bool_)
+    homeless = nodes
+    while (count < topics or count + homeless < initial) and attempts < attempts_max:
         attempts += 1
         if count < topics:
             topic = count
@@ -274,17 +277,22 @@ def grow_hierarchy(base, nodes, keep, other, distance_cdf, initial, total, attem
         if add_pair(table, node * topics + topic):
             node_of[count], topic_of[count] = node, topic
             count += 1
-    if count < initial:
-        return count
-    # "Giving users at least one home topic": a peer that has none yet gets any one, counted in the total.
-    idle = np.ones(nodes, np.bool_)
-    idle[node_of[:count]] = False
+            homeless -= idle[node]
+            idle[node] = False
+    drawn = count
+    if count < topics or count + homeless < initial:
+        return drawn, count, count
+    # "Giving users at least one home topic": a peer that has none yet gets one, by weight as in the draws that it
+    # stands for, so that popularity keeps following the power law.
     for node in range(nodes):
         if idle[node]:
-            topic = next_below(state, topics)
+            slot = next_unit(state) * topics
+            rank = np.int64(slot)
+            topic = leaf_of_rank[rank if slot - rank < keep[rank] else other[rank]]
             add_pair(table, node * topics + topic)
             node_of[count], topic_of[count] = node, topic
             count += 1
+    begun = count
 
     # Step b. A topic by its present popularity, then a uniform one of its subscribers: a uniform subscription.
     while count < total and attempts < attempts_max:
@@ -300,4 +308,4 @@ def grow_hierarchy(base, nodes, keep, other, distance_cdf, initial, total, attem
         if add_pair(table, node * topics + topic):
             node_of[count], topic_of[count] = node, topic
             count += 1
-    return count
+    return drawn, begun, count

@@ -1,7 +1,8 @@
 """Magnet and the strawman: relays on their trees.  [MG §4]
 
 Everybody joins, one by one; then all trees are joined; then relays are read off the trees. Cost = relays per published
-message, topics weighted by rate (E-17).
+message, topics weighted by rate (E-17). A case with `model` "converged" takes the tables that the protocol comes to
+from `trellis.lab.converged` instead of running it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from trellis.lab.converged import build
+from trellis.lab.converged import relays as read_off
 from trellis.lab.experiment import Parameters
 from trellis.lab.inputs import Inputs
 from trellis.lab.table import Found
@@ -24,6 +27,7 @@ from trellis.simulate.systems import maker_of
 from trellis.simulate.systems.magnet import node_of, reach_all
 from trellis.workloads.configs import Hierarchical, Multimodal, Spatial, Uniform, WorkloadConfig
 from trellis.workloads.generate import generate
+from trellis.workloads.hierarchical import grow
 from trellis.workloads.rates import rates
 from trellis.workloads.sizes import Sizes
 
@@ -57,9 +61,8 @@ def grown(
     system: str, parameters: Parameters, interests: Interests, seed: int
 ) -> tuple[Engine, list[Any], dict[str, float]]:
     """Both rings and all trees stand. The engine, what a publication on each topic would reach, and the rates."""
-    wanted, names, alpha = topics_by_node(interests), list(interests.topics), float(parameters.get("alpha", 0.0))
-    values = rates(interests, "powerlaw" if alpha else "uniform", alpha=alpha or 0.75, seed=seed)
-    by_topic = dict(zip(names, map(float, values), strict=True))
+    wanted, alpha = topics_by_node(interests), float(parameters.get("alpha", 0.0))
+    by_topic = rates_of(parameters, interests, seed)
     options = {"links": int(parameters.get("links", 19)), "tree": str(parameters.get("tree", "graft"))}
     first = FIRST_GAP_MS if len(wanted) >= LARGE else 0  # a large ring needs its first nodes in good places
     gaps = {"join_gap_ms": GAP_MS, "first_gap_ms": first}
@@ -78,24 +81,42 @@ def grown(
     return engine, found, by_topic
 
 
+def rates_of(parameters: Parameters, interests: Interests, seed: int) -> dict[str, float]:
+    alpha = float(parameters.get("alpha", 0.0))
+    values = rates(interests, "powerlaw" if alpha else "uniform", alpha=alpha or 0.75, seed=seed)
+    return dict(zip(interests.topics, map(float, values), strict=True))
+
+
 def cost(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
     interests = interests_of(parameters, seed, inputs)
-    engine, found, rate = grown(system, parameters, interests, seed)
-    relays = {one.topic: len(one.relays) for one in found}
+    if parameters.get("model") == "converged":
+        rate, links = rates_of(parameters, interests, seed), int(parameters.get("links", 19))
+        known = rate if parameters.get("alpha") else None  # A-MAG-1
+        net = build(topics_by_node(interests), seed, similar=system == "Magnet", links=links, rates=known)
+        relays, missed = read_off(net, seed, str(parameters.get("tree", "graft"))), 0
+        degrees = [2 * len(down) for down in net.down]  # each link is a finger of one end and a guest at the other
+    else:
+        engine, found, rate = grown(system, parameters, interests, seed)
+        relays = {one.topic: len(one.relays) for one in found}
+        missed = sum(len(one.subscribers) - one.reached for one in found)
+        degrees = [len(engine.world.claims(name)) for name in engine.world.living]
     popularity = dict(zip(interests.topics, interests.popularity.tolist(), strict=True))
     order = sorted(relays, key=lambda topic: (-popularity[topic], topic))
     relayed = np.cumsum([rate[topic] * relays[topic] for topic in order])
     wanted = np.cumsum([rate[topic] * popularity[topic] for topic in order])
-    degrees = [len(engine.world.claims(name)) for name in engine.world.living]
     values, counts = np.unique(degrees, return_counts=True)
+    more = {}
+    if parameters.get("workload") == "hier":
+        more["initial share %"] = 100 * grow(cast(Hierarchical, config_of(parameters)), seed).initial_share
     return {
         "cost": sum(rate[t] * n for t, n in relays.items()) / sum(rate[t] for t in relays),
         "relays per topic": statistics.mean(relays.values()),
-        "missed": float(sum(len(one.subscribers) - one.reached for one in found)),
+        "missed": float(missed),
         "degree": statistics.mean(degrees),
         "degrees": (values, counts / len(degrees)),
         "share": 100 * relayed / (relayed + wanted),
         "subscriptions": interests.subscriptions / len(interests.nodes),
+        **more,
     }
 
 

@@ -88,10 +88,27 @@ def settled(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> F
     if "adaptive" in system:
         final = [cast(Any, engine.world.node(name)).random_task.goal.k for name in engine.world.living]
         found["settled_at_zero"] = sum(k == 0 for k in final) / max(1, len(final))
+        found["could_adapt"] = coverable(interests, 3)
     if parameters.get("diameters"):
         reach = topic_diameters(taken.interests, taken.overlay, connected=taken.connectivity, threads=1)
         found |= {"diameter": float(reach.maximum or 0), "radius": float(reach.radius_maximum or 0)}
     return found
+
+
+def coverable(interests: Interests, k: int) -> float:
+    """The share of nodes that k others can cover k times: those that want all of its topics.  [SC §3.3.1]
+
+    Only these can have the degree K_g = k at which the adaptive scheme begins.
+    """
+    wanted = np.zeros((len(interests.nodes), len(interests.topics)), np.float32)
+    for node in range(len(interests.nodes)):
+        wanted[node, interests.topics_of(node)] = 1
+    sizes = wanted.sum(axis=1)
+    able = 0
+    for first in range(0, len(wanted), 1000):  # a part of the pairs at a time
+        part = wanted[first : first + 1000]
+        able += int((((part @ wanted.T) == sizes[first : first + 1000, None]).sum(axis=1) > k).sum())
+    return able / len(wanted)
 
 
 def closeness(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:

@@ -2,10 +2,12 @@
 
 Runs start from nothing and gossip for `cycles` rounds; then one event is published on every topic (or 500 by rates)
 by a random subscriber. Interests: 50 of half as many topics as nodes, in buckets of 50, unless a case says otherwise.
+Links do not linger, as in the paper, unless a case says otherwise (`linger_rounds`). Degrees count a link at both ends.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from random import Random
 from statistics import mean
@@ -26,12 +28,15 @@ from trellis.simulate.faults import Injector
 from trellis.simulate.publications import by_rates, one_per_topic, together
 from trellis.simulate.run import topics_by_node
 from trellis.simulate.schedule import Fault, Schedule
+from trellis.simulate.system import World
 from trellis.simulate.systems import maker_of
 from trellis.workloads.configs import Correlated
 from trellis.workloads.generate import generate
 
 SPAN_MS, AFTER_MS = 5_000, 6_000
 STEP_MS, BEFORE_MS, CROWD_MS = 5_000, 20_000, 30_000
+SLICE_MS, WARM_MS, DAY_MS = 10_000, 40_000, 86_400_000
+OPTIONS = ("table_size", "sw_neighbors", "bounded", "coverage")
 Wanted = dict[str, tuple[str, ...]]
 
 
@@ -49,7 +54,9 @@ def correlated(parameters: Parameters, seed: int) -> Interests:
 
 
 def system_of(name: str, parameters: Parameters) -> TableSystem:
-    options = {key: parameters[key] for key in ("table_size", "sw_neighbors", "bounded") if key in parameters}
+    options = {key: parameters[key] for key in OPTIONS if key in parameters}
+    if name != "OPT":  # links of OPT never linger
+        options["linger_rounds"] = int(parameters.get("linger_rounds", 0))
     return cast(TableSystem, maker_of(name.lower())(publications=0, **options))
 
 
@@ -69,7 +76,6 @@ def events(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fo
     assert made.dissemination is not None
     found = made.dissemination.measure()
     assert not found.repeated, "an application got an event twice"
-    tables = sorted(len(node_of(engine.world, name).table.table) for name in engine.world.living)
     counts = found.overhead_histogram(20)
     return {
         "hit ratio": found.hit_ratio,
@@ -80,12 +86,23 @@ def events(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fo
         "nodes above 10 %": 100 * found.share_of_nodes(above=0.1),
         "nodes above 20 %": 100 * found.share_of_nodes(above=0.2),
         "histogram": ([5 * place + 2.5 for place in range(20)], [count / max(1, sum(counts)) for count in counts]),
-        "table max": float(tables[-1]),
-        "table median": float(tables[len(tables) // 2]),
-        "tables above 15 %": 100 * sum(size > 15 for size in tables) / len(tables),
-        "tables above 200 %": 100 * sum(size > 200 for size in tables) / len(tables),
-        "tables": _shares(tables),
+        "table max": float(max(len(node_of(engine.world, name).table.table) for name in engine.world.living)),
+        **degrees_of(engine.world),
         "subscriptions": mean(map(len, wanted.values())),
+    }
+
+
+def degrees_of(world: World) -> dict[str, Any]:
+    """Links of a node, whichever end holds them."""
+    count = Counter(name for link in world.links() for name in link)
+    degrees = sorted(count[name] for name in world.living)
+    return {
+        "degree mean": mean(degrees),
+        "degree median": float(degrees[len(degrees) // 2]),
+        "degree max": float(degrees[-1]),
+        "degrees above 15 %": 100 * sum(degree > 15 for degree in degrees) / len(degrees),
+        "degrees above 200 %": 100 * sum(degree > 200 for degree in degrees) / len(degrees),
+        "degrees": _shares(degrees),
     }
 
 
@@ -102,17 +119,16 @@ def power_law(wanted: Wanted, alpha: float, seed: int) -> dict[str, float]:
 
 
 def crowd(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
-    """A flash crowd: half as many nodes again join within 10 s; or the window of real sessions with most joins."""
+    """A flash crowd: half as many nodes again join within 10 s, or the largest crowd of real sessions at its pace."""
     if parameters["churn"] == "crowd":
         wanted = interests_of(parameters, seed, inputs)
         start = int(parameters["cycles"]) * 1000
-        churn, end, inside = _flash(wanted, start, seed), start + 60_000, (start, start + CROWD_MS)
-        first = start - BEFORE_MS
+        churn, end = _flash(wanted, start, seed), start + 60_000
     else:
-        table = correlated(parameters, seed)
+        table = inputs.interests(parameters, seed)
         whole = schedule_of(inputs.churn(parameters, table, seed), table)
-        wanted, churn, end = _window(topics_by_node(table), whole, 1000 * int(parameters["window"]))
-        inside, first = (0, end), BEFORE_MS
+        wanted, churn, start, end = _window(topics_by_node(table), whole)
+    inside, first = (start, start + CROWD_MS), start - BEFORE_MS
     made = system_of(system, parameters)
     faults = one_per_topic(wanted, start_ms=first, span_ms=end - first - 10_000, seed=seed, churn=churn, events=3)
     engine = Engine(made, wanted, seed=seed, absent=churn.absent)
@@ -128,6 +144,7 @@ def crowd(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fou
         "overhead %": (times, [100 * found.overhead for _, found in slices]),
         "delay": (times, [found.delay for _, found in slices]),
         "in crowd": (times, [float(inside[0] <= at < inside[1]) for at, _ in slices]),
+        **degrees_of(engine.world),
     }
 
 
@@ -138,19 +155,25 @@ def _flash(wanted: Wanted, start: int, seed: int) -> Schedule:
     return Schedule(tuple(Fault(at, "join", (who,)) for at, who in zip(times, late, strict=True)), tuple(late))
 
 
-def _window(wanted: Wanted, whole: Schedule, length: int) -> tuple[Wanted, Schedule, int]:
-    """The part of a trace in which most nodes join, after 40 s in which those who are there at its start gossip."""
-    joins = [fault.time_ms for fault in whole.faults if fault.kind == "join" and fault.time_ms > 0]
-    start = max(joins, key=lambda at: sum(at <= other < at + length for other in joins), default=0)
+def _window(wanted: Wanted, whole: Schedule) -> tuple[Wanted, Schedule, int, int]:
+    """The part of a trace around the 10 s in which most nodes join, after 40 s of gossip among those who are there.
+
+    Return interests and churn of the part, when the crowd comes, and when the part ends. The first day is left out: a
+    trace begins with the joins of all whom it happens to find.
+    """
+    joins = Counter(f.time_ms // SLICE_MS for f in whole.faults if f.kind == "join" and f.time_ms >= DAY_MS)
+    peak = SLICE_MS * max(joins, key=lambda at: (joins[at], -at), default=0)
+    start, end = max(0, peak - BEFORE_MS), peak + 60_000
     present, kept = set(wanted) - set(whole.absent), []
     for fault in whole.faults:
         if fault.time_ms < start:
             present = present | set(fault.nodes) if fault.kind == "join" else present - set(fault.nodes)
-        elif fault.time_ms < start + length:
-            kept.append(Fault(fault.time_ms - start + 40_000, fault.kind, fault.nodes))
+        elif fault.time_ms < end:
+            kept.append(Fault(fault.time_ms - start + WARM_MS, fault.kind, fault.nodes))
     there = present | {name for fault in kept for name in fault.nodes}
     absent = tuple(sorted(there - present))
-    return {name: wanted[name] for name in sorted(there)}, Schedule(tuple(kept), absent), length + 40_000
+    chosen = {name: wanted[name] for name in sorted(there)}
+    return chosen, Schedule(tuple(kept), absent), peak - start + WARM_MS, end - start + WARM_MS
 
 
 def lookups(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:

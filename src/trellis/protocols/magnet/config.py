@@ -65,9 +65,9 @@ class MagnetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     stale_max: int = 5
     """Heartbeats without a word until a child is dropped."""
 
-    root_silence_max: int = 12
-    """Heartbeats without news from the root until a node counts as cut off. News take up to one heartbeat a hop, so it
-    must be more than trees are deep; circles and loose pieces last so long."""
+    root_silence_max: int = 4
+    """Heartbeats without news from the root until a node counts as cut off. News are handed down at once, so few are
+    enough; circles and loose pieces of a tree last so long. Raising it tolerates more losses."""
 
     publications_kept: int = 4_096
     """Publications that a node remembers in order to deliver each once."""

@@ -11,7 +11,10 @@ Interest = tuple[Topic, ...]
 
 
 class Similarity:
-    """sim(p, .) for one node. Topics without a known rate count as 1; without any rates bitsets do the work."""
+    """sim(p, .) for one node. Without rates all topics count alike, and bitsets do the work.
+
+    Where rates are known, a topic that is not among them counts as 0, as in Vitis (A-MAG-1, A-VIT-5).
+    """
 
     def __init__(self, interest: Interest, table: TopicTable, rates: Mapping[Topic, float] | None = None) -> None:
         self.table, self.rates = table, rates
@@ -37,4 +40,4 @@ class Similarity:
         return shared / union_weight if union_weight else 0.0
 
     def _rate(self, topic: Topic) -> float:
-        return 1.0 if self.rates is None else self.rates.get(topic, 1.0)
+        return 1.0 if self.rates is None else self.rates.get(topic, 0.0)

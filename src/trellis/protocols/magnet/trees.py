@@ -9,9 +9,10 @@ join goes on from there and no link is added before it (A-MAG-12). A forwarder w
 (A-MAG-14). A tree link ends with the link of the ring under it: who loses its parent joins again, at once. Where a
 finger is let go of, the child finds another way first (`Move`), and the old one carries until then.
 
-Heartbeats go from child to parent and bring back the root's count, which grows with time: a node whose count stands
-still is cut off from the root, whatever its parent believes, and joins again. So a circle, or a piece of a tree that
-hangs on nobody, lasts no longer than that.
+Heartbeats go from child to parent and bring back the root's count, which grows with every heartbeat of the root. A node
+tells its children at once when its count has grown, so that the whole tree has the same count up to the latency. A node
+whose count stands still for `root_silence_max` heartbeats is cut off from the root, whatever its parent believes, and
+joins again. So a circle, or a piece of a tree that hangs on nobody, lasts no longer than that.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ class Trees:
     def _is_grafting_point(self, tree: Tree, me: Peer, joiner: Peer) -> bool:
         """Is the next hop towards the joiner a child of ours?  [l. 9-11]
 
-        A node beyond the joiner is on no greedy route from the root to it, so it never is.
+        Deviation: a node beyond the joiner is no grafting point, although Alg. 2 does not exclude it. It is on no
+        greedy route from the root to the joiner, and without this guard an order of joins can close a circle.
         """
         if tree.root is None or not inside(me.label, tree.root.label, joiner.label):
             return False
@@ -342,6 +344,7 @@ class Trees:
             if not tree.is_needed:
                 effects += self._prune(tree)
         effects += [Send(parent, Ping(tuple(topics))) for parent, topics in self.forest.by_parent.items()]
+        effects += self._tell_children([tree for tree in self.forest.trees.values() if tree.is_root])
         self._parted.clear()
         return [*effects, *self._part()]
 
@@ -359,7 +362,7 @@ class Trees:
 
     def on_pong(self, sender: NodeId, pong: Pong) -> Effects:
         effects: Effects = []
-        trees = self.forest.trees
+        trees, grown = self.forest.trees, []
         for topic, count in zip(pong.topics, pong.counts, strict=False):
             tree = trees.get(topic)
             if tree is None or tree.parent != sender:
@@ -368,7 +371,22 @@ class Trees:
                 effects += self._lose_parent(tree)
             elif count > tree.count:
                 tree.count, tree.silence = count, 0
-        return effects
+                grown.append(tree)
+        return [*effects, *self._tell_children(grown)]
+
+    def _tell_children(self, grown: list[Tree]) -> Effects:
+        """Hand the counts of these trees down at once, in one message for each child.
+
+        The count only grows, so that no order of messages sends it around a circle for ever.
+        """
+        told: dict[NodeId, list[Tree]] = {}
+        for tree in grown:
+            for child in tree.children:
+                told.setdefault(child, []).append(tree)
+        return [
+            Send(child, Pong(tuple(tree.topic for tree in trees), tuple(tree.count for tree in trees)))
+            for child, trees in told.items()
+        ]
 
     def _abdicate(self, tree: Tree) -> Effects:
         """Another node is the topic's home now."""

@@ -1,7 +1,20 @@
 """An OPT node: links by greedy coverage, and events that travel among subscribers only.  [VI §IV; A-VIT-24]
 
-The table: again and again the candidate that covers most topics that are not yet covered K times, until nothing is left
-to cover or the table is full. There is no relay traffic by construction; what is missed is what G(t) does not connect.
+The node takes, again and again, the candidate that covers most topics that are not yet covered K times, until nothing
+is left to cover or it has as many links as it may. There is no relay traffic by construction. Events miss the
+subscribers that G(t) does not connect.
+
+A link counts at both ends, whichever end asked for it. The bound is a bound on links:
+
+- A profile that says `linked` asks for a link. A node that is full refuses it with an `Unlink`.
+- Links that others have asked for count against our bound, and cover our topics as our own ones do.
+- A link is confirmed once the other end has answered. Requests that are not confirmed hold a place, but give way to
+  a node that asks us, or all would refuse each other at the start. They carry no events.
+- A node that refused is not asked again for `refusal_rounds`.
+- Confirmed links stay while they are of use. A full node whose topics are not all covered replaces the link that it
+  misses least where a candidate covers more topics, one at a time.
+
+O1  a bounded node never has more than `table_size` links, both ends counted.
 """
 
 from __future__ import annotations
@@ -12,23 +25,31 @@ from random import Random
 from trellis.errors import InputError
 from trellis.protocols.coverage import Coverage
 from trellis.protocols.descriptors import Entry
-from trellis.protocols.effects import Contact, NodeId, Topic
+from trellis.protocols.effects import Contact, Effects, NodeId, Send, Topic
 from trellis.protocols.topics import TopicTable
 from trellis.protocols.vitis.config import TableConfig
+from trellis.protocols.vitis.messages import Profile, Unlink
+from trellis.protocols.vitis.neighbors import Neighbor
 from trellis.protocols.vitis.overlay import OverlayNode
 
 
 class OptConfig(TableConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bounded: bool = True
-    """False: the table grows until every topic is covered, whatever `table_size` says.  [VI Fig. 11]"""
+    """False: links are made until every topic is covered, whatever `table_size` says.  [VI Fig. 11]"""
 
-    coverage: int = 1
-    """K: neighbours per topic. Raising it connects more; in a bounded table one topic takes the place of another."""
+    coverage: int = 3
+    """K: neighbors per topic. Raising it connects more; in a bounded table one topic takes the place of another.
+    Paper: OPT is "similar to SpiderCast", whose K is 3."""
+
+    refusal_rounds: int = 10
+    """Rounds for which a node that refused is not asked again. Raising it saves requests to full nodes; a place that
+    has become free is found later. Paper: silent."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.coverage < 1:
-            raise InputError("", f"coverage is {self.coverage}", "give 1 or more")
+        for field in ("coverage", "refusal_rounds"):
+            if getattr(self, field) < 1:
+                raise InputError("", f"{field} is {getattr(self, field)}", "give 1 or more")
 
 
 class OptNode(OverlayNode):
@@ -47,25 +68,124 @@ class OptNode(OverlayNode):
     ) -> None:
         super().__init__(node, topics, random, config, contacts=contacts, table=table, incarnation=incarnation)
         self._bits = self.topic_table.bits(topics)
+        self._refused: dict[NodeId, int] = {}  # nodes that refused us -> the round in which they did
+        self._bound = config.table_size if config.bounded else config.table_size + config.incoming_max
+
+    def check(self) -> None:
+        super().check()
+        links = sum(one.firm for one in self.neighbors.all.values())
+        assert links <= self._bound, f"O1: {self.id} has {links} links, the bound is {self._bound}"
 
     def _table_size(self) -> int | None:
         return self.config.table_size if self.config.bounded else None
 
+    # Selection
+
     def _choose(self, entries: Mapping[NodeId, Entry]) -> list[NodeId]:
-        bits, wanted = self.topic_table.bits, self._bits
-        left = {node: shared for node, entry in entries.items() if (shared := bits(entry[1].interest) & wanted)}
-        most = self.config.table_size if self.config.bounded else len(left)
-        covered, chosen = Coverage(), list[NodeId]()
-        missing = wanted
-        while left and missing and len(chosen) < most:
+        """Return the links to hold from our side: confirmed ones that are of use, then the best candidates."""
+        bits, wanted, known = self.topic_table.bits, self._bits, self.neighbors.all
+        covered, room = Coverage(), self._bound
+        mutual: dict[NodeId, int] = {}  # links that both ends hold: the smaller name goes on to do so
+        for node, one in known.items():
+            if one.firm and one.links_us:
+                shared = bits(one.topics) & wanted
+                covered.add(shared)
+                room -= 1
+                if one.in_table and node in entries and self.id < node:
+                    mutual[node] = shared
+        needed = wanted & ~covered.at_least(self.config.coverage + 1)
+        chosen = [node for node, shared in mutual.items() if shared & needed]
+        kept, others = dict[NodeId, int](), dict[NodeId, int]()
+        for node, (_, told) in entries.items():
+            shared, present = bits(told.interest) & wanted, known.get(node)
+            if not shared or node in self._refused or (present is not None and present.firm and present.links_us):
+                continue
+            confirmed = present is not None and present.in_table and present.spoke
+            (kept if confirmed else others)[node] = shared
+        mine = self._take(kept, covered, room)
+        mine += self._take(others, covered, room - len(mine))
+        if len(mine) == room and wanted & ~covered.at_least(self.config.coverage):
+            self._replace_one({node: kept[node] for node in mine if node in kept}, others, covered, mine)
+        return chosen + mine
+
+    def _take(self, left: dict[NodeId, int], covered: Coverage, most: int) -> list[NodeId]:
+        """Take at most `most` of these out, each the one that covers most of what is not covered K times."""
+        chosen: list[NodeId] = []
+        while left and len(chosen) < most:
+            missing = self._bits & ~covered.at_least(self.config.coverage)
             # The first of equals is the one that is in the table already: entries stand in that order.
             best = max(left, key=lambda node: (left[node] & missing).bit_count())
             if not left[best] & missing:
                 break
             chosen.append(best)
-            covered.add(left.pop(best))
-            missing = wanted & ~covered.at_least(self.config.coverage)
+            covered.add(left[best])
+            left = {node: shared for node, shared in left.items() if node != best}
         return chosen
+
+    def _replace_one(
+        self, kept: dict[NodeId, int], others: dict[NodeId, int], covered: Coverage, chosen: list[NodeId]
+    ) -> None:
+        """Replace the confirmed link that we miss least by the best candidate, if that covers more topics."""
+        candidates = [node for node in others if node not in chosen]
+        if not kept or not candidates or len(kept) < len(chosen):  # one at a time: no request is under way
+            return
+        enough = self._bits & ~covered.at_least(self.config.coverage + 1)
+        least = min(kept, key=lambda node: (kept[node] & enough).bit_count())
+        loss = (kept[least] & enough).bit_count()
+        covered.remove(kept[least])
+        missing = self._bits & ~covered.at_least(self.config.coverage)
+        best = max(candidates, key=lambda node: (others[node] & missing).bit_count())
+        if (others[best] & missing).bit_count() > loss:
+            chosen[chosen.index(least)] = best
 
     def _topics_changed(self) -> None:
         self._bits = self.topic_table.bits(self.topics)
+
+    # Links that both ends agree to
+
+    def _on_stranger(self, sender: NodeId, profile: Profile) -> Effects:
+        if profile.linked and self._is_full():
+            return [Send(sender, Unlink())]
+        return [*super()._on_stranger(sender, profile), *self._make_room()]
+
+    def _on_linked(self, neighbor: Neighbor, linked: bool) -> Effects:
+        if linked and not neighbor.firm and self._is_full():
+            neighbor.profile = None  # the same profile once more is refused once more
+            return [Send(neighbor.node, Unlink())]
+        return [*super()._on_linked(neighbor, linked), *self._make_room()]
+
+    def _on_unlink(self, sender: NodeId) -> Effects:
+        effects = super()._on_unlink(sender)
+        if sender not in self.table:
+            return effects
+        self._refused[sender] = self.round
+        self.table.table.forget(sender)
+        return [*effects, *self._follow_table()]
+
+    def _is_full(self) -> bool:
+        """Return whether all places are taken by links that the other end has confirmed."""
+        return sum(1 for one in self.neighbors.all.values() if one.firm and one.spoke) >= self._bound
+
+    def _make_room(self) -> Effects:
+        """Give up requests that are not confirmed where a node that asked us has taken their place."""
+        if sum(one.firm for one in self.neighbors.all.values()) <= self._bound:
+            return []
+        self.table.select_again()
+        return self._follow_table()
+
+    def _part(self, neighbor: Neighbor) -> Effects:
+        neighbor.spoke, neighbor.profile = False, None  # a later link with this node is confirmed anew
+        return super()._part(neighbor)
+
+    def _update(self) -> Effects:
+        oldest = self.round - self.config.refusal_rounds
+        if self._refused:
+            self._refused = {node: since for node, since in self._refused.items() if since > oldest}
+        return []
+
+    # Events
+
+    def _targets(self, topic: Topic) -> list[NodeId]:
+        """The interested nodes at the other end of a confirmed link."""
+        neighbors = self.neighbors
+        return [node for node in neighbors.interested(topic) if neighbors.all[node].spoke]

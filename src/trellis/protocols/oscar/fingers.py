@@ -3,8 +3,11 @@
 P samples the population by a few random walks; the median of what comes back halves the ring as seen from P. Then it
 samples the arc from P to that median for the next one, and so on, until the median is P's successor: k = O(log n)
 partitions of exponentially falling size. For each finger a partition is drawn, and a peer in it, both uniformly; where
-similarity is known, two peers are drawn and the more similar one is taken. When medians are estimated anew a finger
-keeps its draw of the partition; a peer that still lies there, or next to it, is kept too.
+similarity is known, two peers are drawn and the more similar one is taken.
+
+Deviation: when medians are estimated anew a finger keeps its draw of the partition, and a peer that still lies there,
+or next to it, is kept. To draw all of them again, as the paper has it, tears down trees for nothing: medians of few
+walks are good to a factor of two.
 
 A walk stays on its arc: it goes on over links that end inside. The nodes where walks ended are uniform in their arc, so
 those that lie in a partition are the peers to draw from, and no further message is needed.

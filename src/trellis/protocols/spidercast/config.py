@@ -51,7 +51,8 @@ class NeighborConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Skip redirect candidates that would cover nothing. Printed: they are taken without asking (A-SPC-17)."""
 
     remember_refusals: bool = True
-    """Do not repeat a DISCONNECT that was ignored until something has changed. Printed: repeat for ever (A-SPC-23)."""
+    """Deviation: a DISCONNECT that was ignored is not repeated until something has changed. As printed, which False
+    gives, a covered node asks a covered neighbor in every iteration for ever (A-SPC-23)."""
 
     repair_only: bool = False
     """A node that was given neighbours rests until it loses one; then it selects until it is covered. It never parts.
@@ -86,8 +87,8 @@ class SpiderCastConfig(NeighborConfig, frozen=True, kw_only=True, forbid_unknown
     """An interest change sets the adaptive K_r back to 0 (A-SPC-4)."""
 
     demand: Literal["known", "literal"] = "known"
-    """`known`: a topic needs min(K, known other subscribers) neighbours. `literal`: K of them, even where there are
-    none, so that the node goes on to L^max with neighbours of no use (A-SPC-10)."""
+    """Deviation: a topic needs min(K, known other subscribers) neighbors (`known`). As printed (`literal`) it needs K
+    of them even where there are none, so that the node goes on to L^max with neighbors of no use (A-SPC-10)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

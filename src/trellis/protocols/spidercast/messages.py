@@ -82,7 +82,10 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False, tag="heartbeat"):
 
 
 class Inquire(msgspec.Struct, frozen=True, gc=False, tag="inquire"):
-    """Your heartbeat has a newer stamp than the interest I have of you: tell me."""
+    """Your heartbeat has a newer stamp than the interest I have of you: tell me.
+
+    Deviation: a message of our own. The paper does not say how a neighbor learns of a change that it missed.
+    """
 
 
 SpiderCastMessage = Heartbeat | Connect | ConnectOk | Redirect | Disconnect | DisconnectOk | Leave | Inquire

@@ -23,6 +23,11 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     silence_max: int = 5
     """THRESHOLD, in periods. Raising it makes wrong suspicions rarer; crashes are noticed later. Paper: silent."""
 
+    linger_rounds: int = 6
+    """Deviation: rounds for which a link that neither end holds any more, and a relay path that is no longer renewed,
+    still carry events after the round in which they ended. Raising it keeps subscribers reached while tables change;
+    it costs traffic overhead. Paper: silent, 0 for its figures (A-VIT-18)."""
+
     view_size: int = 20
     """Newscast's c. Raising it shows more candidates per round; it costs bytes (A-SUB-1)."""
 
@@ -44,15 +49,11 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             _at_least(self, field, 1)
         _at_least(self, "table_size", 2)
         _at_least(self, "network_size", 0)
+        _at_least(self, "linger_rounds", 0)
         if self.table_size + self.view_size >= PEERS_MAX:
             what = f"table_size is {self.table_size} and view_size {self.view_size}"
             raise InputError("", what, f"keep both together below {PEERS_MAX}")
         self.newscast()
-
-    @property
-    def linger_rounds(self) -> int:
-        """Relay state that is not renewed, and links that part, still carry events for so long (A-VIT-18)."""
-        return self.silence_max + 1
 
     def newscast(self) -> NewscastConfig:
         return NewscastConfig(view_size=self.view_size, period_ms=self.period_ms, age_max=self.age_max)

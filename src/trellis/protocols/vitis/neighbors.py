@@ -1,8 +1,8 @@
 """Neighbours: those in the routing table, and those that have us in theirs.  [VI §III-D, Alg. 6-7; A-VIT-8]
 
 A link is a connection, usable both ways. It is *firm* while one of its ends has the other in its table; gateway
-election and lookups go over firm links. When the table drops a node the link *parts*: for a few rounds it still
-carries events, until both ends have elected and routed without it, so that nobody is cut off in between.
+election and lookups go over firm links. When the table drops a node the link *parts*, and carries events until it is
+given up ("Links that linger" in docs/vitis.md).
 
 N1  a neighbour in the table is in the routing table, and the other way round; parting ones are not.
 """

@@ -142,7 +142,7 @@ class OverlayNode(ABC):
         return effects
 
     def leave(self) -> Effects:
-        """The paper lets silence speak. Saying so costs a message per neighbour, and nobody has to wait."""
+        """Deviation: a node that leaves says so. The paper lets silence speak; a message each saves the wait."""
         return [Send(node, Leave()) for node in self.neighbors.all]
 
     def check(self) -> None:

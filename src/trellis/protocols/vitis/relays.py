@@ -4,8 +4,8 @@
 neighbours list in their profiles, or ask for at once by `Relay`. A lookup stops where the topic is relayed already, and
 in Vitis at a subscriber: its own gateway is at least as close to the topic, so it is connected (A-VIT-17).
 
-State is soft: a path lives as long as a gateway (RVR: a subscriber) renews it with every profile; what is no longer
-listed still carries events for THRESHOLD + 1 rounds (A-VIT-18), so that a path may move without a gap.
+State is soft: a path lives as long as a gateway (RVR: a subscriber) renews it with every profile. A path that is no
+longer listed may linger ("Links that linger" in docs/vitis.md; A-VIT-18).
 
 R1  up holds exactly the topics that we look up ourselves or on behalf of others.
 """

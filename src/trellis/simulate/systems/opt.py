@@ -29,7 +29,7 @@ class Opt(TableSystem):
         self,
         table_size: Annotated[int, "entries of a routing table (RT-SIZE)"] = 15,
         bounded: Annotated[bool, "keep to the size of the table; else cover every topic"] = True,
-        coverage: Annotated[int, "neighbours per topic (K)"] = 1,
+        coverage: Annotated[int, "neighbors per topic (K)"] = 3,
         period_ms: Annotated[int, "the period of gossip and heartbeats, in ms"] = 1_000,
         silence_max: Annotated[int, "periods without a word until a neighbour is dropped"] = 5,
         publications: Annotated[int, "events that each node publishes, 30 to 60 s after it came"] = 1,

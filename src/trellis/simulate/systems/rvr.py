@@ -36,10 +36,13 @@ class Rvr(TableSystem):
         table_size: Annotated[int, "entries of a routing table (RT-SIZE): successor, predecessor, long links"] = 15,
         period_ms: Annotated[int, "the period of gossip and heartbeats, in ms"] = 1_000,
         silence_max: Annotated[int, "periods without a word until a neighbour is dropped"] = 5,
+        linger_rounds: Annotated[int, "rounds for which links and paths that end still carry events; 0: none"] = 6,
         publications: Annotated[int, "events that each node publishes, 30 to 60 s after it came"] = 1,
         rates: Annotated[str, "table of topic, rate: events by them"] = "",
     ) -> None:
-        config = TableConfig(table_size=table_size, period_ms=period_ms, silence_max=silence_max)
+        config = TableConfig(
+            table_size=table_size, period_ms=period_ms, silence_max=silence_max, linger_rounds=linger_rounds
+        )
         self._prepare(config, publications, rates)
 
     def node_type(self) -> type[RvrNode]:

@@ -44,6 +44,7 @@ class Vitis(TableSystem):
         silence_max: Annotated[int, "periods without a word until a neighbour is dropped (THRESHOLD)"] = 5,
         hop_limit: Annotated[str, "at-most: d hops or less; below: less than d, as printed"] = "at-most",
         relays_flood: Annotated[bool, "relays also notify interested neighbours"] = False,
+        linger_rounds: Annotated[int, "rounds for which links and paths that end still carry events; 0: none"] = 6,
         publications: Annotated[int, "events that each node publishes, 30 to 60 s after it came"] = 1,
         rates: Annotated[str, "table of topic, rate: friends and events by them"] = "",
     ) -> None:
@@ -55,6 +56,7 @@ class Vitis(TableSystem):
             silence_max=silence_max,
             hop_limit=cast(Any, require(hop_limit, ("at-most", "below"), "--hop-limit")),
             relays_flood=relays_flood,
+            linger_rounds=linger_rounds,
         )
         self._prepare(config, publications, rates)
 

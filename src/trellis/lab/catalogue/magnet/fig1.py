@@ -22,7 +22,7 @@ def rule_1(table: Table) -> Rule:
 
 
 def run_2(scale: str, at_hand: AtHand) -> list[Case]:
-    return [case for case in multi(scale, 1, 10) if case.system == "Magnet"]
+    return [case for case in multi(scale, 1, 10, model="protocol") if case.system == "Magnet"]
 
 
 def rule_2(table: Table) -> Rule:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.magnet.shared import SEEDS, pairs, saving, savings
+from trellis.lab.catalogue.magnet.shared import MODEL, SEEDS, pairs, saving, savings
 from trellis.lab.experiment import Case, Experiment, Lines, Over, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -25,9 +25,18 @@ def rule_7(table: Table) -> Rule:
 
 
 def hier(scale: str, **more: float) -> list[Case]:
-    return pairs(
-        None, **{"workload": "hier", "nodes": NODES[scale], "z": 16.0, "init_frac": 0.1, "lambda_": 2.0, **more}
-    )
+    first = {"workload": "hier", "nodes": NODES[scale], "z": 16.0, "init_frac": 0.1, "lambda_": 2.0}
+    return pairs(None, **{**first, "model": MODEL[scale], **more})
+
+
+def shares(table: Table) -> str:
+    """Return the true shares of random subscriptions: above initFrac where Z * initFrac is below one topic a peer."""
+    told = []
+    for case in table.cases("Magnet"):
+        values = [float(series.values.mean()) for series in table.of_case(case, "initial share %")]
+        where = ", ".join(f"{name} {case.parameters[name]:g}" for name in ("z", "init_frac"))
+        told.append(f"{where}: {sum(values) / len(values):.1f}%")
+    return "subscriptions dealt at random: " + "; ".join(dict.fromkeys(told))
 
 
 def run_8a(scale: str, at_hand: AtHand) -> list[Case]:
@@ -84,6 +93,7 @@ EXPERIMENTS = [
         rule_8a,
         (Lines("cost", "lambda_", "relays per message"), Lines("cost", "init_frac", "relays per message")),
         seeds=SEEDS,
+        beside=shares,
     ),
     Experiment(
         "magnet-fig8b",
@@ -94,5 +104,6 @@ EXPERIMENTS = [
         rule_8b,
         (Lines("cost", "z", "relays per message"),),
         seeds=SEEDS,
+        beside=shares,
     ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.vitis.shared import LEVELS, SEEDS, all_hit, rvr, vitis
+from trellis.lab.catalogue.vitis.shared import DEGREES, LEVELS, SEEDS, all_hit, links, rvr, vitis
 from trellis.lab.experiment import Bars, Case, Experiment, Lines, Over
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -96,8 +96,9 @@ EXPERIMENTS = [
         "Hit ratio 100%; overhead falls with friends, by 88% with correlated interests; random below a third of RVR's.",
         run,
         rule_a,
-        (Lines("overhead %", "sw_neighbors", "traffic overhead, %"),),
+        (Lines("overhead %", "sw_neighbors", "traffic overhead, %"), DEGREES),
         seeds=SEEDS,
+        beside=links,
         note="The printed third for random interests was reached by no reading. Friends: 15 less sw neighbours.",
     ),
     Experiment(
@@ -107,8 +108,9 @@ EXPERIMENTS = [
         "Correlated: faster with more friends; random: slower, for less overhead.",
         run,
         rule_b,
-        (Lines("delay", "sw_neighbors", "propagation delay, hops"),),
+        (Lines("delay", "sw_neighbors", "propagation delay, hops"), DEGREES),
         seeds=SEEDS,
+        beside=links,
     ),
     Experiment(
         "vitis-fig5",
@@ -120,6 +122,7 @@ EXPERIMENTS = [
         (Over("histogram", "overhead of a node, %", "share of nodes"),
          Bars(("nodes above 10 %", "nodes above 20 %"), "share of nodes, %")),
         seeds=SEEDS,
+        beside=links,
     ),
     Experiment(
         "vitis-abs",
@@ -128,7 +131,8 @@ EXPERIMENTS = [
         "Traffic overhead 40% to 75% below RVR's.",
         run_abs,
         rule_abs,
-        (Bars(("overhead %",), "traffic overhead, %"),),
+        (Bars(("overhead %",), "traffic overhead, %"), DEGREES),
         seeds=SEEDS,
+        beside=links,
     ),
 ]  # fmt: skip

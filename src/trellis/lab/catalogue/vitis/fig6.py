@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.vitis.shared import LEVELS, SEEDS, rvr, vitis
+from trellis.lab.catalogue.vitis.shared import DEGREES, LEVELS, SEEDS, links, rvr, vitis
 from trellis.lab.experiment import Case, Experiment, Lines
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table, Values
@@ -55,8 +55,9 @@ EXPERIMENTS = [
         "Overhead falls with the table in both systems.",
         run,
         rule_a,
-        (Lines("overhead %", "table_size", "traffic overhead, %"),),
+        (Lines("overhead %", "table_size", "traffic overhead, %"), DEGREES),
         seeds=SEEDS,
+        beside=links,
     ),
     Experiment(
         "vitis-fig6b",
@@ -65,7 +66,8 @@ EXPERIMENTS = [
         "Delay falls in both; on random interests Vitis beats RVR above 30 entries.",
         run,
         rule_b,
-        (Lines("delay", "table_size", "propagation delay, hops"),),
+        (Lines("delay", "table_size", "propagation delay, hops"), DEGREES),
         seeds=SEEDS,
+        beside=links,
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trellis.lab.catalogue.vitis.shared import SEEDS, vitis
+from trellis.lab.catalogue.vitis.shared import DEGREES, SEEDS, links, vitis
 from trellis.lab.experiment import Case, Experiment, Lines
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -40,8 +40,9 @@ def _figure(letter: str, metric: str, ylabel: str, title: str) -> Experiment:
         "With a growing exponent random interests approach correlated ones; at 3 almost all events are on one topic.",
         run,
         ruler(metric),
-        (Lines(metric, "alpha", ylabel, log="x"),),
+        (Lines(metric, "alpha", ylabel, log="x"), DEGREES),
         seeds=SEEDS,
+        beside=links,
     )
 
 

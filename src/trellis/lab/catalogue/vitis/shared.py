@@ -1,11 +1,16 @@
-"""What Vitis' figures have in common: RT-SIZE 15, k = 3, d = 5, three patterns of interests, 50 gossip cycles."""
+"""What Vitis' figures have in common: RT-SIZE 15, k = 3, d = 5, three patterns of interests, 50 gossip cycles.
+
+A table of 15 is not a degree of 15: a link counts at both ends, whichever end holds it. So every result of Vitis, RVR
+and OPT says beside it how many links their nodes had (`links`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import mean
 from typing import Any
 
-from trellis.lab.experiment import Case, cases
+from trellis.lab.experiment import Bars, Case, cases
 from trellis.lab.table import Table
 from trellis.lab.verdict import Check, each_of
 
@@ -34,6 +39,23 @@ def rvr(scale: str, **grid: Sequence[Any]) -> list[Case]:
 def social(scale: str, systems: Sequence[str], sizes: Sequence[int]) -> list[Case]:
     fixed = {"nodes": NODES[scale], "cycles": size(scale)["cycles"]}
     return cases(EVENTS, systems, {"table_size": sizes}, interests="followers", **fixed)
+
+
+DEGREES = Bars(("degree mean", "degree max"), "links of a node, both ends counted")
+
+
+def links(table: Table) -> str:
+    """Return the total degrees of each system: the range of the means over its cases, and the greatest of all."""
+    told = []
+    for system in dict.fromkeys(case.system for case in table.cases()):
+        cases_of = [case for case in table.cases(system) if "degree mean" in table.metrics(case)]
+        if not cases_of:
+            continue
+        means = [float(mean([one.values.mean() for one in table.of_case(case, "degree mean")])) for case in cases_of]
+        most = max(one.values.max() for case in cases_of for one in table.of_case(case, "degree max"))
+        low, high = f"{min(means):.1f}", f"{max(means):.1f}"
+        told.append(f"{system} {low if low == high else f'{low} to {high}'} (max {most:.0f})")
+    return f"links a node: {', '.join(told)}" if told else ""
 
 
 def all_hit(table: Table, *systems: str) -> Check:

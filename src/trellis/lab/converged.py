@@ -1,7 +1,7 @@
 """Magnet and the strawman on converged tables: what the protocols come to, without their messages.  [MG §2-3]
 
-A protocol run of 10,000 nodes takes minutes, this takes seconds: so the figures can be had at the paper's sizes with
-several seeds (`magnet_figures.py --converged`), and the protocol can be held against it at sizes where both are run.
+A protocol run of 10,000 nodes takes minutes, this model takes seconds. So the lab runs it at the papers' sizes with
+several seeds, and says "reproduced (converged model)" where the rule holds: the protocol has not shown it at that size.
 What is idealised: samples are uniform and of this very moment, walks end anywhere in their arc with equal chance,
 nodes join one at a time, and trees are joined when all tables are complete. Everything else follows Alg. 1, Fig. 1
 and Alg. 2. Nodes are numbers here, clockwise from 0 once the ring stands.
