@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from trellis.cli.main import run
 from trellis.simulate.mesh import limits
 from trellis.simulate.mesh.draw import ALWAYS, KINDS, MeshPlan, draw_faults
+from trellis.simulate.mesh.reached import SITUATIONS
 from trellis.simulate.mesh.seeds import check_mesh
 from trellis.simulate.mesh.trial import run_trial
 
@@ -117,3 +119,13 @@ def test_a_lost_acknowledged_message_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Door, "deliver", forgets)
     results = [run_trial(seed, SMALL) for seed in (3, 5)]
     assert any("did not get" in text for one in results for text in one.failures)
+
+
+def test_situations_that_a_campaign_must_reach_are_those_that_the_source_names() -> None:
+    named = {
+        text
+        for path in (Path(__file__).parents[2] / "src" / "trellis").rglob("*.py")
+        if path.name != "reached.py"
+        for text in re.findall(r'\breached\(\s*"([^"]+)"\s*\)', path.read_text("utf-8"))
+    }
+    assert named == set(SITUATIONS)

@@ -20,6 +20,7 @@ from trellis.live.machine import machine
 from trellis.live.reasons import why_not
 from trellis.live.stream import Outbox, Stream
 from trellis.protocols.effects import Contact, NodeId, Seed
+from trellis.reached import reached
 
 if TYPE_CHECKING:
     from trellis.live.transport import Transport
@@ -174,6 +175,7 @@ class Dialing:
                 self.transport.counters["sent"] += 1
                 stream.send(frame)
         if was_lost:
+            reached("a peer that could not be reached is back")
             self._healed()
 
     def _healed(self) -> None:

@@ -31,6 +31,7 @@ from trellis.live.stream import Stream
 from trellis.live.tls import why_not_node
 from trellis.protocols.effects import NodeId, Seed
 from trellis.protocols.wire import WireError
+from trellis.reached import reached
 
 if TYPE_CHECKING:
     from trellis.live.transport import Transport
@@ -214,6 +215,7 @@ class Handshake:
 
     def _take_over(self, peer: NodeId, stream: Stream) -> None:
         """Take the newcomer. Others that have come under the same name meanwhile are refused."""
+        reached("a newcomer takes over a name")
         others = self._contests.pop(peer, {})
         for one, timer in others.items():
             timer.cancel()

@@ -46,6 +46,7 @@ from trellis.live.stream import Stream
 from trellis.live.tls import SPEAKS_TLS, Credentials
 from trellis.protocols.effects import Contact, NodeId, Seed
 from trellis.protocols.wire import WireError
+from trellis.reached import reached
 
 log = logging.getLogger("trellis.live")
 
@@ -323,6 +324,7 @@ class Transport:
             elif proof.is_silent(self.limits.silent_s):
                 log.info("%s: gives up the stream to %s, which has answered nothing lately", self.me.node, peer)
                 self.counters["cut silent"] += 1
+                reached("a silent peer is cut off")
                 self._say_bye(stream)  # if it only hangs, it reads this later and does not take us for dead
                 self.on_peer_down(peer)
         self._prover = self._loop.call_later(ROUND_S, self._prove)

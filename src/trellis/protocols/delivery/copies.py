@@ -22,6 +22,7 @@ from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknow
 from trellis.protocols.delivery.state import State, is_internal
 from trellis.protocols.delivery.streams import Entry, TopicState
 from trellis.protocols.effects import NodeId, Topic
+from trellis.reached import reached
 
 
 @dataclass(eq=False)
@@ -69,6 +70,7 @@ class Copies:
             topic, entry = pending.entry.stream.id.topic, pending.entry
             if state.now_ms - pending.since_ms > config.publish_timeout_ms:
                 copies = 1 + len(pending.holders)
+                reached("a publication is not acknowledged in time")
                 self._over(pending, f"{copies} of {config.copies} copies after {config.publish_timeout_ms} ms")
             elif state.now_ms - pending.asked_ms >= config.ask_ms:
                 pending.asked_ms = state.now_ms
@@ -87,6 +89,7 @@ class Copies:
         for pending in list(self.on_topic.get(topic, {}).values()):
             if pending.question <= question and all(name in pending.holders for name in names if name != self.state.id):
                 self.state.topics[topic].needs_proof = True
+                reached("a publication is acknowledged by proof with fewer copies")
                 self._acknowledge(pending)
 
     def on_count(self, topic: Topic, others: int) -> None:

@@ -21,6 +21,7 @@ from trellis.protocols.delivery.messages import (
 )
 from trellis.protocols.delivery.state import State
 from trellis.protocols.effects import Effect, Effects, NodeId, Seed, Send, Topic
+from trellis.reached import reached
 
 HOMES_MAX = 65_536  # topics that one node is home of
 SUBSCRIBERS_MAX = 4_096  # of one topic that its home remembers
@@ -209,6 +210,8 @@ class Homes:
                 )
             return
         is_sure = self._is_sure()  # this may make us the heir of another registry
+        if not is_sure:
+            reached("a home is not sure")
         # Who is believed dead still counts, until its registration has run out: it may be wrong, and this is a proof.
         names = sorted(self.registry.get(message.topic, ()), key=state.overlay.is_gone)
         sample = tuple(names[: state.config.sample_max])

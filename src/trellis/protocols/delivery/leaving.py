@@ -17,6 +17,7 @@ from trellis.protocols.delivery.messages import Leaving, Stay
 from trellis.protocols.delivery.state import State
 from trellis.protocols.delivery.streams import TopicState
 from trellis.protocols.effects import NodeId, Topic
+from trellis.reached import reached
 
 
 class Departure:
@@ -101,6 +102,8 @@ class LeavingInOrder:
         is_taken_over = any(
             self._is_up(peer, mark) and state.links[peer].taken >= mark[1] for peer, mark in departure.marks.items()
         )
+        if is_taken_over and not departure.was_taken_over:
+            reached("a node leaves a topic drained")
         departure.was_taken_over = departure.was_taken_over or is_taken_over
         return is_taken_over
 

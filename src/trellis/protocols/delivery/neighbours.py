@@ -12,6 +12,7 @@ from trellis.protocols.delivery.state import State
 from trellis.protocols.delivery.streams import Stream, TopicState
 from trellis.protocols.effects import NodeId
 from trellis.protocols.topics import places
+from trellis.reached import reached
 
 
 class Neighbours:
@@ -49,6 +50,7 @@ class Neighbours:
     def begin_anew(self, peer: NodeId, *, asks: bool = False) -> None:
         """A new session of ours: whatever waited is gone, so compare again."""
         self.state.counters.restarts += 1
+        reached("a link begins a new session")
         for topic in self.state.topics.values():
             way = topic.ways.get(peer)
             if way is not None:

@@ -21,6 +21,7 @@ from trellis.protocols.delivery.outcome import Lost
 from trellis.protocols.delivery.state import State, is_internal
 from trellis.protocols.delivery.streams import Entry, Stream, TopicState
 from trellis.protocols.effects import NodeId
+from trellis.reached import reached
 
 
 class Order:
@@ -227,6 +228,7 @@ class Order:
         """Count a gap as lost and tell the application."""
         assert stream.handed is not None
         if last > stream.handed:
+            reached("a gap is skipped")
             count = last - stream.handed
             self.state.counters.lost += count
             self.state.counters.lost_internal += count if is_internal(stream.id.topic) else 0

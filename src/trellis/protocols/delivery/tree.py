@@ -13,6 +13,7 @@ from trellis.protocols.delivery.order import Order
 from trellis.protocols.delivery.state import State
 from trellis.protocols.delivery.streams import Entry, Missing, Stream, TopicState, Way
 from trellis.protocols.effects import NodeId
+from trellis.reached import reached
 
 
 class Tree:
@@ -94,6 +95,7 @@ class Tree:
             if way.is_eager:
                 way.is_eager = False
                 self.state.counters.turned_lazy += 1
+                reached("a link's queue is full")
         ranges = way.announce.get(entry.stream)
         if ranges is None:
             ranges = way.announce[entry.stream] = Ranges()

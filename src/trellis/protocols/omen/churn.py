@@ -41,6 +41,7 @@ from trellis.protocols.omen.messages import (
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.shadow import LowEdges
 from trellis.protocols.ring import clockwise, identifier
+from trellis.reached import reached
 
 TRIES_MAX = 2  # more repairs of a departure after one that gave up, since nodes that it counted on kept dying
 
@@ -384,6 +385,7 @@ class Coordinator:
         return []
 
     def _take_over(self, event: Event) -> Effects:
+        reached("a standby takes over a repair")
         is_certain = event.kind == "join" or event.is_announced
         if not is_certain and not self.parts.is_dead(event.node, event.incarnation):
             return self._begin_doubt(event)

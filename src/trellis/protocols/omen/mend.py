@@ -39,6 +39,7 @@ from trellis.protocols.omen.opening import open_requests
 from trellis.protocols.omen.shadow import LowEdges, Pair
 from trellis.protocols.topics import places
 from trellis.protocols.wire import PEERS_MAX
+from trellis.reached import reached
 
 PASSES_MAX = 6
 PROOFS_MAX = 2  # rounds of questions to nodes that may connect what seems apart: the first answers name further ones
@@ -324,6 +325,8 @@ class Mend:
     def _examine(self) -> Effects:
         """All have answered: who of them has departed, and what is proven?"""
         more = self._closure()
+        if len(self.departed) > 1:
+            reached("a repair covers two dead nodes")
         if any(not departed.is_known for departed in self.departed.values()):
             self.state = "records"
             return self._records()

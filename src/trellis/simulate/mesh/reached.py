@@ -11,16 +11,11 @@ SITUATIONS = (
     "a link begins a new session",
     "a link's queue is full",
     "a node leaves a topic drained",
-    # pieces, streams and peers
-    "a stream is cut because its reader is slow",
+    # streams and peers
     "a silent peer is cut off",
-    "a handshake gives way to a newcomer",
+    "a newcomer takes over a name",
+    "a peer that could not be reached is back",
     # OMen
     "a repair covers two dead nodes",
     "a standby takes over a repair",
-    # MQTT
-    "a session is taken up again",
-    "a SUBACK is sent early",
-    "a message waits for its predecessor",
-    "a client is not read for a while",
 )
