@@ -13,17 +13,21 @@ session expires. The log does not say whether a session of MQTT 5 outlives its c
 its connection has ended; the broker's counts decide whether its session is gone (`counts.py`). A client that stays away
 for long has *lapsed*: nothing is wanted for it until it is back.
 
+Clients choose their names and filters, so a line can have several readings (`loglines.py`). The names of clients that
+are connected decide. Where several fit, every reading of a subscription is learned, and no filter is given up. Such
+subscriptions are *unsure*. One of them is counted for each line, and the counts end no client because of them.
+
 The broker tells a subscription once, and keeps its log for `LOG_KEPT_S` where nobody reads it. So what was learned must
 outlive the sidecar (`remember`, `restore`), and the broker's own counts show whether anything is unknown.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
+from trellis.protocols.mqtt import loglines
 from trellis.protocols.mqtt.topics import SHARED, is_filter
 
 LOG = "$SYS/broker/log/"
@@ -33,24 +37,16 @@ PROBE_CLIENTS = "trellis-doctor-"  # Clients of `trellis doctor` begin so. They 
 SUBSCRIPTIONS_MAX = 50_000  # that are remembered
 LETTERS_MAX = 8 << 20  # of their clients' names and filters, together
 
-_SUBSCRIBED = re.compile(r"(?:\d+: )?(.*?) ([012]) (.+)", re.DOTALL)
-_UNSUBSCRIBED = re.compile(r"(?:\d+: )?(.*?) (.+)", re.DOTALL)
-_CONNECTED = re.compile(r"(?:\d+: )?New client connected from \S+ as (.*) \(p(\d), c([01]), ", re.DOTALL)
-_ENDED = re.compile(
-    r"(?:\d+: )?(?:Client (.*?)(?: \[[^\]]*\])? (?:(?:been )?disconnected|closed its connection|has exceeded)"
-    r"|(?:Socket error|Bad socket read/write) on client (.*?)[:,] )",
-    re.DOTALL,
-)
-_EXPIRED = re.compile(r"(?:\d+: )?Expiring (?:persistent )?client (.*) due to timeout", re.DOTALL)
 
-
-class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is worth remembering, as it is written to a file."""
 
     version: int
     clients: dict[str, list[str]]  # by client, its filters as it subscribed to them
     clean: list[str]  # clients whose session ends with their connection
     away: list[str]  # clients whose connection has ended and whose session may last, the oldest first
+    named: list[str] = []  # other connected clients that have a blank in their names
+    unsure: list[tuple[str, str, int]] = []  # of the subscriptions: client, filter, 1 if it is counted, else 0
 
 
 class SubscriptionLog:
@@ -74,10 +70,11 @@ class SubscriptionLog:
         self.returned = 0  # of these, those whose clients came back or told that they begin anew
         self.sweep = 0  # Counts the broker's rounds of telling its counts. The owner of this log sets it.
         self.now_ms = 0  # set by the owner too
-        self._letters = 0
+        self._letters = self._size = 0  # of all subscriptions, unsure ones too
         self._of_client: dict[str, dict[str, None]] = {}  # filters as the client subscribed to them
         self._holders: dict[str, int] = {}  # filters that are wanted of the mesh -> by how many subscriptions
-        self._is_clean: dict[str, bool] = {}  # ends with its connection
+        self._unsure: dict[tuple[str, str], int] = {}  # client, filter -> 1 if `plain` or `shared` counts it, else 0
+        self._is_clean: dict[str, bool] = {}  # connected clients -> their sessions end with their connections
         self._away: dict[str, tuple[int, int]] = {}  # Has filters and no connection, since (sweep, ms). Oldest first.
         self._doubtful: dict[str, int] = {}  # It may have left unheard, in or before this sweep. It is not in `_away`.
         self._lapsed: dict[str, None] = {}  # away for long: its filters are known and not wanted
@@ -85,15 +82,78 @@ class SubscriptionLog:
     def heard(self, topic: str, line: str) -> tuple[list[str], list[str]]:
         """Take in a line of the log. Return the filters that are wanted from now on, and those no longer wanted."""
         kind = topic[len(LOG) :]
+        if len(line) > loglines.LETTERS_MAX:
+            return self._strange()
         if kind == "M/subscribe":
-            found = _SUBSCRIBED.fullmatch(line)
-            return self._subscribed(found[1], found[3]) if found is not None else self._strange()
+            return self._told_subscription(line)
         if kind == "M/unsubscribe":
-            found = _UNSUBSCRIBED.fullmatch(line)
-            return ([], self._leave(found[1], [found[2]])) if found is not None else self._strange()
-        if kind == "N":
+            readings = self._readings(line, loglines.unsubscriptions)
+            if not readings:
+                return self._strange()
+            if len(readings) > 1 or loglines.is_cut(line):
+                return [], []  # another client's filter may be meant
+            ((client, filter_),) = readings
+            return [], self._leave(client, [filter_])
+        if kind == "N" and not loglines.is_cut(line):
             return self._noticed(line)
         return [], []
+
+    # Lines that can be read in several ways
+
+    def _is_connected(self, client: str) -> bool:
+        """Return whether this client is connected, as far as we know."""
+        is_known = client in self._of_client and client not in self._away
+        return is_known or client in self._is_clean or client == self.own_client
+
+    def _readings(self, line: str, read: Callable[[str], list[tuple[str, str]]]) -> list[tuple[str, str]]:
+        """Return the readings of a line whose clients are connected. Return all readings if there is none."""
+        body, *whole = loglines.bodies(line)
+        usual = read(body)
+        unusual = [one for each in whole for one in read(each) if self._is_connected(one[0])]
+        if len(usual) == 1 and not unusual:
+            return usual
+        return [one for one in usual if self._is_connected(one[0])] + unusual or usual
+
+    def _told_subscription(self, line: str) -> tuple[list[str], list[str]]:
+        readings = self._readings(line, loglines.subscriptions)
+        if not readings:
+            return self._strange()
+        if loglines.is_cut(line):
+            readings = [(client, loglines.widened(filter_)) for client, filter_ in readings]
+        if len(readings) > 1:
+            readings = [one for one in readings if is_filter(_plain(one[1]))]
+        if len(readings) == 1:
+            return self._subscribed(*readings[0])
+        counted = int(not any(filter_ in self._of_client.get(client, ()) for client, filter_ in readings))
+        wanted: list[str] = []
+        gone: list[str] = []
+        for client, filter_ in sorted(readings, key=lambda one: -len(one[0])):
+            before = self._size
+            new, old = self._subscribed(client, filter_, counted)
+            wanted, gone = wanted + new, gone + old
+            counted = counted if self._size <= before else 0  # only one of these subscriptions is there
+        return _without_both(wanted, gone)
+
+    def _told_end(self, line: str) -> list[str]:
+        """The connection of a client has ended. Return the filters that are no longer wanted."""
+        readings = loglines.ends(line)
+        shorter = [one for one in map(loglines.without_address, readings) if one is not None]
+        known = [one for one in (*readings, *shorter) if self._is_connected(one)]
+        if len(readings) == len(known) == 1:
+            return self._ended(known[0])
+        for client in known:
+            if client in self._of_client:
+                self._doubtful.setdefault(client, self.sweep)  # The counts decide.
+        return []
+
+    def _may_begin(self, client: str) -> list[str]:
+        """Perhaps this client has connected, with a new session or its old one. Return the filters that are wanted."""
+        self._is_clean[client] = False
+        wanted = self._is_back(client)
+        for filter_ in self._of_client.get(client, ()):
+            self._unsure.setdefault((client, filter_), 1)
+            self.changes += 1
+        return wanted
 
     # Clients that may have gone
 
@@ -102,8 +162,8 @@ class SubscriptionLog:
         self._doubtful = {client: self.sweep for client in self._of_client if client not in self._away}
 
     def counts_of(self, client: str) -> tuple[int, int]:
-        """Return how many plain and how many shared subscriptions of a client are known."""
-        filters = self._of_client.get(client, {})
+        """Return how many plain and how many shared subscriptions of a client are known for sure."""
+        filters = [one for one in self._of_client.get(client, ()) if (client, one) not in self._unsure]
         shared = sum(one.startswith(SHARED) for one in filters)
         return len(filters) - shared, shared
 
@@ -119,6 +179,9 @@ class SubscriptionLog:
     def present(self) -> tuple[int, int]:
         """Return how many plain and shared subscriptions are of clients that are there for sure."""
         plain, shared = self.plain, self.shared
+        for (_, filter_), counted in self._unsure.items():
+            is_shared = filter_.startswith(SHARED)
+            plain, shared = plain - counted * (not is_shared), shared - counted * is_shared
         for client in (*self._away, *self._doubtful):
             mine, ours = self.counts_of(client)
             plain, shared = plain - mine, shared - ours
@@ -162,39 +225,48 @@ class SubscriptionLog:
 
     def remember(self) -> Learned:
         clients = {client: list(filters) for client, filters in self._of_client.items()}
-        return Learned(1, clients, [one for one, is_clean in self._is_clean.items() if is_clean], list(self._away))
+        clean = [one for one, is_clean in self._is_clean.items() if is_clean]
+        named = [one for one, is_clean in self._is_clean.items() if not is_clean and " " in one]
+        unsure = [(client, filter_, counted) for (client, filter_), counted in self._unsure.items()]
+        return Learned(1, clients, clean, list(self._away), named, unsure)
 
     def restore(self, learned: Learned) -> None:
         """Take in what an earlier run has remembered. Nothing in it is believed that the log could not have said."""
+        unsure = {(client, filter_): int(counted > 0) for client, filter_, counted in learned.unsure}
         for client, filters in learned.clients.items():
             for filter_ in filters:
-                self._subscribed(client, filter_)
+                self._subscribed(client, filter_, unsure.get((client, filter_)))
+        self._is_clean.update(dict.fromkeys(learned.named[:SUBSCRIPTIONS_MAX], False))
         self._is_clean.update(dict.fromkeys(learned.clean[:SUBSCRIPTIONS_MAX], True))
         away = [client for client in learned.away if client in self._of_client]
         self._away = dict.fromkeys(away, (self.sweep, self.now_ms))
 
-    def _subscribed(self, client: str, filter_: str) -> tuple[list[str], list[str]]:
+    def _subscribed(self, client: str, filter_: str, unsure: int | None = None) -> tuple[list[str], list[str]]:
+        """Learn a subscription. `unsure`: None if it is sure, 1 if it is unsure and counted, 0 if it is not counted."""
         plain = _plain(filter_)
         if client == self.own_client or client.startswith(PROBE_CLIENTS) or not is_filter(plain):
             return [], []
-        wanted = self._is_back(client)
+        wanted = self._is_back(client) if unsure is None else self._may_begin(client) if client in self._away else []
         if filter_ in self._of_client.get(client, ()):
+            if unsure is None and (client, filter_) in self._unsure:
+                self._count(client, filter_, -1)
+                self._count(client, filter_, 1)
             return wanted, []
         gone = self._make_room(client, len(client) + len(filter_))
         if gone is None:
             self.unlearned += 1
             return wanted, []
         self._of_client.setdefault(client, {})[filter_] = None
+        if unsure is not None:
+            self._unsure[client, filter_] = unsure
         self._count(client, filter_, 1)
         self.grown += 1
-        wanted += self._want((filter_,))
-        both = set(wanted).intersection(gone)
-        return [one for one in wanted if one not in both], [one for one in gone if one not in both]
+        return _without_both(wanted + self._want((filter_,)), gone)
 
     def _make_room(self, client: str, letters: int) -> list[str] | None:
         """Return the filters that are no longer wanted because there was no room; None if there is none to be had."""
         gone: list[str] = []
-        while self.plain + self.shared >= SUBSCRIPTIONS_MAX or self._letters + letters > LETTERS_MAX:
+        while self._size >= SUBSCRIPTIONS_MAX or self._letters + letters > LETTERS_MAX:
             oldest = next((one for one in self._away if one != client), None)
             if oldest is None:
                 return None
@@ -203,29 +275,30 @@ class SubscriptionLog:
         return gone
 
     def _noticed(self, line: str) -> tuple[list[str], list[str]]:
-        found = _CONNECTED.match(line)
-        if found is not None:
-            client, version, is_clean = found[1], found[2], found[3] == "1"
-            if len(self._is_clean) >= SUBSCRIPTIONS_MAX:
-                self._is_clean.clear()  # then they count as sessions that stay
+        begun = loglines.connections(line)
+        if begun and len(self._is_clean) >= SUBSCRIPTIONS_MAX:
+            del self._is_clean[next(iter(self._is_clean))]  # then it counts as a session that stays
+        if len(begun) > 1:
+            return [filter_ for client, _, _ in begun for filter_ in self._may_begin(client)], []
+        if begun:
+            ((client, version, is_clean),) = begun
             self._is_clean[client] = is_clean and version != "5"  # a clean start of 5 may last after its connection
             wanted = self._is_back(client)
             return ([], self.end(client)) if is_clean else (wanted, [])
-        found = _EXPIRED.match(line)
-        if found is not None:
-            self._is_back(found[1])
-            return [], self.end(found[1])
-        found = _ENDED.match(line)
-        if found is None:
-            return [], []
-        client = found[1] or found[2]
+        expired = loglines.expiry(line)
+        if expired is not None:
+            self._is_back(expired)
+            return [], self.end(expired)
+        return [], self._told_end(line)
+
+    def _ended(self, client: str) -> list[str]:
         if self._is_clean.pop(client, False):
-            return [], self.end(client)
+            return self.end(client)
         if client in self._of_client and client not in self._away:
             self._doubtful.pop(client, None)
             self._away[client] = (self.sweep, self.now_ms)
             self.changes += 1
-        return [], []
+        return []
 
     def _leave(self, client: str, filters: Iterable[str]) -> list[str]:
         of_client = self._of_client.get(client, {})
@@ -262,11 +335,15 @@ class SubscriptionLog:
 
     def _count(self, client: str, filter_: str, change: int) -> None:
         self.changes += 1
+        self._size += change
         self._letters += change * (len(client) + len(filter_))
+        counted = self._unsure.get((client, filter_), 1)
         if filter_.startswith(SHARED):
-            self.shared += change
+            self.shared += change * counted
         else:
-            self.plain += change
+            self.plain += change * counted
+        if change < 0 and self._unsure.pop((client, filter_), None) is not None:
+            self.returned += 1  # It may have been among those that remain, and remains no longer.
 
     def _strange(self) -> tuple[list[str], list[str]]:
         self.unread += 1
@@ -277,7 +354,9 @@ class SubscriptionLog:
         wanted = [_plain(one) for client, one in known if client not in self._lapsed]
         wanted = [one for one in wanted if not one.startswith("$")]
         assert self._holders == {one: wanted.count(one) for one in wanted}, "L1"
-        assert self.plain + self.shared == len(known) <= SUBSCRIPTIONS_MAX, "L2"
+        assert self._size == len(known) <= SUBSCRIPTIONS_MAX, "L2"
+        assert self.plain + self.shared == sum(self._unsure.get(one, 1) for one in known)
+        assert self._unsure.keys() <= set(known)
         assert self._letters == sum(len(client) + len(one) for client, one in known) <= LETTERS_MAX, "L2"
         assert self._away.keys() | self._doubtful.keys() <= self._of_client.keys()
         assert self._lapsed.keys() <= self._away.keys()
@@ -290,3 +369,9 @@ def _plain(filter_: str) -> str:
         _, _, rest = filter_[len(SHARED) :].partition("/")
         return rest
     return filter_
+
+
+def _without_both(wanted: list[str], gone: list[str]) -> tuple[list[str], list[str]]:
+    """Leave out what is wanted and no longer wanted at the same time."""
+    both = set(wanted).intersection(gone)
+    return [one for one in wanted if one not in both], [one for one in gone if one not in both]
