@@ -24,7 +24,7 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.decode import decode
-from trellis.protocols.mqtt.effects import Check, Close, DoorEffect, Emit, Pause, ToClient, Unwant, Want
+from trellis.protocols.mqtt.effects import Check, Close, DoorEffect, Emit, NotCarried, Pause, ToClient, Unwant, Want
 from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.framing import Framing, version_of
 from trellis.protocols.mqtt.host import Host
@@ -36,6 +36,7 @@ CLIENT = "$mqtt"  # The publisher of all our publications. The client port refus
 _TICK_S = 0.2
 _SIDECAR = 0  # its connection; streams count from 1
 _ARRIVING_MAX = 1_024  # connections beyond `clients_max`: they may be refused with a word, or take over
+_SHOWN_LETTERS = 256  # of a topic in the log
 _TURN_PACKETS = 64  # of one client in one turn of the loop: then it is the others' turn
 
 
@@ -328,6 +329,8 @@ class MqttDoor(StreamOwner):
                 self._check(number, user, password)
             case Pause(number, is_reading):
                 self._pause(number, is_reading)
+            case NotCarried(topic, why):
+                log.warning("%s: a publication on %s was refused: %s", self.node, topic[:_SHOWN_LETTERS], why)
 
     def _attach(self) -> None:
         """The broker beside us is a client of ours: it gets what its clients want, and never its own."""

@@ -29,12 +29,13 @@ from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES, SUBSCRIBE_ID, Echoes
 from trellis.protocols.mqtt.learn import LOG, TOPICS, SubscriptionLog
 
 IDENTITY = "trellis-id"  # the user property that a message out of the mesh bears
+PACKET_BYTES_MAX = 64 << 20  # of a broker; the host refuses what the mesh does not carry
 WAITING_MAX = 10_000  # with QoS 0; the host bounds the others
 DONE_MAX = 10_000  # a broker that died may give us again what it had under way when it last saved: seconds ago
 _BRIDGE = 0x80  # in the version of CONNECT: do not send me what is mine
 _PROBATION_MS = 2_000
 _AGAIN_MS = 1_000  # what the mesh did not take is offered again after so long
-_FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED)
+_FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED, reasons.TOO_LARGE, reasons.MALFORMED)
 
 
 class Bridge:
@@ -87,6 +88,7 @@ class Bridge:
             password=password,
             expiry_s=self.session_s,
             receive_max=self.inflight_max,
+            packet_bytes_max=PACKET_BYTES_MAX,
         )
 
     def up(self, answer: p.ConnAck, now_ms: int = 0) -> None:
@@ -217,6 +219,12 @@ class Bridge:
             self._taken[number] = packet
             self._backlog.append(number)
             self._offer_more()
+
+    def pass_over(self, number: int | None) -> None:
+        """Acknowledge a message of the broker that cannot be read. Else the broker would send it again for ever."""
+        self.counters["not carried"] += 1
+        if number is not None:
+            self.to_broker.append(p.Ack(p.PUBACK, number))
 
     def _offer(self, packet: p.Publish) -> None:
         if packet.dup or packet.subscriptions:

@@ -54,4 +54,11 @@ class Pause(msgspec.Struct, frozen=True, gc=False):
     is_reading: bool
 
 
-DoorEffect = Want | Unwant | Emit | ToClient | Close | Check | Pause
+class NotCarried(msgspec.Struct, frozen=True, gc=False):
+    """A publication was refused. Tell the operator: the publisher may not hear of it."""
+
+    topic: str
+    why: str
+
+
+DoorEffect = Want | Unwant | Emit | ToClient | Close | Check | Pause | NotCarried
