@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from trellis.errors import InputError
 from trellis.live.clock import monotonic_s
 from trellis.live.machine import machine
+from trellis.live.mqtt.aside import Aside
 from trellis.live.mqtt.memory import Memory
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.protocols.mqtt import packets as p
@@ -68,6 +69,7 @@ class Sidecar(StreamOwner):
         self.bridge = Bridge(f"trellis-{node}", config, f"{machine().secret_below(1 << 64):016x}")
         self.host_name, self.port, self.user, self.password, self.tls = parse_broker(config.broker, config)
         self._to_host, self._begun = to_host, begun
+        self._aside = Aside(node)
         self._loop = asyncio.get_running_loop()
         self._stream: BrokerStream | None = None
         self._ended = asyncio.Event()
@@ -82,12 +84,13 @@ class Sidecar(StreamOwner):
         """Return what keeps messages from flowing between the broker and the mesh, one sentence each."""
         place = f"{self.host_name}:{self.port}"
         if not self._is_attached:
-            return [f"The broker at {place} is away: {self._why_away}."]
+            return [f"The broker at {place} is away: {self._why_away}.", *self._aside.complaints()]
         stream = self._stream
         quiet_s = monotonic_s() - stream.heard_s if stream is not None and not stream.is_held else 0.0
         quiet = [f"The broker at {place} has said nothing for {int(quiet_s)} s."] if quiet_s > _QUIET_S else []
         refused = [f"The broker at {place} refuses our subscription to {one}." for one in self.bridge.refused[:4]]
-        return [*quiet, *refused, *(self.memory.complaints() if self.memory is not None else ())]
+        told = [*quiet, *refused, *self._aside.complaints()]
+        return [*told, *(self.memory.complaints() if self.memory is not None else ())]
 
     @property
     def is_subscribing(self) -> bool:
@@ -199,7 +202,11 @@ class Sidecar(StreamOwner):
                 if self.memory is not None and self._is_attached and self._stream is not None:
                     self.memory.detached(monotonic_s() - self._stream.heard_s)
                 self._is_attached = False
-                self.bridge.down()
+                stream = self._stream
+                self.bridge.down(is_closed=stream is not None and stream.is_ended and not stream.why)
+                for one in self.bridge.aside:
+                    self._aside.put(f"the broker at {self.host_name}:{self.port}", one.topic, len(one.payload))
+                self.bridge.aside.clear()
                 if self._stream is not None:
                     self._stream.cut("closed")
                     self._stream = None

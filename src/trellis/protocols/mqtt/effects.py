@@ -61,4 +61,12 @@ class NotCarried(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
-DoorEffect = Want | Unwant | Emit | ToClient | Close | Check | Pause | NotCarried
+class SetAside(msgspec.Struct, frozen=True, gc=False):
+    """A message is not sent again, because its client ended the connection each time. Tell the operator."""
+
+    client: str
+    topic: str
+    size: int
+
+
+DoorEffect = Want | Unwant | Emit | ToClient | Close | Check | Pause | NotCarried | SetAside
