@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt.topics import has_wildcard
+from trellis.protocols.wire import is_clean
 
-TEXT = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=12)
+TEXT = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=12).filter(is_clean)
 SOME = TEXT.filter(bool)
 IDS = st.integers(1, 65_535)
 U32 = st.integers(0, 2**32 - 1)
@@ -22,7 +24,7 @@ CONTENTS = st.builds(
     format=st.integers(0, 1),
     expiry_s=maybe(U32),
     content_type=maybe(TEXT),
-    response_topic=maybe(SOME),
+    response_topic=maybe(SOME.filter(lambda one: not has_wildcard(one))),
     correlation=maybe(BYTES),
     user=st.lists(st.tuples(TEXT, TEXT), max_size=3).map(tuple),
 )

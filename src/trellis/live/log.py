@@ -63,6 +63,10 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "cannot accept: %s": ("accept-failed", ("why",)),
     "%s: no telemetry: %s: %s": ("telemetry-failed", ("node", "file", "why")),
     "%s: a publication on %s was refused: %s": ("mqtt-publication-refused", ("node", "topic", "why")),
+    "%s: set a message for %s aside: topic %s, %d bytes: %s": (
+        "mqtt-message-set-aside",
+        ("node", "receiver", "topic", "bytes", "why"),
+    ),
     "%s: cut off an MQTT client: %s": ("mqtt-client-cut-off", ("node", "why")),
     "%s: closed an MQTT client's connection: %s: %s": ("mqtt-client-closed", ("node", "reason", "why")),
     "%s: attached to %s:%d": ("broker-attached", ("node", "host", "port")),

@@ -47,13 +47,15 @@ MQTT_NOW = (
 _MQTT_HOST = (
     "before the subscription", "connected", "delivered", "dropped", "expired", "filters beyond memory",
     "filters refused", "garbage", "malformed", "not acknowledged", "passwords refused", "publications refused",
-    "refused", "retained refused", "subacks early", "taken over", "too large for a client", "wills", "wills refused",
+    "refused", "retained refused", "set aside", "subacks early", "taken over", "too large for a client",
+    "too large for the mesh", "wills", "wills refused",
 )  # fmt: skip
 _MQTT_SIDECAR = (
-    "beyond take", "clients ended", "clients lapsed", "connections ended", "dropped", "echoes", "echoes missing",
-    "filters refused", "given", "kept out", "log gaps", "log unread",
+    "beyond take", "bugs", "clients ended", "clients lapsed", "connections ended", "dropped", "echoes",
+    "echoes missing", "filters refused", "given", "kept out", "log gaps", "log unread",
     "not carried", "perhaps echoes", "probes of others", "refused by the broker", "retained before", "sent again",
-    "sessions begun", "subscriptions forgotten", "subscriptions not learned", "taken", "too large for the broker",
+    "sessions begun", "set aside", "subscriptions forgotten", "subscriptions not learned", "taken",
+    "too large for the broker",
 )  # fmt: skip
 _MQTT_DIRECTORY = (
     "asks ignored",

@@ -113,6 +113,7 @@ class LiveNode:
 
                 proves_copies = self.mesh.overlay.has_homes and config.delivery.copies > 1
                 self.mqtt = MqttDoor(self, self.name, self.life, config.mqtt, config.limits, proves_copies)
+                self.mqtt.host.house.payload_bytes_max = config.delivery.payload_bytes_max
                 self.mqtt.bind()
         except BaseException:
             await self.stop(in_order=False)

@@ -32,12 +32,16 @@ _UNPRINTABLE = r"\x00-\x1f\x7f-\x9f\ud800-\udfff"
 # Further, in names of nodes: white space other than a plain blank, marks that change how a line is shown, and colons.
 _NOT_IN_NODES = _UNPRINTABLE + r":\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufff9-\ufffb"
 NAME_PATTERN = rf"\A[^{_UNPRINTABLE}]+\Z"
+# Code points that Unicode reserves for ever. Mosquitto ends a connection on which one comes, as on a control character.
+_NONCHARACTERS = "\ufdd0-\ufdef" + "".join(chr(plane << 16 | low) for plane in range(17) for low in (0xFFFE, 0xFFFF))
+_UNCLEAN = _UNPRINTABLE + _NONCHARACTERS
+_NEW_NAME = rf"\A[^{_UNCLEAN}]+\Z"
 _NODE_NAME = rf"\A[^ {_NOT_IN_NODES}](?:[^{_NOT_IN_NODES}]*[^ {_NOT_IN_NODES}])?\Z"
 
 # Between nodes only the length of a topic is checked: lists of topics are long, and a pattern costs ten times as much
 # as the rest of decoding. What a client or a configuration names is checked as a whole (`NewName`, `name_fault`).
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LETTERS_MAX)]
-NewName = Annotated[str, Meta(min_length=1, max_length=NAME_LETTERS_MAX, pattern=NAME_PATTERN)]
+NewName = Annotated[str, Meta(min_length=1, max_length=NAME_LETTERS_MAX, pattern=_NEW_NAME)]
 NodeName = Annotated[str, Meta(min_length=1, max_length=NODE_LETTERS_MAX, pattern=_NODE_NAME)]
 Topics = Annotated[tuple[Name, ...], Meta(max_length=TOPICS_MAX)]
 COUNT_MAX = 2**53
@@ -57,19 +61,24 @@ class WireError(TrellisError):
 
 Fault = tuple[str, str]  # what is wrong, and what to do about it
 
-_name, _node_name = re.compile(NAME_PATTERN), re.compile(_NODE_NAME)
+_unclean, _node_name = re.compile(f"[{_UNCLEAN}]"), re.compile(_NODE_NAME)
+
+
+def is_clean(text: str) -> bool:
+    """Return whether `text` has no control characters, halves of surrogate pairs, or noncharacters of Unicode."""
+    return text.isprintable() or _unclean.search(text) is None  # the first is fast, and true of almost every text
 
 
 def is_printable(text: str) -> bool:
-    """Say whether `text` is not empty and has no control characters."""
-    return _name.search(text) is not None
+    """Return whether `text` is not empty, and clean."""
+    return bool(text) and is_clean(text)
 
 
 def name_fault(text: str) -> Fault | None:
     """Say why `text` cannot be the name of a topic or a cluster; None if it can. The same rule as `NewName`."""
     if not 0 < len(text) <= NAME_LETTERS_MAX:
         return f"{len(text)} letters", f"give 1 to {NAME_LETTERS_MAX}"
-    return None if _name.search(text) else (f"{text!a} has control characters", "leave them out")
+    return None if is_clean(text) else (f"{text!a} has control characters or noncharacters", "leave them out")
 
 
 def node_name_fault(text: str) -> Fault | None:

@@ -145,7 +145,7 @@ class MqttClient(StreamOwner):
     def fed(self, stream: _PacketStream) -> None:
         try:
             for first, body in stream.framing.packets():
-                self._take(decode(p.V5, first, body))
+                self._take(decode(p.V5, first, body, is_strict=False))
         except PacketError as error:
             stream.cut(str(error) or "garbage")
 

@@ -12,6 +12,7 @@ from trellis.live.clock import monotonic_s, wall_ms
 from trellis.live.config import LimitsConfig
 from trellis.live.door import Broker
 from trellis.live.listen import Listener
+from trellis.live.mqtt.aside import Aside
 from trellis.live.mqtt.certificate import load_certificate
 from trellis.live.mqtt.passwords import Passwords, read_passwords
 from trellis.live.mqtt.ready import Readiness
@@ -74,6 +75,7 @@ class MqttDoor(StreamOwner):
         self.host.house.refusal = broker.refusal
         self.streams: dict[int, MqttStream] = {}
         self.counters: Counter[str] = Counter()
+        self.aside = Aside(node)
         self.port = 0
         self._loop = asyncio.get_running_loop()
         self._passwords: Passwords | None = read_passwords(config.users) if config.users else None
@@ -167,8 +169,12 @@ class MqttDoor(StreamOwner):
     def complaints(self) -> list[str]:
         """Return what keeps messages from flowing here, one sentence each."""
         if self.sidecar is None:
-            return []
-        return [*self.sidecar.complaints(), *(self.readiness.refused() if self.readiness is not None else ())]
+            return self.aside.complaints()
+        return [
+            *self.aside.complaints(),
+            *self.sidecar.complaints(),
+            *(self.readiness.refused() if self.readiness is not None else ()),
+        ]
 
     def unready(self) -> list[str]:
         """Return what a sidecar that has just started waits for, one sentence each."""
@@ -219,7 +225,8 @@ class MqttDoor(StreamOwner):
         if stream.why not in ("", "closed"):
             self.counters[f"cut {stream.why}"] += 1
             log.info("%s: cut off an MQTT client: %s", self.node, stream.why)
-        self._soon(partial(self.host.closed, stream.number))
+        is_by_client = not stream.why and not stream.is_closing and stream.error is None
+        self._soon(partial(self.host.closed, stream.number, is_by_client))
 
     def fed(self, stream: MqttStream) -> None:
         """Take in whole packets, as long as the client may be heard, and no more than its share of this turn."""
@@ -328,6 +335,8 @@ class MqttDoor(StreamOwner):
                 self._check(number, user, password)
             case Pause(number, is_reading):
                 self._pause(number, is_reading)
+            case _:
+                self.aside.tell(effect)
 
     def _attach(self) -> None:
         """The broker beside us is a client of ours: it gets what its clients want, and never its own."""

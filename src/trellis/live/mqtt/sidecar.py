@@ -11,11 +11,12 @@ from urllib.parse import unquote, urlsplit
 from trellis.errors import InputError
 from trellis.live.clock import monotonic_s
 from trellis.live.machine import machine
+from trellis.live.mqtt.aside import Aside
 from trellis.live.mqtt.memory import Memory
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
-from trellis.protocols.mqtt.bridge import Bridge
+from trellis.protocols.mqtt.bridge import PACKET_BYTES_MAX, Bridge
 from trellis.protocols.mqtt.config import MqttConfig, hide_password
 from trellis.protocols.mqtt.decode import decode
 from trellis.protocols.mqtt.encode import encode
@@ -30,13 +31,13 @@ _PING_S = 3.0
 _QUIET_S = 6.0  # a broker that has not answered pings for so long is complained about
 _SILENCE_S = 25.0  # and left after so long: it may only be busy
 _PASSWORD_BYTES_MAX = 65_535  # of MQTT
-_PACKET_BYTES_MAX = 64 << 20  # a broker's; what the mesh does not carry is refused by the host
+_SHOWN_LETTERS = 256  # of a topic in the log
 
 
 class BrokerStream(Stream):
     def __init__(self, owner: Sidecar, limits: StreamLimits) -> None:
         super().__init__(owner, limits, 0)
-        self.framing = Framing(_PACKET_BYTES_MAX)
+        self.framing = Framing(PACKET_BYTES_MAX)
         self.heard_s = monotonic_s()
         self.fed = owner.fed
         self.is_held = False
@@ -68,6 +69,7 @@ class Sidecar(StreamOwner):
         self.bridge = Bridge(f"trellis-{node}", config, f"{machine().secret_below(1 << 64):016x}")
         self.host_name, self.port, self.user, self.password, self.tls = parse_broker(config.broker, config)
         self._to_host, self._begun = to_host, begun
+        self._aside = Aside(node)
         self._loop = asyncio.get_running_loop()
         self._stream: BrokerStream | None = None
         self._ended = asyncio.Event()
@@ -82,12 +84,13 @@ class Sidecar(StreamOwner):
         """Return what keeps messages from flowing between the broker and the mesh, one sentence each."""
         place = f"{self.host_name}:{self.port}"
         if not self._is_attached:
-            return [f"The broker at {place} is away: {self._why_away}."]
+            return [f"The broker at {place} is away: {self._why_away}.", *self._aside.complaints()]
         stream = self._stream
         quiet_s = monotonic_s() - stream.heard_s if stream is not None and not stream.is_held else 0.0
         quiet = [f"The broker at {place} has said nothing for {int(quiet_s)} s."] if quiet_s > _QUIET_S else []
         refused = [f"The broker at {place} refuses our subscription to {one}." for one in self.bridge.refused[:4]]
-        return [*quiet, *refused, *(self.memory.complaints() if self.memory is not None else ())]
+        told = [*quiet, *refused, *self._aside.complaints()]
+        return [*told, *(self.memory.complaints() if self.memory is not None else ())]
 
     @property
     def is_subscribing(self) -> bool:
@@ -140,11 +143,21 @@ class Sidecar(StreamOwner):
                     self._send(packet)
                 inward, bridge.to_host = bridge.to_host, []
                 for packet in inward:
-                    self._to_host(packet)
+                    self._hand_in(packet)
             if self._stream is not None and bridge.is_full != self._stream.is_held:
                 self._stream.hold(bridge.is_full)
         finally:
             self._is_moving = False
+
+    def _hand_in(self, packet: p.Packet) -> None:
+        """Give a packet to the host. An error of ours costs this message, and none of those behind it."""
+        try:
+            self._to_host(packet)
+        except Exception:
+            log.exception("%s: %s broke a handler", self.node, f"{type(packet).__name__} of the broker")
+            self.bridge.counters["bugs"] += 1
+            if isinstance(packet, p.Publish) and packet.id is not None:
+                self.bridge.from_host(p.Ack(p.PUBACK, packet.id, reasons.MALFORMED), _now_ms())
 
     def _send(self, packet: p.Packet) -> None:
         if self._stream is None:
@@ -189,7 +202,11 @@ class Sidecar(StreamOwner):
                 if self.memory is not None and self._is_attached and self._stream is not None:
                     self.memory.detached(monotonic_s() - self._stream.heard_s)
                 self._is_attached = False
-                self.bridge.down()
+                stream = self._stream
+                self.bridge.down(is_closed=stream is not None and stream.is_ended and not stream.why)
+                for one in self.bridge.aside:
+                    self._aside.put(f"the broker at {self.host_name}:{self.port}", one.topic, len(one.payload))
+                self.bridge.aside.clear()
                 if self._stream is not None:
                     self._stream.cut("closed")
                     self._stream = None
@@ -231,6 +248,8 @@ class Sidecar(StreamOwner):
         try:
             for first, body in stream.framing.packets():
                 packet = self._decode(first, body)
+                if packet is None:
+                    continue
                 welcomed = self._welcomed
                 if welcomed is not None and not welcomed.done():
                     if not isinstance(packet, p.ConnAck):
@@ -270,10 +289,22 @@ class Sidecar(StreamOwner):
         elif self._stream is not None and not self._stream.is_ended:
             self._loop.call_soon(self._late, packet)
 
-    def _decode(self, first: int, body: bytes) -> p.Packet:
+    def _decode(self, first: int, body: bytes) -> p.Packet | None:
+        """Return a packet of the broker; None if it is a message that cannot be read, which is passed over."""
         if self.bridge.version == p.V5 and first == 0x20 and len(body) == 2:  # a CONNACK of 3.1.1: it knows no MQTT 5
             return p.ConnAck(reason=reasons.VERSION if body[1] == 1 else body[1] or reasons.VERSION)
-        return decode(self.bridge.version, first, body)
+        try:
+            return decode(self.bridge.version, first, body, is_strict=False)
+        except PacketError as error:
+            size = int.from_bytes(body[:2], "big")
+            number = int.from_bytes(body[2 + size : 4 + size], "big")
+            is_with_id = first >> 1 & 0x03 == 1
+            if first >> 4 != p.PUBLISH or first >> 1 & 0x03 > 1 or (is_with_id and not number):
+                raise
+            topic = body[2 : 2 + size].decode("utf-8", "replace")[:_SHOWN_LETTERS]
+            log.warning("%s: a publication on %s was refused: %s", self.node, topic, error)
+            self.bridge.pass_over(number if is_with_id else None)
+            return None
 
     def opened(self, stream: Stream) -> None:
         pass

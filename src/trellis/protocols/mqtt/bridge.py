@@ -12,6 +12,7 @@ B5  the probe of another sidecar means that its messages come here past the mesh
     3.1.1 knows no identities. Such a broker is left
 B6  a line of the broker's log that changes what its clients want is acknowledged when that is saved (`saved`): if we
     die before, the broker tells it again
+B7  a message for which the broker ends the connection each time is set aside, and the next one is given to it
 """
 
 from __future__ import annotations
@@ -27,14 +28,19 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.counts import TOLD, BrokerCounts
 from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES, SUBSCRIBE_ID, Echoes, digest
 from trellis.protocols.mqtt.learn import LOG, TOPICS, SubscriptionLog
+from trellis.protocols.mqtt.suspicion import Suspicion
 
 IDENTITY = "trellis-id"  # the user property that a message out of the mesh bears
+PACKET_BYTES_MAX = 64 << 20  # of a broker; the host refuses what the mesh does not carry
 WAITING_MAX = 10_000  # with QoS 0; the host bounds the others
 DONE_MAX = 10_000  # a broker that died may give us again what it had under way when it last saved: seconds ago
 _BRIDGE = 0x80  # in the version of CONNECT: do not send me what is mine
 _PROBATION_MS = 2_000
 _AGAIN_MS = 1_000  # what the mesh did not take is offered again after so long
-_FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED)
+# Reasons with which a broker ends a connection, and which say nothing about a message: in order, an administrator,
+# use another server, the server has moved, and those with a name.
+_NOT_FOR_A_MESSAGE = (0, 0x98, 0x9C, 0x9D, reasons.BUSY, reasons.SHUTTING_DOWN, reasons.KEEP_ALIVE, reasons.TAKEN_OVER)
+_FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED, reasons.TOO_LARGE, reasons.MALFORMED)
 
 
 class Bridge:
@@ -64,6 +70,10 @@ class Bridge:
         )
         self._probation_ms: int | None = None  # 3.1.1: until then the probe may come back
         self._early: list[p.Publish] = []  # came meanwhile
+        self.aside: list[p.Publish] = []  # set aside; the driver logs them and clears the list
+        self._suspicion = Suspicion()
+        self._is_answering = False  # the broker has answered something on this connection
+        self._dismissal: int | None = None  # reason of the DISCONNECT with which it ended this connection
         self._window = 0
         self._waiting: deque[p.Publish] = deque()  # for the broker
         self._flying: OrderedDict[int, p.Publish] = OrderedDict()
@@ -87,11 +97,12 @@ class Bridge:
             password=password,
             expiry_s=self.session_s,
             receive_max=self.inflight_max,
+            packet_bytes_max=PACKET_BYTES_MAX,
         )
 
     def up(self, answer: p.ConnAck, now_ms: int = 0) -> None:
         """The broker has welcomed us."""
-        self.leaves = ""
+        self.leaves, self._is_answering, self._dismissal = "", False, None
         self.is_up = self.version == p.V5 or self.echoes is not None
         self._probation_ms = None if self.is_up else now_ms + _PROBATION_MS
         self.is_taking = answer.session_present
@@ -130,12 +141,24 @@ class Bridge:
             self._asked[2] = (self.probe,)
             self.to_broker += [p.Subscribe(2, (p.Asked(self.probe, 0),)), p.Publish(topic=self.probe, payload=b"?")]
 
-    def down(self) -> None:
+    def down(self, *, is_closed: bool = False) -> None:
+        """The connection is over. `is_closed`: the broker has closed it, without DISCONNECT."""
+        self._judge(is_closed if self._dismissal is None else self._dismissal not in _NOT_FOR_A_MESSAGE)
         self.is_up, self.is_taking, self._probation_ms = False, False, None
         self._unsaved.clear()  # they come again
         self.to_broker.clear()
         if self.echoes is not None:
             self.echoes.down()
+
+    def _judge(self, is_refusal: bool) -> None:
+        """B7"""
+        if not is_refusal or not self._is_answering or self.leaves or not self._flying:
+            return
+        number = next(iter(self._flying))
+        if self._suspicion.ended(number):
+            self.counters["set aside"] += 1
+            self.aside.append(self._flying.pop(number))
+            self.to_host.append(p.Ack(p.PUBACK, number))
 
     def from_broker(self, packet: p.Packet) -> bool:
         """False: the connection is to be ended."""
@@ -150,11 +173,15 @@ class Bridge:
                 if number == PROBE_ID and self.echoes is not None:
                     self.echoes.is_probe_unacknowledged = False
                 if self._flying.pop(number, None) is not None:
+                    self._suspicion.acknowledged()
                     self.counters["refused by the broker"] += reason >= reasons.UNSPECIFIED
                     self.to_host.append(p.Ack(p.PUBACK, number))
                 self._pump()
+            case p.Disconnect(reason):
+                self._dismissal = reason
+                return False
             case p.SubAck():
-                self.is_taking = True
+                self.is_taking = self._is_answering = True
                 self._granted(packet)
                 if self.echoes is not None:
                     self.to_broker += self.echoes.subscribed()
@@ -217,6 +244,12 @@ class Bridge:
             self._taken[number] = packet
             self._backlog.append(number)
             self._offer_more()
+
+    def pass_over(self, number: int | None) -> None:
+        """Acknowledge a message of the broker that cannot be read. Else the broker would send it again for ever."""
+        self.counters["not carried"] += 1
+        if number is not None:
+            self.to_broker.append(p.Ack(p.PUBACK, number))
 
     def _offer(self, packet: p.Publish) -> None:
         if packet.dup or packet.subscriptions:
@@ -340,7 +373,7 @@ class Bridge:
             if self.echoes is not None and not self._may_give(packet, self.echoes):
                 return
             if packet.id is not None:
-                if len(self._flying) >= self._window:
+                if len(self._flying) >= (1 if self._suspicion.times else self._window):
                     return
                 self._flying[packet.id] = packet
             self._waiting.popleft()

@@ -15,20 +15,25 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import properties as props
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.primitives import PacketError, Reader
+from trellis.protocols.mqtt.topics import has_wildcard
 
 FILTERS_MAX = 4_096  # in one SUBSCRIBE or UNSUBSCRIBE
 
 
-def decode(version: int, first: int, body: bytes) -> p.Packet:
+def decode(version: int, first: int, body: bytes, *, is_strict: bool = True) -> p.Packet:
+    """Return the packet. `is_strict`: refuse what many receivers refuse, so that no client can pass it on to others.
+
+    A sidecar is not strict with its broker: the broker would send the same message again after each connection.
+    """
     kind, flags = first >> 4, first & 0x0F
     if kind == p.PUBLISH:
-        return _publish(Reader(body), flags, version == p.V5)
+        return _publish(Reader(body, is_strict=is_strict), flags, version == p.V5)
     found = _KINDS.get(kind)
     if found is None or (kind == p.AUTH and version != p.V5):
         raise PacketError(f"packet type {kind}", reasons.PROTOCOL_ERROR)
     if flags != _FLAGS.get(kind, 0):
         raise PacketError(f"flags {flags:#x} of packet type {kind}")  # [MQTT-2.1.3-1]
-    reader = Reader(body)
+    reader = Reader(body, is_strict=is_strict)
     packet = found(reader, kind, version == p.V5)
     reader.done()
     return packet
@@ -63,7 +68,7 @@ def _connect(reader: Reader, kind: int, is_5: bool) -> p.Packet:
             qos=will_qos,
             retain=bool(will_retain),
             delay_s=delay_s,
-            content=_content(will_found),
+            content=_content(will_found, reader.is_strict),
         )
     clean = bool(flags & 0x02)
     return p.Connect(
@@ -124,13 +129,15 @@ def _publish(reader: Reader, flags: int, is_5: bool) -> p.Packet:
         id=number,
         alias=found.get(props.ALIAS),
         subscriptions=tuple(found.get(props.SUBSCRIPTION, ())),
-        content=_content(found),
+        content=_content(found, reader.is_strict),
     )
 
 
-def _content(found: props.Properties) -> p.Content:
+def _content(found: props.Properties, is_strict: bool) -> p.Content:
     if not found:
         return p.PLAIN
+    if is_strict and has_wildcard(found.get(props.RESPONSE_TOPIC, "")):
+        raise PacketError("a response topic with wildcards", reasons.PROTOCOL_ERROR)  # [MQTT-3.3.2-14]
     return p.Content(
         format=found.get(props.FORMAT, 0),
         expiry_s=found.get(props.EXPIRY),

@@ -14,10 +14,10 @@ from trellis.protocols.mqtt.bridge import IDENTITY
 from trellis.protocols.mqtt.envelope import Envelope, Kept, Recall, unwrap
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.interests import OURS, QUESTIONS
-from trellis.protocols.mqtt.packets import Content
+from trellis.protocols.mqtt.packets import Content, is_text
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription
-from trellis.protocols.mqtt.topics import matches
+from trellis.protocols.mqtt.topics import carried_prefix, matches
 from trellis.protocols.wire import WireError
 
 HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
@@ -55,6 +55,9 @@ class Deliveries:
             return
         if not is_ours and said is not None and not isinstance(said, Envelope):
             self.house.counters["garbage"] += 1
+            return
+        if said is None and carried_prefix(topic, self.house.config.depth) is None:
+            self.house.counters["garbage"] += 1  # no client of MQTT takes a message on this topic
             return
         # The mesh gives a first subscriber what it still holds. A client gets what is published from its SUBACK on; and
         # holders of wildcards get copies until they are confirmed.
@@ -156,5 +159,6 @@ class Deliveries:
 
 def _identified(message: Envelope, origin: NodeId) -> Content:
     """For a broker beside us: known again wherever it turns up."""
-    identity = (IDENTITY, f"{origin}/{message.life}/{message.number}")
+    name = origin if is_text(origin) else ascii(origin)[1:-1]  # of another node, which may be of an earlier release
+    identity = (IDENTITY, f"{name}/{message.life}/{message.number}")
     return msgspec.structs.replace(message.content, user=(*message.content.user, identity))

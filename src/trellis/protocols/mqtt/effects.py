@@ -54,4 +54,19 @@ class Pause(msgspec.Struct, frozen=True, gc=False):
     is_reading: bool
 
 
-DoorEffect = Want | Unwant | Emit | ToClient | Close | Check | Pause
+class NotCarried(msgspec.Struct, frozen=True, gc=False):
+    """A publication was refused. Tell the operator: the publisher may not hear of it."""
+
+    topic: str
+    why: str
+
+
+class SetAside(msgspec.Struct, frozen=True, gc=False):
+    """A message is not sent again, because its client ended the connection each time. Tell the operator."""
+
+    client: str
+    topic: str
+    size: int
+
+
+DoorEffect = Want | Unwant | Emit | ToClient | Close | Check | Pause | NotCarried | SetAside

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
-from trellis.protocols.mqtt.effects import Check, Close, Connection, ToClient
+from trellis.protocols.mqtt.effects import Check, Close, Connection, SetAside, ToClient
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.session import Link, Session
@@ -180,6 +180,8 @@ class Entrance:
         if packet.reason != reasons.WITH_WILL:
             link.will = None
         self.house.out.append(Close(link.id))
+        if packet.reason >= reasons.UNSPECIFIED:
+            self._judge(session)
         self._part(session)
 
     def drop(self, session: Session, reason: int, why: str) -> None:
@@ -191,11 +193,20 @@ class Entrance:
         self.house.out.append(Close(link.id, reasons.name(reason), why))
         self._part(session)
 
-    def closed(self, connection: Connection) -> None:
-        """The connection is gone."""
+    def _judge(self, session: Session) -> None:
+        """A client has ended its connection as if it did not take a message: perhaps one is set aside."""
+        found = session.ended(self.house.now_ms)
+        if found is not None:
+            self.house.counters["set aside"] += 1
+            self.house.out.append(SetAside(session.client, found.topic, len(found.payload)))
+
+    def closed(self, connection: Connection, is_by_client: bool = False) -> None:
+        """The connection is gone. `is_by_client`: the client has closed it, without DISCONNECT."""
         self.arriving.pop(connection, None)
         session = self.house.by_connection.get(connection)
         if session is not None:
+            if is_by_client:
+                self._judge(session)
             self._part(session)
 
     def _part(self, session: Session) -> None:

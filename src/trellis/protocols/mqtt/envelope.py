@@ -15,7 +15,7 @@ from msgspec import Meta
 from trellis.protocols.effects import Topic
 from trellis.protocols.mqtt.packets import PLAIN, Content, Text
 from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, carried_prefix
-from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, NodeName
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, NodeName, WireError
 
 MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
 PREFIXES_MAX = 1_000  # in one message
@@ -23,6 +23,7 @@ PART_BYTES = 48 << 10  # of prefixes or names in one message
 KEPT_MAX = 1_000
 MEMBERS_MAX = 4_096
 NEVER = 2**53
+_NUMBERS_BYTES = 512  # more than all numbers and marks of an envelope take
 
 Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX, pattern=NAME_PATTERN)]
 Numbers = Annotated[tuple[Count, ...], Meta(max_length=PREFIXES_MAX)]
@@ -142,6 +143,19 @@ _CODEC: Codec[Said] = Codec(Said, FRAME_BYTES_MAX)
 
 def wrap(one: Said) -> bytes:
     return MAGIC + _CODEC.encode(one)
+
+
+def fits(message: Envelope, prefix: Topic, bytes_max: int) -> bool:
+    """Return whether a message and a copy of it take no more than `bytes_max` bytes, whatever its numbers will be."""
+    letters = 2 * len(message.topic) + len(message.client) + message.content.size
+    if len(message.payload) + 4 * letters + _NUMBERS_BYTES <= bytes_max:
+        return True
+    if len(message.payload) > bytes_max:
+        return False
+    try:
+        return len(wrap(Copy(prefix, message))) + _NUMBERS_BYTES <= bytes_max
+    except WireError:
+        return False
 
 
 def unwrap(payload: bytes) -> Said | None:

@@ -76,9 +76,9 @@ class Host:
         self.entrance.failed(connection, error, version)
         self._settle()
 
-    def closed(self, connection: Connection) -> None:
-        """The connection is gone."""
-        self.entrance.closed(connection)
+    def closed(self, connection: Connection, is_by_client: bool = False) -> None:
+        """The connection is gone. `is_by_client`: the client has closed it, without DISCONNECT."""
+        self.entrance.closed(connection, is_by_client)
         self._settle()
 
     def begin_anew(self, connection: Connection) -> None:

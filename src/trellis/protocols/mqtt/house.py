@@ -15,6 +15,7 @@ from trellis.protocols.mqtt.interests import Interests
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.recall import Recaller
 from trellis.protocols.mqtt.session import Link, Session, Subscription, filter_size
+from trellis.protocols.wire import FRAME_BYTES_MAX
 
 
 class House:
@@ -33,6 +34,7 @@ class House:
         self.by_connection: dict[Connection, Session] = {}
         self.counters: Counter[str] = Counter()
         self.refusal: Callable[[Topic], str | None] = lambda topic: None  # why the node can take up no such topic
+        self.payload_bytes_max = FRAME_BYTES_MAX  # of a publication as the mesh carries it: in its envelope
         self._number = 0
 
     def at(self, now_ms: int, wall_ms: int) -> None:

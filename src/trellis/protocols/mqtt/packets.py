@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from trellis.protocols.wire import is_clean
+
 V311: Literal[4] = 4
 V5: Literal[5] = 5
 
@@ -41,13 +43,13 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Return whether a packet can hold the properties, and a client takes it. They may come from another node."""
         texts = [one for pair in self.user for one in pair]
         texts += [one for one in (self.content_type, self.response_topic) if one]
-        return all(map(is_text, texts))
+        return all(map(is_text, texts)) and not any(one in (self.response_topic or "") for one in "+#")
 
 
 def is_text(text: str) -> bool:
-    """Return whether a packet can hold a text.  [MQTT-1.5.4-2]"""
+    """Return whether a packet can hold a text, and every receiver takes it.  [MQTT-1.5.4-2, 1.5.4]"""
     is_short = 4 * len(text) <= TEXT_BYTES_MAX or len(text.encode("utf-8", "replace")) <= TEXT_BYTES_MAX
-    return is_short and "\0" not in text
+    return is_short and is_clean(text)
 
 
 _PAIR_BYTES = 128  # what a user property takes beside its text

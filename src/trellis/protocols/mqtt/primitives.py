@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from trellis.errors import TrellisError
 from trellis.protocols.mqtt import reasons
+from trellis.protocols.wire import is_clean
 
 LENGTH_MAX = 268_435_455  # four bytes of seven bits
 TEXT_BYTES_MAX = 65_535
@@ -21,12 +22,13 @@ class PacketError(TrellisError):
 
 
 class Reader:
-    """Over one packet's body."""
+    """Over one packet's body. `is_strict`: text with control characters or noncharacters is an error."""
 
-    __slots__ = ("at", "data", "end")
+    __slots__ = ("at", "data", "end", "is_strict")
 
-    def __init__(self, data: bytes, at: int = 0, end: int | None = None) -> None:
+    def __init__(self, data: bytes, at: int = 0, end: int | None = None, *, is_strict: bool = True) -> None:
         self.data, self.at, self.end = data, at, len(data) if end is None else end
+        self.is_strict = is_strict
 
     def __bool__(self) -> bool:
         return self.at < self.end
@@ -70,7 +72,7 @@ class Reader:
         return self.data[at : at + count]
 
     def text(self) -> str:
-        """[MQTT-1.5.4-1, -2: well-formed UTF-8 without surrogates; no U+0000]"""
+        """[MQTT-1.5.4-1, -2: well-formed UTF-8 without surrogates; no U+0000. 1.5.4: what may be refused as well]"""
         found = self.binary()
         try:
             text = found.decode("utf-8")
@@ -78,6 +80,8 @@ class Reader:
             raise PacketError("text that is not UTF-8") from None
         if "\0" in text:
             raise PacketError("text with U+0000")
+        if self.is_strict and not is_clean(text):
+            raise PacketError("text with control characters or noncharacters")
         return text
 
     def id(self) -> int:

@@ -50,7 +50,7 @@ def read(reader: Reader, allowed: frozenset[int]) -> Properties:
     if not count:
         return {}
     at = reader.take(count)
-    inner = Reader(reader.data, at, at + count)
+    inner = Reader(reader.data, at, at + count, is_strict=reader.is_strict)
     found: Properties = {}
     while inner:
         key = inner.varint()

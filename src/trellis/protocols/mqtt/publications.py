@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
-from trellis.protocols.mqtt.effects import Connection, Emit, Pause
-from trellis.protocols.mqtt.envelope import Copy, Envelope, wrap
+from trellis.protocols.mqtt.effects import Connection, Emit, NotCarried, Pause
+from trellis.protocols.mqtt.envelope import Copy, Envelope, fits, wrap
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
@@ -49,12 +49,16 @@ class Publications:
                 return
             incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0)
             self._pause_if_full(session, link)
-        refusal = self.publish(
-            session.client, topic, packet.payload, packet.qos, packet.retain, packet.content, incoming
-        )
+        try:
+            refusal = self.publish(
+                session.client, topic, packet.payload, packet.qos, packet.retain, packet.content, incoming
+            )
+        except Exception:  # an error of ours: nothing waits for an answer that never comes
+            if incoming is not None:
+                session.incoming.pop(incoming.id, None)
+            raise
         if refusal is not None:
-            self.house.counters["publications refused"] += 1
-            self._answer(session, incoming, *refusal)
+            self._refuse(session, incoming, topic, *refusal)
         elif incoming is None:
             self.unanswered[self._last_numbers[0]] = session
             session.unanswered += 1
@@ -65,6 +69,15 @@ class Publications:
             if session.is_bridge:
                 mine = [one for one in self.house.out if isinstance(one, Emit) and one.number in self._last_numbers]
                 self.emitted.update({one.number: one for one in mine})
+
+    def _refuse(self, session: Session, incoming: Incoming | None, topic: str, reason: int, why: str) -> None:
+        self.house.counters["publications refused"] += 1
+        self.house.counters["too large for the mesh"] += reason == reasons.TOO_LARGE
+        if session.is_bridge or reason == reasons.TOO_LARGE:
+            self.house.out.append(NotCarried(topic, why))
+        if reason == reasons.TOO_LARGE and not session.is_bridge:
+            reason = reasons.QUOTA  # PUBACK and PUBREC have no other word for it  [MQTT 5, 3.4.2.1, 3.5.2.1]
+        self._answer(session, incoming, reason, why)
 
     def _pause_if_full(self, session: Session, link: Link) -> None:
         if self._is_full(session, link) and not link.is_paused and not session.is_bridge:
@@ -111,6 +124,13 @@ class Publications:
         prefix = carried_prefix(topic, self.house.config.depth)
         if prefix is None:
             return reasons.TOPIC_INVALID, "this topic is not carried: it begins with $, or is too long or too deep"
+        if (
+            content is not p.PLAIN and not content.is_sound
+        ):  # of a broker beside us; clients are refused when their packet is read
+            return reasons.MALFORMED, "a property holds control characters or noncharacters, or wildcards"
+        limit = self.house.payload_bytes_max
+        if not fits(Envelope(topic, payload, qos, retain, client, 0, 0, 0, content=content), prefix, limit):
+            return reasons.TOO_LARGE, f"its {len(payload)} bytes and its envelope are over {limit}"
         number = self.house.next_number()
         buckets, previous, before = self.house.directory.publishes(prefix, number)
         identity = (client, self.house.life, number, self.house.wall_ms)

@@ -16,8 +16,10 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.effects import Connection
+from trellis.protocols.mqtt.suspicion import Suspicion
 from trellis.protocols.mqtt.topics import levels_of
 
+SOON_MS = 10_000  # A client that leaves so soon after a suspect was sent again leaves because of it.
 BRIDGE_QUEUE_MAX = 1_000_000  # messages that wait for a broker; their bytes are the limit
 
 
@@ -93,11 +95,15 @@ class Session:
         self.incoming: OrderedDict[int, Incoming] = OrderedDict()  # by packet identifier
         self.dropped = 0
         self.unanswered = 0  # publications of the client with QoS 0 that the mesh has not answered
+        self.suspicion = Suspicion()
+        self._resumed_ms = 0  # when the client last came back
         self._id = 0
 
     @property
     def window(self) -> int:
         """Messages under way to the client.  [MQTT-3.3.4-9]"""
+        if self.suspicion.times:
+            return 1
         return min(self.config.inflight_max, self.link.receive_max) if self.link is not None else 0
 
     @property
@@ -141,6 +147,7 @@ class Session:
 
     def resume(self, now_ms: int) -> list[p.Publish]:
         """After a reconnection: again what was not acknowledged, then what waits.  [MQTT-4.4.0-1, 3.3.1-1]"""
+        self._resumed_ms = now_ms
         while len(self.flying) > self.window:  # the client takes fewer than last time
             _, one = self.flying.popitem()
             self.queue.appendleft(one)
@@ -149,8 +156,16 @@ class Session:
         return [*(msgspec.structs.replace(one, dup=True) for one in again), *self.pump(now_ms)]
 
     def acknowledged(self, number: int, now_ms: int) -> list[p.Publish]:
-        self.flying.pop(number, None)  # one that we do not know is stale
+        if self.flying.pop(number, None) is not None:  # one that we do not know is stale
+            self.suspicion.acknowledged()
         return self.pump(now_ms)
+
+    def ended(self, now_ms: int) -> Out | None:
+        """The client ended the connection, without a word or with an error. Return the message that is set aside."""
+        if not self.flying or (self.suspicion.times and now_ms - self._resumed_ms > SOON_MS):
+            return None
+        number = next(iter(self.flying))
+        return self.flying.pop(number) if self.suspicion.ended(number) else None
 
     def _packet(self, one: Out, number: int | None, now_ms: int) -> p.Publish:
         content = one.content
