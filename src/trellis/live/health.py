@@ -9,7 +9,8 @@
     links     a link is up, and its neighbor says nothing on it
     canary    homes of topics do not answer, so publications are not acknowledged
     broker    the broker of the sidecar is away
-    certificate  a certificate of this node has ended
+
+Beside these /readyz says `learning`: messages flow, and a SUBACK is no promise yet (`Learning`).
 
 A part of the node that can complain has `complaints`, and is listed in `Health.parts`. A node without seeds is healthy
 alone. A node that was given seeds is not: it expects others.
@@ -81,6 +82,8 @@ class Canary:
         mark = blake2b(node.encode("utf-8", "replace"), digest_size=8).hexdigest()
         self.topics = [f"{CANARY}{mark}/{number}" for number in range(self.TOPICS)]
         self.sent = self.answered = 0
+        self.sure = 0  # answers of sure homes since the last of one that was not
+        self.is_hurried = False  # the next canary follows an answer at once
         self._ask, self._is_home, self._now, self._unsure_s_max = ask, is_home, now, unsure_s_max
         self._next = 0
         self._topic: Topic = ""  # of the canary that is under way
@@ -105,8 +108,9 @@ class Canary:
     def heard(self, topic: Topic, is_sure: bool) -> None:
         if topic != self._topic:
             return
-        self._topic, self._due = "", self._now() + self.EVERY_S
+        self._topic, self._due = "", self._now() + (0.0 if self.is_hurried else self.EVERY_S)
         self.answered += 1
+        self.sure = self.sure + 1 if is_sure else 0
         if is_sure:
             self._unsure_since = None
         elif self._unsure_since is None:
@@ -226,6 +230,41 @@ class Names:
         return [f"Another node named {self._name} runs, or this machine's clock was set back: peers refuse this one."]
 
 
+class Learning:
+    """Whether a node with MQTT clients cannot promise yet, since its start, what SUBACK says.
+
+    A subscription is confirmed when the home of its topic is sure, and a wildcard when all other nodes with a listener
+    or a sidecar have taken it in. What makes homes unsure later is not looked at: one node that comes or goes would
+    make many nodes refuse clients.
+    """
+
+    SURE = 4  # canaries, one after another, that were answered by homes that are sure
+    S_MAX = 60.0  # after it has joined, a node is given clients all the same
+
+    def __init__(self, node: LiveNode, canary: Canary | None, now: Callable[[], float]) -> None:
+        """`canary`: None where homes are not asked, or where there are none."""
+        self._node, self._canary, self._now = node, canary, now
+        self._joined: float | None = None
+        self._is_over = False
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._node.mqtt is not None and not self._is_over
+
+    def look(self) -> None:
+        """Call it now and then, while the node is part of the mesh."""
+        mqtt, mesh, canary = self._node.mqtt, self._node.mesh, self._canary
+        if mqtt is None or self._is_over:
+            return
+        self._joined = self._now() if self._joined is None else self._joined
+        are_sure = mesh.delivery.homes.is_sure or not mesh.overlay.has_homes
+        are_sure = are_sure and (canary is None or canary.sure >= self.SURE)
+        is_late = self._now() - self._joined >= self.S_MAX
+        self._is_over = is_late or (are_sure and mqtt.host.directory.is_informed)
+        if canary is not None:
+            canary.is_hurried = not self._is_over
+
+
 class Health:
     def __init__(self, node: LiveNode) -> None:
         self.node = node
@@ -241,6 +280,7 @@ class Health:
         if overlay.has_homes:
             self.parts.append(("canary", self.canary))
         self._has_canary = overlay.has_homes and bool(config.admin_listen)
+        self.learning = Learning(node, self.canary if self._has_canary else None, loop.time)
         self._loop, self._timer = loop, None
         self._told: list[str] = []
 
@@ -280,6 +320,8 @@ class Health:
                 self.canary.rest()
             else:
                 self.canary.look()
+        if not not_ready(self.node):
+            self.learning.look()
         self.node.story.look()
         self._tell()
 
@@ -297,8 +339,14 @@ class Health:
 
 
 def unready(node: LiveNode) -> str:
-    """Return why the node should not be given clients now: "leaving", "joining", "subscribing", or nothing."""
-    return not_ready(node) or ("subscribing" if node.mqtt is not None and node.mqtt.unready() else "")
+    """Return why the node should not be given clients now, or nothing.
+
+    "leaving", "joining", "subscribing" (a sidecar), or "learning": a SUBACK for an MQTT client may be no promise yet.
+    """
+    trouble = not_ready(node)
+    if trouble or node.mqtt is None:
+        return trouble
+    return "subscribing" if node.mqtt.unready() else "learning" if node.health.learning.is_under_way else ""
 
 
 def not_ready(node: LiveNode) -> str:

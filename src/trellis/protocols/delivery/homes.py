@@ -43,6 +43,7 @@ class Homes:
         # A home that has ended and whose registry we have, the start of its range, and until when that counts.
         self._inherited: tuple[NodeId, NodeId, int] | None = None
         self.heirs = Heirs(state)
+        self.is_sure = False  # as of the last tick: we have heard of all who subscribe to topics that we are home of
         self._is_alone = False  # every other node that we have heard of has ended for certain
 
     # Subscribers
@@ -101,7 +102,7 @@ class Homes:
 
     def tick(self) -> None:
         state = self.state
-        is_sure = self._is_sure()
+        self.is_sure = self._is_sure()
         oldest = state.now_ms - state.config.registered_ms
         self._silent = {node: shunned for node, shunned in self._silent.items() if shunned[0] >= oldest}
         for topic, nodes in list(self.registry.items()):
@@ -110,7 +111,7 @@ class Homes:
             if not nodes:
                 del self.registry[topic]
         self._registered = sum(map(len, self.registry.values()))
-        self.heirs.tick(self.registry, is_sure=is_sure)
+        self.heirs.tick(self.registry, is_sure=self.is_sure)
 
     def ended(self, node: NodeId, *, is_alone: bool) -> None:
         """Forget the subscriptions of a node whose process has ended for certain. See `MeshNode.on_peer_ended`."""
