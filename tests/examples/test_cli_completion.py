@@ -62,9 +62,9 @@ def test_words_that_are_written_down_twice_agree():
     from trellis.model.read import REPEATED
     from trellis.pipeline import jobs
     from trellis.pipeline.session import LOG_LEVELS
-    from trellis.plan.construction import ALGORITHMS, GREEDY_RULES
+    from trellis.plan.construction import ALGORITHMS, ALIASES, GREEDY_RULES
 
-    assert set(values.PLAN_ALGORITHMS) == set(ALGORITHMS)
+    assert set(values.PLAN_ALGORITHMS) == {*ALGORITHMS, *ALIASES}
     assert set(values.GREEDY_ALGORITHMS) == set(GREEDY_RULES)
     assert set(values.OVERLAYS) == set(get_args(get_type_hints(NodeConfig)["overlay"]))
     assert set(values.LOG_LEVELS) == set(LEVELS)

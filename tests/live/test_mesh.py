@@ -12,7 +12,7 @@ import pytest
 import trellis
 from live.lives import CLUSTER, client_address, config, mesh, peer_address, run, until
 from trellis.errors import InputError
-from trellis.live import shell
+from trellis.live import timers
 from trellis.live.client import Client, ClientError, NotAcknowledged
 from trellis.live.config import LimitsConfig
 from trellis.live.frames import PROTOCOL, VERSION, VERSION_OLDEST, Address, Hello, pack, pack_control
@@ -291,7 +291,7 @@ def test_a_message_that_breaks_a_handler_is_lost_and_the_node_goes_on():
 
 
 def test_a_timer_that_breaks_ends_the_node(monkeypatch):
-    monkeypatch.setattr(shell, "_TIMER_PAUSES_S", tuple(pause_s / 100 for pause_s in shell._TIMER_PAUSES_S))
+    monkeypatch.setattr(timers, "PAUSES_S", tuple(pause_s / 100 for pause_s in timers.PAUSES_S))
 
     async def work() -> None:
         node = LiveNode(config("a"))
