@@ -181,6 +181,26 @@ def test_a_client_whose_connection_breaks_or_that_leaves_in_order_loses_nothing(
     assert not desk.host.counters["set aside"]
 
 
+def test_messages_behind_a_suspect_keep_their_identifiers_when_they_are_sent_again():
+    """Else the client could not know them again."""
+    desk = Desk()
+    client = come_back(desk)
+    client.subscribe("a/b")
+    client.got.clear()
+    other = desk.welcome("other")
+    for payload in (b"one", b"two", b"three"):
+        other.publish("a/b", payload, qos=1, id=9)
+    first = {one.payload: one.id for one in client.got}
+    leave(desk, client, "closes")
+    client = come_back(desk)
+    other.publish("a/b", b"four", qos=1, id=9)
+    assert [one.payload for one in client.got] == [b"one"]
+    client.send(p.Ack(p.PUBACK, first[b"one"]))
+    again = [(one.payload, one.id, one.dup) for one in client.got]
+    assert again[:3] == [(payload, number, True) for payload, number in first.items()]
+    assert [(payload, dup) for payload, _, dup in again[3:]] == [(b"four", False)]
+
+
 def test_a_client_that_closes_its_socket_at_a_message_is_deaf_no_longer(caplog):
     async def work() -> None:
         async with doors("a") as (node,):

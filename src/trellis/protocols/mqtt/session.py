@@ -96,14 +96,13 @@ class Session:
         self.dropped = 0
         self.unanswered = 0  # publications of the client with QoS 0 that the mesh has not answered
         self.suspicion = Suspicion()
+        self._held: list[int] = []  # of `flying`: not sent again yet, because a suspect is sent alone
         self._resumed_ms = 0  # when the client last came back
         self._id = 0
 
     @property
     def window(self) -> int:
         """Messages under way to the client.  [MQTT-3.3.4-9]"""
-        if self.suspicion.times:
-            return 1
         return min(self.config.inflight_max, self.link.receive_max) if self.link is not None else 0
 
     @property
@@ -120,7 +119,7 @@ class Session:
         """What to send now."""
         if not one.qos:
             return [self._packet(one, None, now_ms)] if self.link is not None else []
-        if not self.queue and len(self.flying) < self.window:  # it need not wait
+        if not self.queue and not self.suspicion.times and len(self.flying) < self.window:  # it need not wait
             return self._fly(one, now_ms)
         size = one.size
         if len(self.queue) >= self.messages_max or self.queue_bytes + size > self.bytes_max:
@@ -139,7 +138,7 @@ class Session:
 
     def pump(self, now_ms: int) -> list[p.Publish]:
         out: list[p.Publish] = []
-        while self.queue and len(self.flying) < self.window:
+        while self.queue and not self.suspicion.times and len(self.flying) < self.window:
             one = self.queue.popleft()
             self.queue_bytes -= one.size
             out += self._fly(one, now_ms)
@@ -152,12 +151,20 @@ class Session:
             _, one = self.flying.popitem()
             self.queue.appendleft(one)
             self.queue_bytes += one.size
-        again = [self._packet(one, number, now_ms) for number, one in self.flying.items()]
-        return [*(msgspec.structs.replace(one, dup=True) for one in again), *self.pump(now_ms)]
+        return [*self._send_again(list(self.flying), now_ms), *self.pump(now_ms)]
+
+    def _send_again(self, numbers: list[int], now_ms: int) -> list[p.Publish]:
+        """Send messages again under their identifiers. A suspect is sent alone: the others are held back."""
+        count = 1 if self.suspicion.times else len(numbers)
+        self._held = numbers[count:]
+        again = [self._packet(self.flying[number], number, now_ms) for number in numbers[:count]]
+        return [msgspec.structs.replace(one, dup=True) for one in again]
 
     def acknowledged(self, number: int, now_ms: int) -> list[p.Publish]:
         if self.flying.pop(number, None) is not None:  # one that we do not know is stale
             self.suspicion.acknowledged()
+            held = [one for one in self._held if one in self.flying]
+            return [*self._send_again(held, now_ms), *self.pump(now_ms)]
         return self.pump(now_ms)
 
     def ended(self, now_ms: int) -> Out | None:
