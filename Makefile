@@ -26,11 +26,14 @@ run: $(INSTALLED)  ## set up, then take a short tour
 # even where the environment says otherwise, since pytest else rewrites every test file anew in every worker.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
+# One worker more than cores: tests of live nodes mostly wait.
+WORKERS := $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)' 2>/dev/null || echo auto)
+
 KERNEL_TESTS := tests/properties/test_construct_low_edges.py tests/properties/test_tables.py \
   $(wildcard tests/properties/test_maintain*.py) $(wildcard tests/properties/test_measure*.py) tests/examples/test_construct.py
 
 test: $(INSTALLED)  ## set up, then run every test that is not slow
-	@$(PYTEST) -n auto -m "not slow"
+	@$(PYTEST) -n $(WORKERS) -m "not slow"
 
 test-slow: $(INSTALLED)  ## the long checks; kernels once more without compiling, once more with every index checked
 	@$(PYTEST) -n auto -m slow
