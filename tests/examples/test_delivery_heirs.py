@@ -66,7 +66,7 @@ class Node:
         return found
 
     def names(self, topic):
-        """Whom it names as subscribers, and whether it is sure."""
+        """Return the subscribers that the home names, and whether it is sure."""
         self.delivery.homes.on_ask(m.AskHome("asker", topic, 1))
         self.keep(self.delivery._finish())
         tells = self.told("asker")[-1]

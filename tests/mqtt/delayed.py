@@ -58,7 +58,7 @@ class Delayed:
 
     def told(self, name: str, number: int, packet: p.Packet) -> None:
         """A client of `name` gets a packet."""
-        raise NotImplementedError
+        raise NotImplementedError("each model of clients says what they do with a packet")
 
     # The mesh
 

@@ -6,9 +6,9 @@ processExeQ        `_execute`: in the order of localtime, when the view is ready
 processStandbyL    `_standby`: on time-out, or when we have become the coordinator (fail-over)
 notifySuccRange    `Finished`, to our L successors; gcChurnEvent is what they do with it
 
-Of a group of dead neighbors each has a coordinator, and each repair covers the whole group. So one of them repairs, the
-first that finds another member of the group, and of two that do so at once the one of lower id (`on_find`). The others
-stand by until it has finished, or for a while.
+Each node of a group of dead neighbors has a coordinator, and each repair covers the whole group. So one coordinator
+repairs: the first that finds another member of the group. If two find each other at once, the one of lower id repairs
+(`on_find`). The others stand by until it has finished, or for a while.
 
 Nobody is mended away on hearsay: a coordinator asks the node directly first (`doubt`), unless its own detector, a new
 life of the node or the node itself says that it is gone.

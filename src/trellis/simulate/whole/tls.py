@@ -250,7 +250,7 @@ class TlsTransport(asyncio.Transport):
         return False
 
     def write_eof(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("TLS has no half-close: asyncio's own TLS transports raise the same error")
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._records.above = protocol
