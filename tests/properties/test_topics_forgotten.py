@@ -94,7 +94,7 @@ def meant(node: MeshNode) -> dict[str, set[str]]:
 @pytest.mark.parametrize("overlay", CODECS)
 def test_names_are_forgotten_and_nobody_is_taken_to_want_another_topic(overlay, seed, monkeypatch):
     chance = itertools.count(1_000 * seed)
-    monkeypatch.setattr("trellis.live.meshes.Random", lambda: Random(next(chance)))
+    monkeypatch.setattr("trellis.live.machine.MACHINE.random", lambda: Random(next(chance)))
     net, random, numbers = Net(overlay, seed), Random(seed), itertools.count()
     net.run(5_000)
     for _ in range(10):
