@@ -148,6 +148,32 @@ def test_an_heir_keeps_what_it_has_of_an_ended_home_when_another_home_takes_that
     assert heir.names("t") == (("z",), True)
 
 
+def test_the_heir_of_an_heir_is_sure_only_with_what_the_heir_has_inherited():
+    """The home ends, then its heir, one tick later."""
+    heir, next_heir = heir_with_registry(), Node("after", "heir", "last")
+    next_heir.ticks(16)
+
+    def tick():
+        heir.ticks(1)
+        for message in heir.told("after"):
+            next_heir.hears("heir", message)
+        for message in next_heir.told("heir"):
+            heir.hears("after", message)
+        next_heir.ticks(1)
+
+    for _ in range(6):
+        heir.hears("home", m.Register("home", (), m.HOPS_MAX, "before"))
+        tick()
+    heir.keep(heir.delivery.peer_ended("home", is_alone=False))
+    heir.overlay.before = "before"
+    assert heir.names("t") == (("z",), True)
+    tick()
+    tick()
+    next_heir.keep(next_heir.delivery.peer_ended("heir", is_alone=False))
+    next_heir.overlay.before = "before"
+    assert next_heir.names("t") == (("z",), True)
+
+
 @pytest.mark.parametrize("case", ["no word", "old word", "other range", "silence", "stood still", "restarted"])
 def test_an_heir_that_may_not_know_all_is_not_sure(case):
     heir = heir_with_registry()

@@ -59,11 +59,18 @@ class Heirs:
         heir = self.state.overlay.heir()
         if heir == self.heir:
             return
-        self.heir, self._has_answered = heir, False
-        self._uncopied = {} if heir is None else dict.fromkeys((n, t) for t, nodes in registry.items() for n in nodes)
+        self.heir, self._has_answered, self._uncopied = heir, False, {}
+        self.took_over(registry)
+
+    def took_over(self, registry: dict[Topic, dict[NodeId, int]]) -> None:
+        """Give the heir all of `registry`: it is new, or these are registrations that we have inherited ourselves."""
+        if self.heir is None:
+            return
         by_node: dict[NodeId, list[Topic]] = {}
-        for node, topic in self._uncopied:
-            by_node.setdefault(node, []).append(topic)
+        for topic, nodes in registry.items():
+            for node in nodes:
+                self._uncopied[node, topic] = None
+                by_node.setdefault(node, []).append(topic)
         for node, topics in by_node.items():
             self._copy(node, topics)
 

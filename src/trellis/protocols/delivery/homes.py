@@ -136,11 +136,13 @@ class Homes:
     def _inherit(self, home: NodeId, since_ms: int) -> None:
         """We are home of our predecessor's range as well now, and have its registry: we are as sure as before."""
         self._range_ms, self._inherited = since_ms, None
-        for topic, nodes in self.heirs.kept[home].registry.items():
+        inherited = self.heirs.kept[home].registry
+        for topic, nodes in inherited.items():
             known = self.registry.setdefault(topic, {})
             for node, heard_ms in nodes.items():
                 known[node] = max(heard_ms, known.get(node, 0))
         self._registered = sum(map(len, self.registry.values()))
+        self.heirs.took_over(inherited)
 
     def stood_still(self, duration_ms: int) -> None:
         """Our process was stopped for so long. Nobody could register meanwhile, so this time proves nothing."""
