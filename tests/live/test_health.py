@@ -16,6 +16,7 @@ import trellis
 from live.lives import DELIVERY, OMEN, client_address, config, mesh, peer_address, run, until
 from live.prometheus import parse_metrics
 from live.test_admin import ADMIN, overlay, read
+from trellis.live.addresses import parse_seed
 from trellis.live.admin import exposition
 from trellis.live.config import LimitsConfig
 from trellis.live.health import LOOK_S, Canary, Links, Names
@@ -376,6 +377,25 @@ def test_the_complaint_about_a_name_ends_with_the_other_node(monkeypatch):
                 await twin.stop(in_order=False)
 
     run(work())
+
+
+def test_a_peer_that_refused_the_name_is_asked_again_until_it_accepts_this_node(monkeypatch):
+    """Also one to which there is nothing to say."""
+    monkeypatch.setattr(Names, "TOLD_S", 3_600.0)
+
+    async def work() -> None:
+        async with mesh("a", topics=("t",)) as (a,):
+            node = LiveNode(config("n", **ADMIN))
+            await node.start()
+            try:
+                node.transport.dialing.note_name_refused(parse_seed(peer_address(a)))
+                await until_health(node, 503, "Another node named n runs")
+                await until_health(node, 200)
+                assert "a" in node.transport.peers
+            finally:
+                await node.stop(in_order=False)
+
+    run(work(), 20)
 
 
 def test_health_is_json_to_who_asks_for_it():

@@ -217,10 +217,11 @@ class Seeds:
 class Names:
     """Whether another node runs under this node's name: others then refuse this one.
 
-    The complaint is over when the peer that refused this node accepts it, or cannot be reached any more.
+    The complaint is over when the peer that refused this node accepts it, or cannot be reached any more. That peer is
+    dialed again every second or two.
     """
 
-    TOLD_S = 15.0  # the complaint is over after so long if that peer is not dialed again
+    TOLD_S = 6.0  # The complaint is over after so long without a word of that peer.
 
     def __init__(self, refusals: Mapping[Contact, float], name: NodeId, now: Callable[[], float]) -> None:
         """`refusals`: who refused this node's name in its last word to it, and when."""
