@@ -361,9 +361,9 @@ class OMenNode:
     def _go(self, *, is_repaired: bool = False) -> Effects:
         """Close all links, and go. `is_repaired`: others have repaired around us, so we are missed by nobody.
 
-        Deviation: we say so ourselves, with `Finished`, to all that we know on the ring. They forget our place there at
-        once. Otherwise messages to homes of topics would go to us until our silence is noticed, and another node that
-        leaves would wait for their answers.
+        Deviation: in the paper a node that has left is noticed by its silence. We say `Finished` ourselves, to all that
+        we know on the ring, and they forget our place there at once. Otherwise messages to homes of topics would go to
+        us, and another node that leaves would wait for their answers.
         """
         effects: Effects = []
         for peer in list(self.links.links):
