@@ -390,16 +390,53 @@ def test_a_neighbour_that_stops_reading_holds_nobody_up():
 def test_what_does_not_fit_the_window_is_counted():
     net = mesh([("a", "b")], window_bytes=10 * (256 + 100))
     net.cut("a", "b")
-    for number in range(25):
+    for number in range(10):
+        net.publish("a", bytes([number]) * 100)
+    net.run(31_000)  # nobody took them in time, and they stay in the window
+    for number in range(10, 20):
         net.publish("a", bytes([number]) * 100)
     assert net.nodes["a"].delivery.state.store.count == 10
-    assert net.nodes["a"].delivery.state.store.overflows == 15
+    assert net.nodes["a"].delivery.state.store.overflows == 10
     net.link("a", "b")
     net.run(5_000)
-    assert [payload[0] for payload in net.got("b")] == list(range(15, 25))
-    assert net.nodes["b"].counters.lost == 15
-    assert net.nodes["a"].told(Overflowed) == [Overflowed(15)]
-    assert net.nodes["b"].told(Lost) == [Lost("t", "a", 1, 1, 15, "before the first that came")]
+    assert [payload[0] for payload in net.got("b")] == list(range(10, 20))
+    assert net.nodes["b"].counters.lost == 10
+    assert net.nodes["a"].told(Overflowed) == [Overflowed(10)]
+    assert net.nodes["b"].told(Lost) == [Lost("t", "a", 1, 1, 10, "before the first that came")]
+
+
+def test_a_publication_that_finds_the_window_full_of_waiting_ones_is_refused_at_once_with_the_reason():
+    net = mesh([("a", "b")], window_bytes=10 * (256 + 100))
+    net.lose = lambda *_: True
+    for number in range(12):
+        net.publish("a", bytes([number]) * 100)
+    refused = [one for one in net.nodes["a"].outcomes if isinstance(one, NotAcknowledged)]
+    assert [one.sequence for one in refused] == [0, 0]
+    assert "fill this node's window: window_bytes is 3560" in refused[0].reason
+    assert net.nodes["a"].counters.window_full == 2
+    assert net.nodes["a"].delivery.state.store.overflows == 0, "what waits for its copies was dropped"
+    net.lose = lambda *_: False
+    net.run(5_000)
+    assert [payload[0] for payload in net.got("b")] == list(range(10))
+    net.publish("a", b"again")
+    net.run(1_000)
+    assert net.got("b")[-1] == b"again"
+    assert sum(isinstance(one, Acknowledged) for one in net.nodes["a"].outcomes) == 11
+    assert net.nodes["a"].delivery.copies.bytes == 0
+
+
+def test_a_publication_that_others_push_out_of_the_window_is_refused_at_the_next_tick_and_not_acknowledged():
+    net = mesh([("a", "b"), ("b", "c")], copies=3, window_bytes=10 * (256 + 100))
+    net.lose = lambda sender, to, message: sender == "a"
+    net.publish("a", b"x" * 100)
+    for number in range(10):
+        net.publish("b", bytes([number]) * 100)
+    net.run(2_500)
+    refused = [one for one in net.nodes["a"].outcomes if isinstance(one, NotAcknowledged)]
+    assert [one.sequence for one in refused] == [1]
+    assert refused[0].reason == "this node's window did not keep it until it had its copies: window_bytes is 3560"
+    assert net.nodes["a"].counters.window_full == 1
+    assert not net.nodes["a"].delivery.copies.pending
 
 
 def test_a_gap_below_the_floor_is_skipped_when_every_neighbour_has_said_no():

@@ -101,6 +101,44 @@ def test_a_node_that_leaves_in_order_splits_no_topic_at_any_instant(knowledge):
     assert reached == set(names[1:])
 
 
+def test_nodes_that_all_leave_together_do_not_wait_for_each_other():
+    """The last one has nobody left to repair around it."""
+    names = ["a", "b", "c"]
+    engine = Engine(OMen(net=False), dict.fromkeys(names, ("t",)), seed=1, overlay=chain(*names))
+    engine.run(25_000)
+    for name in names:
+        assert engine.leave(name)
+        engine.run(engine.world.now_ms + 700)
+    engine.run(engine.world.now_ms + 3_000)
+    assert not [name for name in names if engine.world.is_living(name)]
+
+
+def test_a_node_that_has_left_in_order_is_off_the_ring_of_the_others_at_once():
+    names = [f"n{number}" for number in range(5)]
+    engine = Engine(OMen(net=False), dict.fromkeys(names, ("t",)), seed=1, overlay=chain(*names))
+    engine.run(25_000)
+    assert engine.leave("n2")
+    while engine.world.is_living("n2"):
+        engine.run(engine.world.now_ms + 10)
+    engine.run(engine.world.now_ms + 500)  # half a period: messages under way arrive, and nobody's silence is noticed
+    for name in names:
+        if name != "n2":
+            assert "n2" not in engine.world.node(name).ring.tman.peers
+            assert "n2" not in engine.world.node(name).ring.successors
+
+
+def test_only_a_node_itself_says_that_it_has_left():
+    names = [f"n{number}" for number in range(5)]
+    engine = Engine(OMen(net=False), dict.fromkeys(names, ("t",)), seed=1, overlay=chain(*names))
+    engine.run(25_000)
+    node = engine.world.node("n0")
+    told = m.Finished("n2", engine.world.node("n2").me.incarnation, "leave")
+    node.on_message("n1", told)
+    assert "n2" in node.ring.tman.peers
+    node.on_message("n2", told)
+    assert "n2" not in node.ring.tman.peers
+
+
 def test_subscriptions_and_crashes_in_turn_keep_every_topic_connected():
     assert changes(seed=5, count=40).failure is None
 

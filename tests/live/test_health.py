@@ -13,16 +13,17 @@ import pytest
 from msgspec.structs import replace
 
 import trellis
-from live.lives import OMEN, client_address, config, mesh, peer_address, run, until
+from live.lives import DELIVERY, OMEN, client_address, config, mesh, peer_address, run, until
 from live.prometheus import parse_metrics
 from live.test_admin import ADMIN, overlay, read
+from trellis.live.addresses import parse_seed
 from trellis.live.admin import exposition
 from trellis.live.config import LimitsConfig
 from trellis.live.health import LOOK_S, Canary, Links, Names
 from trellis.live.mqtt import sidecar
 from trellis.live.mqtt.client import MqttClient
 from trellis.live.shell import LiveNode
-from trellis.protocols.delivery.messages import AskHome
+from trellis.protocols.delivery.messages import AskHome, Frame
 from trellis.protocols.effects import Send
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.config import MqttConfig
@@ -378,6 +379,25 @@ def test_the_complaint_about_a_name_ends_with_the_other_node(monkeypatch):
     run(work())
 
 
+def test_a_peer_that_refused_the_name_is_asked_again_until_it_accepts_this_node(monkeypatch):
+    """Also one to which there is nothing to say."""
+    monkeypatch.setattr(Names, "TOLD_S", 3_600.0)
+
+    async def work() -> None:
+        async with mesh("a", topics=("t",)) as (a,):
+            node = LiveNode(config("n", **ADMIN))
+            await node.start()
+            try:
+                node.transport.dialing.note_name_refused(parse_seed(peer_address(a)))
+                await until_health(node, 503, "Another node named n runs")
+                await until_health(node, 200)
+                assert "a" in node.transport.peers
+            finally:
+                await node.stop(in_order=False)
+
+    run(work(), 20)
+
+
 def test_health_is_json_to_who_asks_for_it():
     async def work() -> None:
         async with mesh("a", **ADMIN) as (node,):
@@ -407,5 +427,36 @@ def test_clients_are_told_of_health_by_nothing_but_the_admin_port():
             await client.subscribe("t")
             effects = node.mesh.ask_home(node.health.canary.topics[0])
             assert [type(one).__name__ for one in effects if not isinstance(one, Send)] == ["HomeTold"]
+
+    run(work())
+
+
+def test_publications_that_fill_the_window_are_told_and_refused_with_the_reason_and_what_follows_flows():
+    """The messages that wait are 90% of the window: a canary, which stores nothing, is answered all the time."""
+    delivery = replace(DELIVERY, window_bytes=4 << 20, payload_bytes_max=400 << 10)
+
+    async def work() -> None:
+        async with mesh("a", "b", topics=("t",), delivery=delivery, **ADMIN) as (a, b):
+            await until(lambda: bool(a.health.canary.answered and "b" in a.links and b.is_confirmed("t")))
+            assert (await health(a))[0] == 200
+            send = a.exchange.send
+            a.exchange.send = lambda to, message: None if isinstance(message, Frame) else send(to, message)
+            async with trellis.connect(client_address(a)) as client:
+                publications = [asyncio.ensure_future(client.publish("t", b"x" * 300_000)) for _ in range(20)]
+                await until(lambda: sum(one.done() for one in publications) == 7)
+                refused = [one.exception() for one in publications if one.done()]
+                assert all("fill this node's window: window_bytes is 4194304" in str(one) for one in refused)
+                lines = await until_health(a, 503, "window")
+                assert lines[0].startswith("The window of this node is full: 7 publications were refused in the last")
+                assert lines[0].endswith("13 wait for their copies.")
+                assert parse_metrics(exposition(a)).value("trellis_complaints", kind="window") == 1
+                assert parse_metrics(exposition(a)).value("trellis_window_full_total") == 7
+                a.health.window._refused.clear()
+                await until_health(a, 503, "The window of this node has been full for 5 s: 13 publications wait")
+                a.exchange.send = send
+                receipts = await asyncio.gather(*publications, return_exceptions=True)
+                assert sum(not isinstance(one, BaseException) for one in receipts) == 13
+                await until_health(a, 200)
+                assert (await client.publish("t", b"y" * 300_000)).copies == 2
 
     run(work())

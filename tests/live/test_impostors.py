@@ -14,12 +14,16 @@ from live.lives import CLUSTER, client_address, config, mesh, peer_address, run,
 from live.signing import node_of
 from live.test_hostile import stranger
 from live.test_tls import join_as
+from trellis.live.addresses import BOOK_MAX
+from trellis.live.allowance import Allowance
 from trellis.live.frames import (
+    ADDRESSES_MAX,
     BODY_BYTES_MAX,
     PROTOCOL,
     VERSION,
     Address,
     Addresses,
+    Bye,
     Hello,
     Ping,
     Pong,
@@ -101,6 +105,49 @@ def test_a_false_address_keeps_no_node_from_joining_again(told):
                 await again.stop()
 
     run(work())
+
+
+def test_a_flood_of_addresses_is_passed_on_no_faster_than_its_sender_may_change_the_book():
+    """Each change of the book goes to all other peers, so one peer could make all others busy."""
+
+    async def work() -> None:
+        async with mesh("a", "b", topics=("t",)) as nodes:
+            await linked(nodes)
+            a = nodes[0]
+            reader, writer = await asyncio.open_connection("127.0.0.1", a.transport.port)
+            writer.write(
+                pack_control(Hello(PROTOCOL, VERSION, CLUSTER, "omen", Address("stranger", 1, "127.0.0.1", 9)))
+            )
+            await until(lambda: "stranger" in a.transport.peers)
+            before, began = a.transport.book.version, a.now()
+            for frame in range(100):
+                lies = tuple(Address(f"x{frame}-{number}", 1, "127.0.0.1", 1) for number in range(ADDRESSES_MAX))
+                writer.write(pack_control(Addresses(lies)))
+            writer.write(pack_control(Bye()))
+            while await reader.read(65_536):
+                pass
+            await until(lambda: "stranger" not in a.transport.peers)
+            writer.close()
+            changes = a.transport.book.version - before
+            may_each = BOOK_MAX + 64 * (a.now() - began + 1)
+            assert changes <= 2 * may_each, "the stranger and b, which says again what this node had no room for"
+            assert a.transport.counters["addresses left out"] > 0
+            await assert_flows(*nodes)
+
+    run(work())
+
+
+def test_what_a_peer_may_do_grows_back_with_time():
+    now = [0.0]
+    allowance = Allowance(10, 2.0, lambda: now[0])
+    allowance.use("p", 8)
+    assert (allowance.left("p"), allowance.left("q")) == (2, 10)
+    now[0] = 3.0
+    assert allowance.left("p") == 8
+    allowance.use("p", 8)
+    assert allowance.left("p") == 0
+    now[0] = 100.0
+    assert allowance.left("p") == 10
 
 
 @pytest.mark.parametrize(("attacked", "victim"), [("a", "b"), ("b", "a")])

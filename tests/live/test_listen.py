@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import resource
 import socket
 import sys
 import warnings
@@ -12,6 +14,7 @@ from collections.abc import Callable
 
 import pytest
 
+from trellis.errors import InputError
 from trellis.live.listen import Listener
 
 STREAMS = 20
@@ -73,5 +76,33 @@ def test_it_can_be_closed_twice() -> None:
         listener.serve()
         await listener.close()
         await listener.close()
+
+    asyncio.run(work())
+
+
+def test_a_listener_without_files_left_says_that_and_how_to_get_more() -> None:
+    async def work() -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        next_file = os.dup(0)
+        os.close(next_file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next_file, hard))
+        try:
+            with pytest.raises(InputError) as caught:
+                Listener("127.0.0.1:0", lambda: None, None, Counter(), 5.0, STREAMS)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert "cannot listen: too many open files" in str(caught.value)
+        assert "ulimit -n" in str(caught.value)
+        assert "another address" not in str(caught.value)
+
+    asyncio.run(work())
+
+
+def test_a_listener_whose_address_is_taken_says_so() -> None:
+    async def work() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            with pytest.raises(InputError, match="cannot listen: address already in use; choose another address"):
+                Listener(address, lambda: None, None, Counter(), 5.0, STREAMS)
 
     asyncio.run(work())

@@ -8,9 +8,10 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import trellis
-from live.lives import CLUSTER, client_address, config, mesh, peer_address, run, until
+from live.lives import CLUSTER, OMEN, client_address, config, mesh, peer_address, run, until
 from trellis.errors import InputError
 from trellis.live import timers
 from trellis.live.client import Client, ClientError, NotAcknowledged
@@ -95,6 +96,21 @@ def test_a_node_that_leaves_in_order_is_no_crash_to_the_others():
             assert await take(last, 2) == [b"before", b"after"]
 
     run(work())
+
+
+def test_all_nodes_of_a_mesh_that_are_told_to_end_are_gone_soon():
+    """Nobody waits for `leave_s` or `leave_periods_max`: both are longer than this test may take."""
+    fields = {"omen": replace(OMEN, leave_periods_max=100_000), "limits": LimitsConfig(handshake_s=5, leave_s=600)}
+
+    async def work() -> None:
+        async with mesh("a", "b", "c", **fields) as nodes, AsyncExitStack() as stack:
+            first, *_ = await clients_of(stack, nodes, "t")
+            await first.publish("t", b"held by all")
+            for node in nodes:
+                node.leave()
+            await asyncio.gather(*(node.wait() for node in nodes))
+
+    run(work(), 30)
 
 
 def test_a_new_life_under_an_old_name_is_known_at_once():

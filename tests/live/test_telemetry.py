@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import resource
+import signal
 from pathlib import Path
+
+import pytest
 
 import trellis
 from live.lives import client_address, mesh, run, until
@@ -25,7 +30,7 @@ class Node:
         self.telemetry = Telemetry(config, "n1", lambda: self.wanted, lambda: self.now)
 
     def start(self) -> None:
-        self.telemetry._write([self.telemetry._line("join"), *self.telemetry._changes()])
+        self.telemetry.look()
 
     def look(self, later: float = 10.0) -> None:
         self.now += later
@@ -72,7 +77,62 @@ def test_a_disk_that_fails_is_counted_and_nothing_else(tmp_path):
     node.look()
     node.telemetry.published("b", 1)
     node.look()
-    assert node.telemetry.counters == {"failed": 2}
+    assert node.telemetry.counters == {"failed": 3}
+
+
+def test_subscriptions_that_a_full_disk_did_not_take_are_told_when_there_is_room_again(tmp_path, monkeypatch):
+    node = Node(tmp_path / "events.jsonl")
+    node.start()
+    append = node.telemetry._append
+
+    def full(data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(node.telemetry, "_append", full)
+    node.wanted = {"b"}
+    node.look()
+    assert events(node.path) == [("join",), ("subscribe", "a")]
+    monkeypatch.setattr(node.telemetry, "_append", append)
+    node.look()
+    node.look()
+    assert events(node.path) == [("join",), ("subscribe", "a"), ("unsubscribe", "a"), ("subscribe", "b")]
+
+
+@pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system does not limit the size of files")
+def test_a_disk_that_is_full_in_the_midst_of_a_line_leaves_no_half_line(tmp_path):
+    """The kernel takes a part of the lines, and refuses the rest."""
+    node = Node(tmp_path / "events.jsonl")
+    node.start()
+    before = node.path.read_bytes()
+    node.wanted = {"a", *(f"topic {number}" for number in range(50))}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, hard))
+        node.look()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, old)
+    assert node.path.read_bytes() == before
+    node.look()
+    assert len(events(node.path)) == 52
+
+
+def test_a_new_file_that_could_not_be_begun_begins_with_all_that_is_in_force_later(tmp_path, monkeypatch):
+    node = Node(tmp_path / "events.jsonl", file_bytes=100, files_max=3)
+    node.start()
+    append = node.telemetry._append
+
+    def full(data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(node.telemetry, "_append", full)
+    node.telemetry.published("b", 1)
+    node.look()
+    monkeypatch.setattr(node.telemetry, "_append", append)
+    node.telemetry.published("b", 1)
+    node.look()
+    assert events(node.path)[:2] == [("join",), ("subscribe", "a")]
 
 
 def test_a_live_node_tells_what_its_clients_want_and_publish(tmp_path):

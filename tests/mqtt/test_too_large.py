@@ -12,6 +12,7 @@ from live.lives import run, until
 from mqtt.attached import client_of, sidecars
 from mqtt.brokers import brokers, needs_mosquitto
 from mqtt.desk import Desk
+from trellis.live.mqtt import sidecar
 from trellis.live.shell import LiveNode
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
@@ -20,6 +21,7 @@ from trellis.protocols.mqtt.effects import NotCarried
 from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.envelope import Copy, Envelope, fits, wrap
 from trellis.protocols.mqtt.framing import Framing
+from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.wire import COUNT_MAX
 
 LIMIT = 4_000
@@ -88,6 +90,45 @@ def test_a_publication_of_a_broker_that_is_too_large_is_acknowledged_and_costs_n
             )
 
     run(work())
+
+
+def test_a_packet_of_a_broker_that_is_larger_than_all_that_is_kept_is_read_past(monkeypatch, caplog):
+    """A broker of 3.1.1 knows no limit. Closing the connection would make it send the packet again, for ever."""
+    monkeypatch.setattr(sidecar, "PACKET_BYTES_MAX", 100_000)
+
+    async def work() -> None:
+        async with beside_a_fake() as (fake, node):
+            fake.send(*(publication(number, b"y" * 300_000 if number == 2 else b"x") for number in range(1, 5)))
+            await until(lambda: {1, 2, 3, 4} <= {one.id for one in fake.heard if isinstance(one, p.Ack)})
+            assert fake.connections == 1
+            assert node.mqtt.sidecar.bridge.counters["not carried"] == 1
+            assert "a publication on cam/x was refused: its 300" in caplog.text
+            (told,) = node.mqtt.complaints()
+            assert told.startswith("A message of the broker at 127.0.0.1:")
+            assert told.endswith("bytes) was left out: it is too large for the mesh.")
+
+    run(work(), 20)
+
+
+@pytest.mark.parametrize("step", [1, 7, 1_000, 65_536, 10_000_000])
+def test_a_packet_that_is_read_past_is_known_by_its_head_and_never_held_whole(step: int):
+    framing = Framing(90_000, reads_past=True)
+    large, small = publication(2, b"y" * 200_000), publication(3)
+    data = b"".join(encode(p.V311, one) for one in (publication(1), large, small, large, small))
+    found, most = [], 0
+    for start in range(0, len(data), step):
+        framing.feed(data[start : start + step])
+        for first, body in framing.packets():
+            whole = not framing.left_out
+            found.append(decode(p.V311, first, body) if whole else (framing.left_out, body[:9]))
+        most = max(most, len(framing))
+    head = (len(encode(p.V311, large)) - 4, b"\x00\x05cam/x\x00\x02")
+    assert found == [publication(1), head, small, head, small]
+    assert most < 90_000
+    strict = Framing(90_000)
+    strict.feed(encode(p.V311, large))
+    with pytest.raises(PacketError, match="is over 90000"):
+        list(strict.packets())
 
 
 def test_a_publication_of_a_broker_that_cannot_be_read_is_acknowledged_and_costs_no_other(caplog):

@@ -55,11 +55,19 @@ class AddressBook:
             self._first_hand[one.node] = None
             self._spares.pop(one.node, None)
 
-    def learn(self, addresses: Iterable[Address], connected: Container[NodeId] = ()) -> None:
-        """Take what others say. What is said about the owner and about nodes that are connected is not kept."""
+    def learn(
+        self, addresses: Iterable[Address], connected: Container[NodeId] = (), changes_max: int = BOOK_MAX
+    ) -> int:
+        """Take what others say, up to so many changes. Return how many there were: all other peers are told of each.
+
+        What is said about the owner and about nodes that are connected is not kept.
+        """
+        before = self.version
         for one in addresses:
             if one.node == self.owner or one.node in connected:
                 continue
+            if self.version - before >= changes_max:
+                break
             known = self.find(one.node)
             if known is None:
                 self._put(one, connected)
@@ -69,6 +77,7 @@ class AddressBook:
                     self._spares[one.node] = known
             elif _place(one) != _place(known):
                 self._spares[one.node] = one
+        return self.version - before
 
     def failed(self, node: NodeId) -> None:
         """A dial to the address of a node failed: the next one goes to its other address, if one was told."""

@@ -193,6 +193,17 @@ class Dialing:
         for to, dial in list(self.dials.items()):
             if dial.task is None and now > dial.not_before + _FORGET_S:
                 del self.dials[to]
+        self._ask_refusers(now)
+
+    def _ask_refusers(self, now: float) -> None:
+        """Dial nodes again that refused our name: whether another node has it is known only from their last word."""
+        for to in list(self.name_refusals)[:_LOOKS_MAX]:
+            dial, place = self.dials.get(to, Dial()), self._place(to)
+            if place is None or self.name_of(to) in self.transport.peers:
+                del self.name_refusals[to]
+            elif dial.task is None and now >= dial.not_before and not self._is_busy and self.transport.has_room():
+                self.dials[to] = dial
+                self._begin(to, dial, *place)
 
     # Has a process ended?
 
@@ -224,6 +235,7 @@ class Dialing:
 
     def note_name_refused(self, to: Contact) -> None:
         """Remember that another node of our name is known at `to`, until a dial to it ends otherwise."""
+        self.name_refusals.pop(to, None)  # Those asked longest ago come first.
         if len(self.name_refusals) < _NAME_REFUSALS_MAX:
             self.name_refusals[to] = self._loop.time()
 

@@ -26,6 +26,7 @@ from trellis.live.files import files_needed
 from trellis.live.findings import Finding, good, note, refused, wrong
 from trellis.live.frames import Address
 from trellis.live.http_client import HttpClient
+from trellis.live.listen import REMEDIES
 from trellis.live.mqtt.sidecar import parse_broker
 from trellis.live.probe import Greeting, ask_broker, greet, what_listens
 from trellis.live.reasons import why_not
@@ -114,7 +115,9 @@ def _cannot_bind(key: str, text: str, port: int, error: OSError) -> Finding:
         return wrong(
             key, f"{text} is no address of this machine.", "Listen on one that is, and use advertise for others."
         )
-    return wrong(key, f"{text} cannot be bound: {(error.strerror or str(error)).lower()}.", "Choose another address.")
+    remedy = REMEDIES.get(error.errno or 0, "choose another address")
+    what = f"{text} cannot be bound: {(error.strerror or str(error)).lower()}."
+    return wrong(key, what, f"{remedy[0].upper()}{remedy[1:]}.")
 
 
 async def _is_this_node(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s: float) -> bool:

@@ -8,6 +8,7 @@
     certificate  a certificate of this node has ended
     links     a link is up, and its neighbor says nothing on it
     canary    homes of topics do not answer, so publications are not acknowledged
+    window    publications wait or are refused, since the window of this node is full
     broker    the broker of the sidecar is away
 
 Beside these /readyz says `learning`: messages flow, and a SUBACK is no promise yet (`Learning`).
@@ -28,6 +29,7 @@ import msgspec
 
 from trellis.live.addresses import parse_seed
 from trellis.live.log import one_line
+from trellis.live.window import Window
 from trellis.protocols.delivery.outcome import CANARY
 from trellis.protocols.effects import Contact, NodeId, Seed, Topic
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trellis.live")
 
-KINDS = ("leaving", "joining", "subscribing", "seeds", "name", "certificate", "links", "canary", "broker")
+KINDS = ("leaving", "joining", "subscribing", "seeds", "name", "certificate", "links", "canary", "window", "broker")
 LOOK_S = 0.5
 COMPLAINTS_MAX = 32  # that are told; a node has many links, and all may be silent
 TEXT_LETTERS_MAX = 500
@@ -215,10 +217,11 @@ class Seeds:
 class Names:
     """Whether another node runs under this node's name: others then refuse this one.
 
-    The complaint is over when the peer that refused this node accepts it, or cannot be reached any more.
+    The complaint is over when the peer that refused this node accepts it, or cannot be reached any more. That peer is
+    dialed again every second or two.
     """
 
-    TOLD_S = 15.0  # the complaint is over after so long if that peer is not dialed again
+    TOLD_S = 6.0  # The complaint is over after so long without a word of that peer.
 
     def __init__(self, refusals: Mapping[Contact, float], name: NodeId, now: Callable[[], float]) -> None:
         """`refusals`: who refused this node's name in its last word to it, and when."""
@@ -276,7 +279,9 @@ class Health:
         self.links = Links(period_s(node), loop.time, node.transport.unanswered)
         self.seeds = Seeds(node)
         self.names = Names(node.transport.name_refusals, node.name, loop.time)
+        self.window = Window(mesh.delivery, loop.time)
         self.parts: list[tuple[str, Complains]] = [("seeds", self.seeds), ("name", self.names), ("links", self.links)]
+        self.parts.append(("window", self.window))
         if overlay.has_homes:
             self.parts.append(("canary", self.canary))
         self._has_canary = overlay.has_homes and bool(config.admin_listen)
@@ -322,6 +327,7 @@ class Health:
                 self.canary.look()
         if not not_ready(self.node):
             self.learning.look()
+        self.window.look()
         self.node.story.look()
         self._tell()
 

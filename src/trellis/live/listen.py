@@ -11,6 +11,7 @@ clients may come at once and what they say is still to be read; but never more t
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import logging
 import os
@@ -34,6 +35,14 @@ _BACKLOG = 128
 _YOUNG_S = 1.0
 _BURST = 8  # times `handshakes_max`
 _LISTEN_BACKLOG = 1_024  # connections that the kernel keeps for us: many clients may come at once
+REMEDIES = {  # where another address would not help, or not any other address
+    errno.EMFILE: "allow this process more open files (ulimit -n, or LimitNOFILE= of its unit), or give it less to do",
+    errno.ENFILE: "the whole machine has too many open files: end other programs, or raise fs.file-max",
+    errno.ENOBUFS: "the machine has no memory left for sockets: end other programs",
+    errno.ENOMEM: "the machine has no memory left for sockets: end other programs",
+    errno.EACCES: "choose a port from 1024 on, or let this process use lower ones (CAP_NET_BIND_SERVICE)",
+    errno.EADDRNOTAVAIL: "choose an address that this machine has",
+}
 _PAUSE_S = 0.2  # after an accept has failed, as it does where no more files may be open
 
 
@@ -77,7 +86,8 @@ class Listener:
             reason = error.strerror or str(error)
             if error.errno is not None and not isinstance(error, socket.gaierror):
                 reason = os.strerror(error.errno).lower()  # without Python's own words about the address
-            raise InputError(show_address(host, port), f"cannot listen: {reason}", "choose another address") from None
+            remedy = REMEDIES.get(error.errno or 0, "choose another address")
+            raise InputError(show_address(host, port), f"cannot listen: {reason}", remedy) from None
         self._shown = show_address(host, int(self._socket.getsockname()[1]))
         self.port = int(self._socket.getsockname()[1])
         self._make, self._is_known, self._tls, self._counters = make, is_known, tls, counters

@@ -163,6 +163,7 @@ _COUNTERS = {
     "stale": "Messages of incarnations that are over.",
     "forged": "Messages and numbers in the name of a node that has not published them: a neighbor lies.",
     "overflows": "Messages dropped from the window for want of room.",
+    "window_full": "Publications refused or given up since the window was full of publications that wait.",
     "turned_lazy": "Links that were full and are told of messages only.",
     "restarts": "Sessions of links begun anew.",
     "left_undrained": "Topics left although nobody had taken over what was held.",
@@ -173,6 +174,7 @@ _GAUGES = {
     "held_back": ("held_back_messages", "Messages that wait for earlier ones of their publisher."),
     "missing": ("missing_messages", "Messages known of and not here yet."),
     "pending": ("pending_publications", "Publications that wait for their copies."),
+    "pending_bytes": ("pending_bytes", "Their bytes in the window."),
     "queued": ("queued_messages", "Messages that wait for room on links."),
     "under_way_bytes": ("under_way_bytes", "Bytes sent on links and not acknowledged yet."),
 }

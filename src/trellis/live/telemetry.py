@@ -7,7 +7,8 @@
 `trellis pipeline pairs` makes interests of them, `rates` publication rates, `churn` a trace. Everything is looked at
 once in `interval_s`: subscriptions as the difference to what was told last, publications as sums. So however busy the
 node is, it writes at most one line per topic and interval and kind. When a file is full it is put aside, and the next
-one begins with all that is in force. A disk that fails costs telemetry, never the node.
+one begins with all that is in force. A disk that fails never costs the node. Subscriptions that could not be written
+are told in the next interval; sums of publications of that interval are lost.
 """
 
 from __future__ import annotations
@@ -60,13 +61,14 @@ class Telemetry:
         self.config, self.node, self.wanted, self.clock = config, node, wanted, clock
         self.path = Path(config.file)
         self.counters: Counter[str] = Counter()
-        self._told: set[str] = set()
+        self._told: set[str] = set()  # Subscriptions as the file has them.
+        self._begins = True  # The next lines begin a file, or follow those of an earlier incarnation in it.
         self._published: dict[str, list[int]] = {}  # topic -> messages and bytes in this interval
         self._since = clock()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._write([self._line("join"), *self._changes()])
+        self.look()
         self._wait()
 
     def published(self, topic: str, size: int) -> None:
@@ -81,7 +83,9 @@ class Telemetry:
 
     def look(self) -> None:
         """Once per interval."""
-        self._write([*self._changes(), *self._sums()])
+        wanted = set(self.wanted())
+        if self._write([*self._changes(wanted), *self._sums()]):
+            self._told = wanted
 
     def close(self, *, in_order: bool) -> None:
         """A crash says nothing: the next life's `join` tells that there was one."""
@@ -98,13 +102,12 @@ class Telemetry:
         self._wait()
         self.look()
 
-    def _changes(self) -> Iterator[bytes]:
-        wanted = set(self.wanted())
+    def _changes(self, wanted: set[str]) -> Iterator[bytes]:
+        """Return what the file does not have yet."""
         for topic in sorted(self._told - wanted):
             yield self._line("unsubscribe", topic=topic)
         for topic in sorted(wanted - self._told):
             yield self._line("subscribe", topic=topic)
-        self._told = wanted
 
     def _sums(self) -> Iterator[bytes]:
         now = self.clock()
@@ -116,24 +119,38 @@ class Telemetry:
     def _line(self, event: str, **more: object) -> bytes:
         return msgspec.json.encode({"time": round(self.clock(), 3), "node": self.node, "event": event, **more}) + b"\n"
 
-    def _write(self, lines: list[bytes]) -> None:
-        if not lines:
-            return
+    def _write(self, lines: list[bytes]) -> bool:
+        """Append lines to the file, all or none. Return whether it has them now."""
+        if not lines and not self._begins:
+            return True
         try:
             if self._is_full():
                 self._turn()
-                lines = [
-                    self._line("join"),
-                    *(self._line("subscribe", topic=one) for one in sorted(self._told)),
-                    *lines,
-                ]
-            with self.path.open("ab") as file:
-                file.write(b"".join(lines))
-            self.counters["lines"] += len(lines)
+                self._begins = True
+            if self._begins:
+                in_force = [self._line("subscribe", topic=one) for one in sorted(self._told)]
+                lines = [self._line("join"), *in_force, *lines]
+            self._append(b"".join(lines))
         except OSError as error:
             if not self.counters["failed"]:
                 log.warning("%s: no telemetry: %s: %s", self.node, self.path, error.strerror)
             self.counters["failed"] += 1
+            return False
+        self.counters["lines"] += len(lines)
+        self._begins = False
+        return True
+
+    def _append(self, data: bytes) -> None:
+        """Where the disk is full in the midst of it, take back what was written: half a line would break the file."""
+        with self.path.open("ab", buffering=0) as file:
+            size = file.seek(0, 2)
+            try:
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+            except OSError:
+                file.truncate(size)
+                raise
 
     def _is_full(self) -> bool:
         with suppress(FileNotFoundError):

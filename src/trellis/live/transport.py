@@ -12,7 +12,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from trellis.live.addresses import AddressBook
+from trellis.live.addresses import BOOK_MAX, AddressBook
+from trellis.live.allowance import Allowance
 from trellis.live.clock import life_now
 from trellis.live.config import LimitsConfig
 from trellis.live.dialing import Dialing
@@ -52,6 +53,7 @@ log = logging.getLogger("trellis.live")
 
 _PING, _PONG = pack_control(Ping()), pack_control(Pong())
 _AHEAD = 25_920_000  # tenths of a second, 30 days: no clock is so far ahead of ours that others tell us of it
+_ADDRESSES_PER_S = 64.0  # changes of our address book that one peer may cause in the long run; at once a whole book
 _PINGS_ANSWERED = 16  # of one peer, in one round
 _PINGS_MAX = 1_000  # the same, before it is cut off
 
@@ -87,6 +89,7 @@ class Transport:
         self.speaks = (VERSION_OLDEST, VERSION)
         self.port = 0
         self._loop = asyncio.get_running_loop()
+        self.addresses_left = Allowance(BOOK_MAX, _ADDRESSES_PER_S, self._loop.time)
         self._now = self._loop.time()  # looked at once in a while: good enough for idle streams
         self._greeting: dict[Stream, None] = {}  # streams without a hello
         self._listener: Listener | None = None
@@ -214,7 +217,7 @@ class Transport:
         else:
             message = read_control(body)
             if isinstance(message, Addresses):
-                self._learn(message.known)
+                self._learn(ends.peer, message.known)
             elif isinstance(message, Ping):
                 self._answer(stream)
             elif isinstance(message, Pong):
@@ -293,14 +296,21 @@ class Transport:
         self._tell_addresses(stream)
         self.dialing.reached(stream)
 
-    def _learn(self, addresses: Sequence[Address]) -> None:
-        """Of a later life, too: then it need not wait for what we gave up on an earlier one."""
+    def _learn(self, peer: NodeId, addresses: Sequence[Address]) -> None:
+        """Of a later life, too: then it need not wait for what we gave up on an earlier one.
+
+        Each change is passed on to all other peers, so a peer may cause no more of them than it has left.
+        """
         for one in addresses:
             dial, known = self.dials.get(one.node), self.book.find(one.node)
             if dial is not None and dial.task is None and known is not None and known.incarnation < one.incarnation:
                 del self.dials[one.node]
         latest = life_now() + _AHEAD
-        self.book.learn([one for one in addresses if one.incarnation <= latest], self.peers)
+        left, believed = self.addresses_left.left(peer), [one for one in addresses if one.incarnation <= latest]
+        changes = self.book.learn(believed, self.peers, left)
+        self.addresses_left.use(peer, changes)
+        if changes >= left:
+            self.counters["addresses left out"] += len(addresses) - changes
 
     def _tell_addresses(self, stream: Stream) -> None:
         ends: Ends = stream.tag

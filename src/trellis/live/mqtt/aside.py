@@ -35,6 +35,12 @@ class Aside:
         self._last = f"A message on {topic} ({size} bytes) was set aside, since {receiver} does not take it."
         self._last_s = monotonic_s()
 
+    def too_large(self, sender: str, topic: str, size: int) -> None:
+        """A message that was read past, since it is larger than anything that is kept."""
+        sender, topic = one_line(sender[:_LETTERS_MAX]), one_line(topic[:_LETTERS_MAX])
+        self._last = f"A message of {sender} on {topic} ({size} bytes) was left out: it is too large for the mesh."
+        self._last_s = monotonic_s()
+
     def complaints(self) -> list[str]:
         """Return a sentence about the last message, for ten minutes."""
         return [self._last] if self._last and monotonic_s() - self._last_s < _COMPLAIN_S else []

@@ -37,7 +37,7 @@ _SHOWN_LETTERS = 256  # of a topic in the log
 class BrokerStream(Stream):
     def __init__(self, owner: Sidecar, limits: StreamLimits) -> None:
         super().__init__(owner, limits, 0)
-        self.framing = Framing(PACKET_BYTES_MAX)
+        self.framing = Framing(PACKET_BYTES_MAX, reads_past=True)
         self.heard_s = monotonic_s()
         self.fed = owner.fed
         self.is_held = False
@@ -247,7 +247,7 @@ class Sidecar(StreamOwner):
     def fed(self, stream: BrokerStream) -> None:
         try:
             for first, body in stream.framing.packets():
-                packet = self._decode(first, body)
+                packet = self._decode(first, body, stream.framing.left_out)
                 if packet is None:
                     continue
                 welcomed = self._welcomed
@@ -289,11 +289,16 @@ class Sidecar(StreamOwner):
         elif self._stream is not None and not self._stream.is_ended:
             self._loop.call_soon(self._late, packet)
 
-    def _decode(self, first: int, body: bytes) -> p.Packet | None:
-        """Return a packet of the broker; None if it is a message that cannot be read, which is passed over."""
+    def _decode(self, first: int, body: bytes, left_out: int = 0) -> p.Packet | None:
+        """Return a packet of the broker; None if it is a message that cannot be read, which is passed over.
+
+        `left_out`: the length of a packet that was too large, if it was. Then `body` is its head.
+        """
         if self.bridge.version == p.V5 and first == 0x20 and len(body) == 2:  # a CONNACK of 3.1.1: it knows no MQTT 5
             return p.ConnAck(reason=reasons.VERSION if body[1] == 1 else body[1] or reasons.VERSION)
         try:
+            if left_out:
+                raise PacketError(f"its {left_out} bytes are over {PACKET_BYTES_MAX}", reasons.TOO_LARGE)
             return decode(self.bridge.version, first, body, is_strict=False)
         except PacketError as error:
             size = int.from_bytes(body[:2], "big")
@@ -303,6 +308,8 @@ class Sidecar(StreamOwner):
                 raise
             topic = body[2 : 2 + size].decode("utf-8", "replace")[:_SHOWN_LETTERS]
             log.warning("%s: a publication on %s was refused: %s", self.node, topic, error)
+            if left_out:
+                self._aside.too_large(f"the broker at {self.host_name}:{self.port}", topic, left_out)
             self.bridge.pass_over(number if is_with_id else None)
             return None
 

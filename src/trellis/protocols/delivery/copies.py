@@ -10,6 +10,8 @@ than copies, and all of them holding it, it is acknowledged with what there is.
 
 C1  a holder is named by itself, when it holds the message and does not leave.
 C2  beside the publisher, only subscribers are named (where the overlay proves who subscribes).
+C3  publications that wait take at most `window_bytes`. One whose message left the window is over at the next tick: we
+    cannot give it to anybody any more, so it would wait in vain.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from hashlib import blake2b
 from trellis.protocols.delivery.messages import Ask, Held
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged
 from trellis.protocols.delivery.state import State, is_internal
-from trellis.protocols.delivery.streams import Entry, TopicState
+from trellis.protocols.delivery.streams import ENTRY_BYTES, Entry, TopicState
 from trellis.protocols.effects import NodeId, Topic
 from trellis.reached import reached
 
@@ -53,13 +55,26 @@ class Copies:
         self.pending: dict[tuple[Topic, int], Pending] = {}
         self.on_topic: dict[Topic, dict[int, Pending]] = {}  # the same by topic: thousands may wait, each on its own
         self.clients: dict[ClientId, Remembered] = {}  # in the order of `since_ms`
+        self.bytes = 0  # Bytes of the publications in `pending`, as the window counts them.
 
     # At the publisher
+
+    def refusal(self, size: int) -> str | None:
+        """Return why one more publication of `size` bytes is refused, or None. Without room it would wait in vain."""
+        config, reason = self.state.config, None
+        if len(self.pending) >= config.pending_max:
+            reason = f"{config.pending_max} publications wait for their copies"
+        elif self.bytes + size + ENTRY_BYTES > config.window_bytes:
+            limit = f"window_bytes is {config.window_bytes}"
+            reason = f"publications that wait for their copies fill this node's window: {limit}; try again later"
+        self.state.counters.window_full += reason is not None
+        return reason
 
     def wait_for(self, pending: Pending) -> None:
         stream = pending.entry.stream
         self.pending[stream.id.topic, pending.entry.sequence] = pending
         self.on_topic.setdefault(stream.id.topic, {})[pending.entry.sequence] = pending
+        self.bytes += pending.entry.size
         self._look_at(pending)
 
     def tick(self) -> list[Topic]:
@@ -68,7 +83,9 @@ class Copies:
         topics: dict[Topic, None] = {}
         for pending in list(self.pending.values()):
             topic, entry = pending.entry.stream.id.topic, pending.entry
-            if state.now_ms - pending.since_ms > config.publish_timeout_ms:
+            if not entry.is_kept and state.topics[topic].takes_part:
+                self._end_unkept(pending)
+            elif state.now_ms - pending.since_ms > config.publish_timeout_ms:
                 copies = 1 + len(pending.holders)
                 reached("a publication is not acknowledged in time")
                 self._over(pending, f"{copies} of {config.copies} copies after {config.publish_timeout_ms} ms")
@@ -205,7 +222,17 @@ class Copies:
             self.state.topics[pending.entry.stream.id.topic].needs_proof = False
             self._acknowledge(pending)
 
+    def _end_unkept(self, pending: Pending) -> None:
+        """The message is not in the window any more, so nobody can get it from us."""
+        config, entry = self.state.config, pending.entry
+        is_old = self.state.now_ms - entry.born_ms >= config.window_ms
+        self.state.counters.window_full += not is_old
+        limit = f"window_ms is {config.window_ms}" if is_old else f"window_bytes is {config.window_bytes}"
+        self._over(pending, f"this node's window did not keep it until it had its copies: {limit}")
+
     def _acknowledge(self, pending: Pending) -> None:
+        if not pending.entry.is_kept:
+            return  # C1: we hold no copy of it. The next tick ends it (C3).
         stream_id, sequence = pending.entry.stream.id, pending.entry.sequence
         self._waits_no_more(pending)
         holders = (self.state.id, *pending.holders)
@@ -224,6 +251,7 @@ class Copies:
     def _waits_no_more(self, pending: Pending) -> None:
         topic, sequence = pending.entry.stream.id.topic, pending.entry.sequence
         del self.pending[topic, sequence]
+        self.bytes -= pending.entry.size
         del self.on_topic[topic][sequence]
         if not self.on_topic[topic]:
             del self.on_topic[topic]

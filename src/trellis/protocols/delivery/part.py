@@ -237,6 +237,7 @@ class Delivery:
             "held_back": sum(len(stream.waiting) for stream in streams),
             "missing": sum(len(topic.missing) for topic in state.topics.values()),
             "pending": len(self.copies.pending),
+            "pending_bytes": self.copies.bytes,
             "queued": sum(len(channel.waiting) for channel in state.links.values()),
             "under_way_bytes": sum(channel.flight_bytes for channel in state.links.values()),
             "streams": len(streams),
@@ -370,9 +371,9 @@ class Delivery:
             return f"a topic's name: {fault[0]}; {fault[1]}"
         if len(payload) > self.config.payload_bytes_max:
             return f"a payload of {len(payload)} bytes is over {self.config.payload_bytes_max}"
-        if len(self.copies.pending) >= self.config.pending_max:
-            return f"{self.config.pending_max} publications wait for their copies"
-        return None if topic is not None and topic.takes_part else "this node takes no part in the topic"
+        if topic is None or not topic.takes_part:
+            return "this node takes no part in the topic"
+        return self.copies.refusal(len(payload))
 
     def _finish(self) -> DeliveryEffects:
         """What waits for the links goes, and what we say to ourselves is heard."""

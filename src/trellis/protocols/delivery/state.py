@@ -40,6 +40,8 @@ class Counters(msgspec.Struct):
     pulls: int = 0
     resends: int = 0
     turned_lazy: int = 0  # links that were full
+    # Publications refused, or given up before they had their copies, since the window was full.
+    window_full: int = 0
     lost: int = 0  # sequences that were skipped: they will never be handed over
     passed_by: int = 0  # sequences that a new subscription skipped: they were published before it
     late: int = 0  # messages that came after their turn was skipped

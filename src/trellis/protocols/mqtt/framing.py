@@ -5,17 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trellis.protocols.mqtt import reasons
-from trellis.protocols.mqtt.packets import CONNECT
+from trellis.protocols.mqtt.packets import CONNECT, PUBLISH
 from trellis.protocols.mqtt.primitives import PacketError
+
+_HEAD_BYTES = 2 + 65_535 + 2  # of a PUBLISH: its topic and its identifier
 
 
 class Framing:
     """`feed` what comes; `packets` gives (first byte, body) as long as whole ones are there."""
 
-    def __init__(self, bytes_max: int) -> None:
-        self.bytes_max = bytes_max  # of a packet, its header included
+    def __init__(self, bytes_max: int, *, reads_past: bool = False) -> None:
+        """`reads_past`: a PUBLISH that is too large is read and not kept, but for its head, which is given as a body.
+
+        `left_out` then tells its length while it is looked at. Otherwise it raises a PacketError.
+        """
+        self.bytes_max, self.reads_past = bytes_max, reads_past  # of a packet, its header included
+        self.left_out = 0
         self._buffer = bytearray()
         self._at = 0
+        self._head: tuple[int, bytes, int] | None = None  # of a packet that is read past: first byte, head, length
+        self._unread = 0  # bytes of it that are still to come
 
     def __len__(self) -> int:
         return len(self._buffer) - self._at
@@ -26,7 +35,9 @@ class Framing:
         return self._buffer[self._at] >> 4 if len(self) else None
 
     def feed(self, data: bytes) -> None:
-        self._buffer += data
+        passed = min(self._unread, len(data))
+        self._unread -= passed
+        self._buffer += data[passed:] if passed else data
 
     def packets(self) -> Iterator[tuple[int, bytes]]:
         """May be left at any time: what was not taken stays."""
@@ -38,6 +49,12 @@ class Framing:
         self._drop()
 
     def _next(self) -> tuple[int, bytes] | None:
+        self.left_out = 0
+        if self._head is not None:
+            if self._unread:
+                return None
+            (first, head, self.left_out), self._head = self._head, None
+            return first, head
         buffer, at = self._buffer, self._at
         length = shift = 0
         index = at + 1
@@ -56,12 +73,27 @@ class Framing:
             if shift > 21:
                 raise PacketError("a length of more than four bytes")
         if index - at + length > self.bytes_max:
+            if self.reads_past and buffer[at] >> 4 == PUBLISH:
+                return self._read_past(index, length)
             raise PacketError(f"a packet of {length} bytes is over {self.bytes_max}", reasons.TOO_LARGE)
         if len(buffer) < index + length:
             self._drop()
             return None
         self._at = index + length
         return buffer[at], bytes(memoryview(buffer)[index : index + length])
+
+    def _read_past(self, index: int, length: int) -> tuple[int, bytes] | None:
+        """Keep the head of a packet whose body begins at `index`, as soon as it is there."""
+        buffer, head_bytes = self._buffer, min(_HEAD_BYTES, length)
+        if len(buffer) < index + head_bytes:
+            self._drop()
+            return None
+        self._head = (buffer[self._at], bytes(memoryview(buffer)[index : index + head_bytes]), length)
+        end = min(len(buffer), index + length)
+        self._unread = index + length - end
+        self._at = end
+        self._drop()
+        return self._next()
 
     def _drop(self) -> None:
         if self._at:

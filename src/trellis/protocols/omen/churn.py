@@ -131,7 +131,7 @@ class Coordinator:
         event.is_announced = True
         return self._confirmed(event) if event.state == DOUBT else []
 
-    def on_finished(self, message: Finished) -> Effects:
+    def on_finished(self, sender: NodeId, message: Finished) -> Effects:
         parts, node, incarnation = self.parts, message.node, message.incarnation
         if message.kind == "join":
             joined = parts.events.get("join", node, incarnation)
@@ -145,7 +145,8 @@ class Coordinator:
         if event.state != MENDING:
             parts.events.finish(event, parts.ticks)
         parts.held.done(node, life_of(incarnation), parts.ticks)
-        return [Send(peer, message) for peer in parts.ring.successors] if was_yielded else []
+        effects = self.dead(node, incarnation) if sender == node else []  # its farewell: it has left in order
+        return [*effects, *[Send(peer, message) for peer in parts.ring.successors if was_yielded and peer != node]]
 
     def on_find(self, question: FindRecord) -> Effects:
         """Another coordinator asks for the record of a node whose departure is ours: it repairs the whole group."""

@@ -189,8 +189,7 @@ class OMenNode:
         self.leaving_since = self.parts.ticks
         self.me.is_leaving = True
         self.me.leaving = self.me.interest
-        alone = not self.links.up() or not self.ring.successors
-        return self._settle(self._go() if alone else self._say_leaving())
+        return self._settle(self._go() if self._is_alone else self._say_leaving())
 
     def check(self) -> None:
         self.parts.sampling.check()
@@ -312,7 +311,7 @@ class OMenNode:
         effects += self.roots.tick()
         if self.leaving_since is not None:
             late = tick - self.leaving_since > self.config.leave_periods_max
-            effects += self._go() if late else self._say_leaving()
+            effects += self._go() if late or self._is_alone else self._say_leaving()
         self._want_views(predecessors)
         new, over = self.views.registrations(tick)
         effects += [Send(node, m.Back(True)) for node in new] + [Send(node, m.Back(False)) for node in over]
@@ -351,14 +350,27 @@ class OMenNode:
 
     # Leaving
 
+    @property
+    def _is_alone(self) -> bool:
+        """Nobody is left to repair around us. Nodes that leave together may all have gone before the last of them."""
+        return not self.links.up() or not self.ring.successors
+
     def _say_leaving(self) -> Effects:
         return [Send(peer, m.Leaving(self.parts.own.record)) for peer in self.ring.successors]
 
-    def _go(self) -> Effects:
+    def _go(self, *, is_repaired: bool = False) -> Effects:
+        """Close all links, and go. `is_repaired`: others have repaired around us, so we are missed by nobody.
+
+        Deviation: in the paper a node that has left is noticed by its silence. We say `Finished` ourselves, to all that
+        we know on the ring, and they forget our place there at once. Otherwise messages to homes of topics would go to
+        us, and another node that leaves would wait for their answers.
+        """
         effects: Effects = []
         for peer in list(self.links.links):
             effects += self.links.close(peer)
-        return [*effects, Left()]
+        over = m.Finished(self.id, self.me.incarnation, "leave")
+        told = self.ring.tman.peers if is_repaired else ()
+        return [*effects, *[Send(peer, over) for peer in told], Left()]
 
     # Messages
 
@@ -383,7 +395,7 @@ class OMenNode:
             m.Churn: coordinator.on_churn,
             m.Report: lambda _, message: coordinator.on_report(message),
             m.ReportOk: self._on_report_ok,
-            m.Finished: lambda _, message: coordinator.on_finished(message),
+            m.Finished: coordinator.on_finished,
             m.Join: self._on_join,
             m.JoinDone: self._on_join_done,
             m.Leaving: coordinator.on_leaving,
@@ -429,7 +441,8 @@ class OMenNode:
             is_alive = message.state == "alive"
             effects = self.coordinator.on_alive(message.node, message.incarnation) if is_alive else []
             return [*effects, *self.survivor.on_report_ok(message)]
-        return self._go() if self.leaving_since is not None and message.state == "done" else []
+        is_over = self.leaving_since is not None and message.state == "done"
+        return self._go(is_repaired=True) if is_over else []
 
     def _on_join(self, sender: NodeId, message: m.Join) -> Effects:
         self.ring.tman.learn([Descriptor(sender, 0, message.incarnation, message.topics)])
