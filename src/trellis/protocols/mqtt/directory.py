@@ -126,17 +126,19 @@ class Directory:
     def changed(self) -> None:
         """Patterns may have been taken up or dropped."""
         numbers = self.interests.numbers
+        self.introductions.on_own(self.node, self.life, numbers, self.interests.number)
         for pattern, found in list(self.wildcards.items()):
             if numbers.get(pattern) != found.number:
                 del self.wildcards[pattern]
                 self._unready.pop(found.number, None)
                 self._new.pop(pattern, None)
                 self._gone[pattern] = None
-        for pattern, number in numbers.items():
-            if pattern not in self.wildcards and bucket_of(pattern) in self._confirmed:
-                self._unready[number] = self.wildcards[pattern] = Wildcard(number)
-                self._new[pattern] = None
-                self._gone.pop(pattern, None)
+        new = [one for one in numbers if one not in self.wildcards and bucket_of(one) in self._confirmed]
+        for pattern in new:
+            self._unready[numbers[pattern]] = self.wildcards[pattern] = Wildcard(numbers[pattern])
+            self._new[pattern] = None
+            self._gone.pop(pattern, None)
+        self.introductions.on_new(self.node, new)
         if (self._new or self._gone) and self.now_ms - self._told_ms >= _GATHER_MS:
             self._tell()
 
@@ -226,12 +228,14 @@ class Directory:
 
     def _tell(self, everything: bool = False) -> None:
         """Tell our patterns to all nodes: what has changed, or all of them where that is one message anyway."""
+        if QUESTIONS not in self._confirmed:
+            self._gone.clear()  # nobody has heard of them
+            return
         parts = list(parts_of(self.wildcards))
         is_whole = len(parts) < 2
         if not everything and not is_whole:
             parts = list(parts_of([one for one in self._new if one in self.wildcards]))
         gone = [list(one) for one in parts_of([one for one in self._gone if one not in self.wildcards])]
-        is_asked = QUESTIONS in self._confirmed
         if everything or is_whole:
             self._told_all_ms = self.now_ms
         while parts or gone:
@@ -242,15 +246,11 @@ class Directory:
             waits = bool(self.members.nodes) and not all(one.is_ready for one in found)
             ended = tuple(gone.pop(0)) if gone else ()
             head = (self.life, self.config.depth, tuple(patterns), numbers, self.interests.number)
-            said = Ask(*head, ended, is_whole, waits)
-            self._on_ask(self.node, said)
-            if is_asked:
-                self._say(said, "ask")
-                for one in found:
-                    one.told_ms = self.now_ms
+            self._say(Ask(*head, ended, is_whole, waits), "ask")
+            for one in found:
+                one.told_ms = self.now_ms
         self._gone.clear()
-        if is_asked:
-            self._new.clear()
+        self._new.clear()
 
     def _on_who(self, origin: NodeId, said: Who) -> None:
         self._forget_asker(origin, said.life)
@@ -355,7 +355,7 @@ class Directory:
         if self._owed:
             self._answer()
         self.introductions.tick()
-        self.askers.expire(now_ms - 3 * self._ask_ms)
+        self.askers.expire(now_ms - 3 * self._ask_ms, self.node)
         self._forget_known(now_ms - 2 * self.introductions.active_ms)
         if self._joined:
             for part in parts_of(self._joined):

@@ -114,13 +114,23 @@ class Introductions:
         before, _ = found.pending.get(holder, (0, 0))
         found.pending[holder] = (max(before, number), NEVER if number else self.now_ms + self._introduce_ms)
 
-    def on_new(self, origin: NodeId, patterns: list[str]) -> None:
+    def on_own(self, me: NodeId, life: int, numbers: dict[str, int], upto: int) -> None:
+        """Take in the patterns of this node itself. Its messages that fit are copied to it from now on.
+
+        That cannot wait until its directory is confirmed and the others are told. A client may have had its SUBACK
+        already, after `suback_s`, and have got copies while the node copied everything (`is_open`).
+        """
+        self.on_new(me, self.askers.keep(me, life, numbers, upto, self.now_ms), introduces=False)
+
+    def on_new(self, origin: NodeId, patterns: list[str], introduces: bool = True) -> None:
         """A node has taken up patterns: introduce the overlay topics in use that fit, and copy to it from now on."""
+        known = self.askers.nodes[origin].patterns if origin in self.askers.nodes else {}
+        patterns = [one for one in patterns if one in known]  # there may have been no room
         if not patterns:
             return
         tree: FilterTree[str, int] = FilterTree()  # so each overlay topic is looked at once, however many there are
         for pattern in patterns:
-            tree.put(pattern, pattern, self.askers.nodes[origin].patterns[pattern].number)
+            tree.put(pattern, pattern, known[pattern].number)
         active: Iterable[Topic] = self.active
         if all(bucket_of(pattern) != ROOT for pattern in patterns):
             levels = dict.fromkeys(map(_level, patterns))
@@ -131,7 +141,7 @@ class Introductions:
                 fitting.setdefault(bucket_of(pattern), {})[prefix] = None
                 if prefix in self.active:
                     self._begin(self.active[prefix], origin, number)
-        for bucket, prefixes in fitting.items():
+        for bucket, prefixes in fitting.items() if introduces else ():
             self._introduce(bucket, list(prefixes))
 
     def on_joined(self, origin: NodeId, said: Joined) -> None:
