@@ -67,6 +67,7 @@ def test_whoever_comes_goes_and_comes_back_gets_what_is_acknowledged_after_its_s
     nodes.pass_time(10_000)
     assert not nodes.missed()
     assert not nodes.twice()
+    assert not nodes.disordered()
     assert any(one.is_acknowledged and one.due for one in nodes.sent), "nothing was promised: the test shows nothing"
 
 

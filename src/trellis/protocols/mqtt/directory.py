@@ -12,6 +12,7 @@ Three kinds of overlay topics of our own carry it: questions (all nodes with a l
 | file          | what                                                                     |
 | ------------- | ------------------------------------------------------------------------ |
 | `members.py`  | which nodes must answer                                                  |
+| `wildcards.py` | one pattern of ours: who has answered, and what is owed to it since      |
 | `askers.py`   | the patterns of all nodes                                                |
 | `introductions.py` | overlay topics that we publish on, and who gets copies               |
 | `arrivals.py` | a message that comes both ways counts once, and waits for its predecessor |
@@ -20,7 +21,6 @@ Three kinds of overlay topics of our own carry it: questions (all nodes with a l
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.arrivals import Arrivals
@@ -48,23 +48,12 @@ from trellis.protocols.mqtt.interests import QUESTIONS, Interests, bucket_of
 from trellis.protocols.mqtt.introductions import Introductions
 from trellis.protocols.mqtt.members import Members
 from trellis.protocols.mqtt.topics import is_prefix
+from trellis.protocols.mqtt.wildcards import AGAIN_MS, Since, Wildcard
 
 KNOWN_MAX = 65_536
 
 _SOON_MS = 500  # several newcomers are answered at once
 _GATHER_MS = 200  # changes within this time are told together
-_AGAIN_MS = 2_000  # a pattern that somebody has not answered is told again after so long, then ever later
-
-
-@dataclass
-class Wildcard:
-    """A pattern of ours."""
-
-    number: int
-    told_ms: int | None = None
-    pause_ms: int = _AGAIN_MS  # until it is told again, if somebody has not answered
-    answered: dict[NodeId, None] = field(default_factory=dict)
-    is_ready: bool = False  # every node has taken it in
 
 
 class Directory:
@@ -78,7 +67,7 @@ class Directory:
         self.askers = Askers(config.depth)
         self.members = Members(node)
         self.introductions = Introductions(config, self.askers, self.emits)
-        self.arrivals = Arrivals(config.hold_ms, interests, self._confirmed)
+        self.arrivals = Arrivals(config.hold_ms, interests, self._confirmed, self.is_owed)
         self.arrivals.counters = self.counters
         self._ask_ms = int(config.ask_s * 1_000)
         self._who = 0  # the number of our question
@@ -88,6 +77,7 @@ class Directory:
         self._unready: dict[int, Wildcard] = {}  # by number
         self._told_ms = self._told_all_ms = self._answered_ms = -NEVER
         self._newcomers: dict[NodeId, int] = {}  # -> their incarnations
+        self._whos: dict[NodeId, Since] = {}  # nodes that have said `Who` -> their incarnation, and when
         self._newcomers_ms = 0  # when they are answered
         self._owed: dict[tuple[NodeId, int], dict[int, None]] = {}  # answers: node and incarnation -> numbers
         self._joined: dict[Topic, None] = {}  # to be said
@@ -116,9 +106,15 @@ class Directory:
         if found is None or found.told_ms is None:
             return False
         if not found.is_ready and self.is_informed and all(one in found.answered for one in self.members.nodes):
-            found.is_ready = True
+            found.ready_ms = self.now_ms
             self._unready.pop(found.number, None)
         return found.is_ready
+
+    def is_owed(self, prefix: Topic, origin: NodeId, life: int, number: int) -> bool:
+        """Return whether a message of another node comes for certain, because of one of our patterns."""
+        joined = self._whos.get(origin)
+        found = [self.wildcards[one] for one in self.interests.covering(prefix) if one in self.wildcards]
+        return any(one.owes(origin, life, number, joined) for one in found)
 
     def is_confirmed(self, topic: Topic) -> bool:
         return topic in self._confirmed
@@ -135,7 +131,8 @@ class Directory:
                 self._gone[pattern] = None
         new = [one for one in numbers if one not in self.wildcards and bucket_of(one) in self._confirmed]
         for pattern in new:
-            self._unready[numbers[pattern]] = self.wildcards[pattern] = Wildcard(numbers[pattern])
+            found = self._unready[numbers[pattern]] = self.wildcards[pattern] = Wildcard(numbers[pattern])
+            found.answered[self.node] = (self.life, self.introductions.number)
             self._new[pattern] = None
             self._gone.pop(pattern, None)
         self.introductions.on_new(self.node, new)
@@ -183,7 +180,7 @@ class Directory:
                     self.counters["strange"] += 1
                     return []
                 self._learn(prefix)
-                return self.arrivals.take(prefix, origin, message, True) if self.interests.is_covered(prefix) else []
+                return self.arrivals.take(prefix, origin, message, topic) if self.interests.is_covered(prefix) else []
             case Introduce(prefixes):
                 for prefix in prefixes:
                     self._learn(prefix)
@@ -211,8 +208,7 @@ class Directory:
         known = self.interests.known
         if prefix in known:
             known[prefix] = self.now_ms
-            self.arrivals.came(prefix, origin, message)
-        return self.arrivals.take(prefix, origin, message, False)
+        return self.arrivals.take(prefix, origin, message, prefix)
 
     def _learn(self, prefix: Topic) -> None:
         if not is_prefix(prefix, self.config.depth):
@@ -222,7 +218,7 @@ class Directory:
             self.counters["unknown"] += 1  # its publishers go on copying
             return
         self.interests.learn(prefix, self.now_ms)
-        is_due = self.now_ms - self._joined_ms.get(prefix, -NEVER) >= _AGAIN_MS // 2
+        is_due = self.now_ms - self._joined_ms.get(prefix, -NEVER) >= AGAIN_MS // 2
         if prefix in self.interests.known and prefix in self._confirmed and is_due:
             self._joined[prefix] = None
 
@@ -256,6 +252,8 @@ class Directory:
         self._forget_asker(origin, said.life)
         if said.answers and self.members.joins(origin, said.life):
             self._is_new(origin)
+        if origin in self._whos or len(self._whos) < MEMBERS_MAX:
+            self._whos[origin] = (said.life, self.now_ms)
         if not self._newcomers:
             self._newcomers_ms = self.now_ms + _SOON_MS
         if len(self._newcomers) < MEMBERS_MAX:
@@ -269,6 +267,7 @@ class Directory:
     def _on_heard(self, origin: NodeId, said: Heard) -> None:
         if self.members.heard(origin, said.life):
             self._is_new(origin)
+        since = (said.life, said.number)
         for answer in said.answers:
             if answer.node != self.node or answer.life != self.life:
                 continue
@@ -278,7 +277,7 @@ class Directory:
                 continue  # there is no room for more members
             for number in answer.numbers:
                 if number in self._unready:
-                    self._unready[number].answered[origin] = None
+                    self._unready[number].answered.setdefault(origin, since)
 
     def _answer(self) -> None:
         """Say `Heard` to everybody to whom we owe it."""
@@ -289,7 +288,8 @@ class Directory:
         ]
         self._owed.clear()
         for start in range(0, len(answers), 20):  # some numbers each: far below what one message holds
-            self._say(Heard(self.life, tuple(answers[start : start + 20]), self.is_informed), "heard")
+            part = tuple(answers[start : start + 20])
+            self._say(Heard(self.life, part, self.is_informed, number=self.introductions.number), "heard")
         self._answered_ms = self.now_ms
 
     def _answer_newcomers(self) -> None:

@@ -43,6 +43,8 @@ class Introductions:
         self.kept: Callable[[], list[Topic]] = list  # overlay topics with retained messages of ours
         self.active_ms = int(config.active_s * 1_000)
         self._introduce_ms = int(config.introduce_s * 1_000)
+        self.number = 0  # of the last message of this node, on any overlay topic
+        self._newest: tuple[Active, range, int, bool] | None = None  # of that message: its numbers, and what was before
         self._guesses: dict[int, tuple[Topic, Topic]] = {}  # copies that may be for nobody: overlay topic, directory
         self._levels: dict[str, dict[Topic, None]] = {}  # first level -> the active overlay topics
 
@@ -69,8 +71,19 @@ class Introductions:
             return (), 0, 0
         buckets = self._buckets(prefix, found)
         last, was_copied = found.number, found.was_copied
-        found.number, found.was_copied = number, bool(buckets)
+        self._newest = (found, range(number, number + 1 + len(buckets)), last, was_copied)
+        self.number = found.number = number
+        found.was_copied = bool(buckets)
         return (buckets, last, 0) if was_copied else (buckets, 0, last)
+
+    def refused(self, number: int) -> None:
+        """Let the next message on the overlay topic not wait for one that the mesh refused at once.
+
+        `number` is that of the message itself, or of one of its copies, which have the numbers after it.
+        """
+        if self._newest is not None and number in self._newest[1]:
+            found, _, last, was_copied = self._newest
+            found.number, found.was_copied, self._newest = last, was_copied, None
 
     def _buckets(self, prefix: Topic, found: Active) -> tuple[Topic, ...]:
         """Return the directories to which messages on an overlay topic are copied."""

@@ -117,7 +117,7 @@ class Session:
 
     def put(self, one: Out, now_ms: int) -> list[p.Publish]:
         """What to send now."""
-        if not one.qos:
+        if not one.qos and (self.link is None or not any(other.topic == one.topic for other in self.queue)):
             return [self._packet(one, None, now_ms)] if self.link is not None else []
         if not self.queue and not self.suspicion.times and len(self.flying) < self.window:  # it need not wait
             return self._fly(one, now_ms)
@@ -132,13 +132,15 @@ class Session:
     def _fly(self, one: Out, now_ms: int) -> list[p.Publish]:
         if one.until_ms is not None and one.until_ms <= now_ms:  # [MQTT-3.3.2-5]
             return []
+        if not one.qos:
+            return [self._packet(one, None, now_ms)]
         number = self._next_id()
         self.flying[number] = one
         return [self._packet(one, number, now_ms)]
 
     def pump(self, now_ms: int) -> list[p.Publish]:
         out: list[p.Publish] = []
-        while self.queue and not self.suspicion.times and len(self.flying) < self.window:
+        while self.queue and not self.suspicion.times and (len(self.flying) < self.window or not self.queue[0].qos):
             one = self.queue.popleft()
             self.queue_bytes -= one.size
             out += self._fly(one, now_ms)
