@@ -208,6 +208,23 @@ def test_a_message_with_qos_0_does_not_overtake_one_with_qos_1_that_waits_for_it
     assert reader.payloads() == [b"2", b"3"]
 
 
+def test_a_message_with_qos_0_that_waits_outlives_the_connection_of_its_session():
+    desk = Desk(inflight_max=1)
+    reader, publisher = desk.welcome("reader", expiry_s=60), desk.welcome("publisher")
+    reader.subscribe(TOPIC)
+    publisher.publish(TOPIC, b"1", qos=1, id=1)
+    publisher.publish(TOPIC, b"2", qos=1, id=2)
+    publisher.publish(TOPIC, b"3")
+    reader.drop()
+    publisher.publish(TOPIC, b"4", qos=1, id=3)
+    back, got = desk.welcome("reader", clean_start=False), []
+    while back.got:
+        got.append(back.take(p.Publish))
+        if got[-1].id is not None:
+            back.send(p.Ack(p.PUBACK, got[-1].id))
+    assert [one.payload for one in got] == [b"1", b"2", b"3", b"4"]
+
+
 @settings(max_examples=6, deadline=None)
 @example(26)  # a copy that came over two directories was handed over before what came over its topic
 @given(st.integers(0, 2**32))
