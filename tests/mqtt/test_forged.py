@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mqtt.desk import WALL_MS, Desk
-from trellis.protocols.mqtt import arrivals, askers, directory, members, recall
+from trellis.protocols.mqtt import arrivals, askers, directory, members, recall, wildcards
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.arrivals import Arrivals
 from trellis.protocols.mqtt.askers import Askers
@@ -210,7 +210,7 @@ def test_messages_whose_predecessors_never_come_are_bounded_over_all_streams(mon
     monkeypatch.setattr(arrivals, "HELD_MAX", 10)
     interests = Interests(2)
     interests.add("#")
-    one = Arrivals(1_000, interests, {ROOT: None}, lambda *_: False)
+    one = Arrivals(1_000, interests, {ROOT: 1}, lambda *_: False)
     handed = 0
     for number in range(100):
         message = Envelope("a/b", b"p", 1, False, "c", 1, 2 * number + 2, 1, True, 2 * number + 1)
@@ -223,7 +223,7 @@ def test_messages_whose_predecessors_never_come_are_bounded_over_all_streams(mon
 
 
 def test_answers_and_questions_of_invented_names_are_bounded(monkeypatch):
-    for module in (members, directory):
+    for module in (members, directory, wildcards):
         monkeypatch.setattr(module, "MEMBERS_MAX", 5)
     one = a_directory()
     one.interests.add("a/+/c")
@@ -235,7 +235,7 @@ def test_answers_and_questions_of_invented_names_are_bounded(monkeypatch):
     assert len(one.members.nodes) == 5
     (wildcard,) = one.wildcards.values()
     assert len(wildcard.answered) <= 6  # this node as well
-    assert len(one._whos) <= 5
+    assert len(one.owed.whos) <= 5
     assert len(one._newcomers) <= 5
     assert len(one._owed) <= 5
     one.check()

@@ -131,6 +131,15 @@ def test_a_plain_filter_gets_what_a_copy_for_a_wildcard_has_overtaken(desk):
     assert [int(one) for one in plain.payloads()] == [4, 5]
 
 
+def test_nobody_waits_long_for_a_message_from_before_both_kinds_of_subscription(desk):
+    """The other node told its last message before the mesh confirmed the overlay topic that a client has named."""
+    desk.subscribe("m/#", last=4)
+    desk.welcome("plain").subscribe(TOPIC)
+    desk.says(f"{WITHIN}m", copy(message(5, previous=4)))
+    desk.pass_time(2 * HOLD_MS)
+    assert desk.got() == [5]
+
+
 def test_a_late_message_of_a_sidecar_is_not_dropped(desk):
     """The sidecar publishes a message again, under its number, until the mesh has acknowledged it."""
     desk.subscribe("m/#", last=0)

@@ -47,10 +47,13 @@ class Arrivals:
         self,
         hold_ms: int,
         interests: Interests,
-        confirmed: dict[Topic, None],
-        is_owed: Callable[[Topic, NodeId, int, int], bool],
+        confirmed: dict[Topic, int],
+        is_owed: Callable[[Topic, NodeId, int, int, Topic], bool],
     ) -> None:
-        """`is_owed` tells of an overlay topic, node, incarnation and number whether that message comes for certain."""
+        """`is_owed` tells of the predecessor of a message whether it comes for certain.
+
+        It gets the overlay topic, node, incarnation and number of the predecessor, and the path of the message.
+        """
         self.hold_ms, self.interests, self.confirmed, self.is_owed = hold_ms, interests, confirmed, is_owed
         self.now_ms = 0
         self.counters: Counter[str] = Counter()
@@ -108,10 +111,7 @@ class Arrivals:
 
     def _patience_ms(self, key: Stream, message: Envelope, path: Topic) -> int:
         """Return how long a message waits for its predecessor at most."""
-        prefix = key[0]
-        if path != prefix and prefix in self.confirmed and self.interests.is_named(prefix):
-            return OWED_MS  # the predecessor may be owed to a client that has named the overlay topic
-        return OWED_MS if self.is_owed(*key, message.previous or message.before) else self.hold_ms
+        return OWED_MS if self.is_owed(*key, message.previous or message.before, path) else self.hold_ms
 
     def _hands(self, key: Stream, message: Envelope) -> None:
         if message.number > self._handed.get(key, 0):

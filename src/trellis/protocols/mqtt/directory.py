@@ -12,7 +12,7 @@ Three kinds of overlay topics of our own carry it: questions (all nodes with a l
 | file          | what                                                                     |
 | ------------- | ------------------------------------------------------------------------ |
 | `members.py`  | which nodes must answer                                                  |
-| `wildcards.py` | one pattern of ours: who has answered, and what is owed to it since      |
+| `wildcards.py` | our patterns: who has answered, and which messages are owed since        |
 | `askers.py`   | the patterns of all nodes                                                |
 | `introductions.py` | overlay topics that we publish on, and who gets copies               |
 | `arrivals.py` | a message that comes both ways counts once, and waits for its predecessor |
@@ -48,7 +48,7 @@ from trellis.protocols.mqtt.interests import QUESTIONS, Interests, bucket_of
 from trellis.protocols.mqtt.introductions import Introductions
 from trellis.protocols.mqtt.members import Members
 from trellis.protocols.mqtt.topics import is_prefix
-from trellis.protocols.mqtt.wildcards import AGAIN_MS, Since, Wildcard
+from trellis.protocols.mqtt.wildcards import AGAIN_MS, Owed, Taken, Wildcard
 
 KNOWN_MAX = 65_536
 
@@ -63,11 +63,12 @@ class Directory:
         self.wildcards: dict[str, Wildcard] = {}  # only those whose directory the mesh has confirmed
         self.counters: Counter[str] = Counter()
         self.emits: list[tuple[Topic, bytes, str]] = []  # topic, payload, which: taken by the owner
-        self._confirmed: dict[Topic, None] = {}
+        self._confirmed: dict[Topic, int] = {}  # -> since when
         self.askers = Askers(config.depth)
         self.members = Members(node)
         self.introductions = Introductions(config, self.askers, self.emits)
-        self.arrivals = Arrivals(config.hold_ms, interests, self._confirmed, self.is_owed)
+        self.owed = Owed(self.wildcards, interests, self._confirmed)
+        self.arrivals = Arrivals(config.hold_ms, interests, self._confirmed, self.owed.is_owed)
         self.arrivals.counters = self.counters
         self._ask_ms = int(config.ask_s * 1_000)
         self._who = 0  # the number of our question
@@ -77,7 +78,6 @@ class Directory:
         self._unready: dict[int, Wildcard] = {}  # by number
         self._told_ms = self._told_all_ms = self._answered_ms = -NEVER
         self._newcomers: dict[NodeId, int] = {}  # -> their incarnations
-        self._whos: dict[NodeId, Since] = {}  # nodes that have said `Who` -> their incarnation, and when
         self._newcomers_ms = 0  # when they are answered
         self._owed: dict[tuple[NodeId, int], dict[int, None]] = {}  # answers: node and incarnation -> numbers
         self._joined: dict[Topic, None] = {}  # to be said
@@ -110,12 +110,6 @@ class Directory:
             self._unready.pop(found.number, None)
         return found.is_ready
 
-    def is_owed(self, prefix: Topic, origin: NodeId, life: int, number: int) -> bool:
-        """Return whether a message of another node comes for certain, because of one of our patterns."""
-        joined = self._whos.get(origin)
-        found = [self.wildcards[one] for one in self.interests.covering(prefix) if one in self.wildcards]
-        return any(one.owes(origin, life, number, joined) for one in found)
-
     def is_confirmed(self, topic: Topic) -> bool:
         return topic in self._confirmed
 
@@ -132,7 +126,7 @@ class Directory:
         new = [one for one in numbers if one not in self.wildcards and bucket_of(one) in self._confirmed]
         for pattern in new:
             found = self._unready[numbers[pattern]] = self.wildcards[pattern] = Wildcard(numbers[pattern])
-            found.answered[self.node] = (self.life, self.introductions.number)
+            found.answered[self.node] = Taken(self.life, self.introductions.number, self.now_ms)
             self._new[pattern] = None
             self._gone.pop(pattern, None)
         self.introductions.on_new(self.node, new)
@@ -142,7 +136,7 @@ class Directory:
     def confirmed(self, topic: Topic) -> None:
         if topic in self._confirmed:
             return
-        self._confirmed[topic] = None
+        self._confirmed[topic] = self.now_ms
         if topic == QUESTIONS:
             self.members.joined(self.now_ms + self._ask_ms * 3 // 2)  # or sooner: the others answer
             self._say(Who(self.life, True), "who")
@@ -252,8 +246,7 @@ class Directory:
         self._forget_asker(origin, said.life)
         if said.answers and self.members.joins(origin, said.life):
             self._is_new(origin)
-        if origin in self._whos or len(self._whos) < MEMBERS_MAX:
-            self._whos[origin] = (said.life, self.now_ms)
+        self.owed.on_who(origin, said.life, self.now_ms)
         if not self._newcomers:
             self._newcomers_ms = self.now_ms + _SOON_MS
         if len(self._newcomers) < MEMBERS_MAX:
@@ -267,7 +260,7 @@ class Directory:
     def _on_heard(self, origin: NodeId, said: Heard) -> None:
         if self.members.heard(origin, said.life):
             self._is_new(origin)
-        since = (said.life, said.number)
+        taken = Taken(said.life, said.number, self.now_ms)
         for answer in said.answers:
             if answer.node != self.node or answer.life != self.life:
                 continue
@@ -277,7 +270,7 @@ class Directory:
                 continue  # there is no room for more members
             for number in answer.numbers:
                 if number in self._unready:
-                    self._unready[number].answered.setdefault(origin, since)
+                    self._unready[number].answered.setdefault(origin, taken)
 
     def _answer(self) -> None:
         """Say `Heard` to everybody to whom we owe it."""
