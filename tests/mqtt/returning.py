@@ -1,7 +1,10 @@
 """A model of nodes whose clients come, go and come back, on a mesh that may lose what nodes tell each other.
 
 Each node has two MQTT clients. Every publication that was acknowledged is noted, with the clients that had been told
-SUBACK before it was published: `missed` lists what these did not get, `twice` what they got more than once.
+SUBACK before it was published: `missed` lists what these did not get, `twice` what they got more than once, and
+`disordered` what they got after a later message of the same publisher on the same topic.
+
+Messages wait for predecessors for a shorter time (`hold_ms`) than these take at most: what is owed must be waited for.
 """
 
 from __future__ import annotations
@@ -14,14 +17,16 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.topics import matches
 
-CONFIG = MqttConfig(listen="127.0.0.1:0", spread_ms=1_000, ask_s=10, introduce_s=6, active_s=30, suback_s=600)
+CONFIG = MqttConfig(
+    listen="127.0.0.1:0", spread_ms=1_000, ask_s=10, introduce_s=6, active_s=30, suback_s=600, hold_ms=100
+)
 CLIENTS = (1, 2)
 Place = tuple[str, int]  # a node and one of its connections
 
 
 @dataclass
 class Sent:
-    publisher: str
+    publisher: Place
     topic: str
     payload: bytes
     due: list[tuple[Place, str, int]]  # client, filter, and the subscription, that must get it once it is acknowledged
@@ -95,7 +100,7 @@ class Nodes(Delayed):
             if matches(filter_, topic)
         ]
         self.count += 1
-        sent = Sent(name, topic, b"%d" % self.count, due)
+        sent = Sent((name, number), topic, b"%d" % self.count, due)
         self.sent.append(sent)
         self.by_number[name, number, client.id] = sent
         self.receive(name, number, p.Publish(topic=topic, payload=sent.payload, qos=1, id=client.id))
@@ -115,6 +120,19 @@ class Nodes(Delayed):
         return [
             (place, one) for place, client in self.clients.items() for one in client.got if client.got.count(one) > 1
         ]
+
+    def disordered(self) -> list[tuple[Place, str, bytes]]:
+        publishers = {one.payload: one.publisher for one in self.sent}
+        found: list[tuple[Place, str, bytes]] = []
+        for place, client in self.clients.items():
+            last: dict[tuple[Place, str], int] = {}
+            for topic, payload in client.got:
+                if payload in publishers:
+                    key = publishers[payload], topic
+                    if int(payload) < last.get(key, 0):
+                        found.append((place, topic, payload))
+                    last[key] = max(last.get(key, 0), int(payload))
+        return found
 
     def told(self, name: str, number: int, packet: p.Packet) -> None:
         client = self.clients[name, number]

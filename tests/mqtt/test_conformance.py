@@ -533,12 +533,12 @@ def test_a_client_of_311_is_not_read_while_too_much_of_it_waits():
 def test_3_3_4_9_no_more_is_under_way_than_the_client_takes():
     desk = Desk()
     talker = desk.welcome(receive_max=2)
-    talker.subscribe("t")
+    talker.subscribe("t", "u")
     talker.got.clear()
     other = desk.welcome("other")
     for number in range(1, 6):
         other.publish("t", b"%d" % number, qos=1, id=number)
-    other.publish("t", b"zero")
+    other.publish("u", b"zero")
     assert talker.payloads() == [b"1", b"2", b"zero"]  # QoS 0 does not count
     talker.send(p.Ack(p.PUBACK, 1), p.Ack(p.PUBACK, 1))
     assert talker.payloads() == [b"3"]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mqtt.desk import Desk
 from trellis.protocols.mqtt import packets as p
-from trellis.protocols.mqtt.effects import Emit
+from trellis.protocols.mqtt.effects import Emit, Want
 from trellis.protocols.mqtt.envelope import Answer, Ask, Heard, wrap
 from trellis.protocols.mqtt.interests import QUESTIONS, ROOT, WITHIN
 
@@ -68,3 +70,54 @@ def test_a_node_that_has_heard_of_every_wildcard_copies_only_where_one_fits():
     desk.emitted.clear()
     talker.publish("x/y/2", qos=1, id=2)
     assert [one.topic for one in desk.emitted] == ["x/y", f"{WITHIN}x"]
+
+
+class Slow(Desk):
+    """The mesh confirms a subscription when the test says so, and delivers on it before."""
+
+    def _carry_out(self, effect: Any) -> None:
+        if isinstance(effect, Want):
+            self.wanted.add(effect.topic)
+        else:
+            super()._carry_out(effect)
+
+    def confirm(self, *topics: str) -> None:
+        for topic in topics:
+            assert topic in self.wanted
+            self.host.confirmed(topic)
+            self.carry_out()
+
+
+@pytest.mark.parametrize("first", [(QUESTIONS,), (QUESTIONS, f"{WITHIN}q", f"{WITHIN}r")])
+def test_a_reader_whose_suback_came_early_gets_a_stream_of_its_own_node_without_a_hole(first):
+    """The node learns that it is alone before it has told its second pattern. Until then it copied everything."""
+    desk = Slow(suback_s=1.0)
+    other, reader, publisher = desk.welcome("other"), desk.welcome("reader"), desk.welcome("publisher")
+    other.send(p.Subscribe(1, (p.Asked("q/#", 1),)))
+    reader.send(p.Subscribe(1, (p.Asked("r/#", 1),)))
+    desk.pass_time(2_000)
+    assert isinstance(reader.take(), p.SubAck)
+    assert desk.host.counters["subacks early"] == 2
+    publisher.publish("r/x", b"one", qos=1, id=1)
+    desk.confirm(*first)
+    publisher.publish("r/x", b"two", qos=1, id=2)
+    desk.pass_time(400)
+    desk.confirm(f"{WITHIN}q", f"{WITHIN}r", "r/x")
+    publisher.publish("r/x", b"three", qos=1, id=3)
+    desk.pass_time(400)
+    publisher.publish("r/x", b"four", qos=1, id=4)
+    assert acknowledgements(publisher) == [1, 2, 3, 4]
+    assert reader.payloads() == [b"one", b"two", b"three", b"four"]
+    assert desk.emitted[-1].topic == "r/x", "it has joined the overlay topic, and still gets copies"
+
+
+def test_a_wildcard_gets_new_topics_of_its_own_node_after_another_wildcard_was_dropped():
+    desk = Desk()
+    reader, other, publisher = desk.welcome("reader"), desk.welcome("other"), desk.welcome("publisher")
+    reader.subscribe("#")
+    other.subscribe("+/1/t")
+    desk.pass_time(1_000)
+    other.send(p.Unsubscribe(1, ("+/1/t",)))
+    publisher.publish("x/0/t", b"new", qos=1, id=1)
+    desk.pass_time(1_000)
+    assert reader.payloads() == [b"new"]

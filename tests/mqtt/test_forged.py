@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mqtt.desk import WALL_MS, Desk
-from trellis.protocols.mqtt import arrivals, askers, directory, members, recall
+from trellis.protocols.mqtt import arrivals, askers, directory, members, recall, wildcards
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.arrivals import Arrivals
 from trellis.protocols.mqtt.askers import Askers
@@ -210,11 +210,11 @@ def test_messages_whose_predecessors_never_come_are_bounded_over_all_streams(mon
     monkeypatch.setattr(arrivals, "HELD_MAX", 10)
     interests = Interests(2)
     interests.add("#")
-    one = Arrivals(1_000, interests, {})
+    one = Arrivals(1_000, interests, {ROOT: 1}, lambda *_: False)
     handed = 0
     for number in range(100):
         message = Envelope("a/b", b"p", 1, False, "c", 1, 2 * number + 2, 1, True, 2 * number + 1)
-        handed += len(one.take("a/b", f"evil{number}", message, True))
+        handed += len(one.take("a/b", f"evil{number}", message, "a/b"))
         one.check()
     assert handed == 90
     assert one.counters["out of order"] == 90
@@ -223,7 +223,7 @@ def test_messages_whose_predecessors_never_come_are_bounded_over_all_streams(mon
 
 
 def test_answers_and_questions_of_invented_names_are_bounded(monkeypatch):
-    for module in (members, directory):
+    for module in (members, directory, wildcards):
         monkeypatch.setattr(module, "MEMBERS_MAX", 5)
     one = a_directory()
     one.interests.add("a/+/c")
@@ -234,7 +234,8 @@ def test_answers_and_questions_of_invented_names_are_bounded(monkeypatch):
         one.on_said(QUESTIONS, f"evil{number}", Ask(1, 2, ("b/+",), (1,), 1, (), False, True))
     assert len(one.members.nodes) == 5
     (wildcard,) = one.wildcards.values()
-    assert len(wildcard.answered) <= 5
+    assert len(wildcard.answered) <= 6  # this node as well
+    assert len(one.owed.whos) <= 5
     assert len(one._newcomers) <= 5
     assert len(one._owed) <= 5
     one.check()

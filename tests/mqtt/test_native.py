@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import trellis
-from live.lives import client_address, run, within
+from live.lives import client_address, run, until, within
 from mqtt.talk import connect, doors
 from trellis.live import received, talk
 from trellis.live.client import ClientError
@@ -99,3 +99,45 @@ def test_what_only_begins_like_an_envelope_stays_as_it_is():
         assert reader.read(talk.Message("t", "n", 1, payload)) == Message("t", "n", 1, payload)
     assert reader.read(talk.Message("t", "n", 1, wrap(Recall()))) is None
     assert reader.read(talk.Message("t", "n", 1, wrap(Kept((), ())))) is None
+
+
+def test_a_native_topic_with_wildcard_letters_reaches_native_clients_alone():
+    async def work() -> None:
+        async with (
+            doors("a") as (a,),
+            trellis.connect(client_address(a)) as writer,
+            trellis.connect(client_address(a)) as native,
+        ):
+            reader = await connect(a, "reader")
+            await reader.subscribe("v1/+", "#")
+            await native.subscribe("v1/+")
+            assert await writer.publish("v1/+", b"native")
+            assert (await within(anext(native))).payload == b"native"
+            await (await connect(a, "writer")).publish("v1/y", b"mqtt")
+            assert (await reader.message()).payload == b"mqtt"
+            assert a.mqtt is not None
+            assert "v1/+" not in a.mqtt.host.interests.known
+
+    run(work())
+
+
+def test_a_wildcard_gets_native_messages_from_when_its_node_has_joined_the_topic():
+    """A filter that names the overlay topic gets the first one as well."""
+
+    async def work() -> None:
+        async with doors("a", "b") as (a, b), trellis.connect(client_address(a)) as writer:
+            reader, named = await connect(b, "reader"), await connect(b, "named")
+            await reader.subscribe("n/#")
+            await writer.publish("n/oven", b"opens the topic")
+            assert b.mqtt is not None
+            await until(lambda: b.mqtt.host.directory.is_confirmed("n/oven"))
+            await named.subscribe("n/press/#")
+            for topic in ("n/oven", "n/press"):
+                await writer.publish(topic, topic.encode())
+            got = [(await reader.message()).payload]
+            if got == [b"opens the topic"]:
+                got = [(await reader.message()).payload]
+            assert got == [b"n/oven"]
+            assert (await named.message()).payload == b"n/press"
+
+    run(work())

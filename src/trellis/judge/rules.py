@@ -128,16 +128,17 @@ def out_of_order(story: Story) -> Iterator[Violation]:
     """
     for session in story.sessions.values():
         last: dict[tuple[str, str, int], Publication] = {}
+        had: set[str] = set()
         for got in session.received:
             made = story.publications.get(got.message)
-            if made is None or got.retained or _was_repeated(made):
+            is_again = got.message in had  # judged by `twice`: a session that came back gets again what it had
+            had.add(got.message)
+            if made is None or got.retained or is_again or _was_repeated(made):
                 continue
             connection = sum(1 for t in made.session.aways if t <= made.began)
             key = made.session.name, made.topic, connection
             before = last.get(key)
             if before is not None and before.place > made.place:
-                if any(t <= got.t for t in session.backs):
-                    continue  # a session that came back gets again what it had not acknowledged
                 text = f"{session.name} got {made.message} after {before.message}, which was published later"
                 yield Violation("order", got.t, text, session.name, made.message)
             else:

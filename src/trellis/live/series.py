@@ -59,6 +59,7 @@ _MQTT_SIDECAR = (
 )  # fmt: skip
 _MQTT_DIRECTORY = (
     "asks ignored",
+    "late",
     "members silent",
     "other depth",
     "out of order",

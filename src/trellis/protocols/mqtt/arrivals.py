@@ -2,21 +2,23 @@
 
 D1  a message is handed over here at most once
 D3  at most HELD_MAX messages of HELD_BYTES_MAX bytes wait; then the next one is handed over at once
-D2  messages of one node on one overlay topic are handed over in the order of their numbers, except those whose
-    predecessor did not come within `hold_ms`
+D2  messages of one node on one overlay topic are handed over in the order of their numbers. A message waits for its
+    predecessor: for `OWED_MS` if that one comes for certain, else for `hold_ms`. What comes after its turn is dropped.
+    Messages of a sidecar are not dropped: it publishes them again until the mesh has acknowledged them.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.envelope import Envelope
-from trellis.protocols.mqtt.interests import Interests
+from trellis.protocols.mqtt.interests import Interests, buckets_of
 
+OWED_MS = 60_000  # Delivery brings what it owes within its replay window.
 HELD_MAX = 10_000  # messages that wait for their predecessors
 HELD_BYTES_MAX = 64 << 20  # of their payloads
 SEEN_MAX = 200_000
@@ -33,7 +35,6 @@ class Held:
 
     message: Envelope
     until_ms: int
-    is_copy: bool  # it came over the directory
     is_free: bool = False  # it waits no longer
 
 
@@ -42,8 +43,18 @@ def _number(held: Held) -> int:
 
 
 class Arrivals:
-    def __init__(self, hold_ms: int, interests: Interests, confirmed: dict[Topic, None]) -> None:
-        self.hold_ms, self.interests, self.confirmed = hold_ms, interests, confirmed
+    def __init__(
+        self,
+        hold_ms: int,
+        interests: Interests,
+        confirmed: dict[Topic, int],
+        is_owed: Callable[[Topic, NodeId, int, int, Topic], bool],
+    ) -> None:
+        """`is_owed` tells of the predecessor of a message whether it comes for certain.
+
+        It gets the overlay topic, node, incarnation and number of the predecessor, and the path of the message.
+        """
+        self.hold_ms, self.interests, self.confirmed, self.is_owed = hold_ms, interests, confirmed, is_owed
         self.now_ms = 0
         self.counters: Counter[str] = Counter()
         self._seen: dict[Identity, None] = {}
@@ -51,55 +62,72 @@ class Arrivals:
         self._turned_ms = 0
         self._held: dict[Stream, list[Held]] = {}  # by number
         self._held_count = self._held_bytes = 0
-        self._last: dict[Stream, int] = {}  # number that came last over the overlay topic itself
+        self._last: dict[Stream, int] = {}  # number that came last over this topic: an overlay topic, or a directory
+        self._handed: dict[Stream, int] = {}  # greatest number that was handed over
+        self.late: list[tuple[NodeId, Envelope]] = []  # dropped, for the owner, which may retain them
 
-    def came(self, prefix: Topic, origin: NodeId, message: Envelope) -> None:
-        """Note that a message came over its overlay topic."""
-        self._last[prefix, origin, message.life] = message.number
+    def take(self, prefix: Topic, origin: NodeId, message: Envelope, path: Topic) -> list[Envelope]:
+        """Return the messages that can be handed over now, this one among them unless it waits or came before.
 
-    def take(self, prefix: Topic, origin: NodeId, message: Envelope, is_copy: bool) -> list[Envelope]:
-        """Return the messages that can be handed over now, this one among them unless it waits or came before."""
+        `path` is the topic over which it came: its overlay topic `prefix`, or a directory.
+        """
         key = (prefix, origin, message.life)
         queue = self._held.get(key)
+        self._last[path, origin, message.life] = max(message.number, self._last.get((path, origin, message.life), 0))
         if message.is_copied or message.client.startswith(SIDECAR):  # only these may come twice
             identity = (origin, message.life, message.number)
             if self._has_come(identity):
-                for one in queue or ():
-                    if one.message.number == message.number:
-                        one.is_free = True  # both paths have brought it, so neither brings its predecessor
                 return self._hand_over(key, queue) if queue is not None else []
             self._seen[identity] = None
+        if message.number < self._handed.get(key, 0) and not message.client.startswith(SIDECAR):
+            self.counters["late"] += 1
+            self.late.append((origin, message))
+            return []
         is_full = self._held_count >= HELD_MAX or self._held_bytes > HELD_BYTES_MAX
         if queue is None:
-            if is_full or not self._waits(key, message, (), is_copy):
+            if is_full or not self._waits(key, message):
                 self.counters["out of order"] += is_full
+                self._hands(key, message)
                 return [message]
             queue = self._held[key] = []
-        insort(queue, Held(message, self.now_ms + self.hold_ms, is_copy), key=_number)
+        insort(queue, Held(message, self.now_ms + self._patience_ms(key, message, path)), key=_number)
         self._held_count += 1
         self._held_bytes += len(message.payload)
         queue[0].is_free = queue[0].is_free or is_full
         return self._hand_over(key, queue)
 
-    def _waits(self, key: Stream, message: Envelope, held: Iterable[Held], is_copy: bool) -> bool:
-        """Return whether its predecessor may still come over the other path to a holder of a wildcard."""
-        previous, prefix = message.previous, key[0]
-        if is_copy and message.before and prefix in self.confirmed:
-            return self._last.get(key, 0) < message.before
-        if not previous or not self.interests.is_covered(prefix):
+    def _waits(self, key: Stream, message: Envelope) -> bool:
+        """Return whether its predecessor may still come over another path, to a holder of a wildcard.
+
+        A path keeps the order of numbers. So one that has brought a later message does not bring the predecessor.
+        """
+        prefix, origin, life = key
+        number = message.previous or message.before
+        if not number or number <= self._handed.get(key, 0) or self._has_come((origin, life, number)):
             return False
-        return not self._has_come((*key[1:], previous)) or any(one.message.number == previous for one in held)
+        paths = (prefix, *buckets_of(prefix)) if message.previous else (prefix,)
+        may_come = any(one in self.confirmed and self._last.get((one, origin, life), 0) < number for one in paths)
+        return may_come and self.interests.is_covered(prefix)
+
+    def _patience_ms(self, key: Stream, message: Envelope, path: Topic) -> int:
+        """Return how long a message waits for its predecessor at most."""
+        return OWED_MS if self.is_owed(*key, message.previous or message.before, path) else self.hold_ms
+
+    def _hands(self, key: Stream, message: Envelope) -> None:
+        if message.number > self._handed.get(key, 0):
+            self._handed[key] = message.number
 
     def _hand_over(self, key: Stream, queue: list[Held]) -> list[Envelope]:
         """Take from the front of `queue` all messages that wait for nothing."""
         out: list[Envelope] = []
         while queue:
             first = queue[0]
-            waits = not first.is_free and self._waits(key, first.message, queue, first.is_copy)
+            waits = not first.is_free and self._waits(key, first.message)
             if waits and first.until_ms > self.now_ms:
                 break
             self.counters["out of order"] += waits
             out.append(queue.pop(0).message)
+            self._hands(key, out[-1])
             self._held_count -= 1
             self._held_bytes -= len(out[-1].payload)
         if not queue:
@@ -115,7 +143,9 @@ class Arrivals:
         if now_ms - self._turned_ms > SEEN_MS or len(self._seen) > SEEN_MAX:
             self._seen_before, self._seen, self._turned_ms = self._seen, {}, now_ms
         if len(self._last) > SEEN_MAX:
-            self._last.clear()  # some copies wait in vain, for `hold_ms`
+            self._last.clear()  # some copies wait in vain
+        if len(self._handed) > SEEN_MAX:
+            self._handed.clear()  # what is late now is handed over
         out: list[tuple[NodeId, Envelope]] = []
         for key, queue in list(self._held.items()):
             out += [(key[1], message) for message in self._hand_over(key, queue)]

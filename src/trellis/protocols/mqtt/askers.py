@@ -90,15 +90,31 @@ class Askers:
             del self.nodes[origin]
         return [one for one in new if one in asker.patterns], taken
 
+    def keep(self, me: NodeId, life: int, numbers: dict[str, int], upto: int, now_ms: int) -> list[str]:
+        """Take in the patterns of this node itself, exactly these, with their numbers. Return those that are new.
+
+        `upto` is this node's counter. With `NEVER` instead, an `Ask` without new patterns would read as one of an
+        earlier release, which holds nothing but what it lists.
+        """
+        known = self.nodes[me].patterns if me in self.nodes else {}
+        new = {one: number for one, number in numbers.items() if one not in known or known[one].number != number}
+        gone = tuple(one for one in known if one not in numbers)
+        if not new and not gone:
+            return []
+        heard = self.hear(me, Ask(life, self.depth, tuple(new), tuple(new.values()), upto, gone), now_ms)
+        return heard[0] if heard is not None else []
+
     def drop(self, origin: NodeId) -> None:
         asker = self.nodes.pop(origin, None)
         if asker is not None:
             for pattern in list(asker.patterns):
                 self._remove(origin, asker, pattern)
 
-    def expire(self, oldest_ms: int) -> None:
-        """Drop what was not repeated since `oldest_ms`."""
+    def expire(self, oldest_ms: int, me: NodeId = "") -> None:
+        """Drop what was not repeated since `oldest_ms`. What this node holds itself is not repeated (`keep`)."""
         for origin, asker in list(self.nodes.items()):
+            if origin == me:
+                continue
             for pattern in [one for one, told in asker.patterns.items() if told.heard_ms < oldest_ms]:
                 self._remove(origin, asker, pattern)
             if not asker.patterns:

@@ -121,7 +121,7 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """An overlay topic that was silent for so long counts as new again."""
 
     hold_ms: int = 1_000
-    """A message that came before its predecessor waits for it no longer than this."""
+    """A message that came before its predecessor waits for it so long, unless that one comes for certain."""
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:

@@ -74,6 +74,9 @@ class Deliveries:
             ready = [Envelope(topic, payload, 1, False, "", 0, 0, self.house.wall_ms)]
         for message in ready:
             self._hand_over(origin, message)
+        late = self.house.directory.arrivals.late
+        while late:
+            self._retain(*late.pop())
 
     def _on_retained(self, topic: Topic, origin: NodeId, said: Recall | Kept) -> None:
         """Somebody asks what is retained, or tells."""

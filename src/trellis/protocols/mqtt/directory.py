@@ -12,6 +12,7 @@ Three kinds of overlay topics of our own carry it: questions (all nodes with a l
 | file          | what                                                                     |
 | ------------- | ------------------------------------------------------------------------ |
 | `members.py`  | which nodes must answer                                                  |
+| `wildcards.py` | our patterns: who has answered, and which messages are owed since        |
 | `askers.py`   | the patterns of all nodes                                                |
 | `introductions.py` | overlay topics that we publish on, and who gets copies               |
 | `arrivals.py` | a message that comes both ways counts once, and waits for its predecessor |
@@ -20,7 +21,6 @@ Three kinds of overlay topics of our own carry it: questions (all nodes with a l
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.arrivals import Arrivals
@@ -48,23 +48,12 @@ from trellis.protocols.mqtt.interests import QUESTIONS, Interests, bucket_of
 from trellis.protocols.mqtt.introductions import Introductions
 from trellis.protocols.mqtt.members import Members
 from trellis.protocols.mqtt.topics import is_prefix
+from trellis.protocols.mqtt.wildcards import AGAIN_MS, Owed, Taken, Wildcard
 
 KNOWN_MAX = 65_536
 
 _SOON_MS = 500  # several newcomers are answered at once
 _GATHER_MS = 200  # changes within this time are told together
-_AGAIN_MS = 2_000  # a pattern that somebody has not answered is told again after so long, then ever later
-
-
-@dataclass
-class Wildcard:
-    """A pattern of ours."""
-
-    number: int
-    told_ms: int | None = None
-    pause_ms: int = _AGAIN_MS  # until it is told again, if somebody has not answered
-    answered: dict[NodeId, None] = field(default_factory=dict)
-    is_ready: bool = False  # every node has taken it in
 
 
 class Directory:
@@ -74,11 +63,12 @@ class Directory:
         self.wildcards: dict[str, Wildcard] = {}  # only those whose directory the mesh has confirmed
         self.counters: Counter[str] = Counter()
         self.emits: list[tuple[Topic, bytes, str]] = []  # topic, payload, which: taken by the owner
-        self._confirmed: dict[Topic, None] = {}
+        self._confirmed: dict[Topic, int] = {}  # -> since when
         self.askers = Askers(config.depth)
         self.members = Members(node)
         self.introductions = Introductions(config, self.askers, self.emits)
-        self.arrivals = Arrivals(config.hold_ms, interests, self._confirmed)
+        self.owed = Owed(self.wildcards, interests, self._confirmed)
+        self.arrivals = Arrivals(config.hold_ms, interests, self._confirmed, self.owed.is_owed)
         self.arrivals.counters = self.counters
         self._ask_ms = int(config.ask_s * 1_000)
         self._who = 0  # the number of our question
@@ -116,7 +106,7 @@ class Directory:
         if found is None or found.told_ms is None:
             return False
         if not found.is_ready and self.is_informed and all(one in found.answered for one in self.members.nodes):
-            found.is_ready = True
+            found.ready_ms = self.now_ms
             self._unready.pop(found.number, None)
         return found.is_ready
 
@@ -126,24 +116,27 @@ class Directory:
     def changed(self) -> None:
         """Patterns may have been taken up or dropped."""
         numbers = self.interests.numbers
+        self.introductions.on_own(self.node, self.life, numbers, self.interests.number)
         for pattern, found in list(self.wildcards.items()):
             if numbers.get(pattern) != found.number:
                 del self.wildcards[pattern]
                 self._unready.pop(found.number, None)
                 self._new.pop(pattern, None)
                 self._gone[pattern] = None
-        for pattern, number in numbers.items():
-            if pattern not in self.wildcards and bucket_of(pattern) in self._confirmed:
-                self._unready[number] = self.wildcards[pattern] = Wildcard(number)
-                self._new[pattern] = None
-                self._gone.pop(pattern, None)
+        new = [one for one in numbers if one not in self.wildcards and bucket_of(one) in self._confirmed]
+        for pattern in new:
+            found = self._unready[numbers[pattern]] = self.wildcards[pattern] = Wildcard(numbers[pattern])
+            found.answered[self.node] = Taken(self.life, self.introductions.number, self.now_ms)
+            self._new[pattern] = None
+            self._gone.pop(pattern, None)
+        self.introductions.on_new(self.node, new)
         if (self._new or self._gone) and self.now_ms - self._told_ms >= _GATHER_MS:
             self._tell()
 
     def confirmed(self, topic: Topic) -> None:
         if topic in self._confirmed:
             return
-        self._confirmed[topic] = None
+        self._confirmed[topic] = self.now_ms
         if topic == QUESTIONS:
             self.members.joined(self.now_ms + self._ask_ms * 3 // 2)  # or sooner: the others answer
             self._say(Who(self.life, True), "who")
@@ -181,7 +174,7 @@ class Directory:
                     self.counters["strange"] += 1
                     return []
                 self._learn(prefix)
-                return self.arrivals.take(prefix, origin, message, True) if self.interests.is_covered(prefix) else []
+                return self.arrivals.take(prefix, origin, message, topic) if self.interests.is_covered(prefix) else []
             case Introduce(prefixes):
                 for prefix in prefixes:
                     self._learn(prefix)
@@ -209,8 +202,7 @@ class Directory:
         known = self.interests.known
         if prefix in known:
             known[prefix] = self.now_ms
-            self.arrivals.came(prefix, origin, message)
-        return self.arrivals.take(prefix, origin, message, False)
+        return self.arrivals.take(prefix, origin, message, prefix)
 
     def _learn(self, prefix: Topic) -> None:
         if not is_prefix(prefix, self.config.depth):
@@ -220,18 +212,20 @@ class Directory:
             self.counters["unknown"] += 1  # its publishers go on copying
             return
         self.interests.learn(prefix, self.now_ms)
-        is_due = self.now_ms - self._joined_ms.get(prefix, -NEVER) >= _AGAIN_MS // 2
+        is_due = self.now_ms - self._joined_ms.get(prefix, -NEVER) >= AGAIN_MS // 2
         if prefix in self.interests.known and prefix in self._confirmed and is_due:
             self._joined[prefix] = None
 
     def _tell(self, everything: bool = False) -> None:
         """Tell our patterns to all nodes: what has changed, or all of them where that is one message anyway."""
+        if QUESTIONS not in self._confirmed:
+            self._gone.clear()  # nobody has heard of them
+            return
         parts = list(parts_of(self.wildcards))
         is_whole = len(parts) < 2
         if not everything and not is_whole:
             parts = list(parts_of([one for one in self._new if one in self.wildcards]))
         gone = [list(one) for one in parts_of([one for one in self._gone if one not in self.wildcards])]
-        is_asked = QUESTIONS in self._confirmed
         if everything or is_whole:
             self._told_all_ms = self.now_ms
         while parts or gone:
@@ -242,20 +236,17 @@ class Directory:
             waits = bool(self.members.nodes) and not all(one.is_ready for one in found)
             ended = tuple(gone.pop(0)) if gone else ()
             head = (self.life, self.config.depth, tuple(patterns), numbers, self.interests.number)
-            said = Ask(*head, ended, is_whole, waits)
-            self._on_ask(self.node, said)
-            if is_asked:
-                self._say(said, "ask")
-                for one in found:
-                    one.told_ms = self.now_ms
+            self._say(Ask(*head, ended, is_whole, waits), "ask")
+            for one in found:
+                one.told_ms = self.now_ms
         self._gone.clear()
-        if is_asked:
-            self._new.clear()
+        self._new.clear()
 
     def _on_who(self, origin: NodeId, said: Who) -> None:
         self._forget_asker(origin, said.life)
         if said.answers and self.members.joins(origin, said.life):
             self._is_new(origin)
+        self.owed.on_who(origin, said.life, self.now_ms)
         if not self._newcomers:
             self._newcomers_ms = self.now_ms + _SOON_MS
         if len(self._newcomers) < MEMBERS_MAX:
@@ -269,6 +260,7 @@ class Directory:
     def _on_heard(self, origin: NodeId, said: Heard) -> None:
         if self.members.heard(origin, said.life):
             self._is_new(origin)
+        taken = Taken(said.life, said.number, self.now_ms)
         for answer in said.answers:
             if answer.node != self.node or answer.life != self.life:
                 continue
@@ -278,7 +270,7 @@ class Directory:
                 continue  # there is no room for more members
             for number in answer.numbers:
                 if number in self._unready:
-                    self._unready[number].answered[origin] = None
+                    self._unready[number].answered.setdefault(origin, taken)
 
     def _answer(self) -> None:
         """Say `Heard` to everybody to whom we owe it."""
@@ -289,7 +281,8 @@ class Directory:
         ]
         self._owed.clear()
         for start in range(0, len(answers), 20):  # some numbers each: far below what one message holds
-            self._say(Heard(self.life, tuple(answers[start : start + 20]), self.is_informed), "heard")
+            part = tuple(answers[start : start + 20])
+            self._say(Heard(self.life, part, self.is_informed, number=self.introductions.number), "heard")
         self._answered_ms = self.now_ms
 
     def _answer_newcomers(self) -> None:
@@ -355,7 +348,7 @@ class Directory:
         if self._owed:
             self._answer()
         self.introductions.tick()
-        self.askers.expire(now_ms - 3 * self._ask_ms)
+        self.askers.expire(now_ms - 3 * self._ask_ms, self.node)
         self._forget_known(now_ms - 2 * self.introductions.active_ms)
         if self._joined:
             for part in parts_of(self._joined):

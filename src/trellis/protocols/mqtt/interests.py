@@ -7,6 +7,7 @@ I1  an overlay topic is wanted exactly when a filter names it, or when it is kno
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from trellis.protocols.effects import Topic
 from trellis.protocols.mqtt.effects import DoorEffect, Unwant, Want
@@ -96,9 +97,17 @@ class Interests:
         self.unwant(prefix)
 
     def is_covered(self, prefix: Topic) -> bool:
-        if not self._tree.count:
-            return False
-        return next(self._tree.matching(as_topic(prefix, self.depth)), None) is not None
+        return next(self.covering(prefix), None) is not None
+
+    def covering(self, prefix: Topic) -> Iterator[str]:
+        """Yield the patterns that cover an overlay topic."""
+        if self._tree.count:
+            for pattern, _ in self._tree.matching(as_topic(prefix, self.depth)):
+                yield pattern
+
+    def is_named(self, prefix: Topic) -> bool:
+        """Return whether the overlay topic is wanted by name, and not only because patterns cover it."""
+        return self.wanted[prefix] > (prefix in self.known)
 
     def check(self) -> None:
         for prefix in self.known:

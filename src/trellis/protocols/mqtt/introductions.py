@@ -43,6 +43,8 @@ class Introductions:
         self.kept: Callable[[], list[Topic]] = list  # overlay topics with retained messages of ours
         self.active_ms = int(config.active_s * 1_000)
         self._introduce_ms = int(config.introduce_s * 1_000)
+        self.number = 0  # of the last message of this node, on any overlay topic
+        self._newest: tuple[Active, range, int, bool] | None = None  # of that message: its numbers, and what was before
         self._guesses: dict[int, tuple[Topic, Topic]] = {}  # copies that may be for nobody: overlay topic, directory
         self._levels: dict[str, dict[Topic, None]] = {}  # first level -> the active overlay topics
 
@@ -69,8 +71,19 @@ class Introductions:
             return (), 0, 0
         buckets = self._buckets(prefix, found)
         last, was_copied = found.number, found.was_copied
-        found.number, found.was_copied = number, bool(buckets)
+        self._newest = (found, range(number, number + 1 + len(buckets)), last, was_copied)
+        self.number = found.number = number
+        found.was_copied = bool(buckets)
         return (buckets, last, 0) if was_copied else (buckets, 0, last)
+
+    def refused(self, number: int) -> None:
+        """Let the next message on the overlay topic not wait for one that the mesh refused at once.
+
+        `number` is that of the message itself, or of one of its copies, which have the numbers after it.
+        """
+        if self._newest is not None and number in self._newest[1]:
+            found, _, last, was_copied = self._newest
+            found.number, found.was_copied, self._newest = last, was_copied, None
 
     def _buckets(self, prefix: Topic, found: Active) -> tuple[Topic, ...]:
         """Return the directories to which messages on an overlay topic are copied."""
@@ -114,13 +127,23 @@ class Introductions:
         before, _ = found.pending.get(holder, (0, 0))
         found.pending[holder] = (max(before, number), NEVER if number else self.now_ms + self._introduce_ms)
 
-    def on_new(self, origin: NodeId, patterns: list[str]) -> None:
+    def on_own(self, me: NodeId, life: int, numbers: dict[str, int], upto: int) -> None:
+        """Take in the patterns of this node itself. Its messages that fit are copied to it from now on.
+
+        That cannot wait until its directory is confirmed and the others are told. A client may have had its SUBACK
+        already, after `suback_s`, and have got copies while the node copied everything (`is_open`).
+        """
+        self.on_new(me, self.askers.keep(me, life, numbers, upto, self.now_ms), introduces=False)
+
+    def on_new(self, origin: NodeId, patterns: list[str], introduces: bool = True) -> None:
         """A node has taken up patterns: introduce the overlay topics in use that fit, and copy to it from now on."""
+        known = self.askers.nodes[origin].patterns if origin in self.askers.nodes else {}
+        patterns = [one for one in patterns if one in known]  # there may have been no room
         if not patterns:
             return
         tree: FilterTree[str, int] = FilterTree()  # so each overlay topic is looked at once, however many there are
         for pattern in patterns:
-            tree.put(pattern, pattern, self.askers.nodes[origin].patterns[pattern].number)
+            tree.put(pattern, pattern, known[pattern].number)
         active: Iterable[Topic] = self.active
         if all(bucket_of(pattern) != ROOT for pattern in patterns):
             levels = dict.fromkeys(map(_level, patterns))
@@ -131,7 +154,7 @@ class Introductions:
                 fitting.setdefault(bucket_of(pattern), {})[prefix] = None
                 if prefix in self.active:
                     self._begin(self.active[prefix], origin, number)
-        for bucket, prefixes in fitting.items():
+        for bucket, prefixes in fitting.items() if introduces else ():
             self._introduce(bucket, list(prefixes))
 
     def on_joined(self, origin: NodeId, said: Joined) -> None:

@@ -132,13 +132,15 @@ class Publications:
         if not fits(Envelope(topic, payload, qos, retain, client, 0, 0, 0, content=content), prefix, limit):
             return reasons.TOO_LARGE, f"its {len(payload)} bytes and its envelope are over {limit}"
         number = self.house.next_number()
-        buckets, previous, before = self.house.directory.publishes(prefix, number)
         identity = (client, self.house.life, number, self.house.wall_ms)
-        message = Envelope(topic, payload, qos, retain, *identity, bool(buckets), previous, before, content)
         is_kept = retain and not client.startswith("$")  # what a broker beside us retains, it keeps itself
-        if is_kept and not self.house.recaller.put(self.house.node, Retained(self.house.node, message)):
-            self.house.counters["retained refused"] += 1
-            return reasons.QUOTA, "no room for more retained messages"
+        if is_kept:  # the directory hears of it afterwards: the next message must not wait for one that is refused
+            kept = Retained(self.house.node, Envelope(topic, payload, qos, retain, *identity, content=content))
+            if not self.house.recaller.put(self.house.node, kept):
+                self.house.counters["retained refused"] += 1
+                return reasons.QUOTA, "no room for more retained messages"
+        buckets, previous, before = self.house.directory.publishes(prefix, number)
+        message = Envelope(topic, payload, qos, retain, *identity, bool(buckets), previous, before, content)
         self._last_numbers = [number]
         if incoming is not None:
             incoming.waits = 1 + len(buckets)
@@ -174,6 +176,8 @@ class Publications:
         self._answered(number)
         found = self.waiting.pop(number, None)
         emitted = self.emitted.pop(number, None)
+        if emitted is None:
+            self.house.directory.introductions.refused(number)
         if found is not None and emitted is not None:  # the same message, known again where it has come already
             again = Emit(emitted.topic, emitted.payload, self.house.next_number())
             self.waiting[again.number] = found

@@ -3,11 +3,12 @@
 S1  at most `window` messages are under way to the client, each with an identifier of its own
 S2  acknowledgements go to the client in the order of its publications  [MQTT-4.6.0-2, -3]
 S3  what waits is bounded in number and bytes
+S4  a message with QoS 0 waits behind one on its topic that waits, so that it does not overtake it
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from dataclasses import dataclass
 
 import msgspec
@@ -91,6 +92,7 @@ class Session:
         self.filter_bytes = 0  # memory that the filters of `subscriptions` take, about
         self.queue: deque[Out] = deque()
         self.queue_bytes = 0
+        self._queued: Counter[str] = Counter()  # topic -> messages in `queue`
         self.flying: OrderedDict[int, Out] = OrderedDict()  # sent with QoS 1, not acknowledged
         self.incoming: OrderedDict[int, Incoming] = OrderedDict()  # by packet identifier
         self.dropped = 0
@@ -117,30 +119,40 @@ class Session:
 
     def put(self, one: Out, now_ms: int) -> list[p.Publish]:
         """What to send now."""
-        if not one.qos:
+        if not one.qos and (self.link is None or not self._queued[one.topic]):
             return [self._packet(one, None, now_ms)] if self.link is not None else []
         if not self.queue and not self.suspicion.times and len(self.flying) < self.window:  # it need not wait
             return self._fly(one, now_ms)
-        size = one.size
-        if len(self.queue) >= self.messages_max or self.queue_bytes + size > self.bytes_max:
+        if len(self.queue) >= self.messages_max or self.queue_bytes + one.size > self.bytes_max:
             self.dropped += 1
             return []
         self.queue.append(one)
-        self.queue_bytes += size
+        self._count(one, 1)
         return self.pump(now_ms)
+
+    def _count(self, one: Out, change: int) -> None:
+        """Note that a message was put into the queue (1) or taken out of it (-1)."""
+        self.queue_bytes += change * one.size
+        self._queued[one.topic] += change
+        if not self._queued[one.topic]:
+            del self._queued[one.topic]
 
     def _fly(self, one: Out, now_ms: int) -> list[p.Publish]:
         if one.until_ms is not None and one.until_ms <= now_ms:  # [MQTT-3.3.2-5]
             return []
+        if not one.qos:
+            return [self._packet(one, None, now_ms)]
         number = self._next_id()
         self.flying[number] = one
         return [self._packet(one, number, now_ms)]
 
     def pump(self, now_ms: int) -> list[p.Publish]:
         out: list[p.Publish] = []
-        while self.queue and not self.suspicion.times and len(self.flying) < self.window:
+        while self.link is not None and self.queue and not self.suspicion.times:
+            if self.queue[0].qos and len(self.flying) >= self.window:
+                break
             one = self.queue.popleft()
-            self.queue_bytes -= one.size
+            self._count(one, -1)
             out += self._fly(one, now_ms)
         return out
 
@@ -150,7 +162,7 @@ class Session:
         while len(self.flying) > self.window:  # the client takes fewer than last time
             _, one = self.flying.popitem()
             self.queue.appendleft(one)
-            self.queue_bytes += one.size
+            self._count(one, 1)
         return [*self._send_again(list(self.flying), now_ms), *self.pump(now_ms)]
 
     def _send_again(self, numbers: list[int], now_ms: int) -> list[p.Publish]:
@@ -221,4 +233,5 @@ class Session:
         assert len(self.flying) <= self.config.inflight_max, "S1"
         assert self.filter_bytes == sum(filter_size(one) for one in self.subscriptions)
         assert self.queue_bytes == sum(one.size for one in self.queue), "S3"
+        assert self._queued == Counter(one.topic for one in self.queue), "S4"
         assert len(self.queue) <= self.messages_max + self.config.inflight_max, "S3"

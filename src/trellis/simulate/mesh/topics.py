@@ -1,6 +1,6 @@
 """The topics and filters that clients choose from.
 
-Messages of native clients on a new topic may be missed by wildcards (docs/mqtt.md, The moment), so wildcards match
+Wildcards may miss messages of native clients (docs/mqtt.md, Clients of `trellis.connect`). So wildcards match
 topics of MQTT clients alone.
 """
 
