@@ -1,8 +1,8 @@
 """The first words on a stream between nodes: hellos, refusals, and which of two streams of a name is kept.
 
-Two nodes may dial each other at once. Both ends keep the stream that the smaller name has dialled. A second stream of
-the same dialler, or of a later incarnation, replaces the first. With TLS a name is proven by a certificate, so that
-happens at once.
+Two nodes may dial each other at once. Both ends keep the stream that the smaller name has dialled, unless the other
+stream stands at both ends before. A second stream of the same dialler, or of a later incarnation, replaces the first.
+With TLS a name is proven by a certificate, so that happens at once.
 
 Without TLS anybody can say any name. So while a stream stands, a newcomer under its name waits until the stream was
 asked for a proof of life (`Ping`). If it answers, the newcomer is refused. If it ends, or does not answer within
