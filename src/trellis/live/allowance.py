@@ -17,13 +17,16 @@ class Allowance:
         self._used: OrderedDict[NodeId, tuple[float, float]] = OrderedDict()  # what was used up, and when
 
     def left(self, peer: NodeId) -> int:
-        used, when = self._used.get(peer, (0.0, 0.0))
-        return int(self.most - max(0.0, used - self.per_s * (self._now() - when)))
+        return int(self.most - self._used_by(peer))
 
     def use(self, peer: NodeId, amount: int) -> None:
         if not amount:
             return
-        self._used[peer] = (self.most - self.left(peer) + amount, self._now())
+        self._used[peer] = (self._used_by(peer) + amount, self._now())
         self._used.move_to_end(peer)
         if len(self._used) > PEERS_MAX:
             self._used.popitem(last=False)
+
+    def _used_by(self, peer: NodeId) -> float:
+        used, when = self._used.get(peer, (0.0, 0.0))
+        return max(0.0, used - self.per_s * (self._now() - when))

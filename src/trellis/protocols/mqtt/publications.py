@@ -38,16 +38,18 @@ class Publications:
         incoming = None
         if packet.qos:
             assert packet.id is not None
-            known = session.incoming.get(packet.id)
-            if known is not None:  # sent again before it was acknowledged: the same publication
+            known, mark = session.incoming.get(packet.id), hash((topic, packet.payload, packet.qos, packet.retain))
+            if known is not None and (session.is_bridge or self._is_again(known, mark, packet)):
                 if known.is_told:
                     self.house.send(link, p.Ack(p.PUBREC, known.id))
                 return
+            if known is not None:
+                self._abandon(session, known)
             is_full = len(session.incoming) >= self.house.config.inflight_max
             if is_full and link.version == p.V5 and not session.is_bridge:  # a sidecar stops reading instead
                 self.drop(session, reasons.RECEIVE_MAX, "receive maximum")  # [MQTT-3.3.4-7]
                 return
-            incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0)
+            incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0, mark)
             self._pause_if_full(session, link)
         try:
             refusal = self.publish(
@@ -64,11 +66,28 @@ class Publications:
             session.unanswered += 1
             self._pause_if_full(session, link)
         else:
+            incoming.numbers = tuple(self._last_numbers)
             for number in self._last_numbers:
                 self.waiting[number] = (session, incoming)
             if session.is_bridge:
                 mine = [one for one in self.house.out if isinstance(one, Emit) and one.number in self._last_numbers]
                 self.emitted.update({one.number: one for one in mine})
+
+    def _is_again(self, known: Incoming, mark: int, packet: p.Publish) -> bool:
+        """Return whether a packet is a publication that we have, sent again.  [MQTT-3.3.1-1, MQTT-4.3.3-10]
+
+        A client that restarted may have forgotten its publications and number new ones from 1, while the old ones
+        still wait for the mesh. Then the packet is no repetition (DUP), or it says something else.
+        """
+        return known.mark == mark and (packet.dup or packet.qos == 2)
+
+    def _abandon(self, session: Session, known: Incoming) -> None:
+        """The client uses an identifier for something new. The old publication goes on, and nobody is told of it."""
+        del session.incoming[known.id]
+        pending = [number for number in known.numbers if self.waiting.pop(number, None) is not None]
+        if pending:  # it counts against the client's limit, as one with QoS 0 does
+            self.unanswered[pending[0]] = session
+            session.unanswered += 1
 
     def _refuse(self, session: Session, incoming: Incoming | None, topic: str, reason: int, why: str) -> None:
         self.house.counters["publications refused"] += 1

@@ -55,6 +55,8 @@ class Incoming:
     id: int
     qos: int
     waits: int  # for so many answers of the mesh
+    mark: int = 0  # tells whether another packet says the same
+    numbers: tuple[int, ...] = ()  # of the mesh, that it waits for
     reason: int | None = None  # known: the client can be told
     text: str | None = None
     is_told: bool = False  # QoS 2: PUBREC was sent, PUBREL is to come

@@ -1,0 +1,99 @@
+"""A client that restarted uses its packet identifiers again, while its old publications still wait for the mesh."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqtt.desk import Desk, Talker
+from trellis.protocols.mqtt import packets as p
+
+VERSIONS = pytest.mark.parametrize("version", [p.V311, p.V5])
+
+
+def device(desk: Desk, version: int) -> Talker:
+    fields = {"expiry_s": 1_000} if version == p.V5 else {}
+    return desk.welcome("device", version, clean_start=False, **fields)
+
+
+def slow_desk(**fields: int) -> tuple[Desk, Talker]:
+    """A desk whose mesh acknowledges when it is told to, and a reader."""
+    desk = Desk(**fields)
+    reader = desk.welcome("reader")
+    reader.subscribe("t")
+    reader.got.clear()
+    desk.acknowledges = False
+    return desk, reader
+
+
+def answers(talker: Talker) -> list[tuple[int, int]]:
+    return [(one.kind, one.id) for one in talker.got if isinstance(one, p.Ack)]
+
+
+@VERSIONS
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_client_that_restarted_and_numbers_from_one_again_loses_nothing(version, qos):
+    desk, reader = slow_desk()
+    first = device(desk, version)
+    for number in (1, 2):
+        first.publish("t", b"first %d" % number, qos=qos, id=number)
+    first.drop()
+    second = device(desk, version)
+    for number in (1, 2):
+        second.publish("t", b"second %d" % number, qos=qos, id=number)
+    assert answers(second) == []
+    desk.acknowledge()
+    assert answers(second) == [({1: p.PUBACK, 2: p.PUBREC}[qos], number) for number in (1, 2)]
+    assert reader.payloads() == [b"first 1", b"first 2", b"second 1", b"second 2"]
+
+
+@VERSIONS
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_publication_that_is_sent_again_with_dup_counts_once(version, qos):
+    desk, reader = slow_desk()
+    first = device(desk, version)
+    first.publish("t", b"once", qos=qos, id=1)
+    first.drop()
+    second = device(desk, version)
+    second.publish("t", b"once", qos=qos, id=1, dup=True)
+    desk.acknowledge()
+    assert answers(second) == [({1: p.PUBACK, 2: p.PUBREC}[qos], 1)]
+    assert reader.payloads() == [b"once"]
+
+
+def test_with_qos_2_the_same_publication_counts_once_until_it_is_released():
+    desk, reader = slow_desk()
+    talker = device(desk, p.V5)
+    for dup in (False, False, True):
+        talker.publish("t", b"once", qos=2, id=1, dup=dup)
+        desk.acknowledge()
+    assert answers(talker) == [(p.PUBREC, 1)] * 3
+    assert reader.payloads() == [b"once"]
+
+
+@VERSIONS
+def test_the_end_of_an_old_publication_is_not_told_as_that_of_the_new_one(version):
+    desk, _ = slow_desk()
+    talker = device(desk, version)
+    talker.publish("t", b"old", qos=1, id=1)
+    talker.publish("t", b"new", qos=1, id=1)
+    old, new = desk.unanswered
+    desk.host.not_acknowledged(old, "no copies")
+    desk.carry_out()
+    assert talker.closed is None
+    assert answers(talker) == []
+    desk.host.acknowledged(new)
+    desk.carry_out()
+    assert answers(talker) == [(p.PUBACK, 1)]
+
+
+@VERSIONS
+def test_publications_that_their_client_has_forgotten_count_against_its_limit(version):
+    desk, _ = slow_desk(inflight_max=5)
+    talker = device(desk, version)
+    for number in range(20):
+        if talker.is_read:
+            talker.publish("t", b"%d" % number, qos=1, id=1)
+    assert len(desk.unanswered) == 6
+    assert not talker.is_read
+    desk.acknowledge()
+    assert talker.is_read
