@@ -203,9 +203,9 @@ def _check_time(
     except ssl.SSLCertVerificationError as error:
         now_s, begins_s, ends_s = wall_s(), _seconds(mine["notBefore"]), _seconds(mine["notAfter"])
         if begins_s > now_s:
-            clock = f"this machine's clock says {show_date(now_s)}"
-            why = f"{cert} is not valid before {show_date(begins_s)}, and {clock}"
-            raise InputError(f"{prefix}cert", why, f"set the clock, or {renew}") from None
+            # The time of now is left out: a reason is logged again when it changes.
+            why = f"{cert} is not valid before {show_date(begins_s)}"
+            raise InputError(f"{prefix}cert", why, f"set this machine's clock, or {renew}") from None
         if ends_s <= now_s:
             raise InputError(f"{prefix}cert", f"{cert} has expired on {show_date(ends_s)}", renew) from None
         why = f"an authority behind {cert} is not accepted: {error.verify_message}"
