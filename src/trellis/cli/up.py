@@ -204,9 +204,10 @@ def up(
             config = UpConfig(**shared, kill_every=_kill_every(kill_every, len(wanted), hang), hang=hang)
     check_config(fleet, wanted)
     planned = _planned(plan, wanted, fleet, config)
+    notice = ""
     if kill_every is None and config.steps is None and not config.kill_every:
-        note(f"no node is killed: of {len(wanted)} nodes none can be spared; for kills give more --nodes")
-    _run(wanted, msgspec.structs.replace(fleet, planned=planned), config, keep, as_json)
+        notice = f"no node is killed: of {len(wanted)} nodes none can be spared; for kills give more --nodes"
+    _run(wanted, msgspec.structs.replace(fleet, planned=planned), config, keep, as_json, notice)
 
 
 def _expect_finite(given: Mapping[str, float | None]) -> None:
@@ -241,7 +242,7 @@ def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str
     return neighbours(links, config.absent)
 
 
-def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool) -> None:
+def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool, notice: str) -> None:
     from trellis.lab.fleet.up import Interrupted, Up
     from trellis.live.run import run_loop
 
@@ -249,6 +250,8 @@ def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool)
     folder = Path(tempfile.mkdtemp(prefix="trellis-up-")) if keep is None else keep
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if notice:
+            report.event(notice)
 
         async def work() -> Any:
             one = Up(wanted, fleet, config, folder, report)

@@ -261,6 +261,7 @@ async def _not_a_peer(
 _REMEDIES = {
     "cluster": "Give both the same cluster.",
     "overlay": "Give both the same overlay.",
+    "tls": "Configure [tls] here.",
     "version": "Upgrade the older one.",
     "certificate": "Make a certificate that carries this name: trellis certs node NAME.",
 }
