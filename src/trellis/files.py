@@ -19,19 +19,7 @@ def written_whole(path: str | Path, *, private: bool = False) -> Iterator[Path]:
     `private`: nobody but its owner ever may read it.
     """
     path = Path(path)
-    if path.is_dir():
-        raise InputError(str(path), "is a folder", "name a file to write to")
-    if path.exists() and not path.is_file():
-        # A rename would put a file in the place of a device: for root, of /dev/null too.
-        raise InputError(str(path), "is a device or a pipe, and would be replaced", "name a file to write to")
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    except OSError as error:
-        raise InputError(
-            str(path), f"cannot be written ({error.strerror})", "choose a folder that exists and is yours"
-        ) from error
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _beside(path)
     try:
         yield temporary
         # mkstemp makes private files; a result has the rights that any new file of this user has.
@@ -50,6 +38,28 @@ def written_whole(path: str | Path, *, private: bool = False) -> Iterator[Path]:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def expect_writable(path: str | Path) -> None:
+    """Raise the InputError that `written_whole` would raise at the end of long work. Nothing is left behind."""
+    _beside(Path(path)).unlink()
+
+
+def _beside(path: Path) -> Path:
+    """Return a new empty file in the folder of `path`."""
+    if path.is_dir():
+        raise InputError(str(path), "is a folder", "name a file to write to")
+    if path.exists() and not path.is_file():
+        # A rename would put a file in the place of a device: for root, of /dev/null too.
+        raise InputError(str(path), "is a device or a pipe, and would be replaced", "name a file to write to")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise InputError(
+            str(path), f"cannot be written ({error.strerror})", "choose a folder that exists and is yours"
+        ) from error
+    os.close(handle)
+    return Path(name)
 
 
 @contextmanager

@@ -256,7 +256,8 @@ def score(**fields: object) -> Score:
         ({"one_sided_links": 1}, "one end"),
         ({"unmended": 1}, "never mended"),
         ({"node_failures": 1}, "by themselves"),
-        ({"skipped": 1}, "could not be done"),
+        ({"skipped": 1, "faults_asked": True, "faults_done": 3}, "1 steps could not be done"),
+        ({"skipped": 3, "faults_asked": True}, "no fault that was asked for happened: 3 could not be done"),
         ({"forgone": 1}, "lost"),
         ({"refused": 1, "refused_max": 0.1}, "11.1% of the publications were not acknowledged, and 10.0% may be"),
     ],
@@ -280,6 +281,9 @@ def test_the_verdict_says_what_the_rows_say():
         "good: nothing missing, 7 twice, as 3 killed sidecars (each: at most 256 messages) allow, every topic whole"
     )
     assert score(duplicates=8, excused=7).verdict() == "not good: 1 were delivered twice"
+    calm = score(faults_asked=True).verdict()
+    assert calm.endswith("every topic whole, but no fault happened: the run was over before the first one was due")
+    assert "no fault" not in score(faults_asked=True, faults_done=1).verdict()
     lost = score(forgone=3, kills_at_once=2).verdict()
     assert lost.startswith("good: nothing missing, 3 lost with all their copies at once")
 

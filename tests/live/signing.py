@@ -32,22 +32,53 @@ def signer(folder: Path) -> Sign:
     new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     serial = iter(range(1, 1_000))
 
-    def signed(common: str, *extensions: str, days: int = 2, authority: str = "ca") -> TlsConfig:
+    def signed(
+        common: str, *extensions: str, days: int = 2, authority: str = "ca", dates: tuple[str, str] | None = None
+    ) -> TlsConfig:
+        """Return the files of a new certificate. `dates` are its first and its last moment, for `openssl ca`."""
         ca, ca_key, one = f"{authority}.pem", f"{authority}.key", f"{next(serial)}"
         if not (folder / ca).exists():
             subject = ["-subj", f"/CN={authority}", "-keyout", ca_key, "-out", ca]
             openssl(folder, "req", "-x509", *new, "-days", "9", *subject)
         openssl(folder, "req", *new, "-subj", f"/CN={common}", "-keyout", f"{one}.key", "-out", f"{one}.csr")
         (folder / f"{one}.cnf").write_text("\n".join(extensions))
-        openssl(
-            folder, "x509", "-req", "-in", f"{one}.csr", "-CA", ca, "-CAkey", ca_key, "-set_serial", one,
-            "-days", str(days), "-extfile", f"{one}.cnf", "-out", f"{one}.pem",
-        )  # fmt: skip
+        if dates is None:
+            openssl(
+                folder, "x509", "-req", "-in", f"{one}.csr", "-CA", ca, "-CAkey", ca_key, "-set_serial", one,
+                "-days", str(days), "-extfile", f"{one}.cnf", "-out", f"{one}.pem",
+            )  # fmt: skip
+        else:
+            _sign_between(folder, one, ca, ca_key, dates)
         return TlsConfig(
             cert=str(folder / f"{one}.pem"), key=str(folder / f"{one}.key"), ca=str(folder / ca), reload_s=0.05
         )
 
     return signed
+
+
+_SIGNING = """\
+[ca]
+default_ca = here
+[here]
+database = index.txt
+new_certs_dir = .
+rand_serial = yes
+default_md = sha256
+policy = any
+unique_subject = no
+[any]
+commonName = supplied
+"""
+
+
+def _sign_between(folder: Path, one: str, ca: str, ca_key: str, dates: tuple[str, str]) -> None:
+    """Sign with dates. `openssl x509` takes none before version 3.4, and `openssl ca` always did."""
+    (folder / "index.txt").touch()
+    (folder / "ca.cnf").write_text(_SIGNING)
+    openssl(
+        folder, "ca", "-batch", "-config", "ca.cnf", "-in", f"{one}.csr", "-cert", ca, "-keyfile", ca_key, "-startdate",
+        dates[0], "-enddate", dates[1], "-extfile", f"{one}.cnf", "-notext", "-out", f"{one}.pem",
+    )  # fmt: skip
 
 
 async def end(writer: asyncio.StreamWriter) -> None:

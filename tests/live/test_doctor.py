@@ -107,8 +107,8 @@ def test_the_ports_of_the_node_itself_are_not_called_taken():
             found = await examine(mine)
             assert not said(found)
             assert "is taken by this node, which runs" in said(found, "note")
-            again = config("b", (peer_address(a),), listen=peer_address(b))
-            await until(lambda: "b" in a.transport.peers)
+            again = config("b", (peer_address(a),), listen=peer_address(b), admin_listen=admin_address(b))
+            await until(lambda: "b" in a.transport.peers and not b.health.complaints())
             stream = a.transport.peers["b"]
             assert "It is connected with this node, which runs." in said(await examine(again), "good")
             assert a.transport.peers["b"] is stream, "the question has not taken the node's place"

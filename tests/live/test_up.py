@@ -177,7 +177,9 @@ def all_gone(pids: list[int]) -> bool:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGTERM, signal.SIGHUP))]
+)
 def test_ctrl_c_ends_every_process_and_still_gives_the_score(how, tmp_path):
     process = started(tmp_path, "--kill-every", "0")
     nodes = children(process)

@@ -9,6 +9,7 @@ Keys are made on elliptic curves (P-256) and are readable by their owner alone.
 
 from __future__ import annotations
 
+import datetime
 import ipaddress
 import json
 import os
@@ -84,6 +85,7 @@ def authority(
         raise InputError(
             "--name", f'"{name}" cannot be a name here', "give 1 to 64 letters, without quotes, $, # and \\"
         )
+    _check_days(days)
     certificate, key = folder / "ca.pem", folder / "ca.key"
     for path in (certificate, key):
         if path.exists():
@@ -153,6 +155,13 @@ def client(
     _show(files, told.format(**quoted), as_json)
 
 
+def _check_days(days: int) -> None:
+    """Refuse an end after the year 9999, which no certificate can name."""
+    most = (datetime.date.max - datetime.datetime.now(datetime.UTC).date()).days
+    if days > most:
+        raise InputError("--days", f"{days} days from now are beyond the year 9999", f"give at most {most}")
+
+
 def _check_name(name: str) -> None:
     """A name may be all that a node's name may be, and it names the files as well."""
     fault = node_name_fault(name)
@@ -169,6 +178,7 @@ def _escaped(name: str) -> str:
 
 def _sign(folder: Path, name: str, role: str, alternatives: list[str], usage: str, days: int) -> dict[str, Path]:
     """Make a key and a certificate, and return the files. A certificate of the other role is not written over."""
+    _check_days(days)
     certificate, key, ca, ca_key = (folder / one for one in (f"{name}.pem", f"{name}.key", "ca.pem", "ca.key"))
     for path in (ca, ca_key):
         if not path.exists():

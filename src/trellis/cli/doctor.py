@@ -64,8 +64,9 @@ def doctor(
             tls = make_context(read.tls, server=False)
 
     async def work() -> list[Finding]:
-        found = await examine(read, timeout) if read is not None else []
-        return found + (await examine_running(at, tls, read) if at is not None else [])
+        if read is not None:
+            return await examine(read, timeout, at or "", tls)
+        return await examine_running(at, tls, None) if at is not None else []
 
     findings += run_loop(work())
     count = sum(one.level == "wrong" for one in findings)

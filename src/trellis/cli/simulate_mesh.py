@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,13 +37,16 @@ def mesh(
 ) -> None:
     """Check that whole nodes keep their promises to clients, seed by seed.
 
-    Exits 0 when every seed holds and 1 when one fails; a failure prints the command that replays it.
+    Exits 0 when every seed holds and 1 when one fails or nothing was published; a failure prints the command that
+    replays it.
     """
     from trellis.simulate.mesh.draw import MeshPlan
     from trellis.simulate.mesh.seeds import check_mesh
 
     if not check:
         raise InputError("", "a mesh of whole nodes is only checked", "give --check; for a live mesh see trellis up")
+    if not math.isfinite(span):
+        raise InputError("--span", f"{span:g}", "give a finite number of seconds")
     words = ["trellis", "simulate", "mesh", "--check"]
     for option, value, default in (("--nodes-max", nodes_max, 5), ("--clients", clients, 8), ("--span", span, 30.0)):
         words += [option, f"{value:g}"] if value != default else []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +17,7 @@ import typer
 from trellis.cli.common import AsJson, examples, note, setting, show, table
 from trellis.cli.values import OVERLAYS, among
 from trellis.errors import InputError
+from trellis.files import expect_writable
 
 if TYPE_CHECKING:
     from trellis.lab.fleet.doors import Doors
@@ -30,6 +33,7 @@ EXAMPLE = examples(
 )
 _FAULTS, _WORKLOAD = "What happens to it", "Who wants what"
 _PIPED_EVERY_S = 10.0
+_KILL_EVERY_S = 8.0
 
 
 def up(
@@ -41,10 +45,17 @@ def up(
         typer.Option(help="Table of node, topic; the first --nodes of it.", metavar="FILE", rich_help_panel=_WORKLOAD),
     ] = None,
     topics: Annotated[
-        int | None, typer.Option(help="Without --interests: how many.", metavar="N", rich_help_panel=_WORKLOAD)
+        int | None,
+        typer.Option(
+            help="Without --interests: how many; as many as nodes unless given.",
+            metavar="N",
+            min=1,
+            show_default=False,
+            rich_help_panel=_WORKLOAD,
+        ),
     ] = None,
     subscriptions: Annotated[
-        int, typer.Option(help="Without --interests: of each node.", metavar="N", rich_help_panel=_WORKLOAD)
+        int, typer.Option(help="Without --interests: of each node.", metavar="N", min=1, rich_help_panel=_WORKLOAD)
     ] = 5,
     rate: Annotated[float, typer.Option(help="Messages a second, in all.", min=0, rich_help_panel=_WORKLOAD)] = 20.0,
     foreign: Annotated[
@@ -52,8 +63,15 @@ def up(
         typer.Option(help="Share of them by nodes that do not subscribe.", min=0, max=1, rich_help_panel=_WORKLOAD),
     ] = 0.05,
     kill_every: Annotated[
-        float, typer.Option(help="Seconds from one kill -9 to the next; 0: none.", min=0, rich_help_panel=_FAULTS)
-    ] = 8.0,
+        float | None,
+        typer.Option(
+            help="Seconds from one kill -9 to the next; 0: none. Unless given: 8, and none where only two nodes run.",
+            min=0,
+            metavar="S",
+            show_default=False,
+            rich_help_panel=_FAULTS,
+        ),
+    ] = None,
     hang: Annotated[
         bool, typer.Option("--hang", help="Stop every second victim instead of killing it.", rich_help_panel=_FAULTS)
     ] = False,
@@ -122,7 +140,8 @@ def up(
     """Run a mesh of real nodes on this machine: publish, kill, restart, and keep score.
 
     Exits 1 if an acknowledged message is missing, one is delivered twice, a topic is split at the end, nothing was
-    published, or more publications than --refused-max were not acknowledged. Ctrl-C ends the traffic and judges; a
+    published, more publications than --refused-max were not acknowledged, or no fault that was asked for could be done.
+    A run that is over before the first fault is due says so. Ctrl-C ends the traffic and judges; a
     second one ends it at once. No process is left in any case.
     """
     from trellis.lab.fleet.fleet import FleetConfig, check_config
@@ -141,6 +160,10 @@ def up(
         raise InputError("--history", "the simulator of scenarios writes none", "leave out --simulated")
     if history is not None and not history.parent.is_dir():
         raise InputError("--history", f"the folder {history.parent} does not exist", "make it, or name another one")
+    if history is not None:
+        expect_writable(history)  # it is written when all is over
+    _expect_finite({"--rate": rate, "--foreign": foreign, "--kill-every": kill_every, "--speed": speed})
+    _expect_finite({"--duration": duration, "--refused-max": refused_max})
     doors = _doors(mqtt, broker, simulated)
     if dashboard and not is_loopback(parse_address(dashboard, "--dashboard")[0]):
         raise InputError("--dashboard", f"{dashboard} is beyond loopback", "a mesh of this kind stays on its machine")
@@ -178,10 +201,31 @@ def up(
                 wanted = read_interests(interests, nodes)
             else:
                 wanted = draw_interests(count, topics or count, min(subscriptions, topics or count), seed)
-            config = UpConfig(**shared, kill_every=kill_every, hang=hang)
+            config = UpConfig(**shared, kill_every=_kill_every(kill_every, len(wanted), hang), hang=hang)
     check_config(fleet, wanted)
     planned = _planned(plan, wanted, fleet, config)
-    _run(wanted, msgspec.structs.replace(fleet, planned=planned), config, keep, as_json)
+    notice = ""
+    if kill_every is None and config.steps is None and not config.kill_every:
+        notice = f"no node is killed: of {len(wanted)} nodes none can be spared; for kills give more --nodes"
+    _run(wanted, msgspec.structs.replace(fleet, planned=planned), config, keep, as_json, notice)
+
+
+def _expect_finite(given: Mapping[str, float | None]) -> None:
+    for option, value in given.items():
+        if value is not None and not math.isfinite(value):
+            raise InputError(option, f"{value:g}", "give a finite number")
+
+
+def _kill_every(given: float | None, nodes: int, hang: bool) -> float:
+    """Return the seconds from kill to kill. A mesh of two has nobody to kill: two nodes must stay up for traffic."""
+    from trellis.lab.fleet.steps import LIVING_MIN
+
+    if nodes > LIVING_MIN:
+        return _KILL_EVERY_S if given is None else given
+    if given or hang:
+        option = "--kill-every" if given else "--hang"
+        raise InputError(option, f"of {nodes} nodes none can be spared", f"give --nodes {LIVING_MIN + 1} or more")
+    return 0.0
 
 
 def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str, tuple[str, ...]]:
@@ -198,7 +242,7 @@ def _planned(plan: str | None, wanted: Any, fleet: Any, config: Any) -> dict[str
     return neighbours(links, config.absent)
 
 
-def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool) -> None:
+def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool, notice: str) -> None:
     from trellis.lab.fleet.up import Interrupted, Up
     from trellis.live.run import run_loop
 
@@ -206,6 +250,8 @@ def _run(wanted: Any, fleet: Any, config: Any, keep: Path | None, as_json: bool)
     folder = Path(tempfile.mkdtemp(prefix="trellis-up-")) if keep is None else keep
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if notice:
+            report.event(notice)
 
         async def work() -> Any:
             one = Up(wanted, fleet, config, folder, report)

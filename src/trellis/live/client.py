@@ -31,7 +31,7 @@ from trellis.live import talk
 from trellis.live.addresses import parse_address
 from trellis.live.machine import machine
 from trellis.live.proof import CLIENT_SILENT_S
-from trellis.live.reasons import why_not
+from trellis.live.reasons import is_refused_by_tls, tls_remedy, why_not
 from trellis.live.received import Message, Reader
 from trellis.live.stream import Stream, StreamLimits
 from trellis.live.talk import (
@@ -58,6 +58,7 @@ from trellis.protocols.wire import name_fault
 
 _BACKOFF_S, _BACKOFF_S_MAX = 0.1, 5.0
 _HANDSHAKE_S = 5.0
+_REMEDY = "start the node, or give the client_listen of one that runs"
 _READ_AHEAD = 10_000  # messages that the application has not taken; then the client stops reading
 
 
@@ -229,7 +230,9 @@ class Client:
             self._stream = None
             self._ended.set()
         if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_exception(ClientError(self._why_ended(stream)))
+            error = ClientError(self._why_ended(stream))
+            error.__cause__ = stream.error
+            self._welcomed.set_exception(error)
 
     def _why_ended(self, stream: Stream) -> str:
         if isinstance(stream.error, OSError):
@@ -271,9 +274,10 @@ class Client:
                 await self._dial(min(_HANDSHAKE_S, max(until - loop.time(), 0.01)))
                 break
             except (OSError, TimeoutError, ClientError) as error:
-                last = why_not(error, has_tls=self._tls is not None)
+                last, cause = why_not(error, has_tls=self._tls is not None), error.__cause__ or error
+                is_refused = self._tls is not None and isinstance(cause, ClientError)  # it closed, and did not say why
+                remedy = tls_remedy(cause) if is_refused or is_refused_by_tls(cause) else _REMEDY
             if loop.time() + pause_s > until:
-                remedy = "start the node, or give the client_listen of one that runs"
                 raise ClientError(f"{self.address}: cannot be reached: {last}; {remedy}")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _BACKOFF_S_MAX)

@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -23,41 +24,64 @@ from trellis.live.clock import life_now
 from trellis.live.config import NodeConfig
 from trellis.live.doctor_files import check_mqtt_tls, check_named_files, check_tls
 from trellis.live.files import files_needed
-from trellis.live.findings import Finding, good, note, refused, wrong
+from trellis.live.findings import Finding, good, note, refused, sentence, wrong
 from trellis.live.frames import Address
 from trellis.live.http_client import HttpClient
 from trellis.live.listen import REMEDIES
 from trellis.live.mqtt.sidecar import parse_broker
-from trellis.live.probe import Greeting, ask_broker, greet, what_listens
-from trellis.live.reasons import why_not
-from trellis.live.tls import SPEAKS_TLS, make_context
+from trellis.live.probe import Greeting, ask_broker, greet, names_shown, shake_hands, what_listens
+from trellis.live.reasons import is_refused_by_tls, tls_remedy, why_not
+from trellis.live.tls import SPEAKS_TLS, load_node
 from trellis.live.view import Snapshot
 from trellis.protocols.mqtt.learn import PROBE_CLIENTS
 
 CLOCK_S_MAX = 2.0
+_EVERYWHERE = ("0.0.0.0", "::")
+_CLOSES = "TLS with it fails: it closes the connection when it has seen our certificate."
 _PRIVILEGED = 1_024
 _PEER_TIMEOUT_S = 5.0
 
 
-async def examine(config: NodeConfig, timeout_s: float = _PEER_TIMEOUT_S) -> list[Finding]:
-    """Check a configuration on this machine: files, ports, limits, the clock, seeds, the broker."""
+async def examine(
+    config: NodeConfig, timeout_s: float = _PEER_TIMEOUT_S, at: str = "", at_tls: ssl.SSLContext | None = None
+) -> list[Finding]:
+    """Check a configuration on this machine: files, ports, limits, the clock, seeds, the broker, and the node itself.
+
+    A node that runs is asked how it is at the admin port `at`, or at its own one unless that is given.
+    """
     found = check_tls(config)
     tls = None
-    if config.tls and not any(one.level == "wrong" for one in found):
-        tls = make_context(config.tls, server=False)
+    if config.tls:
+        with suppress(InputError):  # the findings say what is wrong; certificates that end soon can be used
+            tls = load_node(config.tls, config.name).dialling
     found += [*check_mqtt_tls(config), *check_named_files(config)]
     busy, is_running = await check_ports(config, tls, timeout_s)
     found += [*busy, *check_files(config), *check_clock()]
+    if at:
+        itself = await examine_running(at, at_tls, config)
+    else:
+        itself = await _ask_itself(config, tls) if is_running else []
+    is_well = is_running and all(one.level == "good" for one in itself)
     if config.tls and tls is None:
         if config.seeds:
             found.append(note("seeds", "They were not dialed.", "Mend the certificates first."))
     else:
-        each = [check_seed(config, seed, tls, is_running, timeout_s) for seed in config.seeds]
+        each = [check_seed(config, seed, tls, is_running, is_well, timeout_s) for seed in config.seeds]
         for some in await asyncio.gather(*each):
             found += some
     if config.mqtt.broker:
         found += await check_broker(config, timeout_s)
-    return found
+    return found + itself
+
+
+async def _ask_itself(config: NodeConfig, tls: ssl.SSLContext | None) -> list[Finding]:
+    """Ask the node of this configuration, which runs, how it is."""
+    where = "admin_listen"
+    if not config.admin_listen or not parse_address(config.admin_listen)[1]:
+        return [note(where, "The node runs, and has no fixed port where it says how it is.", "Set admin_listen.")]
+    if config.tls and tls is None:
+        return [note(where, "The node runs, and was not asked how it is.", "Mend the certificates first.")]
+    return await examine_running(show_address(*_here(config.admin_listen)), tls, config)
 
 
 # This machine
@@ -72,6 +96,7 @@ async def check_ports(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s:
     """Whether every listener can be bound. Also: does this very node run already?"""
     found: list[Finding] = []
     seen: dict[tuple[str, int], str] = {}
+    is_this: bool | None = False
     for key, text in listeners(config).items():
         host, port = parse_address(text)
         if port and (host, port) in seen:
@@ -83,9 +108,15 @@ async def check_ports(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s:
         error = _try_bind(host, port)
         if error is None:
             continue
-        if error.errno == errno.EADDRINUSE and key == "listen" and await _is_this_node(config, tls, timeout_s):
-            return [note(key, f"{text} is taken by this node, which runs.", "The ports were not checked.")], True
-        found.append(_cannot_bind(key, text, port, error))
+        is_taken = error.errno == errno.EADDRINUSE
+        if is_taken and key == "listen":
+            is_this = await _is_this_node(config, tls, timeout_s)
+            if is_this:
+                return [note(key, f"{text} is taken by this node, which runs.", "The ports were not checked.")], True
+        if is_taken and is_this is None:
+            found.append(note(key, f"{text} is taken, perhaps by this node.", "Mend the certificates first."))
+        else:
+            found.append(_cannot_bind(key, text, port, error))
     return found or [good("ports", "Every listener can be bound.")], False
 
 
@@ -120,11 +151,22 @@ def _cannot_bind(key: str, text: str, port: int, error: OSError) -> Finding:
     return wrong(key, what, f"{remedy[0].upper()}{remedy[1:]}.")
 
 
-async def _is_this_node(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s: float) -> bool:
-    host, port = parse_address(config.listen)
-    place = ("::1" if ":" in host else "127.0.0.1") if host in ("0.0.0.0", "::") else host
-    told = await greet((place, port), _me(config), config.cluster, config.overlay, tls, timeout_s)
+async def _is_this_node(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s: float) -> bool | None:
+    """Return whether the node of this configuration listens; None if its certificates are too bad to find out."""
+    place = _here(config.listen)
+    if config.tls and tls is None:  # no node would talk with us, but it shows who it is
+        try:
+            return config.name in await names_shown(place, config.tls.ca, timeout_s)
+        except OSError:
+            return None
+    told = await greet(place, _me(config), config.cluster, config.overlay, tls, timeout_s)
     return told.refused is not None and told.refused.kind in ("taken", "self")
+
+
+def _here(address: str) -> tuple[str, int]:
+    """Return where a listener of this machine can be dialed."""
+    host, port = parse_address(address)
+    return ("::1" if ":" in host else "127.0.0.1") if host in _EVERYWHERE else host, port
 
 
 def _me(config: NodeConfig) -> Address:
@@ -155,8 +197,9 @@ def check_clock(now_s: float | None = None) -> list[Finding]:
 
 
 async def check_seed(
-    config: NodeConfig, seed: str, tls: ssl.SSLContext | None, is_running: bool, timeout_s: float
+    config: NodeConfig, seed: str, tls: ssl.SSLContext | None, is_running: bool, is_well: bool, timeout_s: float
 ) -> list[Finding]:
+    """Say hello to a seed. `is_running`: this node runs; `is_well`: and says that it is healthy."""
     where = f"seed {seed}"
     if seed in (config.listen, config.advertise):
         return [note(where, "It is this node itself.", "")] if len(config.seeds) > 1 else []
@@ -171,8 +214,12 @@ async def check_seed(
         return [good(where, f"{told.hello.address.node} accepts this node.")]
     assert told.refused is not None
     kind, text = told.refused.kind, told.refused.text
-    if kind in ("old", "taken") and is_running:
+    if kind == "old" and is_well:
         return [good(where, "It is connected with this node, which runs.")]
+    if kind == "old" and is_running:
+        return [note(where, f"It is connected with a node named {config.name}: with this one, or with another.", "")]
+    if kind == "taken" and is_running and _is_own_address(config, seed):
+        return [note(where, "It is this node itself.", "")]
     if kind in ("old", "taken"):
         what = f"The name {config.name} is taken: {text}."
         return [
@@ -181,19 +228,43 @@ async def check_seed(
     return [wrong(where, f"It refuses this node ({kind}): {text}.", _REMEDIES.get(kind, "See its log."))]
 
 
+def _is_own_address(config: NodeConfig, seed: str) -> bool:
+    """Return whether a seed is the listener of this node under another name, as far as this machine can tell."""
+    host, port = parse_address(seed)
+    listen_host, listen_port = parse_address(config.listen)
+    if listen_host in _EVERYWHERE and port == listen_port:
+        return any(_try_bind(one, 0) is None for one in _addresses_of(host))
+    own = [parse_address(one) for one in (config.listen, config.advertise) if one]
+    return any(port == one and _addresses_of(host) & _addresses_of(place) for place, one in own)
+
+
+def _addresses_of(host: str) -> set[str]:
+    try:
+        return {str(one[4][0]) for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return set()
+
+
 async def _not_a_peer(
     where: str, place: tuple[str, int], told: Greeting, tls: ssl.SSLContext | None, timeout_s: float
 ) -> Finding:
-    """Say why a seed gave no hello: nothing is there, or another kind of port."""
-    there = await what_listens(place, tls, timeout_s) if told.is_connected else ""
+    """Say why a seed gave no hello: nothing is there, TLS fails, or it is another kind of port."""
+    if told.tls_remedy:
+        return wrong(where, f"TLS with it fails: {told.failure}.", sentence(told.tls_remedy))
+    if told.has_tls and tls is not None and await shake_hands(place, tls, timeout_s) == "refused":
+        return wrong(where, _CLOSES, sentence(tls_remedy(ConnectionResetError())))
+    there = await what_listens(place, tls if told.has_tls else None, timeout_s) if told.is_connected else ""
     if there:
         return wrong(where, f"It is {there}, not a mesh port.", "Name the listen address of that node, or advertise.")
+    if told.is_connected and tls is not None and not told.has_tls:
+        return wrong(where, f"It is not reached: {told.failure}.", "Configure [tls] there, or name another address.")
     return wrong(where, f"It is not reached: {told.failure}.", "Start it, or look at the address and the network.")
 
 
 _REMEDIES = {
     "cluster": "Give both the same cluster.",
     "overlay": "Give both the same overlay.",
+    "tls": "Configure [tls] here.",
     "version": "Upgrade the older one.",
     "certificate": "Make a certificate that carries this name: trellis certs node NAME.",
 }
@@ -227,12 +298,7 @@ async def examine_running(address: str, tls: ssl.SSLContext | None, config: Node
         took_s = time.time() - began
         _, health = await client.get("/healthz", timeout_s=_PEER_TIMEOUT_S)
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        there = await what_listens(parse_address(address), tls, _PEER_TIMEOUT_S)
-        if there:
-            return [wrong(address, f"It is {there}, not an admin port.", "Name the admin_listen of a node.")]
-        why = why_not(error, has_tls=tls is not None)
-        remedy = "Is it an admin_listen, and does the node run? With [tls], give --ca, --cert and --key."
-        return [wrong(address, f"No node answers there: {why}.", remedy)]
+        return [await _not_an_admin_port(address, error, tls)]
     finally:
         client.close()
     if told is None and SPEAKS_TLS.encode() in body:
@@ -248,6 +314,24 @@ async def examine_running(address: str, tls: ssl.SSLContext | None, config: Node
         what = f"One of its peers started {told.peers_ahead_s:.0f} s in the future by its clock."
         found.append(wrong(address, what, "Synchronize the clocks of all nodes."))
     return found or [good(address, f"{told.node} runs and is healthy.")]
+
+
+async def _not_an_admin_port(address: str, error: Exception, tls: ssl.SSLContext | None) -> Finding:
+    """Say why a node was not asked: nothing is there, TLS fails, or it is another kind of port."""
+    why = why_not(error, has_tls=tls is not None)
+    if is_refused_by_tls(error):
+        return wrong(address, f"TLS with it fails: {why}.", sentence(tls_remedy(error)))
+    place, there = parse_address(address), ""
+    if not isinstance(error, ConnectionRefusedError | socket.gaierror):
+        shaken = await shake_hands(place, tls, _PEER_TIMEOUT_S) if tls is not None else "failed"
+        if shaken == "refused":
+            return wrong(address, _CLOSES, sentence(tls_remedy(error)))
+        spoken = tls if shaken == "accepted" else None
+        there = await what_listens(place, spoken, _PEER_TIMEOUT_S, asks_mesh=True)
+    if there:
+        return wrong(address, f"It is {there}, not an admin port.", "Name the admin_listen of a node.")
+    remedy = "Is it an admin_listen, and does the node run? With [tls], give --ca, --cert and --key."
+    return wrong(address, f"No node answers there: {why}.", remedy)
 
 
 class Running(Snapshot, frozen=True):

@@ -20,7 +20,7 @@ from trellis.live.mqtt.certificate import make_tls
 from trellis.live.mqtt.learned import Damaged, LearnedFile, learned_path
 from trellis.live.mqtt.passwords import read_passwords
 from trellis.live.mqtt.sidecar import parse_broker
-from trellis.live.tls import Loaded, load_listener, load_node
+from trellis.live.tls import Loaded, load_listener, load_node, show_date
 
 SOON_DAYS = 21  # certificates that end within this time are worth a word
 _LINE_BYTES_MAX = 1 << 20
@@ -35,12 +35,18 @@ def check_tls(config: NodeConfig) -> list[Finding]:
         return []
     found = _check_key("tls.key", config.tls.key)
     try:
-        loaded = load_node(config.tls, config.name)
+        loaded = load_node(config.tls, config.name, at_any_time=True)
     except InputError as error:
         return [*found, refused(error)]
     remedies = {"cert": f"Make a new one: trellis certs node {shlex.quote(config.name)}."}
     found += _check_dates("tls", loaded, {**remedies, "ca": "See docs/runbook.md on how to change an authority."})
-    return found if any(one.level == "wrong" for one in found) else [*found, good("tls", "The certificates are good.")]
+    if any(one.level == "wrong" for one in found):
+        return found
+    try:
+        load_node(config.tls, config.name)  # other dates in the chain matter, too
+    except InputError as error:
+        return [*found, refused(error)]
+    return [*found, good("tls", "The certificates are good.")]
 
 
 def check_mqtt_tls(config: NodeConfig) -> list[Finding]:
@@ -52,7 +58,7 @@ def check_mqtt_tls(config: NodeConfig) -> list[Finding]:
     try:
         context = make_tls(mqtt)
         assert context is not None, "there is a certificate"
-        loaded = load_listener(context, mqtt.cert, mqtt.key)
+        loaded = load_listener(context, mqtt.cert, mqtt.key, at_any_time=True)
     except InputError as error:
         return [*found, refused(error)]
     return found + _check_dates("mqtt", loaded, {"cert": "Renew it."})
@@ -72,20 +78,16 @@ def _check_dates(section: str, loaded: Loaded, remedies: Mapping[str, str]) -> l
     found: list[Finding] = []
     now_s = time.time()
     if loaded.begins_s > now_s:
-        what = f"It is not valid before {_date(loaded.begins_s)}, and this machine's clock says {_date(now_s)}."
+        what = f"It is not valid before {show_date(loaded.begins_s)}, and this machine's clock says {show_date(now_s)}."
         found.append(wrong(f"{section}.cert", what, "Set the clock, or make a new one."))
     for key, ends_s in loaded.expires_s.items():
         days = int((ends_s - now_s) / 86_400)
-        if ends_s < now_s:
-            found.append(wrong(f"{section}.{key}", f"It has expired on {_date(ends_s)}.", remedies[key]))
+        if ends_s <= now_s:
+            found.append(wrong(f"{section}.{key}", f"It has expired on {show_date(ends_s)}.", remedies[key]))
         elif days <= SOON_DAYS:
-            what = f"It ends in {days} {'day' if days == 1 else 'days'}, on {_date(ends_s)}."
+            what = f"It ends in {days} {'day' if days == 1 else 'days'}, on {show_date(ends_s)}."
             found.append(wrong(f"{section}.{key}", what, remedies[key]))
     return found
-
-
-def _date(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 # Files that the node reads and writes

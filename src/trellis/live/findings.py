@@ -35,4 +35,9 @@ def good(where: str, what: str) -> Finding:
 
 def refused(error: InputError, where: str = "") -> Finding:
     """Return a finding for what the program itself refuses, with its remedy. `where`: if the error does not say it."""
-    return wrong(error.where or where, f"{error.what}.", f"{error.remedy[:1].upper()}{error.remedy[1:]}.")
+    return wrong(error.where or where, f"{error.what}.", sentence(error.remedy))
+
+
+def sentence(text: str) -> str:
+    """Return a remedy as it stands in an error, as a sentence."""
+    return f"{text[:1].upper()}{text[1:]}."

@@ -135,7 +135,7 @@ class Handshake:
             ends.why = refusal.text
             if refusal.kind not in ("second", "self"):
                 transport.dialing.note_failure(ends.dialled, f"this node refused it: {refusal.text}")
-        is_normal = refusal.kind in ("second", "self") or (is_question and refusal.kind in ("old", "taken"))
+        is_normal = refusal.kind in ("second", "self") or (is_question and refusal.kind in ("old", "taken", "version"))
         if not is_normal:
             if self._sparing.may_say("refused", refusal.text):
                 log.warning("%s: refused a peer: %s", transport.me.node, refusal.text)

@@ -48,6 +48,7 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: %s refuses us: %s": ("refused-by-peer", ("node", "peer", "why")),
     "%s: TLS with %s failed: %s": ("tls-failed", ("listen", "peer", "why")),
     "%s: loaded new certificates of %s, valid until %s": ("certificates-loaded", ("node", "section", "until")),
+    "%s: was told to load its certificates, and has none": ("nothing-to-reload", ("node",)),
     "%s: a certificate needs to be renewed: %s": ("certificate-ends", ("node", "what")),
     "%s: new certificates cannot be used, the old ones stay: %s": ("certificates-refused", ("node", "why")),
     "%s: refused a client: %s": ("client-refused", ("node", "why")),

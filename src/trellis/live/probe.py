@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Coroutine
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -25,9 +25,9 @@ from trellis.live.frames import (
     read_control,
 )
 from trellis.live.http_client import HttpClient
-from trellis.live.reasons import why_not
+from trellis.live.reasons import is_refused_by_tls, tls_remedy, why_not
 from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, TO_CLIENT, Greet, Welcome, pack_to_node
-from trellis.live.tls import SPEAKS_TLS
+from trellis.live.tls import SPEAKS_TLS, make_looking_context, names_of
 from trellis.live.view import SNAPSHOT
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
@@ -40,6 +40,7 @@ from trellis.protocols.wire import WireError
 
 Packet = TypeVar("Packet", p.ConnAck, p.SubAck, p.UnsubAck)
 _READ_BYTES = 64 << 10
+_REFUSAL_S = 1.0  # a listener that has not ended the connection after so long accepts our certificate
 _PACKET_BYTES_MAX = 1 << 20
 
 
@@ -50,6 +51,8 @@ class Greeting(msgspec.Struct, frozen=True):
     refused: Refused | None = None
     failure: str = ""
     is_connected: bool = False  # something took the connection, whatever it is
+    has_tls: bool = False  # it speaks TLS, as far as we know
+    tls_remedy: str = ""  # what to do, where one end does not accept the certificate of the other
 
 
 async def greet(
@@ -70,12 +73,19 @@ async def greet(
                 writer.write(pack_control(Bye()))
                 await writer.drain()
     except WireError:
-        return Greeting(failure=f"what it answers is no hello of Trellis; {_guess(tls)}", is_connected=True)
+        failure = f"what it answers is no hello of Trellis; {_guess(tls)}"
+        return Greeting(failure=failure, is_connected=True, has_tls=tls is not None)
     except EOFError:
-        return Greeting(failure=f"it closed the connection without a hello; {_guess(tls)}", is_connected=True)
+        failure = f"it closed the connection without a hello; {_guess(tls)}"
+        return Greeting(failure=failure, is_connected=True, has_tls=tls is not None)
     except (OSError, UnicodeError) as error:
-        is_connected = writer is not None or isinstance(error, ssl.SSLError | ConnectionResetError)
-        return Greeting(failure=why_not(error, has_tls=tls is not None), is_connected=is_connected)
+        is_refused = is_refused_by_tls(error)
+        return Greeting(
+            failure=why_not(error, has_tls=tls is not None),
+            is_connected=writer is not None or isinstance(error, ssl.SSLError | ConnectionResetError),
+            has_tls=tls is not None and (writer is not None or is_refused),
+            tls_remedy=tls_remedy(error) if is_refused else "",
+        )
     finally:
         if writer is not None:
             writer.close()
@@ -98,17 +108,54 @@ def _guess(tls: ssl.SSLContext | None) -> str:
     return "perhaps it speaks TLS, and [tls] is not configured here" if tls is None else "perhaps it is no Trellis node"
 
 
-async def what_listens(place: tuple[str, int], tls: ssl.SSLContext | None, timeout_s: float) -> str:
-    """Return which port of a node this is, if it is no mesh port, in words; empty if it is nothing that we know.
+async def names_shown(place: tuple[str, int], ca: str, timeout_s: float) -> list[str]:
+    """Return the nodes that a listener may be, by the certificate that it shows.
 
-    It is asked as a client, as a browser and as an MQTT client, each on a connection of its own.
+    Raises OSError if it shows none of `ca`. We show none ourselves, so nothing more is learned from it.
     """
-    for context in (tls, None) if tls is not None else (None,):  # an MQTT listener may be without TLS
-        asked = (_ask_client_port, _ask_admin_port, _ask_mqtt)
-        found = await asyncio.gather(*(_asked(one(place, context), timeout_s) for one in asked))
-        if any(found):
-            return next(one for one in found if one)
-    return ""
+    async with asyncio.timeout(timeout_s):
+        _, writer = await asyncio.open_connection(*place, ssl=make_looking_context(ca))
+    try:
+        return names_of(writer.get_extra_info("peercert") or {})
+    finally:
+        writer.close()
+
+
+async def shake_hands(
+    place: tuple[str, int], tls: ssl.SSLContext, timeout_s: float
+) -> Literal["accepted", "refused", "failed"]:
+    """Return what a listener thinks of our certificate: "failed" if it speaks no TLS, as far as we can tell.
+
+    In TLS 1.3 our end of the handshake is over before the listener has looked at the certificate. One that refuses it
+    ends the connection then; one that accepts it waits for what we say.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(*place, ssl=tls)
+    except OSError:
+        return "failed"
+    try:
+        async with asyncio.timeout(_REFUSAL_S):
+            return "accepted" if await reader.read(1) else "refused"
+    except TimeoutError:
+        return "accepted"
+    except OSError:
+        return "refused"
+    finally:
+        writer.close()
+
+
+async def what_listens(
+    place: tuple[str, int], tls: ssl.SSLContext | None, timeout_s: float, *, asks_mesh: bool = False
+) -> str:
+    """Return which port of a node this is, in words; empty if it is nothing that we know.
+
+    It is asked as a client, as a browser, as an MQTT client and, with `asks_mesh`, as a node, each on a connection of
+    its own. `tls` must be what the listener speaks: a listener logs every connection that speaks something else.
+    """
+    asked = (_ask_client_port, _ask_admin_port, _ask_mqtt, *((_ask_mesh_port,) if asks_mesh else ()))
+    found = await asyncio.gather(*(_asked(one(place, tls), timeout_s) for one in asked))
+    return next((one for one in found if one), "")
 
 
 async def _asked(question: Coroutine[None, None, str], timeout_s: float) -> str:
@@ -142,6 +189,18 @@ async def _ask_admin_port(place: tuple[str, int], tls: ssl.SSLContext | None) ->
     if status == 200:
         return f"the admin port of node {SNAPSHOT.decode(body).node}"
     return "an admin port" if SPEAKS_TLS.encode() in body else "a web server"
+
+
+async def _ask_mesh_port(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:
+    """Say hello in a version that every node refuses, so that no node takes us for a peer."""
+    reader, writer = await asyncio.open_connection(*place, ssl=tls)
+    try:
+        me = Address("trellis-doctor", 0, "127.0.0.1", 1)
+        writer.write(pack_control(Hello(PROTOCOL, 0, "trellis-doctor", "", me)))
+        await _first(reader)
+        return "the mesh port (listen) of a node"
+    finally:
+        writer.close()
 
 
 async def _ask_mqtt(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:

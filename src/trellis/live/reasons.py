@@ -15,6 +15,7 @@ _REASONS = {
     "TLSV1_ALERT_PROTOCOL_VERSION": "it speaks another version of TLS",
     "UNSUPPORTED_PROTOCOL": "it speaks an older version of TLS",
 }
+_OF_DATES = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNKNOWN_PROTOCOL")
 
 
@@ -47,6 +48,24 @@ def why_no_tls(error: ssl.SSLError) -> str:
     if reason in _PLAIN:
         return "it does not speak TLS, and we do"
     return _REASONS.get(reason) or f"TLS failed: {reason.lower().replace('_', ' ') or error}"
+
+
+def is_refused_by_tls(error: BaseException) -> bool:
+    """Return whether both ends speak TLS, and one of them does not accept what the other shows."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return True
+    return isinstance(error, ssl.SSLError) and (error.reason or "") in _REASONS
+
+
+def tls_remedy(error: BaseException) -> str:
+    """Return what to do where `is_refused_by_tls`, or where an end closes the connection without a reason."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _OF_DATES:
+            return "renew its certificate, or set the clock of the machine that is wrong"
+        return "name the authority that has signed its certificate, or let it show one of ours"
+    if isinstance(error, ssl.SSLError) and "PROTOCOL" in (error.reason or ""):
+        return "let both ends speak TLS 1.3"
+    return "show a certificate that its authority has signed and that is valid now; its log says more"
 
 
 def why_no_hello(cut: str, error: Exception | None, *, has_tls: bool) -> str:

@@ -43,7 +43,10 @@ async def _stop_now(node: LiveNode) -> None:
 
 
 async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None]) -> None:
-    """Until SIGTERM or SIGINT: then it leaves in order. A second one ends it at once. SIGHUP loads certificates."""
+    """Until SIGTERM or SIGINT: then it leaves in order. A second one ends it at once. SIGHUP loads certificates.
+
+    SIGHUP never ends a node, also where there are no certificates: a service manager sends it to reload.
+    """
     allow_files(config)
     node = LiveNode(config)
     loop = asyncio.get_running_loop()
@@ -55,13 +58,12 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
         else:
             node.leave()
 
+    loop.add_signal_handler(signal.SIGHUP, node.reload)
     await node.start()
     node.rest = Rest(loop)
     _collect_less()
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, on_signal)
-    if node.credentials():  # else a hang-up ends the process, as ever
-        loop.add_signal_handler(signal.SIGHUP, node.reload)
     about: dict[str, object] = {
         "name": node.name,
         "cluster": config.cluster,

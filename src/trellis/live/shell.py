@@ -140,7 +140,10 @@ class LiveNode:
 
     def reload(self) -> None:
         """Read certificates again now, changed or not. New handshakes use them; streams that stand stay."""
-        for one in self.credentials():
+        found = self.credentials()
+        if not found:
+            log.info("%s: was told to load its certificates, and has none", self.name)
+        for one in found:
             one.look(at_once=True)
 
     def _look_at_files(self) -> None:

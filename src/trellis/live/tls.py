@@ -153,35 +153,68 @@ class Loaded:
     begins_s: float = 0.0  # when our certificate begins to be valid, in seconds since 1970
 
 
-def load_node(config: TlsConfig, name: str) -> Loaded:
-    """Load the certificate of the node `name`. Raises InputError if the other nodes would not accept it."""
+def load_node(config: TlsConfig, name: str, *, at_any_time: bool = False) -> Loaded:
+    """Load the certificate of the node `name`. Raises InputError if the other nodes would not accept it.
+
+    `at_any_time`: also load files whose time is over or has not begun, for a caller that tells the dates itself.
+    """
     accepting, dialling = make_context(config, server=True), make_context(config, server=False)
+    server, client = make_context(config, server=True), make_context(config, server=False)
+    renew = f"make one with that authority: trellis certs node {shlex.quote(name)}"
     try:
-        mine = _shown(make_context(config, server=True), make_context(config, server=False))
+        mine = _shown(server, client, checks_time=False)
     except ssl.SSLError as error:
         told = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else why_no_tls(error)
-        why = f"{config.cert} is not accepted with {config.ca}: {told}"
-        remedy = f"make one with that authority: trellis certs node {shlex.quote(name)}"
-        raise InputError("tls.cert", why, remedy) from None
+        raise InputError("tls.cert", f"{config.cert} is not accepted with {config.ca}: {told}", renew) from None
     if name not in names_of(mine):
         raise InputError("tls.cert", f"{config.cert}: {_shows_another(mine, name)}", _renew(name))
+    if not at_any_time:
+        _check_time(server, client, "tls.", mine, config.cert, renew)
     ends = [_seconds(one["notAfter"]) for one in accepting.get_ca_certs()]
     expires = {"cert": _seconds(mine["notAfter"]), **({"ca": min(ends)} if ends else {})}
     return Loaded(accepting, dialling, expires, _seconds(mine["notBefore"]))
 
 
-def load_listener(accepting: ssl.SSLContext, cert: str, key: str) -> Loaded:
-    """Return a listener's context with the end of its certificate, whoever has signed that."""
+def load_listener(accepting: ssl.SSLContext, cert: str, key: str, *, at_any_time: bool = False) -> Loaded:
+    """Return a listener's context with the dates of its certificate, whoever has signed that.
+
+    `at_any_time`: see `load_node`.
+    """
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     load_files(server, "mqtt.", cert, key)
     client.check_hostname = False
     client.load_verify_locations(cert)  # the certificate itself is believed: this is about what it says
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        mine = _shown(server, client)
+        mine = _shown(server, client, checks_time=False)
     except ssl.SSLError as error:
         raise InputError("mqtt.cert", f"{cert}: {why_no_tls(error)}", "give a certificate for servers") from None
+    if not at_any_time:
+        _check_time(server, client, "mqtt.", mine, cert, "renew it")
     return Loaded(accepting, None, {"cert": _seconds(mine["notAfter"])}, _seconds(mine["notBefore"]))
+
+
+def _check_time(
+    server: ssl.SSLContext, client: ssl.SSLContext, prefix: str, mine: Mapping[str, Any], cert: str, renew: str
+) -> None:
+    """Raise InputError if a peer would refuse the certificate `mine` now because of a date in its chain."""
+    try:
+        _shown(server, client, checks_time=True)
+    except ssl.SSLCertVerificationError as error:
+        now_s, begins_s, ends_s = wall_s(), _seconds(mine["notBefore"]), _seconds(mine["notAfter"])
+        if begins_s > now_s:
+            # The time of now is left out: a reason is logged again when it changes.
+            why = f"{cert} is not valid before {show_date(begins_s)}"
+            raise InputError(f"{prefix}cert", why, f"set this machine's clock, or {renew}") from None
+        if ends_s <= now_s:
+            raise InputError(f"{prefix}cert", f"{cert} has expired on {show_date(ends_s)}", renew) from None
+        why = f"an authority behind {cert} is not accepted: {error.verify_message}"
+        raise InputError(f"{prefix}ca", why, "docs/runbook.md says how to change an authority") from None
+
+
+def show_date(seconds: float) -> str:
+    """Return a time in seconds since 1970 for people."""
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def _seconds(date: object) -> float:
@@ -189,11 +222,15 @@ def _seconds(date: object) -> float:
     return float(ssl.cert_time_to_seconds(str(date)))
 
 
-def _shown(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
-    """Return what `server`'s certificate says. Python tells that of a certificate that a peer has shown, so the two
-    contexts shake hands in memory. Dates are not compared: the caller wants to know them even if it is too late."""
+def _shown(server: ssl.SSLContext, client: ssl.SSLContext, *, checks_time: bool) -> dict[str, Any]:
+    """Return what `server`'s certificate says. Raises ssl.SSLError if `client` or `server` refuses it.
+
+    Python tells what a certificate says only if a peer has shown it, so the two contexts shake hands in memory.
+    Without `checks_time` dates are not compared: the caller wants to know them even if it is too late.
+    """
     for context in (server, client):
-        context.verify_flags |= _NO_CHECK_TIME
+        flags = context.verify_flags
+        context.verify_flags = flags & ~_NO_CHECK_TIME if checks_time else flags | _NO_CHECK_TIME
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [client.wrap_bio(down, up, server_side=False), server.wrap_bio(up, down, server_side=True)]
     waiting = list(ends)
@@ -207,6 +244,18 @@ def _shown(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, Any]:
     if waiting:
         raise ssl.SSLError("the handshake does not end")
     return dict(ends[0].getpeercert() or {})
+
+
+def make_looking_context(ca: str) -> ssl.SSLContext:
+    """Return a context that shows no certificate and believes those of an authority at any time.
+
+    It is for looking at the certificate of a listener, and for nothing that is said afterwards.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(ca)
+    context.verify_flags |= _NO_CHECK_TIME
+    return context
 
 
 # Replacing them while the node runs
@@ -235,8 +284,12 @@ class Credentials:
             self._reload(found)
 
     def complaints(self) -> list[str]:
-        """Return a sentence for each file in use whose time is over."""
-        return [f"{self.what}.{key} has ended on {day}: renew it" for key, day, left_s in self._ends() if left_s <= 0]
+        """Return a sentence for each file in use whose time is over or, after the clock went back, has not begun."""
+        told = [f"{self.what}.{key} has ended on {day}: renew it" for key, day, left_s in self._ends() if left_s <= 0]
+        if self.now.begins_s > wall_s():
+            begins = show_date(self.now.begins_s)
+            told.append(f"{self.what}.cert is not valid before {begins}: set this machine's clock, or renew it")
+        return told
 
     def warnings(self) -> list[str]:
         """Return what an operator should know of these files before it is too late, as sentences."""

@@ -37,7 +37,9 @@ class Score(msgspec.Struct, kw_only=True):
     hangs: int
     leaves: int
     starts: int  # of nodes that had been away
-    skipped: int  # steps that could not be done
+    skipped: int  # steps that could not be done; in a run with kills now and then, only if no kill could be done
+    faults_asked: bool = False  # by steps, or by kills now and then
+    faults_done: int = 0  # of them, whatever their kind
     links: int
     planned_links: int  # that it started with
     degree_max: int
@@ -91,7 +93,9 @@ class Score(msgspec.Struct, kw_only=True):
             yield f"{self.unmended} kills or hangs were never mended"
         if self.node_failures:
             yield f"{self.node_failures} nodes ended by themselves"
-        if self.skipped:
+        if self.skipped and not self.faults_done:
+            yield f"no fault that was asked for happened: {self.skipped} could not be done"
+        elif self.skipped:
             yield f"{self.skipped} steps could not be done"
 
     def verdict(self) -> str:
@@ -105,6 +109,8 @@ class Score(msgspec.Struct, kw_only=True):
         parts.append(f"{self.duplicates:,} twice, as {self._bound} allow" if self.duplicates else "nothing twice")
         if self.overlay in TOPIC_CONNECTED:
             parts.append("every topic whole")
+        if self.faults_asked and not self.faults_done:
+            parts.append("but no fault happened: the run was over before the first one was due")
         return f"good: {', '.join(parts)}"
 
     @property

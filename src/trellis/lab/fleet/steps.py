@@ -15,7 +15,7 @@ from trellis.lab.fleet.traffic import Traffic
 from trellis.lab.fleet.watch import ROUND_S, Mend, links_of, split_topics
 
 _MEND_S_MAX = 60.0  # nobody waits longer for a mend
-_LIVING_MIN = 2
+LIVING_MIN = 2  # nodes that stay up, whoever else is killed, stopped or told to leave
 _AT_ONCE_S = 2.0
 
 
@@ -107,10 +107,11 @@ class Driver:
     async def do(self, step: Step) -> None:
         done = await self._apply(step)
         if done:
+            self.counts["done"] += 1
             self.say(" ".join([step.do, *done, *([step.topic] if step.topic else [])]))
         else:
             self.counts["skipped"] += 1
-            self.say(f"could not {step}")
+            self.say(f"this could not be done, too few nodes are up: {step}")
 
     async def settled(self) -> None:
         """Until what has been begun is over: starts and departures."""
@@ -227,13 +228,13 @@ class Driver:
             return tuple(name for name in step.names if self.fleet.members[name].state == "up")
         joined = sorted(one.name for one in self.fleet.joined)
         count = 1 if step.do == "publish" else step.count
-        return tuple(self.random.sample(joined, count)) if len(joined) - count >= _LIVING_MIN else ()
+        return tuple(self.random.sample(joined, count)) if len(joined) - count >= LIVING_MIN else ()
 
     async def _placed(self, step: Step) -> tuple[str, ...]:
         """By their place in the overlay: the one with most links; or one, and neighbours of it."""
         links = links_of(await self.fleet.snapshots(self.fleet.joined))
         degrees = Counter(end for link in links for end in link)
-        if not degrees or len(degrees) - step.count < _LIVING_MIN:
+        if not degrees or len(degrees) - step.count < LIVING_MIN:
             return ()
         if step.who == "hub":
             return (max(degrees, key=lambda name: (degrees[name], name)),)

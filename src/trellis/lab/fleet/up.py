@@ -34,6 +34,7 @@ from trellis.protocols.delivery import DeliveryConfig
 _FORM_S_MAX = 180.0
 _SETTLE_S = 60.0
 _LOOK_S = 0.25
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # a terminal that is closed sends the last one
 REFUSED_MAX_CALM, REFUSED_MAX_DISTURBED = 0.02, 0.1  # without faults; with kills, hangs, departures or cuts
 HANG_S = 12.0  # longer than a hang may take to be mended around
 
@@ -99,7 +100,7 @@ class Up:
                 work.cancel()  # the second time, or before there was anything to judge
             self._stop.set()
 
-        for one in (signal.SIGINT, signal.SIGTERM):
+        for one in _ENDS:
             loop.add_signal_handler(one, on_signal)
         try:
             self._show()
@@ -109,7 +110,7 @@ class Up:
         except asyncio.CancelledError:
             raise Interrupted("interrupted") from None
         finally:
-            for one in (signal.SIGINT, signal.SIGTERM):
+            for one in _ENDS:
                 loop.remove_signal_handler(one)
             for part in (self.driver, self.traffic, self.watch):
                 part.end()
@@ -259,7 +260,9 @@ class Up:
             hangs=counts["hangs"],
             leaves=counts["leaves"],
             starts=counts["starts"],
-            skipped=counts["skipped"] if self.config.steps is not None else 0,
+            skipped=counts["skipped"] if self.config.steps is not None or not counts["done"] else 0,
+            faults_asked=bool(self.config.steps or (self.config.steps is None and self.config.kill_every)),
+            faults_done=counts["done"],
             links=len(links),
             planned_links=sum(len(peers) for peers in fleet.config.planned.values()) // 2,
             degree_max=max(degrees, default=0),

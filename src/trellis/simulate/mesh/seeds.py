@@ -71,7 +71,8 @@ class MeshSummary:
 
     @property
     def holds(self) -> bool:
-        return not self.failures and not self.never and not self.missing
+        """Whether every seed holds. Where nothing was published there was nothing to hold."""
+        return not self.failures and not self.never and not self.missing and self.counts["published"] > 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -117,11 +118,16 @@ class MeshSummary:
             f"{c['sessions']:,} sessions, {c['published']:,} published, {c['acknowledged']:,} acknowledged, "
             f"{c['refused']:,} refused, {c['owed']:,} deliveries owed, {self.virtual_s:,.0f} virtual seconds"
         )
-        last = self.first_seed + self.seeds - 1
-        verdict = (
-            "all hold" if self.holds else f"{len(self.failures):,} fail" if self.failures else "not all was reached"
-        )
-        yield f"mesh: seeds {self.first_seed}..{last}: {verdict}"
+        yield f"mesh: seeds {self.first_seed}..{self.first_seed + self.seeds - 1}: {self._verdict()}"
+
+    def _verdict(self) -> str:
+        if self.holds:
+            return "all hold"
+        if self.failures:
+            return f"{len(self.failures):,} fail"
+        if not self.counts["published"]:
+            return "nothing was published, so nothing was checked: give more clients, nodes or seeds, or a longer span"
+        return "not all was reached"
 
 
 _ENOUGH = 400  # seeds after which every situation must have been reached
