@@ -114,6 +114,7 @@ def test_a_broker_that_refuses_the_filter_of_probes_is_not_complained_about():
     assert not passed(one, 0, 60_000)
     assert not one.is_unheard
     assert not one.refused
+    assert not one.counters["filters refused"]
 
 
 def test_a_sidecar_that_takes_nothing_does_not_mind_that_it_reads_nothing():

@@ -206,7 +206,10 @@ class Bridge:
 
     def _granted(self, packet: p.SubAck) -> None:
         asked = self._asked.get(packet.id, ())
-        self.counters["filters refused"] += sum(one >= reasons.UNSPECIFIED for one in packet.reasons)
+        codes = zip(asked or packet.reasons, packet.reasons, strict=False)
+        self.counters["filters refused"] += sum(
+            code >= reasons.UNSPECIFIED and one != PROBE_FILTER for one, code in codes
+        )
         if packet.id != SUBSCRIBE_ID or len(asked) != len(packet.reasons):
             return
         refused = [one for one, code in zip(asked, packet.reasons, strict=True) if code >= reasons.UNSPECIFIED]
