@@ -127,6 +127,7 @@ def test_the_log_is_read_with_qos_1_so_that_the_broker_keeps_it_while_we_are_awa
     assert {each.filter: each.qos for each in asked} == {
         "#": 1,
         **dict.fromkeys((*learn.TOPICS, *TOLD), 1),
+        "trellis/probe/+": 0,
     }
 
 
@@ -134,7 +135,7 @@ def test_subscriptions_that_the_broker_counts_and_never_told_are_found():
     one = learning()
     hear(one, "M/subscribe", "a 1 t/1")
     hear(one, "M/subscribe", "a 1 $share/g/t/1")
-    ours = 1 + len(learn.TOPICS) + len(TOLD)
+    ours = 2 + len(learn.TOPICS) + len(TOLD)
 
     def counted(plain: int, shared: int, ms: int) -> int:
         for topic, count in zip(COUNTS, (plain, shared), strict=True):
@@ -157,7 +158,7 @@ class Counted:
 
     def __init__(self, **fields: Any) -> None:
         self.bridge = learning(**fields)
-        self.ours = 1 + len(learn.TOPICS) + len(TOLD)
+        self.ours = 2 + len(learn.TOPICS) + len(TOLD)
         self.now_ms = 1_000_000
         self.bridge.tick(self.now_ms)
 
@@ -557,7 +558,7 @@ def test_a_probe_of_the_broker_leaves_no_filter_behind(tmp_path):
                 bridge = node.mqtt.sidecar.bridge
                 asked = MqttConfig(broker=x.url, take=("#", "a/+"), want=("b",))
                 answer = await ask_broker(("127.0.0.1", x.port), None, None, None, asked, "probe", 10.0)
-                assert answer == BrokerAnswer()
+                assert answer == BrokerAnswer(sidecars=("trellis-s0",))
                 await client_of(x, "last", "last/1")
                 await until(lambda: "last/1" in bridge.log.filters)
                 assert bridge.log.filters == ("last/1",)

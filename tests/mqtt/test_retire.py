@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import re
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,15 +16,21 @@ from typing import Any
 import pytest
 
 from live.lives import run, until
-from mqtt.attached import attach
+from mqtt.attached import attach, client_of
 from mqtt.brokers import Mosquitto, free_port, needs_mosquitto, running
 from mqtt.sites import Site, Talk, lone_door, talking
 from mqtt.talk import doors
 from trellis.cli.main import run as trellis
+from trellis.live import retire as departure
+from trellis.live.mqtt import retire as broker_session
+from trellis.live.reasons import is_refused
 from trellis.live.shell import LiveNode
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.bridge import Bridge
 from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.decode import decode
+from trellis.protocols.mqtt.encode import encode
+from trellis.protocols.mqtt.framing import Framing
 
 BROKERS = ["ours", pytest.param("mosquitto", marks=needs_mosquitto)]
 
@@ -137,6 +145,178 @@ def test_messages_that_wait_for_a_retired_site_are_told_and_dropped_only_if_that
             assert not await is_there(port, "trellis-s")
 
     run(work())
+
+
+async def retire_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    """Run the command in a thread of this process, which takes less time than a process of its own."""
+    code = await asyncio.to_thread(trellis, ["retire", *arguments])
+    return code, "".join(capsys.readouterr())
+
+
+LINE = b"1794814035: New client connected from 127.0.0.1:52194 as other (p2, c1, k60)."
+
+
+class KeptSession:
+    """A broker with one session, which is kept. Like Mosquitto, it sends `window` messages without acknowledgements."""
+
+    def __init__(self, *kept: tuple[str, bytes], window: int = 20) -> None:
+        self.kept, self.window = list(kept), window
+        self.is_there = True
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        framing, sent, number = Framing(1 << 16), dict[int, tuple[str, bytes]](), 0
+        while data := await reader.read(65_536):
+            framing.feed(data)
+            for first, body in framing.packets():
+                packet = decode(p.V5, first, body)
+                if isinstance(packet, p.Connect):
+                    self.is_there = self.is_there and not packet.clean_start
+                    writer.write(encode(p.V5, p.ConnAck(reason=0, session_present=self.is_there)))
+                if isinstance(packet, p.Ack):
+                    self.kept.remove(sent.pop(packet.id))
+            waiting = [one for one in self.kept if one not in sent.values()] if self.is_there else []
+            for one in waiting[: self.window - len(sent)]:
+                number += 1
+                sent[number] = one
+                writer.write(encode(p.V5, p.Publish(topic=one[0], payload=one[1], qos=1, id=number)))
+        writer.close()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[list[str]]:
+        """Give the arguments with which it is retired."""
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            yield ["--broker", f"mqtt://127.0.0.1:{port}", "--client", "trellis-s"]
+        finally:
+            server.close()
+
+
+def lines(count: int) -> list[tuple[str, bytes]]:
+    return [("$SYS/broker/log/N", b"%d" % number + LINE) for number in range(count)]
+
+
+def messages(count: int) -> list[tuple[str, bytes]]:
+    return [(f"t/{number % 2}", b"%d" % number) for number in range(count)]
+
+
+def test_messages_behind_lines_of_the_broker_s_log_are_not_lost_unawares(capsys):
+    """The lines take all places that a broker gives to messages without acknowledgements."""
+
+    async def work() -> None:
+        kept = KeptSession(*lines(30), *messages(50))
+        async with kept.running() as session:
+            code, told = await retire_here(capsys, *session)
+            assert (code, kept.is_there) == (1, True), told
+            assert "At least 10 messages wait in the session trellis-s" in told  # behind the last ten lines
+            assert "Nothing was ended." in told
+            assert "lines of the broker's log were taken" in told
+            assert [one for one in kept.kept if one[0].startswith("t/")] == messages(50)
+            code, told = await retire_here(capsys, *session, "--drop")
+            assert (code, kept.is_there) == (0, False), told
+            assert told.startswith("50 messages wait in the session trellis-s")
+
+    run(work())
+
+
+def test_a_session_with_lines_of_the_broker_s_log_alone_is_empty(capsys):
+    async def work() -> None:
+        kept = KeptSession(*lines(45))
+        async with kept.running() as session:
+            code, told = await retire_here(capsys, *session)
+            assert (code, kept.is_there) == (0, False), told
+            assert "Nothing waits in the session trellis-s" in told
+
+    run(work())
+
+
+def test_lines_of_the_broker_s_log_stay_there_for_a_node_whose_messages_are_seen_at_once(capsys):
+    async def work() -> None:
+        kept = KeptSession(*lines(5), *messages(3))
+        async with kept.running() as session:
+            code, told = await retire_here(capsys, *session)
+            assert (code, kept.is_there) == (1, True), told
+            assert told.startswith("3 messages wait in the session trellis-s")
+            assert kept.kept == lines(5) + messages(3)
+
+    run(work())
+
+
+def test_a_broker_that_never_becomes_quiet_keeps_its_session_unless_it_is_dropped(monkeypatch):
+    """What is behind its lines is not known then."""
+    monkeypatch.setattr(broker_session, "_LOOK_S", 0.3)
+
+    async def work() -> None:
+        kept = KeptSession(*lines(5))
+        async with kept.running() as (_, url, _, client):
+            found = await broker_session.BrokerSession(client, MqttConfig(broker=url)).look()
+            assert (found.messages, found.is_more, found.is_empty) == (0, True, False)
+
+    run(work())
+
+
+@needs_mosquitto
+def test_messages_behind_mosquitto_s_log_are_not_lost_unawares(tmp_path, capsys):
+    log = "log_dest topic\nlog_type subscribe\nlog_type unsubscribe\nlog_type notice\nmax_queued_messages 0"
+
+    async def work() -> None:
+        async with running([Mosquitto(tmp_path, "x", log)]) as (one,):
+            session = ["--broker", one.url, "--client", "trellis-s"]
+            raw = await client_of(one, "trellis-s", "#", "$SYS/broker/log/#", expiry_s=600)
+            raw.writer.close()
+            await raw.writer.wait_closed()
+            for number in range(12):
+                async with talking(one.port, f"other {number}"):
+                    pass
+            await publish(one.port, 50)
+            code, told = await retire_here(capsys, *session)
+            assert code == 1, told
+            assert "messages wait in the session trellis-s" in told
+            code, told = await retire_here(capsys, *session, "--drop")
+            assert code == 0, told
+            assert told.startswith("50 messages wait in the session trellis-s")
+
+    run(work())
+
+
+def test_a_node_that_hangs_is_not_taken_for_one_that_does_not_run(tmp_path, capsys, monkeypatch):
+    """It holds its admin port, and does not answer there. Its session must stay."""
+    monkeypatch.setattr(departure, "_ASK_S", 0.3)
+    written = tmp_path / "s.toml"
+
+    async def work() -> None:
+        kept = KeptSession()
+        with socket.create_server(("127.0.0.1", 0)) as hung:  # the kernel takes connections for it
+            async with kept.running() as (_, url, _, _):
+                address = f"127.0.0.1:{hung.getsockname()[1]}"
+                written.write_text(f'name = "s"\nadmin_listen = "{address}"\nmqtt.broker = "{url}"\n')
+                code, told = await retire_here(capsys, "--config", str(written))
+                assert (code, kept.is_there) == (2, True), told
+                assert "it cannot be seen whether node s runs: no answer in time; nothing was ended" in told
+                assert "does not run" not in told
+                only = f'name = "s"\nadmin_listen = ""\nclient_listen = "{address}"\nmqtt.broker = "{url}"\n'
+                written.write_text(only)
+                code, told = await retire_here(capsys, "--config", str(written))
+                assert (code, kept.is_there) == (2, True), told
+                assert f"something listens on {address}, where node s takes clients" in told
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("error", "is_nobody"),
+    [
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), True),
+        (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), [Errno 111] C"), True),
+        (OSError("Multiple exceptions: [Errno 99] Cannot assign ('::1', 1, 0, 0), [Errno 111] Connect call"), True),
+        (OSError("Multiple exceptions: [Errno 111] Connect call failed, [Errno 110] Connect call failed"), False),
+        (TimeoutError(), False),
+        (ConnectionResetError(), False),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), False),
+    ],
+)
+def test_only_a_refused_connection_says_that_nobody_is_there(error, is_nobody):
+    assert is_refused(error) is is_nobody
 
 
 def test_a_session_at_the_broker_ends_a_while_after_its_sidecar_has_gone():

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from live.lives import run, until
 from mqtt.attached import client_of, sidecars
@@ -16,6 +17,7 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.bridge import Bridge
 from trellis.protocols.mqtt.decode import decode
+from trellis.protocols.mqtt.echoes import PROBES
 from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.framing import Framing
 from trellis.protocols.mqtt.suspicion import TIMES_MAX
@@ -111,6 +113,8 @@ def test_a_sidecar_sets_aside_what_its_broker_does_not_take_and_says_so(caplog):
                         writer.write(encode(p.V5, p.Disconnect(reasons.MALFORMED)))
                         writer.close()
                         return
+                    case p.Publish(topic=topic) if topic.startswith(PROBES):
+                        writer.write(encode(p.V5, replace(packet, qos=0, id=None)))
                     case p.Publish(payload=payload, id=number):
                         got.append(payload)
                         writer.write(encode(p.V5, p.Ack(p.PUBACK, number or 0)))

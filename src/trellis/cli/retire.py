@@ -23,6 +23,10 @@ EXAMPLE = examples(
     "trellis retire --broker mqtt://127.0.0.1:1883 --client trellis-site-3",
 )
 _TOPICS_TOLD = 5
+_LINES_READ = (
+    "To look behind them, lines of the broker's log were taken. If clients subscribed to something new since the node "
+    "stopped, restart them after it, or name their filters in mqtt.want."
+)
 
 
 def retire(
@@ -53,7 +57,8 @@ def retire(
 
     The node is told to leave if it runs on this machine. Then the session at its broker ends, which would otherwise
     keep all that is published there until mqtt.broker_session_s is over, and the file of learned filters is removed.
-    Exits 1 if messages wait in the session and --drop is not given: start the node again to carry them into the mesh.
+    Exits 1 if messages wait in the session, or may wait, and --drop is not given: start the node again to carry them
+    into the mesh.
     With --broker, stop the node first: a broker cuts off a node that still runs when somebody else opens its session.
     """
     from trellis.live.config import read_config
@@ -71,7 +76,7 @@ def retire(
         chosen, who = read_config(None, {}, {"name": "retired", "mqtt.broker": broker}), client
     told = run_loop(_retire(chosen, who, drop, keep_learned))
     show(told, as_json, told["said"])
-    if told["waiting"] and not told["session_ended"]:
+    if not told["session_ended"]:
         raise typer.Exit(1)
 
 
@@ -104,14 +109,17 @@ async def _retire(config: NodeConfig, client: str, drop: bool, keep_learned: boo
             )
         else:
             said.append(f"Node {config.name} does not run.")
-    waiting = await session.look()
+    waiting = await session.look(drops=drop)
     said += _say_waiting(waiting, session.client, session.place)
-    told |= {"session": waiting.is_there, "waiting": waiting.messages, "session_ended": False, "file_removed": False}
-    if waiting.messages and not drop:
+    told |= {"session": waiting.is_there, "waiting": waiting.messages, "waiting_is_more": waiting.is_more}
+    told |= {"session_ended": False, "file_removed": False}
+    if not waiting.is_empty and not drop:
         said.append(
             "Nothing was ended. Start the node again to carry them into the mesh, and retire it later; or drop them "
             "with --drop."
         )
+        if waiting.lines:
+            said.append(_LINES_READ)
         return told
     await session.end()
     told["session_ended"] = True
@@ -131,8 +139,11 @@ def _say_waiting(waiting: Waiting, client: str, place: str) -> Iterator[str]:
     if not waiting.is_there:
         yield f"The broker at {place} has no session {client}."
         return
-    if not waiting.messages:
+    if waiting.is_empty:
         yield f"Nothing waits in the session {client} at {place}."
+        return
+    if not waiting.messages:
+        yield f"Messages may wait in the session {client} at {place}: the broker sends lines of its log all the time."
         return
     most = ", ".join(f"{topic} ({count})" for topic, count in waiting.topics.most_common(_TOPICS_TOLD))
     at_least = "At least " if waiting.is_more else ""

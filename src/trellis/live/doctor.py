@@ -28,17 +28,21 @@ from trellis.live.findings import Finding, good, note, refused, sentence, wrong
 from trellis.live.frames import Address
 from trellis.live.http_client import HttpClient
 from trellis.live.listen import REMEDIES
+from trellis.live.mqtt.heard import RIGHTS
 from trellis.live.mqtt.sidecar import parse_broker
 from trellis.live.probe import Greeting, ask_broker, greet, names_shown, shake_hands, what_listens
 from trellis.live.reasons import is_refused_by_tls, tls_remedy, why_not
 from trellis.live.tls import SPEAKS_TLS, load_node
 from trellis.live.view import Snapshot
+from trellis.protocols.mqtt.echoes import PROBES
+from trellis.protocols.mqtt.hearing import probe_topic
 from trellis.protocols.mqtt.learn import PROBE_CLIENTS
 
 CLOCK_S_MAX = 2.0
 _EVERYWHERE = ("0.0.0.0", "::")
 _CLOSES = "TLS with it fails: it closes the connection when it has seen our certificate."
 _PRIVILEGED = 1_024
+_NAME_LETTERS_MAX = 128  # of a client's name that is shown
 _PEER_TIMEOUT_S = 5.0
 
 
@@ -270,7 +274,7 @@ _REMEDIES = {
 }
 
 
-async def check_broker(config: NodeConfig, timeout_s: float) -> list[Finding]:
+async def check_broker(config: NodeConfig, timeout_s: float = _PEER_TIMEOUT_S) -> list[Finding]:
     try:
         host, port, user, password, tls = parse_broker(config.mqtt.broker, config.mqtt)
     except InputError as error:
@@ -281,8 +285,19 @@ async def check_broker(config: NodeConfig, timeout_s: float) -> list[Finding]:
     if told.failure:
         return [wrong(where, f"It is not used: {told.failure}.", "Start it, or look at mqtt.broker and its password.")]
     remedy = "Allow it in the broker's access rules, or change take and want."
-    filters = [wrong(where, f'It refuses the filter "{one}": {why}.', remedy) for one, why in told.refused]
-    return filters or [good(where, "It accepts this node and its filters.")]
+    found = [wrong(where, f'It refuses the filter "{one}": {why}.', remedy) for one, why in told.refused]
+    if told.is_unheard and config.mqtt.take:
+        what = "It accepts the filters, and does not send what is published: a message to ourselves did not come back."
+        found.append(wrong(where, what, RIGHTS))
+    me = probe_topic(f"trellis-{config.name}")
+    others = [one for one in told.sidecars if PROBES + one != me and not one.startswith(PROBE_CLIENTS)]
+    for one in others:
+        what = f"Another sidecar, {one[:_NAME_LETTERS_MAX]}, is there, so messages would come more than once."
+        found.append(wrong(where, what, "Keep one sidecar beside a broker, and no bridge between brokers of the mesh."))
+    found = found or [good(where, "It accepts this node and its filters.")]
+    if told.no_probe:
+        found.append(note(where, f"It cannot be seen whether it sends what is published: {told.no_probe}.", RIGHTS))
+    return found
 
 
 # A running node

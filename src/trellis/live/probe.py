@@ -33,8 +33,10 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.decode import decode
+from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES
 from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.framing import Framing
+from trellis.protocols.mqtt.hearing import PROBE_FILTER, probe_topic
 from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.wire import WireError
 
@@ -42,6 +44,10 @@ Packet = TypeVar("Packet", p.ConnAck, p.SubAck, p.UnsubAck)
 _READ_BYTES = 64 << 10
 _REFUSAL_S = 1.0  # a listener that has not ended the connection after so long accepts our certificate
 _PACKET_BYTES_MAX = 1 << 20
+_PROBE_S = 3.0  # A message to ourselves that is away for so long does not come back.
+_ANSWER_S = 1.5  # Sidecars at the broker answer a probe within this time.
+_SIDECARS_MAX = 8
+_EXPIRY_S = 30  # of a probe
 
 
 class Greeting(msgspec.Struct, frozen=True):
@@ -219,6 +225,9 @@ class BrokerAnswer(msgspec.Struct, frozen=True):
 
     failure: str = ""
     refused: tuple[tuple[str, str], ...] = ()
+    no_probe: str = ""  # why a message to ourselves says nothing: the broker does not allow it
+    is_unheard: bool = False  # The broker did not send us a message to ourselves.
+    sidecars: tuple[str, ...] = ()  # clients that answered as sidecars of this broker
 
 
 async def ask_broker(
@@ -230,7 +239,10 @@ async def ask_broker(
     client: str,
     timeout_s: float,
 ) -> BrokerAnswer:
-    """Connect under a name of our own, subscribe to and unsubscribe from every filter of `take` and `want`."""
+    """Connect under a name of our own, subscribe to and unsubscribe from every filter of `take` and `want`.
+
+    Also publish a probe to ourselves: a broker may grant filters and send nothing. Sidecars answer it.
+    """
     version = p.V5 if config.broker_version == "5" else p.V311
     filters = list(dict.fromkeys((*config.take, *config.want)))
     writer: asyncio.StreamWriter | None = None
@@ -255,6 +267,7 @@ async def ask_broker(
                 # The broker's log tells subscriptions. Whoever learns from it must not believe that ours stay.
                 writer.write(encode(version, p.Unsubscribe(number, (one,))))
                 await packets.of(p.UnsubAck)
+            heard = await _probe(packets, writer, version, client, min(_PROBE_S, timeout_s / 2))
             writer.write(encode(version, p.Disconnect()))
             await writer.drain()
     except PacketError as error:
@@ -266,7 +279,38 @@ async def ask_broker(
     finally:
         if writer is not None:
             writer.close()
-    return BrokerAnswer(refused=tuple(found))
+    return msgspec.structs.replace(heard, refused=tuple(found))
+
+
+async def _probe(
+    packets: _Packets, writer: asyncio.StreamWriter, version: int, client: str, wait_s: float
+) -> BrokerAnswer:
+    """Publish a message to ourselves, and see whether it comes back within `wait_s` and who answers it."""
+    loop, topic = asyncio.get_running_loop(), probe_topic(client)
+    writer.write(encode(version, p.Subscribe(PROBE_ID, (p.Asked(PROBE_FILTER, 0, retain_handling=2),))))
+    if max((await packets.of(p.SubAck)).reasons, default=0) >= reasons.UNSPECIFIED:
+        return BrokerAnswer(no_probe=f"it refuses the filter {PROBE_FILTER}")
+    probe = p.Publish(topic=topic, payload=b"?")
+    if version == p.V5:  # PUBACK says whether we may publish there
+        probe = msgspec.structs.replace(probe, qos=1, id=PROBE_ID, content=p.Content(expiry_s=_EXPIRY_S))
+    writer.write(encode(version, probe))
+    is_unheard, sidecars, until = True, set[str](), loop.time() + wait_s
+    try:
+        while (left_s := until - loop.time()) > 0:
+            async with asyncio.timeout(left_s):
+                packet = await packets.next()
+            match packet:
+                case p.Ack() if packet.reason >= reasons.UNSPECIFIED:
+                    return BrokerAnswer(no_probe=f"it does not let us publish on {topic}")
+                case p.Publish() if packet.topic == topic:
+                    is_unheard, until = False, loop.time() + min(_ANSWER_S, wait_s / 2)
+                case p.Publish() if packet.topic.startswith(PROBES) and len(sidecars) < _SIDECARS_MAX:
+                    sidecars.add(packet.topic[len(PROBES) :])
+    except TimeoutError:
+        pass
+    writer.write(encode(version, p.Unsubscribe(PROBE_ID, (PROBE_FILTER,))))
+    await packets.of(p.UnsubAck)
+    return BrokerAnswer(is_unheard=is_unheard, sidecars=tuple(sorted(sidecars)))
 
 
 class _Packets:
@@ -280,12 +324,15 @@ class _Packets:
     async def of(self, kind: type[Packet]) -> Packet:
         """Return the next packet of this kind. Others are skipped."""
         while True:
-            while self._waiting:
-                packet = self._waiting.pop(0)
-                if isinstance(packet, kind):
-                    return packet
+            packet = await self.next()
+            if isinstance(packet, kind):
+                return packet
+
+    async def next(self) -> p.Packet:
+        while not self._waiting:
             data = await self._reader.read(_READ_BYTES)
             if not data:
                 raise EOFError
             self._framing.feed(data)
             self._waiting += [decode(self._version, first, body) for first, body in self._framing.packets()]
+        return self._waiting.pop(0)

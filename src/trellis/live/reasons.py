@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import socket
 import ssl
 
@@ -38,6 +40,18 @@ def why_not(error: BaseException, *, has_tls: bool = False) -> str:
         case OSError():
             return (error.strerror or str(error) or type(error).__name__).lower()
     return str(error) or type(error).__name__
+
+
+def is_refused(error: OSError) -> bool:
+    """Return whether a connection failed because nothing listens there, at any address of the host."""
+    if isinstance(error, ConnectionRefusedError):
+        return True
+    # For a host with several addresses asyncio gathers the errors in one text. This machine may lack one of them.
+    numbers = (
+        set(re.findall(r"\[Errno (\d+)\]", str(error))) if str(error).startswith("Multiple exceptions: ") else set()
+    )
+    refused, lacking = str(errno.ECONNREFUSED), str(errno.EADDRNOTAVAIL)
+    return refused in numbers and numbers <= {refused, lacking}
 
 
 def why_no_tls(error: ssl.SSLError) -> str:

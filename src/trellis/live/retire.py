@@ -17,6 +17,7 @@ from trellis.errors import InputError, TrellisError
 from trellis.live.addresses import parse_address
 from trellis.live.config import NodeConfig
 from trellis.live.http_client import HttpClient
+from trellis.live.reasons import is_refused, why_not
 from trellis.live.tls import make_context
 
 _ASK_S = 5.0
@@ -67,8 +68,12 @@ async def _running(config: NodeConfig) -> int | None:
         _, body = await client.get("/overlay.json", timeout_s=_ASK_S)
         about = json.loads(body)
         name, pid = about["node"], about["pid"]
-    except OSError:
-        return None  # nobody is there
+    except OSError as error:
+        if is_refused(error):
+            return None  # nobody is there
+        where, why = f"admin_listen {config.admin_listen}", why_not(error, has_tls=bool(config.tls.cert))
+        what = f"it cannot be seen whether node {config.name} runs: {why}; nothing was ended"
+        raise InputError(where, what, "see whether its process hangs, end it, and try again") from None
     except (ValueError, KeyError, TypeError):
         what = "what answers is no node that tells its process"
         raise InputError(f"admin_listen {config.admin_listen}", what, "end the node with SIGTERM first") from None
@@ -90,8 +95,8 @@ async def _is_open(address: str) -> bool:
     try:
         async with asyncio.timeout(_ASK_S):
             _, writer = await asyncio.open_connection(host, port)
-    except OSError:
-        return False
+    except OSError as error:
+        return not is_refused(error)
     writer.close()
     return True
 

@@ -19,6 +19,7 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.counts import TOLD
 from trellis.protocols.mqtt.decode import decode
+from trellis.protocols.mqtt.echoes import PROBES
 from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.framing import Framing
 from trellis.protocols.mqtt.learn import LOG
@@ -29,9 +30,8 @@ _QUIET_S = 1.0  # a broker that sends nothing for so long has sent all that it s
 _LOOK_S = 10.0
 _PACKET_BYTES_MAX = 64 << 20
 _RECEIVE_MAX = 65_535
-_UNDER_WAY_MIN = (
-    20  # Mosquitto sends so many without acknowledgements, or as many as it is told (max_inflight_messages)
-)
+# Mosquitto sends so many without acknowledgements, or max_inflight_messages, which it tells as its receive maximum.
+_UNDER_WAY_MIN = 20
 _TOPICS_MAX = 1_000  # that are counted one by one
 
 
@@ -40,9 +40,15 @@ class Waiting:
     """What a session holds for a node that is away."""
 
     is_there: bool = False  # the session
-    messages: int = 0
-    is_more: bool = False  # the broker sends no more before we acknowledge: there may be others
+    messages: int = 0  # of clients: neither lines of the broker's log, nor its counts, nor probes of sidecars
+    is_more: bool = False  # There may be others: the broker waits for acknowledgements, or sends all the time.
+    lines: int = 0  # Lines of the broker's log that were acknowledged. The broker does not tell them again.
     topics: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether it is certain that no message of a client waits."""
+        return not self.messages and not self.is_more
 
 
 class BrokerSession:
@@ -57,12 +63,16 @@ class BrokerSession:
     def place(self) -> str:
         return f"{self.host}:{self.port}"
 
-    async def look(self) -> Waiting:
-        """Return what waits there. Nothing is acknowledged, so nothing is taken away."""
+    async def look(self, *, drops: bool = False) -> Waiting:
+        """Return what waits there.
+
+        Messages of clients are not acknowledged, so they stay in the session. `drops`: they are acknowledged, and
+        lost, so that the broker sends all of them and they can be counted.
+        """
         async with _Talk(self, clean_start=False, expiry_s=self.session_s) as talk:
             found = Waiting(talk.answer.session_present)
             if found.is_there:
-                await talk.count(found)
+                await talk.count(found, drops)
         return found
 
     async def end(self) -> None:
@@ -131,27 +141,55 @@ class _Talk:
             async with asyncio.timeout(_TIMEOUT_S):
                 await self._writer.wait_closed()
 
-    async def count(self, found: Waiting) -> None:
-        """Until the broker sends nothing more."""
+    async def count(self, found: Waiting, drops: bool) -> None:
+        """Count what waits, until the broker sends nothing more.
+
+        A broker sends only so many messages without acknowledgements, and lines of its log fill these places too.
+        So if the broker has become quiet and no message of a client was among what it sent, the rest is acknowledged
+        and the broker sends on. Only when nothing is left to acknowledge is it certain that the session is empty.
+        """
         loop = asyncio.get_running_loop()
-        until, received = loop.time() + _LOOK_S, 0
+        until = loop.time() + _LOOK_S
+        under_way = 0  # messages of clients that we have not acknowledged
+        others: list[p.Publish] = []  # of these none is of a client; not acknowledged either
         try:
-            while received < _RECEIVE_MAX:
-                async with asyncio.timeout(min(_QUIET_S, max(0.0, until - loop.time()))):
-                    packet = await self._read()
+            while under_way < _RECEIVE_MAX:
+                try:
+                    async with asyncio.timeout(min(_QUIET_S, max(0.0, until - loop.time()))):
+                        packet = await self._read()
+                except TimeoutError:
+                    if loop.time() >= until:
+                        found.is_more = True
+                        break
+                    if not others or (found.messages and not drops):
+                        break
+                    found.lines += sum(one.topic.startswith(LOG) for one in others)
+                    self._acknowledge(others)
+                    others.clear()
+                    continue
                 if isinstance(packet, p.Disconnect):
                     raise EOFError
-                if isinstance(packet, p.Publish):
-                    received += packet.id is not None
-                    if not packet.topic.startswith(LOG) and packet.topic not in TOLD:
-                        found.messages += 1
-                        if packet.topic in found.topics or len(found.topics) < _TOPICS_MAX:
-                            found.topics[packet.topic] += 1
-        except TimeoutError:
-            pass
+                if not isinstance(packet, p.Publish):
+                    continue
+                if packet.topic.startswith((LOG, PROBES)) or packet.topic in TOLD:
+                    others.append(packet)
+                    continue
+                found.messages += 1
+                if packet.topic in found.topics or len(found.topics) < _TOPICS_MAX:
+                    found.topics[packet.topic] += 1
+                if drops:
+                    self._acknowledge([packet])
+                else:
+                    under_way += packet.id is not None
         except (OSError, EOFError, PacketError):
             raise self.session.still_used() from None  # a broker lets a session go to who came last
-        found.is_more = found.is_more or received >= _UNDER_WAY_MIN or loop.time() >= until
+        window = min(_UNDER_WAY_MIN, self.answer.receive_max or _UNDER_WAY_MIN)
+        found.is_more = found.is_more or (bool(under_way) and under_way + len(others) >= window)
+
+    def _acknowledge(self, messages: list[p.Publish]) -> None:
+        for one in messages:
+            if one.id is not None:
+                self._send(p.Ack(p.PUBACK, one.id))
 
     def _send(self, packet: p.Packet) -> None:
         self._writer.write(encode(self.session.version, packet))

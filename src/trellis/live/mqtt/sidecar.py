@@ -12,6 +12,7 @@ from trellis.errors import InputError
 from trellis.live.clock import monotonic_s
 from trellis.live.machine import machine
 from trellis.live.mqtt.aside import Aside
+from trellis.live.mqtt.heard import other_sidecars, publish_elsewhere, second_client, unheard
 from trellis.live.mqtt.memory import Memory
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.protocols.mqtt import packets as p
@@ -75,6 +76,7 @@ class Sidecar(StreamOwner):
         self._ended = asyncio.Event()
         self._welcomed: asyncio.Future[p.ConnAck] | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._second: asyncio.Task[None] | None = None  # publishes probes over a connection of its own
         self._is_moving = self._is_attached = False
         self._why_away = "it has not answered yet"  # while we are not attached
         self._has_failed = False  # the broker was away at least once
@@ -85,12 +87,17 @@ class Sidecar(StreamOwner):
         place = f"{self.host_name}:{self.port}"
         if not self._is_attached:
             return [f"The broker at {place} is away: {self._why_away}.", *self._aside.complaints()]
+        others = list(other_sidecars(self.bridge, place))
         stream = self._stream
         quiet_s = monotonic_s() - stream.heard_s if stream is not None and not stream.is_held else 0.0
         quiet = [f"The broker at {place} has said nothing for {int(quiet_s)} s."] if quiet_s > _QUIET_S else []
         refused = [f"The broker at {place} refuses our subscription to {one}." for one in self.bridge.refused[:4]]
-        told = [*quiet, *refused, *self._aside.complaints()]
-        return [*told, *(self.memory.complaints() if self.memory is not None else ())]
+        told = [*others, *quiet, *refused, *self._aside.complaints()]
+        if not quiet:
+            told += unheard(self.bridge, place)
+        if self.memory is not None and not others:  # else subscriptions of the other sidecar may be among the unknown
+            told += self.memory.complaints()
+        return told
 
     @property
     def is_subscribing(self) -> bool:
@@ -101,8 +108,9 @@ class Sidecar(StreamOwner):
         self._keeper = self._loop.create_task(self._keep())
 
     def close(self, *, in_order: bool = True) -> None:
-        if self._keeper is not None:
-            self._keeper.cancel()
+        for task in (self._keeper, self._second):
+            if task is not None:
+                task.cancel()
         if self._stream is not None:
             if in_order:
                 self._stream.send(encode(self.bridge.version, p.Disconnect()))
@@ -111,8 +119,8 @@ class Sidecar(StreamOwner):
                 self._stream.cut("closed")
 
     async def closed(self) -> None:
-        if self._keeper is not None:
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        tasks = [one for one in (self._keeper, self._second) if one is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self.memory is not None:
             await self.memory.close()
 
@@ -137,6 +145,9 @@ class Sidecar(StreamOwner):
         self._is_moving = True
         bridge = self.bridge
         try:
+            if bridge.to_second:
+                probes, bridge.to_second = bridge.to_second, []
+                self._second = self._loop.create_task(self._publish_elsewhere(probes))
             while bridge.to_broker or bridge.to_host:
                 out, bridge.to_broker = bridge.to_broker, []
                 for packet in out:
@@ -148,6 +159,11 @@ class Sidecar(StreamOwner):
                 self._stream.hold(bridge.is_full)
         finally:
             self._is_moving = False
+
+    async def _publish_elsewhere(self, probes: list[p.Publish]) -> None:
+        hello = second_client(self.bridge, self.user, self.password)
+        if not await publish_elsewhere(self.host_name, self.port, self.tls, hello, probes):
+            self.bridge.hearing.is_forbidden = True  # probes that are not published say nothing
 
     def _hand_in(self, packet: p.Packet) -> None:
         """Give a packet to the host. An error of ours costs this message, and none of those behind it."""
@@ -197,7 +213,7 @@ class Sidecar(StreamOwner):
                 self._why_away, self._has_failed = why, True
                 log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, why)
             else:
-                self._why_away = "the connection to it ended"
+                self._why_away = self._why_left() if self.bridge.leaves else "the connection to it ended"
             finally:
                 if self.memory is not None and self._is_attached and self._stream is not None:
                     self.memory.detached(monotonic_s() - self._stream.heard_s)

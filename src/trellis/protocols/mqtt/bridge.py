@@ -9,7 +9,7 @@ B3  no more is under way to the broker than it takes
 B4  at most `inflight_max` messages of the broker are in the mesh and not acknowledged to it: if we die now, no more
     than these come twice, whatever the broker makes of our receive maximum (Mosquitto 2.0.11 sends more)
 B5  the probe of another sidecar means that its messages come here past the mesh, and ours would go to it: a loop where
-    3.1.1 knows no identities. Such a broker is left
+    3.1.1 knows no identities. Such a broker is left. With MQTT 5 messages only come twice, and the operator is told
 B6  a line of the broker's log that changes what its clients want is acknowledged when that is saved (`saved`): if we
     die before, the broker tells it again
 B7  a message for which the broker ends the connection each time is set aside, and the next one is given to it
@@ -27,7 +27,8 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.counts import TOLD, BrokerCounts
 from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES, SUBSCRIBE_ID, Echoes, digest
-from trellis.protocols.mqtt.learn import LOG, TOPICS, SubscriptionLog
+from trellis.protocols.mqtt.hearing import PROBE_FILTER, Hearing, probe_topic
+from trellis.protocols.mqtt.learn import LOG, PROBE_CLIENTS, TOPICS, SubscriptionLog
 from trellis.protocols.mqtt.suspicion import Suspicion
 
 IDENTITY = "trellis-id"  # the user property that a message out of the mesh bears
@@ -36,6 +37,7 @@ WAITING_MAX = 10_000  # with QoS 0; the host bounds the others
 DONE_MAX = 10_000  # a broker that died may give us again what it had under way when it last saved: seconds ago
 _BRIDGE = 0x80  # in the version of CONNECT: do not send me what is mine
 _PROBATION_MS = 2_000
+_MAY_NOT_RETURN = b"?"  # payload of the probe that shows whether a broker sends a bridge what is its own
 _AGAIN_MS = 1_000  # what the mesh did not take is offered again after so long
 # Reasons with which a broker ends a connection, and which say nothing about a message: in order, an administrator,
 # use another server, the server has moved, and those with a name.
@@ -48,7 +50,7 @@ class Bridge:
         """`mark`: of this life, unlike that of any other."""
         self.client, self.take, self.want, self.inflight_max = client, config.take, config.want, config.inflight_max
         self.version = p.V5 if config.broker_version == "5" else p.V311
-        self.probe = PROBES + "".join("-" if one in "/+#" else one for one in client)
+        self.probe = probe_topic(client)
         self.log = SubscriptionLog(client) if config.learn else None
         self.counts = BrokerCounts(self.log) if self.log is not None else None
         self.away_ms = config.learn_away_s * 1_000
@@ -68,6 +70,8 @@ class Bridge:
             if config.broker_echo == "match"
             else None
         )
+        self.hearing = Hearing(self.probe, mark, is_judged=bool(self.take))
+        self.to_second: list[p.Publish] = []  # probes for another connection: a bridge of 3.1.1 does not hear itself
         self._probation_ms: int | None = None  # 3.1.1: until then the probe may come back
         self._early: list[p.Publish] = []  # came meanwhile
         self.aside: list[p.Publish] = []  # set aside; the driver logs them and clears the list
@@ -108,6 +112,7 @@ class Bridge:
         self.is_taking = answer.session_present
         self._early = []
         self._asked, self.refused = {}, ()
+        self.hearing.up(now_ms)
         if self.counts is not None:
             self.counts.begin()
         self.packet_bytes_max = answer.packet_bytes_max
@@ -134,19 +139,25 @@ class Bridge:
         if self.log is not None:
             # QoS 1: the broker keeps the log while we are away, and sends counts in their order with it.
             asked += tuple(p.Asked(one, 1) for one in (*TOPICS, *TOLD))
+        if self.version == p.V5:
+            asked += (p.Asked(PROBE_FILTER, 0, retain_handling=2),)
         self._asked[SUBSCRIBE_ID] = tuple(one.filter for one in asked)
         if self.version == p.V5 or not session_present:  # 3.1.1 sends what is retained at each SUBSCRIBE
             self.to_broker.append(p.Subscribe(SUBSCRIBE_ID, asked))
         if not self.is_up:
-            self._asked[2] = (self.probe,)
-            self.to_broker += [p.Subscribe(2, (p.Asked(self.probe, 0),)), p.Publish(topic=self.probe, payload=b"?")]
+            self._asked[2] = (self.probe, PROBE_FILTER)  # sessions of earlier releases have the first one
+            self.to_broker.append(p.Subscribe(2, tuple(p.Asked(one, 0) for one in self._asked[2])))
+            self.to_broker.append(p.Publish(topic=self.probe, payload=_MAY_NOT_RETURN))
 
     def down(self, *, is_closed: bool = False) -> None:
         """The connection is over. `is_closed`: the broker has closed it, without DISCONNECT."""
-        self._judge(is_closed if self._dismissal is None else self._dismissal not in _NOT_FOR_A_MESSAGE)
+        is_refusal = is_closed if self._dismissal is None else self._dismissal not in _NOT_FOR_A_MESSAGE
+        self._judge(is_refusal)
+        self.hearing.down(is_refusal=is_refusal)
         self.is_up, self.is_taking, self._probation_ms = False, False, None
         self._unsaved.clear()  # they come again
         self.to_broker.clear()
+        self.to_second.clear()
         if self.echoes is not None:
             self.echoes.down()
 
@@ -172,6 +183,8 @@ class Bridge:
             case p.Ack(kind, number, reason) if kind == p.PUBACK:
                 if number == PROBE_ID and self.echoes is not None:
                     self.echoes.is_probe_unacknowledged = False
+                elif number == PROBE_ID and self.hearing.is_probe_unacknowledged:
+                    self.hearing.acknowledged(reason)
                 if self._flying.pop(number, None) is not None:
                     self._suspicion.acknowledged()
                     self.counters["refused by the broker"] += reason >= reasons.UNSPECIFIED
@@ -193,21 +206,39 @@ class Bridge:
 
     def _granted(self, packet: p.SubAck) -> None:
         asked = self._asked.get(packet.id, ())
-        if packet.id == SUBSCRIBE_ID and len(asked) == len(packet.reasons):
-            refused = zip(asked, packet.reasons, strict=True)
-            self.refused = tuple(one for one, reason in refused if reason >= reasons.UNSPECIFIED)
-        self.counters["filters refused"] += sum(one >= reasons.UNSPECIFIED for one in packet.reasons)
+        codes = zip(asked or packet.reasons, packet.reasons, strict=False)
+        self.counters["filters refused"] += sum(
+            code >= reasons.UNSPECIFIED and one != PROBE_FILTER for one, code in codes
+        )
+        if packet.id != SUBSCRIBE_ID or len(asked) != len(packet.reasons):
+            return
+        refused = [one for one, code in zip(asked, packet.reasons, strict=True) if code >= reasons.UNSPECIFIED]
+        if self.version == p.V5:
+            self._asked[packet.id] = asked = tuple(one for one in asked if one != PROBE_FILTER or one not in refused)
+            qos = int(PROBE_ID not in self._flying)
+            self.to_broker += self.hearing.subscribed(PROBE_FILTER in asked, qos)
+        self.refused = tuple(one for one in refused if one in asked)
 
     def _probed(self, packet: p.Publish) -> None:
         self._acknowledge(packet)
-        if packet.topic != self.probe:  # B5
+        is_doctor = packet.topic.startswith(PROBES + PROBE_CLIENTS)
+        if packet.topic != self.probe and (self.version == p.V5 or is_doctor):
+            self.counters["probes of others"] += not is_doctor
+            self.to_broker += self.hearing.heard(packet)
+        elif packet.topic != self.probe:  # B5
             if self.echoes is None or self.echoes.is_settled:  # else it may be an old one, that waited for us
                 self.counters["probes of others"] += 1
                 self.leaves = "other"
-        elif self.echoes is None:
+        elif self.echoes is not None:
+            if self.echoes.returned(packet.payload):
+                self._pump()
+        elif not self.hearing.returned(packet) and self.version == p.V311 and packet.payload == _MAY_NOT_RETURN:
             self.leaves = "echo"  # it sends us what is ours: there would be loops
-        elif self.echoes.returned(packet.payload):
-            self._pump()
+
+    @property
+    def is_unheard(self) -> bool:
+        """Return whether the broker has granted our subscriptions, and does not send us what is published there."""
+        return self.echoes.is_late if self.echoes is not None else self.hearing.is_unheard
 
     def _take_in(self, packet: p.Publish) -> None:
         if packet.topic.startswith(LOG):
@@ -218,6 +249,7 @@ class Bridge:
                 self._give_up(self.counts.heard(packet.topic, packet.payload, packet.retain, self._ours))
             self._acknowledge(packet)
             return
+        self.hearing.read()
         if any(name == IDENTITY for name, _ in packet.content.user):  # B1
             self.counters["kept out"] += 1
             self._acknowledge(packet)
@@ -359,10 +391,13 @@ class Bridge:
             early, self._early = self._early, []
             for packet in early:
                 self._take_in(packet)
+            self.to_second += self.hearing.subscribed(is_granted=True, qos=0)
             self._pump()
         if self.echoes is not None and PROBE_ID not in self._flying:
             self.to_broker += self.echoes.tick(now_ms, bool(self._taken))
             self.leaves = "unheard" if self.echoes.is_unheard else self.leaves
+        probes = self.hearing.tick(now_ms, bool(self._taken))
+        (self.to_broker if self.version == p.V5 else self.to_second).extend(probes)
         for number in [one for one, due_ms in self._again.items() if due_ms <= now_ms]:
             del self._again[number]
             self._offer(self._taken[number])
@@ -370,6 +405,8 @@ class Bridge:
     def _pump(self) -> None:
         while self._waiting and self.is_up:
             packet = self._waiting[0]
+            if packet.id == PROBE_ID and self.hearing.is_probe_unacknowledged:
+                return
             if self.echoes is not None and not self._may_give(packet, self.echoes):
                 return
             if packet.id is not None:

@@ -29,6 +29,7 @@ PROBE_ID = 65_535  # of its packet
 SUBSCRIBE_ID = 1
 LATE_MS = 1_000  # an echo that was not seen for so long is asked for
 PROBE_MS = 10_000  # a probe that does not come back for so long may be lost
+UNHEARD_MS = 5_500  # A broker that sends neither a probe nor a message for so long is complained about.
 
 
 class Echoes:
@@ -52,11 +53,17 @@ class Echoes:
         self._number = 0
         self._probes: dict[bytes, int] = {}  # that are out on this connection: when they were sent
         self._since_ms: int | None = None  # SUBACK or a probe is waited for since then
+        self._silent_ms: int | None = None  # Since then a probe is waited for and nothing has come.
         self._tries = 0
 
     def __len__(self) -> int:
         """Echoes that are to come."""
         return self._count
+
+    @property
+    def is_late(self) -> bool:
+        """Return whether a probe is waited for, and the broker has sent nothing for long."""
+        return self._silent_ms is not None and self.now_ms - self._silent_ms >= UNHEARD_MS
 
     # The connection
 
@@ -71,7 +78,7 @@ class Echoes:
         return [self._subscribe()]
 
     def down(self) -> None:
-        self._is_attached, self._since_ms = False, None
+        self._is_attached, self._since_ms, self._silent_ms = False, None, None
 
     def subscribed(self) -> list[p.Packet]:
         """SUBACK."""
@@ -87,6 +94,7 @@ class Echoes:
         self._number += 1
         payload = f"{self.mark}/{self._number}".encode()
         self._since_ms = self._probes[payload] = self.now_ms
+        self._silent_ms = self.now_ms if self._silent_ms is None else self._silent_ms
         self.is_probe_unacknowledged = True
         return p.Publish(topic=self.probe, payload=payload, qos=1, id=PROBE_ID)
 
@@ -98,7 +106,7 @@ class Echoes:
             sent_ms = self._probes.pop(one)
             if one == payload:
                 break
-        self._since_ms, self._tries = None, 0
+        self._since_ms, self._silent_ms, self._tries = None, None, 0
         self._forget(sent_ms - LATE_MS)
         self._is_first, self._is_probed = False, True
         self.is_settled = self.is_settled or not self._count
@@ -117,6 +125,8 @@ class Echoes:
     def tick(self, now_ms: int, is_held: bool) -> list[p.Packet]:
         """`is_held`: by us, who have not acknowledged what the broker sent before."""
         self.now_ms = now_ms
+        if is_held and self._silent_ms is not None:
+            self._silent_ms = now_ms
         if not self._is_attached:
             return []
         if self._since_ms is None:
@@ -144,6 +154,7 @@ class Echoes:
 
     def keeps_out(self, packet: p.Publish) -> bool:
         """Is it none of the messages that the broker's clients publish now?"""
+        self._silent_ms = None if self._silent_ms is None else self.now_ms
         # 1 only where it answers a SUBSCRIBE [MQTT 3.1.1, 3.3.1-8, -9]; but amqtt sets it on all that waited for us,
         # with QoS 1, and sends what is retained at each connection, with QoS 0.
         if packet.retain and (self._is_begun or not packet.qos):

@@ -1,0 +1,143 @@
+"""Whether a broker sends us what is published there, and which other sidecars are beside it.
+
+A broker may grant a subscription and then send nothing: Mosquitto's `acl_file` decides at each message. So the sidecar
+publishes a *probe* on a topic of its own after each SUBACK, and waits until it comes back. Other sidecars at the same
+broker hear it too.  [docs/mqtt.md, Probes]
+
+H1  Once a probe has come back, no more are published on this connection, except as an answer to somebody who has just
+    come, and while another sidecar is heard. So readers of `#` see few of them.
+H2  A probe has QoS 0, except the first one of a connection of MQTT 5. So probes do not pile up in sessions of clients
+    that are away.
+H3  A broker that does not allow probes is not judged by them. Nor is one that sends us messages of its clients.
+"""
+
+from __future__ import annotations
+
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES, UNHEARD_MS
+from trellis.protocols.mqtt.learn import PROBE_CLIENTS
+
+PROBE_FILTER = f"{PROBES}+"
+_EVERY_MS = 4_000
+_ANSWER_MS = 1_000  # no more than one answer in this time
+_OTHER_MS = 15_000  # another sidecar that was not heard for so long has gone
+_OTHERS_MAX = 8  # names that are kept
+_NAME_LETTERS_MAX = 128
+_ENDS_MAX = 2  # A broker that ends so many connections in a row while it has a probe may do so because of the probe.
+_EXPIRY_S = 30
+
+
+def probe_topic(client: str) -> str:
+    return PROBES + "".join("-" if one in "/+#" else one for one in client)
+
+
+class Hearing:
+    def __init__(self, topic: str, mark: str, *, is_judged: bool) -> None:
+        """`mark`: of this life. `is_judged`: we want to read messages of clients."""
+        self.topic, self.mark, self.is_judged = topic, mark, is_judged
+        self.others: dict[str, int] = {}  # other sidecars at this broker, by client name: when they were last heard
+        self.is_probe_unacknowledged = False  # The broker has not answered the first probe of this connection.
+        self.is_forbidden = False  # The broker does not allow probes.
+        self.now_ms = 0
+        self._is_up = False
+        self._owes_answer = False  # Somebody who has come is to hear of us.
+        self._number = 0
+        self._ends = 0  # connections in a row that the broker ended while it had the first probe
+        self._sent_ms = -_ANSWER_MS
+        self._since_ms: int | None = None  # A probe is waited for since then.
+        self.is_heard = self._has_read = False  # On this connection a probe came back; a client's message came.
+
+    @property
+    def is_unheard(self) -> bool:
+        """Return whether the broker does not send us what is published."""
+        if self._since_ms is None or self.is_forbidden or not self.is_judged:
+            return False
+        return self.now_ms - self._since_ms >= UNHEARD_MS
+
+    # The connection
+
+    def up(self, now_ms: int) -> None:
+        self.now_ms, self._since_ms = now_ms, None
+        self._is_up = self.is_heard = self._has_read = self.is_probe_unacknowledged = self._owes_answer = False
+        self.is_forbidden = self._ends >= _ENDS_MAX
+
+    def down(self, *, is_refusal: bool) -> None:
+        """The connection is over. `is_refusal`: the broker has ended it, and not because it stops."""
+        self._ends += is_refusal and self.is_probe_unacknowledged
+        self._is_up = self.is_probe_unacknowledged = False
+        self._since_ms = None
+
+    def subscribed(self, is_granted: bool, qos: int) -> list[p.Publish]:
+        """SUBACK. Return the first probe."""
+        self._is_up = True
+        self.is_forbidden = self.is_forbidden or not is_granted
+        if self.is_forbidden:
+            return []
+        self.is_probe_unacknowledged = qos > 0
+        return [self._probe(qos)]
+
+    def acknowledged(self, reason: int) -> None:
+        """PUBACK of the first probe."""
+        self.is_probe_unacknowledged, self._ends = False, 0
+        if reason >= reasons.UNSPECIFIED:
+            self.is_forbidden = True
+
+    def tick(self, now_ms: int, is_held: bool) -> list[p.Publish]:
+        """`is_held`: by us, who have not acknowledged what the broker sent before. A probe may be behind it."""
+        self.now_ms = now_ms
+        for name in [one for one, heard_ms in self.others.items() if now_ms - heard_ms >= _OTHER_MS]:
+            del self.others[name]
+        if is_held and self._since_ms is not None:
+            self._since_ms = now_ms
+        if not self._is_up or self.is_forbidden:
+            return []
+        is_open = not self.is_heard and not self._has_read  # H1
+        if (is_open or self.others) and now_ms - self._sent_ms >= _EVERY_MS:
+            return [self._probe(0)]
+        return self._answer()
+
+    # Messages
+
+    def read(self) -> None:
+        """A message of a client of the broker has come."""
+        self._has_read, self._since_ms = True, None
+
+    def returned(self, packet: p.Publish) -> bool:
+        """A probe on our topic has come. Return whether it is of this life."""
+        if not packet.payload.startswith(f"{self.mark}/".encode()):
+            return False
+        self.is_heard, self._since_ms = True, None
+        return True
+
+    def heard(self, packet: p.Publish) -> list[p.Publish]:
+        """A probe of another client has come. Return an answer, so that its publisher hears of us."""
+        if packet.retain:
+            return []  # nobody has published it now
+        name = packet.topic[len(PROBES) :][:_NAME_LETTERS_MAX]
+        is_new = name not in self.others
+        if not name.startswith(PROBE_CLIENTS):
+            if is_new and len(self.others) >= _OTHERS_MAX:
+                return []
+            self.others[name] = self.now_ms
+        if not is_new or not self._is_up or self.is_forbidden:
+            return []
+        self._owes_answer = True
+        return self._answer()
+
+    def _answer(self) -> list[p.Publish]:
+        """Return an answer that is owed, if the last probe was not sent just now."""
+        if not self._owes_answer or self.now_ms - self._sent_ms < _ANSWER_MS:
+            return []
+        return [self._probe(0, is_waited_for=False)]
+
+    def _probe(self, qos: int, *, is_waited_for: bool = True) -> p.Publish:
+        self._number += 1
+        self._sent_ms, self._owes_answer = self.now_ms, False
+        if is_waited_for and self._since_ms is None:
+            self._since_ms = self.now_ms
+        payload = f"{self.mark}/{self._number}".encode()
+        if not qos:
+            return p.Publish(topic=self.topic, payload=payload)
+        content = p.Content(expiry_s=_EXPIRY_S)
+        return p.Publish(topic=self.topic, payload=payload, qos=1, id=PROBE_ID, content=content)
