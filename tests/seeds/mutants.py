@@ -1,0 +1,75 @@
+"""How many seeds does it take until a defect is found? `python -m seeds.mutants NAME --seeds 500`, from tests/.
+
+A mutant counts as found by a failure of a kind that the code without it does not show for the same seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from seeds.mesh_mutants import MUTANTS
+from trellis.simulate.mesh.draw import MeshPlan
+from trellis.simulate.mesh.trial import TrialResult, run_trial
+
+SMALL = MeshPlan(nodes_max=4, clients=6, span_s=15.0, quiet_s=35.0, crash_gap_s=8.0)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A mutant, and the first seed at which it showed itself."""
+
+    mutant: str
+    seeds: int  # that were run, the last one of them found it
+    seed: int
+    kind: str  # the judge's rule, or what else went wrong
+    text: str
+
+
+def find(mutant: str, *, seeds: int, first: int = 1, plan: MeshPlan = SMALL) -> Found | None:
+    """Return where `mutant` is found first, or None if none of the seeds finds it."""
+    for count, seed in enumerate(range(first, first + seeds), 1):
+        mutated = run_mutant(mutant, seed, plan)
+        if mutated.holds:
+            continue
+        known = {kind for kind, _ in _kinds(run_trial(seed, plan))}
+        for kind, text in _kinds(mutated):
+            if kind not in known:
+                return Found(mutant, count, seed, kind, text)
+    return None
+
+
+def run_mutant(mutant: str, seed: int, plan: MeshPlan) -> TrialResult:
+    with pytest.MonkeyPatch.context() as patch:
+        MUTANTS[mutant](patch)
+        return run_trial(seed, plan)
+
+
+def _kinds(result: TrialResult) -> Iterator[tuple[str, str]]:
+    """Yield for each failure what kind it is of, without the names and numbers in it."""
+    for text in result.failures:
+        yield re.sub(r"\b[nc]\d+\b", "?", text.partition(":")[0]) if ":" in text else re.sub(r"\w*\d+", "?", text), text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("mutants", nargs="*", metavar="NAME", help=f"of {', '.join(MUTANTS)}; all if none is given")
+    parser.add_argument("--seeds", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=1, help="the first one")
+    chosen = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    for name in chosen.mutants or MUTANTS:
+        found = find(name, seeds=chosen.seeds, first=chosen.seed)
+        if found is None:
+            print(f"{name}: not found in {chosen.seeds} seeds", flush=True)
+        else:
+            print(f"{name}: {found.seeds} seeds, {found.kind}: {found.text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
