@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Callable
 
 from trellis.judge.history import Disturbed, Down, Up
-from trellis.simulate.mesh.nodes import Nodes
 from trellis.simulate.mesh.witness import Witness
 from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.whole.faults import Faults
 from trellis.simulate.whole.network import Cut
+from trellis.simulate.whole.whole import Mesh
 from trellis.simulate.whole.world import World
 
 _LEAVE_S = 35.0  # after SIGTERM a node is gone by then
 
 
 class Injector:
-    def __init__(self, world: World, nodes: Nodes, witness: Witness) -> None:
-        self.world, self.nodes, self.witness = world, nodes, witness
+    def __init__(self, world: World, mesh: Mesh, witness: Witness) -> None:
+        self.world, self.mesh, self.witness = world, mesh, witness
         self.faults = Faults(world)
         self.counts: Counter[str] = Counter()  # by kind, what took effect
         self._later: list[Callable[[], object]] = []  # what ends the faults that last
@@ -43,7 +43,7 @@ class Injector:
     def _apply(self, fault: Fault) -> bool:
         who, peer = fault.nodes[0], fault.peers[0] if fault.peers else ""
         faults, lasts_s = self.faults, fault.duration_ms / 1_000
-        if fault.kind not in ("partition", "one-way") and who in self.nodes.names and not self._is_free(who):
+        if fault.kind not in ("partition", "one-way") and who in self.mesh.names and not self._is_free(who):
             return False
         match fault.kind:
             case "crash" | "machine-crash":
@@ -90,7 +90,7 @@ class Injector:
         return True
 
     def _is_free(self, who: str) -> bool:
-        return self.nodes.is_running(who) and not self._standing[who]
+        return self.mesh.is_running(who) and not self._standing[who]
 
     def _crash(self, fault: Fault, who: str, lasts_s: float) -> bool:
         if fault.kind == "machine-crash":
@@ -106,21 +106,21 @@ class Injector:
         return True
 
     def _crash_for_sure(self, who: str) -> None:
-        if self.nodes.is_running(who) and self._standing[who]:
+        if self.mesh.is_running(who) and self._standing[who]:
             self.faults.crash(who)
 
     def _leave(self, who: str, lasts_s: float) -> bool:
-        self.nodes.leave(who)
+        self.mesh.leave(who)
         self.witness.add(Down(self.witness.now(), who, True))
         self._standing[who] += 1
         self._after(_LEAVE_S + lasts_s, lambda: self._start(who))
         return True
 
     def _start(self, who: str) -> None:
-        if self.nodes.is_running(who):  # it has not ended yet, or it had no callbacks left to crash at
+        if self.mesh.is_running(who):  # it has not ended yet, or it had no callbacks left to crash at
             self.faults.crash(who)
         self._standing[who] -= 1
-        self.nodes.start(who)
+        self.mesh.start(who)
         self.witness.add(Up(self.witness.now(), who))
 
     def _heal(self, cuts: list[Cut]) -> None:

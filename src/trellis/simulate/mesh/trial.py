@@ -20,10 +20,10 @@ from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.limits import apply_limits, draw_limits
 from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
 from trellis.simulate.mesh.natives import Habits, native_publisher, native_subscriber
-from trellis.simulate.mesh.nodes import CLIENTS, MQTT, Nodes
 from trellis.simulate.mesh.witness import Witness
 from trellis.simulate.schedule import Schedule
 from trellis.simulate.whole.network import NetworkConfig
+from trellis.simulate.whole.whole import CLIENTS, MQTT, Mesh
 from trellis.simulate.whole.world import World
 
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
@@ -71,8 +71,8 @@ class Trial:
         self.schedule = draw_faults(plan, self.names, self.clients, seed) if schedule is None else schedule
         self.world = World(f"{seed}", _draw_network(self._random("network")))
         self.witness = Witness(lambda: self.world.now_s)
-        self.nodes = Nodes(self.world, self.names, partial(apply_limits, self.limits))
-        self.injector = Injector(self.world, self.nodes, self.witness)
+        self.mesh = Mesh(self.world, self.names, partial(apply_limits, self.limits))
+        self.injector = Injector(self.world, self.mesh, self.witness)
         self._until = plan.form_s + plan.span_s + plan.quiet_s / 2  # clients begin nothing new afterwards
 
     def run(self) -> TrialResult:
@@ -93,13 +93,13 @@ class Trial:
         return Random(ids.stream(self.seed, "mesh", *labels))
 
     def _start_node(self, name: str) -> None:
-        self.nodes.start(name)
+        self.mesh.start(name)
         self.witness.add(Up(self.witness.now(), name))
 
     def _start_client(self, name: str, kind: str) -> None:
         random = self._random("client", name)
         port = CLIENTS if kind.startswith("native") else MQTT
-        addresses = {self.nodes.address(node, port): node for node in self.names}
+        addresses = {self.mesh.address(node, port): node for node in self.names}
         healed = self.plan.form_s + self.plan.span_s
         habits = Habits(
             random, list(addresses), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
@@ -143,9 +143,9 @@ class Trial:
         found = [f"{one.host}: {one.message}: {one.error!r}" for one in self.world.failures]
         found += [f"{one.host}: its process ended by itself: {one.error!r}" for one in self.world.exits if one.error]
         for name in self.names:
-            if not self.nodes.is_running(name):
+            if not self.mesh.is_running(name):
                 found.append(f"{name} does not run at the end")
-            elif bugs := self.nodes.live[name].counters["bugs"]:
+            elif bugs := self.mesh.nodes[name].counters["bugs"]:
                 found.append(f"{name}: {bugs} handlers raised")
         return found
 
