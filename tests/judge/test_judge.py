@@ -245,3 +245,34 @@ def test_messages_may_come_until_the_node_has_confirmed_the_end_and_no_later() -
     assert found([*good(), *end, *late]) == ["not subscribed"]
     assert found([*good(), *end, Unsubscribed(80.0, "s", "plant/oven"), *late]) == []
     assert found([*good(), *end, Unsubscribed(52.1, "s", "plant/oven"), *late]) == ["not subscribed"]
+
+
+def test_a_message_that_comes_long_after_the_last_fault_is_late() -> None:
+    events = without(good(), gets("s", "m2"))
+    assert found([*events, Received(54.0, "s", "m2", "plant/oven")], heal_s=8.0) == []
+    assert found([*events, Received(60.0, "s", "m2", "plant/oven")], heal_s=8.0) == ["late"]
+    cut = Disturbed(49.0, 58.0, "cut")
+    assert found([*events, cut, Received(64.0, "s", "m2", "plant/oven")], heal_s=8.0) == []
+    assert found([*events, cut, Received(67.0, "s", "m2", "plant/oven")], heal_s=8.0) == ["late"]
+
+
+def left_alone(answered: float, *, silent: bool = False) -> list[Event]:
+    """Node b ends, and a publication at node a is answered some time later."""
+    events: list[Event] = [Up(0.0, "a"), Up(0.0, "b"), Connected(1.0, "p", "p", "a")]
+    events += [Down(30.0, "b", silent=silent), Publishing(31.0, "p", "m", "plant/oven")]
+    return [*events, Acknowledged(answered, "p", "m", ("a",)), Up(60.0, "b")]
+
+
+def test_a_node_that_is_left_alone_does_not_wait_for_those_that_have_ended() -> None:
+    assert found(left_alone(32.0)) == []
+    assert found(left_alone(46.0)) == ["late"]
+    assert found(left_alone(46.0, silent=True)) == []
+    assert found([*left_alone(46.0), Disturbed(28.0, 29.0, "cut")]) == []
+
+
+def test_a_publication_that_is_refused_after_a_long_wait_is_found_where_that_is_promised() -> None:
+    refused: list[Event] = [Publishing(60.0, "p", "m3", "plant/oven"), Refused(90.0, "p", "m3", "1 of 2 copies")]
+    assert found([*good(), *refused]) == []
+    assert found([*good(), *refused], wait_s=25.0) == ["refused"]
+    assert found([*good(), *refused, Down(70.0, "a")], wait_s=25.0) == []
+    assert found([*good(), *refused, Disturbed(70.0, 71.0, "cut")], wait_s=25.0) == []

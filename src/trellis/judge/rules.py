@@ -26,6 +26,9 @@ class Promise:
     settle_s: float = 25.0  # after the last fault, until everything flows again
     spread_s: float = 15.0  # an acknowledged message has reached every subscriber by then, unless the network is cut
     grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
+    heal_s: float = NEVER  # a message comes within this time of its acknowledgement and of the last fault
+    alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
+    wait_s: float = NEVER  # a publication that has waited for so long is not refused any more, in calm
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
             continue
         ended = min(subscription.ended, story.end)
         got = {one.message for one in session.received}
-        for made in _published(story, subscription):
+        for made in published_after(story, subscription):
             if made.acknowledged == NEVER or calm.due(made.began, made.acknowledged) > ended:
                 continue
             counts.owed += 1
@@ -223,7 +226,7 @@ def unanswered(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation
             yield Violation("outcome", one.asked, text, one.session.name)
 
 
-def _published(story: Story, subscription: Subscription) -> Iterator[Publication]:
+def published_after(story: Story, subscription: Subscription) -> Iterator[Publication]:
     """Publications that the filter matches and that began after the confirmation and before the end."""
     for topic, made in story.by_topic.items():
         if not subscription.wants(topic):

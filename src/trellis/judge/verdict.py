@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from trellis.judge import rules
+from trellis.judge import prompt, rules
 from trellis.judge.calm import Calm
 from trellis.judge.history import History
 from trellis.judge.rules import Counts, Promise, Violation
@@ -15,7 +15,19 @@ from trellis.judge.story import NEVER, tell
 
 __all__ = ["KINDS", "Promise", "Verdict", "Violation", "judge"]
 
-KINDS = ("history", "unknown", "not subscribed", "older", "twice", "order", "lost", "copies", "outcome")
+KINDS = (
+    "history",
+    "unknown",
+    "not subscribed",
+    "older",
+    "twice",
+    "order",
+    "lost",
+    "late",
+    "copies",
+    "outcome",
+    "refused",
+)
 _SHOWN = 10
 
 
@@ -110,6 +122,9 @@ def judge(history: History, promise: Promise | None = None) -> Verdict:
     found += rules.lost(story, promise, calm, counts)
     found += rules.too_few_copies(story, promise, calm, counts)
     found += rules.unanswered(story, promise, calm)
+    found += prompt.late(story, promise)
+    found += prompt.alone(story, promise)
+    found += prompt.waited_in_vain(story, promise)
     made = story.publications.values()
     subscriptions = list(story.subscriptions())
     return Verdict(

@@ -100,7 +100,7 @@ class Injector:
             self.world.after(0.5, self._crash_for_sure, who)  # a node that does nothing has few callbacks
         else:
             self.faults.crash(who)
-        self.witness.add(Down(self.witness.now(), who))
+        self.witness.add(Down(self.witness.now(), who, silent=fault.kind == "machine-crash"))
         self._standing[who] += 1
         self._after(lasts_s + 0.5, lambda: self._start(who))
         return True

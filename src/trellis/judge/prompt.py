@@ -1,0 +1,75 @@
+"""Promises about time: what is owed comes soon after the last fault, and nobody waits for nodes that have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trellis.judge.calm import Calm
+from trellis.judge.rules import Promise, Violation, published_after
+from trellis.judge.story import NEVER, Story
+
+
+def late(story: Story, promise: Promise) -> Iterator[Violation]:
+    """An acknowledged message arrives within `heal_s` of its acknowledgement and of the last fault."""
+    if promise.heal_s == NEVER:
+        return
+    calm = Calm(story, promise.heal_s, promise.heal_s)
+    for subscription in story.subscriptions():
+        session = subscription.session
+        if subscription.confirmed == NEVER or not subscription.is_promised:
+            continue
+        came = {one.message: one.t for one in reversed(session.received)}
+        for made in published_after(story, subscription):
+            got = came.get(made.message, NEVER)
+            if made.acknowledged == NEVER or got == NEVER or session.was_away(made.began, got):
+                continue
+            due = calm.due(made.began, made.acknowledged)
+            if due < got and due <= subscription.ended:
+                text = (
+                    f"{session.name} at {session.node_at(got)} got {made.message} on {made.topic} {got - due:.1f} s "
+                    f"late: published at {made.began:.3f} s, acknowledged at {made.acknowledged:.3f} s, due at {due:.3f} s"
+                )
+                yield Violation("late", got, text, session.name, made.message)
+
+
+def alone(story: Story, promise: Promise) -> Iterator[Violation]:
+    """A node that is left alone, because all others have ended for all to see, answers publications at once."""
+    nodes = {one.node for one in (*story.ups, *story.downs)}
+    for made in story.publications.values():
+        others = nodes - {made.session.node_at(made.began)}
+        if not made.qos or not others or made.session.was_away(made.began, made.answered):
+            continue
+        since = max(made.began, *(_down_since(story, one, made.began) for one in others))
+        until = min((one.t for one in story.ups if one.t > made.began and one.node in others), default=story.end)
+        until = min(until, made.answered, made.session.ended, story.end)
+        if until - since > promise.alone_s and not _is_disturbed(story, since - promise.settle_s, until):
+            text = (
+                f"{made.message} on {made.topic} waits for {until - since:.1f} s at {made.session.node_at(made.began)}, "
+                f"although all other nodes have ended"
+            )
+            yield Violation("late", made.began, text, made.session.name, made.message)
+
+
+def waited_in_vain(story: Story, promise: Promise) -> Iterator[Violation]:
+    """A publication is not refused after `wait_s`, unless its node was down or something else disturbed the mesh."""
+    for made in story.publications.values():
+        waited = made.refused - made.began
+        if made.refused == NEVER or waited < promise.wait_s or made.session.was_away(made.began, made.refused):
+            continue
+        node = made.session.node_at(made.began)
+        if story.is_up(node, made.began, made.refused) and not _is_disturbed(story, made.began, made.refused):
+            text = f"{made.message} on {made.topic} was refused by {node} after {waited:.1f} s: {made.reason}"
+            yield Violation("refused", made.refused, text, made.session.name, made.message)
+
+
+def _down_since(story: Story, node: str, t: float) -> float:
+    """Return since when `node` is down at `t` for all to see, or NEVER."""
+    downs = [one for one in story.downs if one.node == node and one.t <= t]
+    if not downs or any(one.node == node and downs[-1].t <= one.t <= t for one in story.ups):
+        return NEVER
+    last = downs[-1]
+    return NEVER if last.silent or last.leave else last.t
+
+
+def _is_disturbed(story: Story, begin: float, end: float) -> bool:
+    return any(one.t <= end and one.until >= begin for one in story.disturbances)
