@@ -17,7 +17,7 @@ from seeds.mesh_mutants import MUTANTS
 from trellis.simulate.mesh.draw import MeshPlan
 from trellis.simulate.mesh.trial import TrialResult, run_trial
 
-SMALL = MeshPlan(nodes_max=4, clients=6, span_s=15.0, quiet_s=35.0, crash_gap_s=8.0)
+PLAN = MeshPlan(nodes_max=3, clients=6, form_s=17.0, span_s=12.0, quiet_s=20.0, crash_gap_s=5.0)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Found:
     text: str
 
 
-def find(mutant: str, *, seeds: int, first: int = 1, plan: MeshPlan = SMALL) -> Found | None:
+def find(mutant: str, *, seeds: int, first: int = 1, plan: MeshPlan = PLAN) -> Found | None:
     """Return where `mutant` is found first, or None if none of the seeds finds it."""
     for count, seed in enumerate(range(first, first + seeds), 1):
         mutated = run_mutant(mutant, seed, plan)
@@ -66,9 +66,9 @@ def main() -> None:
     for name in chosen.mutants or MUTANTS:
         found = find(name, seeds=chosen.seeds, first=chosen.seed)
         if found is None:
-            print(f"{name}: not found in {chosen.seeds} seeds", flush=True)
+            print(f"{name}: not found in {chosen.seeds} seeds", flush=True)  # noqa: T201
         else:
-            print(f"{name}: {found.seeds} seeds, {found.kind}: {found.text}", flush=True)
+            print(f"{name}: {found.seeds} seeds, {found.kind}: {found.text}", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

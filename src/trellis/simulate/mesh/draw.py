@@ -6,7 +6,9 @@
 | machine-crash       | who         | `duration_ms` down; nobody is told by the network                      |
 | pause, freeze       | who         | `duration_ms`; the process stands still, or its kernel as well         |
 | leave               | who         | `duration_ms` away after it has left in order                          |
-| partition           | one side    | `duration_ms`                                                          |
+| flap                | who         | `value` crashes in a row, each `duration_ms` down                      |
+| partition           | one side    | `duration_ms`; clients are on either side                              |
+| split               | one side    | `peers`: the other nodes, `duration_ms`; clients reach both sides      |
 | one-way             | senders     | `peers`: receivers, `duration_ms`                                      |
 | reset, dark         | one end     | `peers`: the other end; connections are reset, or die silently         |
 | slow, lossy         | one end     | `peers`: the other end, `duration_ms`, `value`: seconds or probability |
@@ -27,10 +29,12 @@ from trellis.simulate.schedule import Fault, Schedule
 KINDS = (
     "crash",
     "machine-crash",
+    "flap",
     "pause",
     "freeze",
     "leave",
     "partition",
+    "split",
     "one-way",
     "reset",
     "dark",
@@ -41,7 +45,7 @@ KINDS = (
     "disk",
 )
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
-_TAKE_AWAY = ("crash", "machine-crash", "leave")
+TAKE_AWAY = ("crash", "machine-crash", "flap", "leave")
 
 
 class MeshPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,13 +75,13 @@ def draw_faults(plan: MeshPlan, names: list[str], clients: list[str], seed: int)
     kinds += [random.choice(more or KINDS) for _ in range(random.randint(0, plan.faults_max - len(kinds)))]
     random.shuffle(kinds)
     # Faults that take nodes away stand apart, and the last ones may find no place. A crash has one in every seed.
-    first, crash = next(n for n, kind in enumerate(kinds) if kind in _TAKE_AWAY), kinds.index("crash")
+    first, crash = next(n for n, kind in enumerate(kinds) if kind in TAKE_AWAY), kinds.index("crash")
     kinds[first], kinds[crash] = kinds[crash], kinds[first]
     begin_ms, span_ms = round(1_000 * plan.form_s), round(1_000 * plan.span_s)
     times = sorted(begin_ms + random.randrange(span_ms) for _ in kinds)
     faults, gone_ms = [], -(10**9)
     for time_ms, kind in zip(times, kinds, strict=True):
-        if kind in _TAKE_AWAY:
+        if kind in TAKE_AWAY:
             time_ms = max(time_ms, gone_ms + round(1_000 * plan.crash_gap_s))
             if time_ms >= begin_ms + span_ms:
                 continue
@@ -100,6 +104,12 @@ def _fault(kind: str, time_ms: int, names: list[str], clients: list[str], random
             everybody = [*names, *clients]
             side = random.sample(everybody, random.randint(1, max(1, len(everybody) - 1)))
             return Fault(time_ms, kind, tuple(sorted(side)), duration_ms=random.choice((500, 3_000, 8_000, 20_000)))
+        case "split":
+            side = random.sample(names, random.randint(1, max(1, len(names) - 1)))
+            rest = tuple(name for name in names if name not in side)
+            return Fault(time_ms, kind, tuple(sorted(side)), rest, duration_ms=random.choice((3_000, 8_000, 20_000)))
+        case "flap":
+            return Fault(time_ms, kind, who, duration_ms=random.choice((200, 1_000)), value=random.choice((2, 4, 6)))
         case "one-way":
             other = random.choice([*names, *clients])
             return Fault(time_ms, kind, who, (other,), duration_ms=random.choice((500, 3_000, 8_000)))

@@ -13,6 +13,7 @@ from trellis.simulate.whole.network import Cut
 from trellis.simulate.whole.whole import Mesh
 from trellis.simulate.whole.world import World
 
+_FLAP_S = 3.0  # from one crash of a row to the next, and the time for which it is down
 _LEAVE_S = 35.0  # after SIGTERM a node is gone by then
 
 
@@ -22,6 +23,7 @@ class Injector:
         self.faults = Faults(world)
         self.counts: Counter[str] = Counter()  # by kind, what took effect
         self._later: list[Callable[[], object]] = []  # what ends the faults that last
+        self._is_healed = False
         self._standing: Counter[str] = Counter()  # faults that stop a node now, by node: only the last one ends it
 
     def plan(self, schedule: Schedule) -> None:
@@ -30,6 +32,7 @@ class Injector:
 
     def heal(self) -> None:
         """End whatever lasts, at once. Nodes that were to come back are back."""
+        self._is_healed = True
         for end in list(self._later):
             end()
         assert not self._later
@@ -43,11 +46,13 @@ class Injector:
     def _apply(self, fault: Fault) -> bool:
         who, peer = fault.nodes[0], fault.peers[0] if fault.peers else ""
         faults, lasts_s = self.faults, fault.duration_ms / 1_000
-        if fault.kind not in ("partition", "one-way") and who in self.mesh.names and not self._is_free(who):
+        if fault.kind not in ("partition", "split", "one-way") and who in self.mesh.names and not self._is_free(who):
             return False
         match fault.kind:
             case "crash" | "machine-crash":
                 return self._crash(fault, who, lasts_s)
+            case "flap":
+                return self._flap(fault, who, int(fault.value))
             case "leave":
                 return self._leave(who, lasts_s)
             case "pause":
@@ -60,6 +65,11 @@ class Injector:
                 rest = [name for name in self.world.hosts if name not in fault.nodes]
                 cuts = faults.partition(fault.nodes, rest)
                 self._lasts(fault, fault.nodes, lasts_s, lambda: self._heal(cuts))
+            case "split":
+                if not fault.peers:
+                    return False
+                cuts = faults.partition(fault.nodes, fault.peers)
+                self._lasts(fault, (*fault.nodes, *fault.peers), lasts_s, lambda: self._heal(cuts))
             case "one-way":
                 if who == peer:
                     return False
@@ -105,6 +115,16 @@ class Injector:
         self._after(lasts_s + 0.5, lambda: self._start(who))
         return True
 
+    def _flap(self, fault: Fault, who: str, times: int) -> bool:
+        """Crash a node, and again soon after it is back, so many times."""
+        if self._is_healed or not self._is_free(who):
+            return False
+        lasts_s = fault.duration_ms / 1_000
+        self._crash(Fault(fault.time_ms, "crash", (who,)), who, lasts_s)
+        if times > 1:
+            self.world.after(lasts_s + _FLAP_S, self._flap, fault, who, times - 1)
+        return True
+
     def _crash_for_sure(self, who: str) -> None:
         if self.mesh.is_running(who) and self._standing[who]:
             self.faults.crash(who)
@@ -117,8 +137,9 @@ class Injector:
         return True
 
     def _start(self, who: str) -> None:
-        if self.mesh.is_running(who):  # it has not ended yet, or it had no callbacks left to crash at
+        if self.mesh.is_running(who):  # it has not left yet, or it had no callbacks left to crash at
             self.faults.crash(who)
+            self.witness.add(Down(self.witness.now(), who))
         self._standing[who] -= 1
         self.mesh.start(who)
         self.witness.add(Up(self.witness.now(), who))

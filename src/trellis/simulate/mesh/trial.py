@@ -20,6 +20,7 @@ from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.limits import apply_limits, draw_limits
 from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
 from trellis.simulate.mesh.natives import Habits, native_publisher, native_subscriber
+from trellis.simulate.mesh.repairs import slow_repairs
 from trellis.simulate.mesh.witness import Witness
 from trellis.simulate.schedule import Schedule
 from trellis.simulate.whole.network import NetworkConfig
@@ -128,7 +129,11 @@ class Trial:
         return TrialResult(
             seed=self.seed,
             nodes=len(self.names),
-            failures=[*self._broken(), *(f"{one.kind}: {one.text}" for one in verdict.violations)],
+            failures=[
+                *self._broken(),
+                *slow_repairs(self.mesh, history, self._jumped()),
+                *(f"{one.kind}: {one.text}" for one in verdict.violations),
+            ],
             digest=self.world.history.hexdigest(),
             schedule=self.schedule,
             limits=self.limits,
@@ -149,6 +154,9 @@ class Trial:
             elif bugs := self.mesh.nodes[name].counters["bugs"]:
                 found.append(f"{name}: {bugs} handlers raised")
         return found
+
+    def _jumped(self) -> set[str]:
+        return {one.nodes[0] for one in self.schedule.faults if one.kind == "clock"}
 
     def _counts(self, verdict: Verdict) -> Counter[str]:
         counts = Counter(

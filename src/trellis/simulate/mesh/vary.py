@@ -11,13 +11,12 @@ from random import Random
 import msgspec
 
 from trellis.simulate.mesh.corpus import Case, Limits
-from trellis.simulate.mesh.draw import ALWAYS, MeshPlan
+from trellis.simulate.mesh.draw import ALWAYS, TAKE_AWAY, MeshPlan
 from trellis.simulate.mesh.limits import draw_limits
 from trellis.simulate.mesh.trial import Trial
 from trellis.simulate.schedule import Fault, Schedule
 
 _OPERATORS = ("drop", "move", "repeat", "stretch", "aim", "splice", "limits", "clients")
-_TAKE_AWAY = ("crash", "machine-crash", "leave")
 _LASTS_MS_MAX = 20_000  # far below the replay window: a cut that outlasts it may lose messages
 
 
@@ -96,7 +95,7 @@ def _apart(faults: list[Fault], plan: MeshPlan) -> list[Fault]:
     gap_ms = round(1_000 * plan.crash_gap_s)
     first = next((one for one in faults if one.kind == "crash"), None)
     for one in faults:
-        if one.kind in _TAKE_AWAY:
+        if one.kind in TAKE_AWAY:
             is_near_first = first is not None and one is not first and abs(one.time_ms - first.time_ms) < gap_ms
             if is_near_first or one.time_ms < gone_ms + gap_ms:
                 continue

@@ -1,0 +1,28 @@
+"""Defects that Trellis once had, put back: the check of whole nodes finds each."""
+
+from __future__ import annotations
+
+import pytest
+
+from seeds.mesh_mutants import MUTANTS
+from seeds.mutants import find
+
+# Found within few seeds: what is checked each time that tests run.
+SOON = {
+    "a_client_that_restarts_repeats_its_numbers": "lost",
+    "a_wildcard_that_returns_counts_as_known": "lost",
+}
+SEEDS_MAX = 500
+
+
+@pytest.mark.parametrize("mutant", SOON)
+def test_a_defect_of_the_past_is_found_soon(mutant: str) -> None:
+    found = find(mutant, seeds=20)
+    assert found is not None
+    assert found.kind == SOON[mutant]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_each_defect_of_the_past_is_found(mutant: str) -> None:
+    assert find(mutant, seeds=SEEDS_MAX) is not None, f"{mutant} was not found in {SEEDS_MAX} seeds"
