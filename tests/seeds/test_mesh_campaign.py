@@ -12,8 +12,8 @@ import pytest
 
 from trellis.cli.main import run
 from trellis.errors import InputError
-from trellis.simulate.mesh import summary as summaries
 from trellis.simulate.mesh import campaign as campaigns
+from trellis.simulate.mesh import summary as summaries
 from trellis.simulate.mesh.campaign import STATE, Campaign, open_folder
 from trellis.simulate.mesh.corpus import Case, Corpus, features_of, read_case, run_case
 from trellis.simulate.mesh.draw import ALWAYS, TAKE_AWAY, MeshPlan
@@ -31,12 +31,12 @@ def test_a_campaign_that_was_interrupted_ends_as_one_that_was_not(
     monkeypatch.setattr(campaigns, "BATCH", 4)
     whole, parts = open_folder(tmp_path / "whole"), open_folder(tmp_path / "parts")
     once = Campaign.resume(whole, TINY, 1)
-    once.run(7, folder=whole, shrink_runs_max=0)
-    for seeds in (3, 5, 7):
+    once.run(9, folder=whole, shrink_runs_max=0)
+    for seeds in (3, 9):
         Campaign.resume(parts, TINY, 1).run(seeds, folder=parts, shrink_runs_max=0)
     assert (whole / STATE).read_bytes() == (parts / STATE).read_bytes()
     assert once.corpus.entries
-    assert 4 <= once.state.drawn < 8  # the first batch is drawn; some cases of the second vary what it found
+    assert 4 <= once.state.drawn < 12  # the first batch is drawn; some cases of the others vary what it found
     with pytest.raises(InputError, match="another plan or seed"):
         Campaign.resume(whole, TINY, 2)
 

@@ -26,15 +26,15 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
             due = calm.due(made.began, made.acknowledged)
             if due < got and due <= subscription.ended:
                 text = (
-                    f"{session.name} at {session.node_at(got)} got {made.message} on {made.topic} {got - due:.1f} s "
-                    f"late: published at {made.began:.3f} s, acknowledged at {made.acknowledged:.3f} s, due at {due:.3f} s"
+                    f"{session.name} at {session.node_at(got)} got {made.message} {got - due:.1f} s late: on {made.topic}, "
+                    f"published at {made.began:.3f} s, acknowledged at {made.acknowledged:.3f} s, due at {due:.3f} s"
                 )
                 yield Violation("late", got, text, session.name, made.message)
 
 
 def alone(story: Story, promise: Promise) -> Iterator[Violation]:
     """A node that is left alone, because all others have ended for all to see, answers publications at once."""
-    nodes = {one.node for one in (*story.ups, *story.downs)}
+    nodes = {one.node for one in story.ups} | {one.node for one in story.downs}
     for made in story.publications.values():
         others = nodes - {made.session.node_at(made.began)}
         if not made.qos or not others or made.session.was_away(made.began, made.answered):
@@ -43,10 +43,8 @@ def alone(story: Story, promise: Promise) -> Iterator[Violation]:
         until = min((one.t for one in story.ups if one.t > made.began and one.node in others), default=story.end)
         until = min(until, made.answered, made.session.ended, story.end)
         if until - since > promise.alone_s and not _is_disturbed(story, since - promise.settle_s, until):
-            text = (
-                f"{made.message} on {made.topic} waits for {until - since:.1f} s at {made.session.node_at(made.began)}, "
-                f"although all other nodes have ended"
-            )
+            node = made.session.node_at(made.began)
+            text = f"{made.message} on {made.topic} waits at {node}, for {until - since:.1f} s with all others ended"
             yield Violation("late", made.began, text, made.session.name, made.message)
 
 

@@ -70,9 +70,8 @@ def run_case(case: Case, plan: MeshPlan) -> TrialResult:
 def features_of(result: TrialResult) -> list[str]:
     """Return what the trial reached, in a fixed order."""
     found = [f"{name} x{_magnitude(count)}" for name, count in sorted(result.reached.items())]
-    for name in sorted(result.counts):
-        if name.startswith(("excused, ", "trouble, ")) and result.counts[name]:
-            found.append(re.sub(r"\d+", "#", name)[:120])
+    told = [name for name in sorted(result.counts) if name.startswith(("excused, ", "trouble, "))]
+    found += [re.sub(r"\d+", "#", name)[:120] for name in told]
     return list(dict.fromkeys(found))
 
 

@@ -6,7 +6,7 @@
 | machine-crash       | who         | `duration_ms` down; nobody is told by the network                      |
 | pause, freeze       | who         | `duration_ms`; the process stands still, or its kernel as well         |
 | leave               | who         | `duration_ms` away after it has left in order                          |
-| flap                | who         | `value` crashes in a row, each `duration_ms` down                      |
+| flap                | in turn     | `value` crashes in a row, each `duration_ms` down                      |
 | partition           | one side    | `duration_ms`; clients are on either side                              |
 | split               | one side    | `peers`: the other nodes, `duration_ms`; clients reach both sides      |
 | one-way             | senders     | `peers`: receivers, `duration_ms`                                      |
@@ -44,6 +44,7 @@ KINDS = (
     "files",
     "disk",
 )
+LONG_MS = 30_000  # of a split: half of the replay window
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
 TAKE_AWAY = ("crash", "machine-crash", "flap", "leave")
 
@@ -86,7 +87,10 @@ def draw_faults(plan: MeshPlan, names: list[str], clients: list[str], seed: int)
             if time_ms >= begin_ms + span_ms:
                 continue
             gone_ms = time_ms
-        faults.append(_fault(kind, time_ms, names, clients, random))
+        one = _fault(kind, time_ms, names, clients, random)
+        if one.kind == "split" and one.duration_ms == LONG_MS:  # it needs its time before everything is healed
+            one = msgspec.structs.replace(one, time_ms=begin_ms + one.time_ms % 2_000)
+        faults.append(one)
     return Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
 
 
@@ -107,9 +111,10 @@ def _fault(kind: str, time_ms: int, names: list[str], clients: list[str], random
         case "split":
             side = random.sample(names, random.randint(1, max(1, len(names) - 1)))
             rest = tuple(name for name in names if name not in side)
-            return Fault(time_ms, kind, tuple(sorted(side)), rest, duration_ms=random.choice((3_000, 8_000, 20_000)))
+            return Fault(time_ms, kind, tuple(sorted(side)), rest, duration_ms=random.choice((3_000, 8_000, LONG_MS)))
         case "flap":
-            return Fault(time_ms, kind, who, duration_ms=random.choice((200, 1_000)), value=random.choice((2, 4, 6)))
+            turns = who if random.random() < 0.5 else tuple(random.sample(names, len(names)))
+            return Fault(time_ms, kind, turns, duration_ms=random.choice((200, 1_000)), value=random.choice((2, 5, 12)))
         case "one-way":
             other = random.choice([*names, *clients])
             return Fault(time_ms, kind, who, (other,), duration_ms=random.choice((500, 3_000, 8_000)))

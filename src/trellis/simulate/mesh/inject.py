@@ -52,7 +52,7 @@ class Injector:
             case "crash" | "machine-crash":
                 return self._crash(fault, who, lasts_s)
             case "flap":
-                return self._flap(fault, who, int(fault.value))
+                return self._flap(fault, 0)
             case "leave":
                 return self._leave(who, lasts_s)
             case "pause":
@@ -115,14 +115,16 @@ class Injector:
         self._after(lasts_s + 0.5, lambda: self._start(who))
         return True
 
-    def _flap(self, fault: Fault, who: str, times: int) -> bool:
-        """Crash a node, and again soon after it is back, so many times."""
-        if self._is_healed or not self._is_free(who):
+    def _flap(self, fault: Fault, turn: int) -> bool:
+        """Crash the nodes of the fault in turn, one after the other, each when the one before it is back."""
+        who = fault.nodes[turn % len(fault.nodes)]
+        if self._is_healed or (turn == 0 and not self._is_free(who)):
             return False
         lasts_s = fault.duration_ms / 1_000
-        self._crash(Fault(fault.time_ms, "crash", (who,)), who, lasts_s)
-        if times > 1:
-            self.world.after(lasts_s + _FLAP_S, self._flap, fault, who, times - 1)
+        if self._is_free(who):
+            self._crash(Fault(fault.time_ms, "crash", (who,)), who, lasts_s)
+        if turn + 1 < fault.value:
+            self.world.after(lasts_s + _FLAP_S, self._flap, fault, turn + 1)
         return True
 
     def _crash_for_sure(self, who: str) -> None:
