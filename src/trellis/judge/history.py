@@ -23,11 +23,15 @@ class Record(msgspec.Struct, frozen=True, tag_field="event", tag=lambda name: na
 
 
 class Connected(Record, frozen=True):
-    """A client is connected to `node`, and its session begins."""
+    """A client is connected to `node`, and its session begins.
+
+    `broker` names the broker that it is connected to, where `node` is the sidecar of one.
+    """
 
     session: str
     client: str
     node: str
+    broker: str = ""
 
 
 class Subscribing(Record, frozen=True):

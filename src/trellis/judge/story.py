@@ -57,6 +57,7 @@ class Session:
     client: str
     node: str
     since: float
+    broker: str = ""  # the broker that it is connected to, if its node is a sidecar
     ended: float = NEVER
     nodes: list[tuple[float, str]] = field(default_factory=list)  # (since when, node), the latest last
     aways: list[float] = field(default_factory=list)
@@ -130,11 +131,11 @@ def tell(history: History) -> Story:
     for event in history.events:
         story.end = max(story.end, event.t)
         match event:
-            case Connected(t, name, client, node):
+            case Connected(t, name, client, node, broker):
                 if name in story.sessions:
                     story.faults.append(f"{t:.3f} s: session {name} connects twice")
                     continue
-                story.sessions[name] = Session(name, client, node, t, nodes=[(t, node)])
+                story.sessions[name] = Session(name, client, node, t, broker, nodes=[(t, node)])
             case Down():
                 story.downs.append(event)
             case Up():

@@ -15,10 +15,13 @@
 | clock               | who         | `value`: seconds by which its clock on the wall jumps                  |
 | files               | who         | `duration_ms`, `value`: descriptors that are left                      |
 | disk                | who         | `duration_ms`: nothing can be written                                  |
+| broker-crash        | a broker    | `duration_ms` down                                                     |
+| broker-pause        | a broker    | `duration_ms`; its process stands still                                |
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 import msgspec
@@ -43,6 +46,8 @@ KINDS = (
     "clock",
     "files",
     "disk",
+    "broker-crash",
+    "broker-pause",
 )
 LONG_MS = 30_000  # of a split: half of the replay window
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
@@ -55,6 +60,7 @@ class MeshPlan(msgspec.Struct, frozen=True, kw_only=True):
     nodes_min: int = 1
     nodes_max: int = 5
     clients: int = 8
+    sites: float = 0.4  # share of the seeds in which some nodes are sidecars of brokers
     form_s: float = 20.0  # before the first client: a mesh that has just started is sure of nothing
     span_s: float = 30.0  # clients work, faults happen
     quiet_s: float = 40.0  # everything is healed; clients go on for the first half of it
@@ -68,12 +74,26 @@ def draw_mesh(plan: MeshPlan, seed: int) -> list[str]:
     return [f"n{number}" for number in range(random.randint(plan.nodes_min, plan.nodes_max))]
 
 
-def draw_faults(plan: MeshPlan, names: list[str], clients: list[str], seed: int) -> Schedule:
+def draw_sites(plan: MeshPlan, names: list[str], seed: int) -> dict[str, str]:
+    """Draw the brokers of one seed, and the node beside each, which is its sidecar."""
+    random = Random(ids.stream(seed, "mesh", "sites"))
+    if random.random() >= plan.sites and not _is_of_brokers(KINDS[seed % len(KINDS)]):
+        return {}
+    sidecars = random.sample(names, random.randint(1, len(names)))
+    return {f"b{number}": name for number, name in enumerate(sidecars)}
+
+
+def draw_faults(
+    plan: MeshPlan, names: list[str], clients: list[str], seed: int, brokers: Iterable[str] = ()
+) -> Schedule:
     """Draw the faults of one seed. The same plan, names and seed give the same schedule."""
     random = Random(ids.stream(seed, "mesh", "faults"))
-    kinds = [*ALWAYS, KINDS[seed % len(KINDS)]]
-    more = [kind for kind in KINDS if random.random() < 0.3]
-    kinds += [random.choice(more or KINDS) for _ in range(random.randint(0, plan.faults_max - len(kinds)))]
+    brokers = list(brokers)
+    possible = [kind for kind in KINDS if brokers or not _is_of_brokers(kind)]
+    own = KINDS[seed % len(KINDS)]
+    kinds = [*ALWAYS, own if own in possible else "crash"]
+    more = [kind for kind in possible if random.random() < 0.3]
+    kinds += [random.choice(more or possible) for _ in range(random.randint(0, plan.faults_max - len(kinds)))]
     random.shuffle(kinds)
     # Faults that take nodes away stand apart, and the last ones may find no place. A crash has one in every seed.
     first, crash = next(n for n, kind in enumerate(kinds) if kind in TAKE_AWAY), kinds.index("crash")
@@ -87,14 +107,18 @@ def draw_faults(plan: MeshPlan, names: list[str], clients: list[str], seed: int)
             if time_ms >= begin_ms + span_ms:
                 continue
             gone_ms = time_ms
-        one = _fault(kind, time_ms, names, clients, random)
+        one = _fault(kind, time_ms, names, [*clients, *brokers], brokers, random)
         if one.kind == "split" and one.duration_ms == LONG_MS:  # it needs its time before everything is healed
             one = msgspec.structs.replace(one, time_ms=begin_ms + one.time_ms % 2_000)
         faults.append(one)
     return Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
 
 
-def _fault(kind: str, time_ms: int, names: list[str], clients: list[str], random: Random) -> Fault:
+def _is_of_brokers(kind: str) -> bool:
+    return kind.startswith("broker-")
+
+
+def _fault(kind: str, time_ms: int, names: list[str], others: list[str], brokers: list[str], random: Random) -> Fault:
     who = (random.choice(names),)
     lasts_ms = random.choice((200, 1_000, 4_000, 9_000))
     match kind:
@@ -105,7 +129,7 @@ def _fault(kind: str, time_ms: int, names: list[str], clients: list[str], random
         case "pause" | "freeze":
             return Fault(time_ms, kind, who, duration_ms=random.choice((300, 2_000, 7_000, 12_000)))
         case "partition":
-            everybody = [*names, *clients]
+            everybody = [*names, *others]
             side = random.sample(everybody, random.randint(1, max(1, len(everybody) - 1)))
             return Fault(time_ms, kind, tuple(sorted(side)), duration_ms=random.choice((500, 3_000, 8_000, 20_000)))
         case "split":
@@ -116,18 +140,20 @@ def _fault(kind: str, time_ms: int, names: list[str], clients: list[str], random
             turns = who if random.random() < 0.5 else tuple(random.sample(names, len(names)))
             return Fault(time_ms, kind, turns, duration_ms=random.choice((200, 1_000)), value=random.choice((2, 5, 12)))
         case "one-way":
-            other = random.choice([*names, *clients])
+            other = random.choice([*names, *others])
             return Fault(time_ms, kind, who, (other,), duration_ms=random.choice((500, 3_000, 8_000)))
         case "reset" | "dark":
-            return Fault(time_ms, kind, who, (random.choice([*names, *clients]),))
+            return Fault(time_ms, kind, who, (random.choice([*names, *others]),))
         case "slow":
             value = random.choice((0.05, 0.3, 1.5))
-            return Fault(time_ms, kind, who, (random.choice([*names, *clients]),), duration_ms=lasts_ms, value=value)
+            return Fault(time_ms, kind, who, (random.choice([*names, *others]),), duration_ms=lasts_ms, value=value)
         case "lossy":
             value = random.choice((0.05, 0.3))
-            return Fault(time_ms, kind, who, (random.choice([*names, *clients]),), duration_ms=lasts_ms, value=value)
+            return Fault(time_ms, kind, who, (random.choice([*names, *others]),), duration_ms=lasts_ms, value=value)
         case "clock":
             return Fault(time_ms, kind, who, value=random.choice((-3_600.0, -2.0, 5.0, 86_400.0)))
+        case "broker-crash" | "broker-pause":
+            return Fault(time_ms, kind, (random.choice(brokers),), duration_ms=random.choice((200, 2_000, 7_000)))
         case "files":
             return Fault(time_ms, kind, who, duration_ms=lasts_ms, value=random.choice((0, 1, 3)))
         case _:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from trellis.judge.history import Disturbed, Down, Up
+from trellis.simulate.mesh.sites import Site
 from trellis.simulate.mesh.witness import Witness
 from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.whole.faults import Faults
@@ -18,8 +19,10 @@ _LEAVE_S = 35.0  # after SIGTERM a node is gone by then
 
 
 class Injector:
-    def __init__(self, world: World, mesh: Mesh, witness: Witness) -> None:
+    def __init__(self, world: World, mesh: Mesh, witness: Witness, sites: Iterable[Site] = ()) -> None:
         self.world, self.mesh, self.witness = world, mesh, witness
+        self._brokers = {one.name: one for one in sites}
+        self._sites = {one.node: one for one in self._brokers.values()}
         self.faults = Faults(world)
         self.counts: Counter[str] = Counter()  # by kind, what took effect
         self._later: list[Callable[[], object]] = []  # what ends the faults that last
@@ -91,10 +94,20 @@ class Injector:
                 faults.jump_clock(who, fault.value)
             case "files":
                 faults.limit_files(who, int(fault.value))
+                self._forgets(who)
                 self._lasts(fault, (who,), lasts_s, lambda: faults.unlimit_files(who))
             case "disk":
                 faults.fill_disk(who)
+                self._forgets(who)
                 self._lasts(fault, (), lasts_s, lambda: faults.empty_disk(who))
+            case "broker-crash":
+                if self.world.host(who).loop is None:
+                    return False
+                faults.crash(who)
+                self._lasts(fault, (who,), lasts_s, self._brokers[who].start)
+            case "broker-pause":
+                faults.pause(who)
+                self._lasts(fault, (who,), lasts_s, lambda: faults.resume(who))
             case _:
                 raise AssertionError(fault.kind)
         return True
@@ -110,8 +123,7 @@ class Injector:
             self.world.after(0.5, self._crash_for_sure, who)  # a node that does nothing has few callbacks
         else:
             self.faults.crash(who)
-        self.witness.add(Down(self.witness.now(), who, silent=fault.kind == "machine-crash"))
-        self._standing[who] += 1
+        self._is_down(who, silent=fault.kind == "machine-crash")
         self._after(lasts_s + 0.5, lambda: self._start(who))
         return True
 
@@ -127,14 +139,25 @@ class Injector:
             self.world.after(lasts_s + _FLAP_S, self._flap, fault, turn + 1)
         return True
 
+    def _forgets(self, who: str) -> None:
+        """A sidecar that cannot write saves nothing, and not before it tries again afterwards."""
+        site = self._sites.get(who)
+        if site is not None:
+            site.is_forgetful = True
+
+    def _is_down(self, who: str, *, leave: bool = False, silent: bool = False) -> None:
+        self.witness.add(Down(self.witness.now(), who, leave, silent))
+        self._standing[who] += 1
+        if who in self._sites:
+            self._sites[who].sidecar_is_down()
+
     def _crash_for_sure(self, who: str) -> None:
         if self.mesh.is_running(who) and self._standing[who]:
             self.faults.crash(who)
 
     def _leave(self, who: str, lasts_s: float) -> bool:
         self.mesh.leave(who)
-        self.witness.add(Down(self.witness.now(), who, True))
-        self._standing[who] += 1
+        self._is_down(who, leave=True)
         self._after(_LEAVE_S + lasts_s, lambda: self._start(who))
         return True
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from trellis.live.config import LimitsConfig, LiveOMenConfig, NodeConfig
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.mqtt.config import MqttConfig
@@ -90,12 +92,11 @@ def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
 
 def apply_limits(drawn: dict[str, dict[str, Any]], name: str, fields: dict[str, Any]) -> NodeConfig:
     """Make the configuration of one node from the drawn limits and from what ties it to its host."""
-    mqtt = fields.get("mqtt", MqttConfig())
     merged = {
         **fields,
         "limits": LimitsConfig(**drawn.get("limits", {})),
         "delivery": DeliveryConfig(**drawn.get("delivery", {})),
         "omen": LiveOMenConfig(**drawn.get("omen", {})),
-        "mqtt": MqttConfig(**{"listen": mqtt.listen, "broker": mqtt.broker, **drawn.get("mqtt", {})}),
+        "mqtt": replace(fields.get("mqtt", MqttConfig()), **drawn.get("mqtt", {})),
     }
     return NodeConfig(name=name, **merged)
