@@ -248,12 +248,19 @@ def test_messages_may_come_until_the_node_has_confirmed_the_end_and_no_later() -
 
 
 def test_a_message_that_comes_long_after_the_last_fault_is_late() -> None:
-    events = without(good(), gets("s", "m2"))
+    more: list[Event] = [Connected(1.0, "q", "q", "b")]
+    for t in (53.0, 60.0):  # the reader keeps up: it gets what another client publishes later
+        more += [Publishing(t, "q", f"q{t:g}", "plant/oven"), Acknowledged(t + 0.1, "q", f"q{t:g}", ("a", "b"))]
+        more += [Received(t + 0.2, session, f"q{t:g}", "plant/oven") for session in ("s", "r")]
+    events = [*without(good(), gets("s", "m2")), *more]
     assert found([*events, Received(54.0, "s", "m2", "plant/oven")], heal_s=8.0) == []
-    assert found([*events, Received(60.0, "s", "m2", "plant/oven")], heal_s=8.0) == ["late"]
+    assert found([*events, Received(61.0, "s", "m2", "plant/oven")], heal_s=8.0) == ["late"]
+    assert found([*events, Received(61.0, "s", "m2", "plant/oven")]) == []
     cut = Disturbed(49.0, 58.0, "cut")
     assert found([*events, cut, Received(64.0, "s", "m2", "plant/oven")], heal_s=8.0) == []
     assert found([*events, cut, Received(67.0, "s", "m2", "plant/oven")], heal_s=8.0) == ["late"]
+    slow = [*without(good(), gets("s", "m2")), Received(61.0, "s", "m2", "plant/oven")]
+    assert found(slow, heal_s=8.0) == []
 
 
 def left_alone(answered: float, *, silent: bool = False) -> list[Event]:

@@ -17,7 +17,7 @@ from seeds.mesh_mutants import MUTANTS
 from trellis.simulate.mesh.draw import MeshPlan
 from trellis.simulate.mesh.trial import TrialResult, run_trial
 
-PLAN = MeshPlan(nodes_max=3, clients=5, form_s=17.0, span_s=30.0, quiet_s=20.0, crash_gap_s=8.0)
+PLAN = MeshPlan(nodes_max=3, clients=5, form_s=17.0, span_s=30.0, quiet_s=32.0, crash_gap_s=8.0)
 
 
 @dataclass(frozen=True)

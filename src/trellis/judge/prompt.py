@@ -5,31 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trellis.judge.calm import Calm
-from trellis.judge.rules import Promise, Violation, published_after
-from trellis.judge.story import NEVER, Story
+from trellis.judge.rules import Promise, Violation
+from trellis.judge.story import NEVER, Publication, Story, Subscription
+
+_OVERTAKES_S = 1.0
 
 
 def late(story: Story, promise: Promise) -> Iterator[Violation]:
-    """An acknowledged message arrives within `heal_s` of its acknowledgement and of the last fault."""
+    """An acknowledged message arrives within `heal_s` of its acknowledgement and of the last fault.
+
+    An application that reads slowly gets everything late. So a message counts only if the application has got another
+    one before it that was published later: then it was the mesh that kept it.
+    """
     if promise.heal_s == NEVER:
         return
     calm = Calm(story, promise.heal_s, promise.heal_s)
-    for subscription in story.subscriptions():
-        session = subscription.session
-        if subscription.confirmed == NEVER or not subscription.is_promised:
-            continue
-        came = {one.message: one.t for one in reversed(session.received)}
-        for made in published_after(story, subscription):
-            got = came.get(made.message, NEVER)
-            if made.acknowledged == NEVER or got == NEVER or session.was_away(made.began, got):
+    for session in story.sessions.values():
+        newest = 0.0  # when the newest of the messages was published that it has got so far
+        for got in session.received:
+            made = story.publications.get(got.message)
+            if made is None or got.retained:
+                continue
+            is_overtaken, newest = newest > made.began + _OVERTAKES_S, max(newest, made.began)
+            if made.acknowledged == NEVER or not is_overtaken or session.was_away(made.began, got.t):
                 continue
             due = calm.due(made.began, made.acknowledged)
-            if due < got and due <= subscription.ended:
+            if due < got.t and any(_owes(one, made, due) for one in session.subscriptions):
                 text = (
-                    f"{session.name} at {session.node_at(got)} got {made.message} {got - due:.1f} s late: on {made.topic}, "
+                    f"{session.name} at {session.node_at(got.t)} got {made.message} on {made.topic} at {got.t:.3f} s: "
                     f"published at {made.began:.3f} s, acknowledged at {made.acknowledged:.3f} s, due at {due:.3f} s"
                 )
-                yield Violation("late", got, text, session.name, made.message)
+                yield Violation("late", got.t, text, session.name, made.message)
+
+
+def _owes(one: Subscription, made: Publication, due: float) -> bool:
+    return one.is_promised and one.confirmed <= made.began and due <= one.ended and one.wants(made.topic)
 
 
 def alone(story: Story, promise: Promise) -> Iterator[Violation]:

@@ -161,7 +161,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
             continue
         ended = min(subscription.ended, story.end)
         got = {one.message for one in session.received}
-        for made in published_after(story, subscription):
+        for made in _published(story, subscription):
             if made.acknowledged == NEVER or calm.due(made.began, made.acknowledged) > ended:
                 continue
             counts.owed += 1
@@ -232,7 +232,7 @@ def unanswered(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation
             yield Violation("outcome", one.asked, text, one.session.name)
 
 
-def published_after(story: Story, subscription: Subscription) -> Iterator[Publication]:
+def _published(story: Story, subscription: Subscription) -> Iterator[Publication]:
     """Publications that the filter matches and that began after the confirmation and before the end."""
     for topic, made in story.by_topic.items():
         if not subscription.wants(topic):
