@@ -248,7 +248,7 @@ def test_messages_may_come_until_the_node_has_confirmed_the_end_and_no_later() -
 
 
 def test_a_message_that_comes_long_after_the_last_fault_is_late() -> None:
-    more: list[Event] = [Connected(1.0, "q", "q", "b")]
+    more: list[Event] = [Connected(1.0, "q", "q", "a")]
     for t in (53.0, 60.0):  # the reader keeps up: it gets what another client publishes later
         more += [Publishing(t, "q", f"q{t:g}", "plant/oven"), Acknowledged(t + 0.1, "q", f"q{t:g}", ("a", "b"))]
         more += [Received(t + 0.2, session, f"q{t:g}", "plant/oven") for session in ("s", "r")]
