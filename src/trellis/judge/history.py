@@ -149,7 +149,10 @@ class Up(Record, frozen=True):
 
 
 class Disturbed(Record, frozen=True):
-    """A fault that is neither `Down` nor `Up`: a cut, a pause, loss, a hostile peer. It lasts until `until`."""
+    """A fault that is neither `Down` nor `Up`: a cut, a pause, loss. It lasts until `until`.
+
+    The kinds `stranger` and `replay` are peers that say what is not true.
+    """
 
     until: float
     kind: str

@@ -51,10 +51,12 @@ class Counts:
     copies_judged: int = 0
 
 
-def not_what_was_published(story: Story) -> Iterator[Violation]:
+def not_what_was_published(story: Story, promise: Promise) -> Iterator[Violation]:
     """A client gets what somebody published, on the topic on which it was published."""
     for session in story.sessions.values():
         for got in session.received:
+            if story.may_be_false(got.t - promise.spread_s, got.t, promise.window_s):
+                continue
             made = story.publications.get(got.message)
             if made is None:
                 text = f"{session.name} got {got.message} on {got.topic}, which nobody published"
@@ -85,7 +87,7 @@ def older_than_subscribed(story: Story, promise: Promise, calm: Calm) -> Iterato
     for session in story.sessions.values():
         for got in session.received:
             made = story.publications.get(got.message)
-            if made is None or got.retained or made.retain:
+            if made is None or got.retained or made.retain or story.may_be_false(made.began, got.t, promise.window_s):
                 continue
             asked = min((one.asked for one in session.subscriptions if one.wants(got.topic)), default=None)
             if asked is None or made.acknowledged + promise.grace_s >= asked:
@@ -98,7 +100,7 @@ def older_than_subscribed(story: Story, promise: Promise, calm: Calm) -> Iterato
                 yield Violation("older", got.t, text, session.name, got.message)
 
 
-def twice(story: Story, calm: Calm, counts: Counts) -> Iterator[Violation]:
+def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
     """No application gets a message twice.
 
     Three cases are allowed. A node that has restarted does not know what it had taken in and not acknowledged, so the
@@ -111,7 +113,7 @@ def twice(story: Story, calm: Calm, counts: Counts) -> Iterator[Violation]:
             if not got.retained:
                 times[got.message].append(got.t)
         for message, when in times.items():
-            if len(when) < 2:
+            if len(when) < 2 or story.may_be_false(when[0] - promise.spread_s, when[-1], promise.window_s):
                 continue
             made = story.publications.get(message)
             repeated = made is not None and _was_repeated(made)
@@ -128,7 +130,7 @@ def twice(story: Story, calm: Calm, counts: Counts) -> Iterator[Violation]:
             yield Violation("twice", when[1], text, session.name, message)
 
 
-def out_of_order(story: Story, calm: Calm) -> Iterator[Violation]:
+def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
     """The messages of one client on one topic arrive in the order in which it published them.
 
     Nothing is promised between two connections of the publisher, since its node may have restarted in between.
@@ -138,6 +140,8 @@ def out_of_order(story: Story, calm: Calm) -> Iterator[Violation]:
         for got in session.received:
             made = story.publications.get(got.message)
             if made is None or got.retained or _was_repeated(made):
+                continue
+            if story.may_be_false(made.began, got.t, promise.window_s):
                 continue
             connection = sum(1 for t in made.session.aways if t <= made.began)
             key = made.session.name, made.topic, connection
@@ -164,6 +168,8 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
         for made in _published(story, subscription):
             if made.acknowledged == NEVER or calm.due(made.began, made.acknowledged) > ended:
                 continue
+            if story.may_be_false(made.began, made.acknowledged + promise.spread_s, promise.window_s):
+                continue
             counts.owed += 1
             if made.message in got:
                 continue
@@ -184,6 +190,8 @@ def too_few_copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -
     """An acknowledgement names `copies` nodes, unless fewer nodes have subscribers (the publisher's node counts)."""
     for made in story.publications.values():
         if made.acknowledged == NEVER or not made.holders:
+            continue
+        if story.may_be_false(made.began, made.acknowledged, promise.window_s):
             continue
         if len(set(made.holders)) != len(made.holders):
             text = f"{made.message} is acknowledged by {', '.join(made.holders)}: a node counts twice"
@@ -224,7 +232,7 @@ def unanswered(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation
             text = f"{made.message} on {made.topic} was neither acknowledged nor refused"
             yield Violation("outcome", made.began, text, made.session.name, made.message)
     for one in story.subscriptions():
-        if one.confirmed < NEVER:
+        if one.confirmed < NEVER or story.may_be_false(one.asked, one.asked + promise.confirm_s, promise.window_s):
             continue
         until = min(one.ended, story.end)
         if until >= calm.due(one.asked, one.asked + promise.confirm_s):

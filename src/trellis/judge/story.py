@@ -30,6 +30,7 @@ from trellis.judge.history import (
 )
 
 NEVER = math.inf
+LIES = ("stranger", "replay")  # kinds of `Disturbed`: a peer says what is not true
 
 
 @dataclass
@@ -119,6 +120,14 @@ class Story:
     def subscriptions(self) -> Iterator[Subscription]:
         for session in self.sessions.values():
             yield from session.subscriptions
+
+    def may_be_false(self, begin: float, end: float, window_s: float) -> bool:
+        """Tell whether a peer that says what is not true could change messages between `begin` and `end`.
+
+        What it says counts for one window after it has gone.  [docs/tls.md, What a malicious member can still do]
+        """
+        lies = (one for one in self.disturbances if one.kind in LIES)
+        return any(one.t <= end and one.until + window_s >= begin for one in lies)
 
     def is_up(self, node: str, begin: float, end: float) -> bool:
         """Tell whether `node` was up from `begin` to `end` without a break."""

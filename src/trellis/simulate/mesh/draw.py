@@ -17,6 +17,7 @@
 | disk                | who         | `duration_ms`: nothing can be written                                  |
 | broker-crash        | a broker    | `duration_ms` down                                                     |
 | broker-pause        | a broker    | `duration_ms`; its process stands still                                |
+| hostile kinds       | its target  | `duration_ms`; `hostile.py` lists them                                 |
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from collections.abc import Iterable
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from trellis import ids
+from trellis.simulate.mesh.hostile import HONEST, HOSTILE, LIES
 from trellis.simulate.schedule import Fault, Schedule
 
 KINDS = (
@@ -48,6 +51,7 @@ KINDS = (
     "disk",
     "broker-crash",
     "broker-pause",
+    *HOSTILE,
 )
 LONG_MS = 30_000  # of a split: half of the replay window
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
@@ -60,6 +64,8 @@ class MeshPlan(msgspec.Struct, frozen=True, kw_only=True):
     nodes_min: int = 1
     nodes_max: int = 5
     clients: int = 8
+    hostile: float = 0.3  # share of the seeds in which hostile peers or clients may take part
+    lies: float = 0.1  # share of the seeds in which hostile peers may lie, too
     sites: float = 0.4  # share of the seeds in which some nodes are sidecars of brokers
     form_s: float = 20.0  # before the first client: a mesh that has just started is sure of nothing
     span_s: float = 30.0  # clients work, faults happen
@@ -89,8 +95,11 @@ def draw_faults(
     """Draw the faults of one seed. The same plan, names and seed give the same schedule."""
     random = Random(ids.stream(seed, "mesh", "faults"))
     brokers = list(brokers)
-    possible = [kind for kind in KINDS if brokers or not _is_of_brokers(kind)]
     own = KINDS[seed % len(KINDS)]
+    chance = random.random()
+    hostile = HOSTILE if own in LIES or chance < plan.lies else HONEST if own in HONEST or chance < plan.hostile else ()
+    ordinary = [kind for kind in KINDS if kind not in HOSTILE and (brokers or not _is_of_brokers(kind))]
+    possible = [*ordinary, *hostile]
     kinds = [*ALWAYS, own if own in possible else "crash"]
     more = [kind for kind in possible if random.random() < 0.3]
     kinds += [random.choice(more or possible) for _ in range(random.randint(0, plan.faults_max - len(kinds)))]
@@ -99,7 +108,8 @@ def draw_faults(
     first, crash = next(n for n, kind in enumerate(kinds) if kind in TAKE_AWAY), kinds.index("crash")
     kinds[first], kinds[crash] = kinds[crash], kinds[first]
     begin_ms, span_ms = round(1_000 * plan.form_s), round(1_000 * plan.span_s)
-    times = sorted(begin_ms + random.randrange(span_ms) for _ in kinds)
+    share = random.choice((0.5, 1.0, 1.0))  # early faults leave a long calm time, in which much is owed
+    times = sorted(begin_ms + random.randrange(round(share * span_ms)) for _ in kinds)
     faults, gone_ms = [], -(10**9)
     for time_ms, kind in zip(times, kinds, strict=True):
         if kind in TAKE_AWAY:
@@ -109,9 +119,20 @@ def draw_faults(
             gone_ms = time_ms
         one = _fault(kind, time_ms, names, [*clients, *brokers], brokers, random)
         if one.kind == "split" and one.duration_ms == LONG_MS:  # it needs its time before everything is healed
-            one = msgspec.structs.replace(one, time_ms=begin_ms + one.time_ms % 2_000)
+            one = replace(one, time_ms=begin_ms + one.time_ms % 2_000)
         faults.append(one)
+    if any(one in LIES for one in kinds):
+        faults = [_short(one) for one in faults]
     return Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
+
+
+def has_lies(schedule: Schedule) -> bool:
+    return any(one.kind in LIES for one in schedule.faults)
+
+
+def _short(fault: Fault) -> Fault:
+    """Where peers lie, messages are kept for a short time (`limits.py`). Cuts must end well before that."""
+    return replace(fault, duration_ms=min(fault.duration_ms, 3_000)) if fault.kind not in HOSTILE else fault
 
 
 def _is_of_brokers(kind: str) -> bool:
@@ -154,6 +175,8 @@ def _fault(kind: str, time_ms: int, names: list[str], others: list[str], brokers
             return Fault(time_ms, kind, who, value=random.choice((-3_600.0, -2.0, 5.0, 86_400.0)))
         case "broker-crash" | "broker-pause":
             return Fault(time_ms, kind, (random.choice(brokers),), duration_ms=random.choice((200, 2_000, 7_000)))
+        case _ if kind in HOSTILE:
+            return Fault(time_ms, kind, who, duration_ms=random.choice((3_000, 6_000, 10_000)))
         case "files":
             return Fault(time_ms, kind, who, duration_ms=lasts_ms, value=random.choice((0, 1, 3)))
         case _:

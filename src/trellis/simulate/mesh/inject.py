@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from trellis.judge.history import Disturbed, Down, Up
+from trellis.simulate.mesh.hostile import HOSTILE, LIES, PROGRAMS, Target
 from trellis.simulate.mesh.sites import Site
+from trellis.simulate.mesh.topics import MQTT as MQTT_TOPICS
+from trellis.simulate.mesh.topics import NATIVE, SHARED
 from trellis.simulate.mesh.witness import Witness
 from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.whole.faults import Faults
 from trellis.simulate.whole.network import Cut
-from trellis.simulate.whole.whole import Mesh
+from trellis.simulate.whole.whole import CLIENTS, MQTT, PEERS, Mesh
 from trellis.simulate.whole.world import World
 
 _FLAP_S = 3.0  # from one crash of a row to the next, and the time for which it is down
@@ -25,6 +28,7 @@ class Injector:
         self._sites = {one.node: one for one in self._brokers.values()}
         self.faults = Faults(world)
         self.counts: Counter[str] = Counter()  # by kind, what took effect
+        self._attackers = 0  # hostile programs so far
         self._later: list[Callable[[], object]] = []  # what ends the faults that last
         self._is_healed = False
         self._standing: Counter[str] = Counter()  # faults that stop a node now, by node: only the last one ends it
@@ -105,12 +109,37 @@ class Injector:
                     return False
                 faults.crash(who)
                 self._lasts(fault, (who,), lasts_s, self._brokers[who].start)
+            case _ if fault.kind in HOSTILE:
+                self._attack(fault, who, lasts_s)
             case "broker-pause":
                 faults.pause(who)
                 self._lasts(fault, (who,), lasts_s, lambda: faults.resume(who))
             case _:
                 raise AssertionError(fault.kind)
         return True
+
+    def _attack(self, fault: Fault, who: str, lasts_s: float) -> None:
+        """Start a hostile program on a host of its own. Only lies disturb the mesh: all else must bother nobody."""
+        self._attackers += 1
+        name = f"x{self._attackers}"
+        host, random = self.world.host(name), self.world.random("hostile", self._attackers)
+        host.start(PROGRAMS[fault.kind](self._target(who), random))  # type: ignore[arg-type]
+        if fault.kind in LIES:
+            self._lasts(fault, (who,), lasts_s, host.end_process)
+        else:
+            self._after(lasts_s, host.end_process)
+
+    def _target(self, who: str) -> Target:
+        mesh, site = self.mesh, self._sites.get(who)
+        return Target(
+            who,
+            {name: mesh.address(name, PEERS) for name in mesh.names},
+            mesh.address(who, CLIENTS),
+            mesh.address(who, MQTT) if site is None else site.address,
+            mesh.nodes[who].config.cluster,
+            (*NATIVE, *SHARED, *MQTT_TOPICS),
+            self.world.host("nowhere").address,
+        )
 
     def _is_free(self, who: str) -> bool:
         return self.mesh.is_running(who) and not self._standing[who]

@@ -90,6 +90,9 @@ def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
     return drawn
 
 
+LYING_WINDOW_MS = 20_000  # Lies of a peer count for one window. It is short where peers lie, so that calm comes after.
+
+
 def apply_limits(drawn: dict[str, dict[str, Any]], name: str, fields: dict[str, Any]) -> NodeConfig:
     """Make the configuration of one node from the drawn limits and from what ties it to its host."""
     merged = {

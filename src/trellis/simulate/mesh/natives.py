@@ -143,6 +143,7 @@ class Habits:
         """`has_time`: whether something new may begin. `is_last`: whether subscribers that begin now stay for good."""
         self.random, self.nodes, self.has_time, self.is_last = random, nodes, has_time, is_last
         self.used: list[str] = []  # names that this client has had
+        self.stay = random.choice((0.1, 0.3, 0.8))  # share of its subscriptions that last until the run ends
 
     def name(self, slot: str) -> str:
         """Return a name that was used before, or a new one."""
@@ -156,7 +157,7 @@ class Habits:
 
     def stays_s(self, *, may_stay: bool = False) -> float | None:
         """Return for how long a session lasts. None, where `may_stay`: until the run ends."""
-        if may_stay and (self.random.random() < 0.3 or self.is_last()):
+        if may_stay and (self.random.random() < self.stay or self.is_last()):
             return None
         return self.random.choice((1.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 

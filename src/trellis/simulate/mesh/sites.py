@@ -30,7 +30,7 @@ class _Wish:
 
     client: str
     read_s: float | None = None  # since when the sidecar is known to have read it
-    was_confirmed: bool = False  # before the sidecar restarted
+    is_saved: bool = False  # the sidecar had read it before it restarted
     is_confirmed: bool = False
 
 
@@ -79,7 +79,8 @@ class Site:
             if wish.is_confirmed:
                 self.witness.add(Unsubscribing(now, session, wanted))
                 self.witness.add(Subscribing(now, session, wanted))
-            wish.was_confirmed = (wish.was_confirmed or wish.is_confirmed) and not self.is_forgetful
+            is_read = wish.is_saved or self.store.is_read(wish.client, wanted)
+            wish.is_saved = is_read and not self.is_forgetful
             wish.is_confirmed, wish.read_s = False, None
 
     def watch(self) -> None:
@@ -98,7 +99,7 @@ class Site:
                 continue
             if wish.read_s is None:
                 wish.read_s = now
-            if wish.was_confirmed or now >= max(wish.read_s, self.witness.disturbed_until) + LEARNED_S:
+            if wish.is_saved or now >= max(wish.read_s, self.witness.disturbed_until) + LEARNED_S:
                 wish.is_confirmed = True
                 self.witness.add(Confirmed(now, session, wanted))
 

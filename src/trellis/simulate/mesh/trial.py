@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -17,12 +18,13 @@ from trellis.judge import History, Promise, Verdict, judge
 from trellis.judge.history import Settled, Up
 from trellis.live.config import NodeConfig
 from trellis.live.health import unready
+from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.reached import listen
 from trellis.simulate.mesh import topics
-from trellis.simulate.mesh.draw import MeshPlan, draw_faults, draw_mesh, draw_sites
+from trellis.simulate.mesh.draw import MeshPlan, draw_faults, draw_mesh, draw_sites, has_lies
 from trellis.simulate.mesh.inject import Injector
-from trellis.simulate.mesh.limits import apply_limits, draw_limits
+from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
 from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
 from trellis.simulate.mesh.natives import Habits, native_publisher, native_subscriber
 from trellis.simulate.mesh.repairs import slow_repairs
@@ -77,7 +79,10 @@ class Trial:
         self.clients = [f"c{number}" for number in range(plan.clients)]
         self.limits = draw_limits(self._random("limits")) if limits is None else limits
         brokers = draw_sites(plan, self.names, seed)
-        self.schedule = draw_faults(plan, self.names, self.clients, seed, brokers) if schedule is None else schedule
+        drawn = draw_faults(plan, self.names, self.clients, seed, brokers)
+        self.schedule = drawn if schedule is None else schedule
+        if has_lies(drawn):
+            self.limits.setdefault("delivery", {})["window_ms"] = LYING_WINDOW_MS
         self.world = World(f"{seed}", _draw_network(self._random("network")))
         self.witness = Witness(lambda: self.world.now_s)
         self.mesh = Mesh(self.world, self.names, self._configure)
@@ -151,7 +156,8 @@ class Trial:
 
     def _result(self) -> TrialResult:
         history = self.witness.history()
-        verdict = judge(history, PROMISE)
+        window_ms = self.limits.get("delivery", {}).get("window_ms", DeliveryConfig().window_ms)
+        verdict = judge(history, replace(PROMISE, window_s=window_ms / 1_000))
         return TrialResult(
             seed=self.seed,
             nodes=len(self.names),
@@ -201,9 +207,12 @@ class Trial:
 
 
 def _draw_network(random: Random) -> NetworkConfig:
+    latency_us = random.choice((300, 2_000, 40_000))
+    # A window of 4 KiB carries 50 KB/s over 40 ms. A mesh that repeats frames there has no room left for anything else.
+    buffers = (4 << 10, 256 << 10) if latency_us < 40_000 else (64 << 10, 256 << 10)
     return NetworkConfig(
-        latency_us_high=random.choice((300, 2_000, 40_000)),
+        latency_us_high=latency_us,
         split=random.choice((0.0, 0.05, 0.5)),
-        send_buffer=random.choice((4 << 10, 256 << 10)),
-        receive_buffer=random.choice((4 << 10, 256 << 10)),
+        send_buffer=random.choice(buffers),
+        receive_buffer=random.choice(buffers),
     )
