@@ -9,6 +9,7 @@
 | flood        | a peer that floods pings, and a client that floods subscriptions                         | no   |
 | burst        | clients that restart under one name, and subscribe and unsubscribe in bursts             | no   |
 | many-topics  | clients that publish on hundreds of new long topics within seconds                       | no   |
+| malformed, namesake | `malformed.py`: they break the rules of the wire itself                           | no   |
 
 A peer that *lies* may disturb the mesh as docs/tls.md says. The others break no promise to anybody.
 """
@@ -55,10 +56,10 @@ from trellis.simulate.mesh.mqtt import Connection, MqttFailed
 from trellis.simulate.mesh.values import STRANGE_NODES, STRANGE_TOPICS, Values, kinds_of
 
 LIES = ("stranger", "replay")
-HONEST = ("deaf-peer", "half-open", "flood", "burst", "many-topics")
+HONEST = ("deaf-peer", "half-open", "flood", "burst", "many-topics", "malformed", "namesake")
 HOSTILE = (*LIES, *HONEST)
 
-_OVERLAY = "omen"
+OVERLAY = "omen"
 _RATE = 40.0  # messages of a stranger, a second
 _AGAIN_S = 0.3  # before a connection that was cut is made again
 _HALF_OPEN = 6  # connections to each port at a time
@@ -148,7 +149,7 @@ class Peer:
         await wire.connect(self.target.peers[self.to])
         life = self.random.choice((1, 10_000_000, 700_000_000))
         place = Address(self.name, life, self.target.nowhere, 9)
-        wire.say(pack_control(Hello(PROTOCOL, VERSION, self.target.cluster, _OVERLAY, place)))
+        wire.say(pack_control(Hello(PROTOCOL, VERSION, self.target.cluster, OVERLAY, place)))
         return wire
 
     @property
@@ -162,10 +163,10 @@ class Peer:
                 if isinstance(CONTROLS.decode(body[1:]), Ping):
                     wire.say(pack_control(Pong()))
             elif body[:1] == MESSAGE:
-                self.on_message(CODECS[_OVERLAY].decode(body[1:]))
+                self.on_message(CODECS[OVERLAY].decode(body[1:]))
 
 
-async def _again(work: Callable[[], Awaitable[None]]) -> None:
+async def again(work: Callable[[], Awaitable[None]]) -> None:
     """Do something again and again, also after its connection was cut."""
     while True:
         with suppress(OSError, MqttFailed, ClientError, TimeoutError):
@@ -177,7 +178,7 @@ async def _again(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def stranger(target: Target, random: Random) -> None:
-    codec = CODECS[_OVERLAY]
+    codec = CODECS[OVERLAY]
     hosts = (target.nowhere, "nowhere", *(parse_address(one)[0] for one in target.peers.values()))
     values = Values(random, (*target.peers, *STRANGE_NODES), (*target.topics, *STRANGE_TOPICS), hosts)
     values.wildness = random.choice((0.01, 0.05, 0.3))
@@ -213,7 +214,7 @@ async def stranger(target: Target, random: Random) -> None:
                     wire.say(frame)
             await wire.drain()
 
-    await _again(talk)
+    await again(talk)
 
 
 async def replay(target: Target, random: Random) -> None:
@@ -233,7 +234,7 @@ async def replay(target: Target, random: Random) -> None:
             if heard and wire is not None:
                 wire.say(random.choice(heard))
 
-    await _again(talk)
+    await again(talk)
 
 
 # Peers and clients that do not lie
@@ -262,7 +263,7 @@ async def deaf_peer(target: Target, random: Random) -> None:
         one.pause_reading()
         await one.lost()
 
-    await asyncio.gather(*map(_again, (peer, native, mqtt)))
+    await asyncio.gather(*map(again, (peer, native, mqtt)))
 
 
 async def half_open(target: Target, random: Random) -> None:
@@ -274,7 +275,7 @@ async def half_open(target: Target, random: Random) -> None:
         await wire.ended
 
     places = (target.peers[target.node], target.clients, target.mqtt)
-    await asyncio.gather(*(_again(lambda place=place: one(place)) for place in places for _ in range(_HALF_OPEN)))  # type: ignore[misc]
+    await asyncio.gather(*(again(lambda place=place: one(place)) for place in places for _ in range(_HALF_OPEN)))  # type: ignore[misc]
 
 
 async def flood(target: Target, random: Random) -> None:
@@ -297,7 +298,7 @@ async def flood(target: Target, random: Random) -> None:
             await wire.drain()
             await asyncio.sleep(1.0)
 
-    await asyncio.gather(_again(pings), _again(subscriptions))
+    await asyncio.gather(again(pings), again(subscriptions))
 
 
 async def burst(target: Target, random: Random) -> None:
@@ -324,7 +325,7 @@ async def burst(target: Target, random: Random) -> None:
         else:
             one.cut()
 
-    await asyncio.gather(_again(native), _again(native), _again(mqtt), _again(mqtt))  # two under each name
+    await asyncio.gather(again(native), again(native), again(mqtt), again(mqtt))  # two under each name
 
 
 async def many_topics(target: Target, random: Random) -> None:
@@ -347,7 +348,7 @@ async def many_topics(target: Target, random: Random) -> None:
                 one.send(p.Publish(topic=new(), payload=b"", qos=1, id=number))
             await asyncio.sleep(random.choice((1.0, 2.0)))
 
-    await asyncio.gather(_again(native), _again(mqtt))
+    await asyncio.gather(again(native), again(mqtt))
 
 
 PROGRAMS: dict[str, Callable[[Target, Random], Awaitable[None]]] = {

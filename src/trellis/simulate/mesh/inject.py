@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from trellis.judge.history import Disturbed, Down, Up
 from trellis.simulate.mesh.hostile import HOSTILE, LIES, PROGRAMS, Target
+from trellis.simulate.mesh.malformed import malformed, namesake
 from trellis.simulate.mesh.sites import Site
 from trellis.simulate.mesh.topics import MQTT as MQTT_TOPICS
 from trellis.simulate.mesh.topics import NATIVE, SHARED
@@ -17,6 +18,7 @@ from trellis.simulate.whole.network import Cut
 from trellis.simulate.whole.whole import CLIENTS, MQTT, PEERS, Mesh
 from trellis.simulate.whole.world import World
 
+_PROGRAMS = {**PROGRAMS, "malformed": malformed, "namesake": namesake}
 _FLAP_S = 3.0  # from one crash of a row to the next, and the time for which it is down
 _LEAVE_S = 35.0  # after SIGTERM a node is gone by then
 
@@ -123,7 +125,7 @@ class Injector:
         self._attackers += 1
         name = f"x{self._attackers}"
         host, random = self.world.host(name), self.world.random("hostile", self._attackers)
-        host.start(PROGRAMS[fault.kind](self._target(who), random))  # type: ignore[arg-type]
+        host.start(_PROGRAMS[fault.kind](self._target(who), random))  # type: ignore[arg-type]
         if fault.kind in LIES:
             self._lasts(fault, (who,), lasts_s, host.end_process)
         else:
