@@ -20,6 +20,7 @@ from trellis.judge.history import (
     Publishing,
     Received,
     Refused,
+    Rejected,
     Settled,
     Subscribing,
     Unsubscribed,
@@ -283,3 +284,9 @@ def test_a_publication_that_is_refused_after_a_long_wait_is_found_where_that_is_
     assert found([*good(), *refused], wait_s=25.0) == ["refused"]
     assert found([*good(), *refused, Down(70.0, "a")], wait_s=25.0) == []
     assert found([*good(), *refused, Disturbed(70.0, 71.0, "cut")], wait_s=25.0) == []
+
+
+def test_a_client_that_cannot_connect_is_found_unless_something_is_broken() -> None:
+    assert found([*good(), Rejected(60.0, "late", 58.0, "closed before a welcome")]) == ["refused"]
+    for fault in (Disturbed(48.0, 50.0, "cut"), Down(59.0, "a"), Down(20.0, "a"), Up(57.0, "a")):
+        assert found([*good(), fault, Rejected(60.0, "late", 58.0)], settle_s=100.0) == [], fault

@@ -18,7 +18,7 @@ from trellis.judge.verdict import KINDS
 from trellis.simulate.mesh.draw import MeshPlan
 from trellis.simulate.mesh.trial import Trial, TrialResult, run_trial
 
-PLAN = MeshPlan(nodes_max=3, clients=5, form_s=17.0, span_s=30.0, quiet_s=32.0, crash_gap_s=8.0)
+PLAN = MeshPlan(nodes_max=4, clients=5, form_s=17.0, span_s=30.0, quiet_s=32.0, crash_gap_s=8.0)
 
 
 @dataclass(frozen=True)

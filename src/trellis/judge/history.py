@@ -34,6 +34,14 @@ class Connected(Record, frozen=True):
     broker: str = ""
 
 
+class Rejected(Record, frozen=True):
+    """A client has tried to connect since `since`, and could not."""
+
+    client: str
+    since: float
+    reason: str = ""
+
+
 class Subscribing(Record, frozen=True):
     """The client has asked for `filter`: a topic, or an MQTT filter with wildcards."""
 
@@ -165,6 +173,7 @@ class Settled(Record, frozen=True):
 
 Event = (
     Connected
+    | Rejected
     | Subscribing
     | Confirmed
     | Unsubscribing

@@ -70,6 +70,17 @@ def waited_in_vain(story: Story, promise: Promise) -> Iterator[Violation]:
             yield Violation("refused", made.refused, text, made.session.name, made.message)
 
 
+def kept_out(story: Story, promise: Promise) -> Iterator[Violation]:
+    """A client can connect, unless something has disturbed the mesh within `accept_s` before it tried."""
+    for one in story.rejections:
+        begin = one.since - promise.accept_s
+        is_started = any(begin <= each.t <= one.t for each in story.ups)
+        if is_started or _is_anybody_down(story, begin, one.t) or _is_disturbed(story, begin, one.t):
+            continue
+        text = f"{one.client} could not connect from {one.since:.3f} s on: {one.reason}"
+        yield Violation("refused", one.t, text)
+
+
 def _down_since(story: Story, node: str, t: float) -> float:
     """Return since when `node` is down at `t` for all to see, or NEVER."""
     downs = [one for one in story.downs if one.node == node and one.t <= t]
@@ -77,6 +88,14 @@ def _down_since(story: Story, node: str, t: float) -> float:
         return NEVER
     last = downs[-1]
     return NEVER if last.silent or last.leave else last.t
+
+
+def _is_anybody_down(story: Story, begin: float, end: float) -> bool:
+    for one in story.downs:
+        back = min((each.t for each in story.ups if each.node == one.node and each.t > one.t), default=NEVER)
+        if one.t <= end and back >= begin:
+            return True
+    return False
 
 
 def _is_disturbed(story: Story, begin: float, end: float) -> bool:

@@ -28,6 +28,7 @@ class Promise:
     grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
     heal_s: float = NEVER  # a message comes within this time of its acknowledgement and of the last fault
     alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
+    accept_s: float = 15.0  # after so long without a fault every client can connect
     wait_s: float = NEVER  # a publication that has waited for so long is not refused any more, in calm
 
 

@@ -22,6 +22,7 @@ from trellis.judge.history import (
     Publishing,
     Received,
     Refused,
+    Rejected,
     Settled,
     Subscribing,
     Unsubscribed,
@@ -113,6 +114,7 @@ class Story:
     downs: list[Down] = field(default_factory=list)
     ups: list[Up] = field(default_factory=list)
     disturbances: list[Disturbed] = field(default_factory=list)
+    rejections: list[Rejected] = field(default_factory=list)
     settled: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # what makes no sense in the history itself
     end: float = 0.0
@@ -145,6 +147,8 @@ def tell(history: History) -> Story:
                     story.faults.append(f"{t:.3f} s: session {name} connects twice")
                     continue
                 story.sessions[name] = Session(name, client, node, t, broker, nodes=[(t, node)])
+            case Rejected():
+                story.rejections.append(event)
             case Down():
                 story.downs.append(event)
             case Up():

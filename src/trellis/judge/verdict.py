@@ -125,6 +125,7 @@ def judge(history: History, promise: Promise | None = None) -> Verdict:
     found += prompt.late(story, promise)
     found += prompt.alone(story, promise)
     found += prompt.waited_in_vain(story, promise)
+    found += prompt.kept_out(story, promise)
     made = story.publications.values()
     subscriptions = list(story.subscriptions())
     return Verdict(

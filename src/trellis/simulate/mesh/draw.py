@@ -53,6 +53,7 @@ KINDS = (
     "broker-pause",
     *HOSTILE,
 )
+_HANGS_SHARE = 0.3  # of the meshes of four nodes and more
 LONG_MS = 30_000  # of a split: half of the replay window
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
 TAKE_AWAY = ("crash", "machine-crash", "flap", "leave")
@@ -109,7 +110,8 @@ def draw_faults(
     kinds[first], kinds[crash] = kinds[crash], kinds[first]
     begin_ms, span_ms = round(1_000 * plan.form_s), round(1_000 * plan.span_s)
     share = random.choice((0.5, 1.0, 1.0))  # early faults leave a long calm time, in which much is owed
-    times = sorted(begin_ms + random.randrange(round(share * span_ms)) for _ in kinds)
+    late_ms = round(random.choice((0.0, 0.0, 0.4)) * span_ms)  # late ones find subscriptions that are long confirmed
+    times = sorted(begin_ms + max(late_ms, random.randrange(round(share * span_ms))) for _ in kinds)
     faults, gone_ms = [], -(10**9)
     for time_ms, kind in zip(times, kinds, strict=True):
         if kind in TAKE_AWAY:
@@ -121,9 +123,20 @@ def draw_faults(
         if one.kind == "split" and one.duration_ms == LONG_MS:  # it needs its time before everything is healed
             one = replace(one, time_ms=begin_ms + one.time_ms % 2_000)
         faults.append(one)
+    faults += _hangs(faults, names, random)
     if any(one in LIES for one in kinds):
         faults = [_short(one) for one in faults]
     return Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
+
+
+def _hangs(faults: list[Fault], names: list[str], random: Random) -> list[Fault]:
+    """Draw a node that hangs while another one crashes: now and then, in meshes where somebody is left to repair."""
+    crashes = [one for one in faults if one.kind == "crash"]
+    if len(names) < 4 or not crashes or random.random() >= _HANGS_SHARE:
+        return []
+    crash = random.choice(crashes)
+    who = random.choice([name for name in names if name != crash.nodes[0]])
+    return [Fault(crash.time_ms - 1_000, "pause", (who,), duration_ms=7_000)]
 
 
 def has_lies(schedule: Schedule) -> bool:

@@ -16,6 +16,7 @@ from trellis.judge.history import (
     Publishing,
     Received,
     Refused,
+    Rejected,
     Subscribing,
     Unsubscribed,
     Unsubscribing,
@@ -62,10 +63,13 @@ class Session:
         )
         self.connection = connection  # the first messages may come with CONNACK
         self._early = []
+        since = self.witness.now()
         try:
             answer = await connection.open(address, hello)
-        except BaseException:
+        except BaseException as error:
             self.connection = None
+            if isinstance(error, MqttFailed) and place.site is None:  # brokers promise nothing
+                self.witness.add(Rejected(self.witness.now(), self.name, since, str(error)[:120]))
             raise
         is_known = bool(self.id) and answer.session_present
         if not is_known:

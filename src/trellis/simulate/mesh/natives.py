@@ -22,6 +22,7 @@ from trellis.judge.history import (
     Publishing,
     Received,
     Refused,
+    Rejected,
     Subscribing,
     Unsubscribing,
 )
@@ -46,7 +47,12 @@ class Observed(Client):
         self._told_missed = 0
 
     async def __aenter__(self) -> Observed:
-        await super().__aenter__()
+        since = self.witness.now()
+        try:
+            await super().__aenter__()
+        except ClientError as error:
+            self.witness.add(Rejected(self.witness.now(), self.name, since, str(error)[:120]))
+            raise
         return self
 
     def received(self, stream: Stream, body: bytes) -> None:

@@ -37,7 +37,7 @@ from trellis.simulate.whole.world import World
 
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
-PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, wait_s=25.0)
+PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, wait_s=25.0)
 
 
 class TrialResult(msgspec.Struct, kw_only=True):
