@@ -131,6 +131,15 @@ class Missed(Record, frozen=True):
     topic: str
 
 
+class Unreachable(Record, frozen=True):
+    """A client has tried to connect to `node` since `since`, and has given up or was turned away."""
+
+    client: str
+    node: str
+    since: float
+    reason: str = ""
+
+
 class Down(Record, frozen=True):
     """A node has ended: by a crash, or in order (`leave`)."""
 
@@ -173,6 +182,7 @@ Event = (
     | Refused
     | Received
     | Missed
+    | Unreachable
     | Down
     | Up
     | Disturbed

@@ -24,6 +24,7 @@ from trellis.judge.history import (
     Refused,
     Settled,
     Subscribing,
+    Unreachable,
     Unsubscribed,
     Unsubscribing,
     Up,
@@ -113,6 +114,7 @@ class Story:
     downs: list[Down] = field(default_factory=list)
     ups: list[Up] = field(default_factory=list)
     disturbances: list[Disturbed] = field(default_factory=list)
+    unreachable: list[Unreachable] = field(default_factory=list)
     settled: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # what makes no sense in the history itself
     end: float = 0.0
@@ -153,6 +155,8 @@ def tell(history: History) -> Story:
                 story.settled.append(t)
             case Disturbed():
                 story.disturbances.append(event)
+            case Unreachable():
+                story.unreachable.append(event)
             case _:
                 session = story.sessions.get(event.session)
                 if session is None:

@@ -15,7 +15,19 @@ from trellis.judge.story import NEVER, tell
 
 __all__ = ["KINDS", "Promise", "Verdict", "Violation", "judge"]
 
-KINDS = ("history", "unknown", "not subscribed", "older", "twice", "order", "lost", "copies", "outcome")
+KINDS = (
+    "history",
+    "unknown",
+    "not subscribed",
+    "older",
+    "twice",
+    "order",
+    "lost",
+    "copies",
+    "outcome",
+    "refused",
+    "late",
+)
 _SHOWN = 10
 
 
@@ -110,6 +122,8 @@ def judge(history: History, promise: Promise | None = None) -> Verdict:
     found += rules.lost(story, promise, calm, counts)
     found += rules.too_few_copies(story, promise, calm, counts)
     found += rules.unanswered(story, promise, calm)
+    found += rules.refused_in_calm(story, promise, calm)
+    found += rules.late(story, promise)
     made = story.publications.values()
     subscriptions = list(story.subscriptions())
     return Verdict(

@@ -128,6 +128,7 @@ class Injector:
             mesh.address(who, MQTT) if site is None else site.address,
             mesh.nodes[who].config.cluster,
             (*NATIVE, *SHARED, *MQTT_TOPICS),
+            self.witness,
             self.world.host("nowhere").address,
         )
 

@@ -17,6 +17,7 @@ from trellis.judge.history import (
     Received,
     Refused,
     Subscribing,
+    Unreachable,
     Unsubscribed,
     Unsubscribing,
 )
@@ -62,8 +63,14 @@ class Session:
         )
         self.connection = connection  # the first messages may come with CONNACK
         self._early = []
+        since = self.witness.now()
         try:
             answer = await connection.open(address, hello)
+        except MqttFailed as error:
+            self.connection = None
+            if place.site is None:
+                self.witness.add(Unreachable(self.witness.now(), self.name, place.node, since, str(error)[:120]))
+            raise
         except BaseException:
             self.connection = None
             raise
@@ -213,7 +220,7 @@ class Session:
         packet = p.Publish(topic=topic, payload=payload(name, size), qos=qos, retain=retain, id=number)
         self.witness.add(Publishing(self.witness.now(), session, name, topic, qos, retain))
         if number is None:
-            connection.send(packet)
+            connection.send(connection.aliased(packet))
             return
         self.flying[number], self.messages[number] = packet, name
         await self._deliver(connection, session, packet, number)
@@ -228,7 +235,9 @@ class Session:
             await self._deliver(connection, session, again, number)
 
     async def _deliver(self, connection: Connection, session: str, packet: p.Publish, number: int) -> None:
-        answer = await connection.ask(packet, f"Ack{p.PUBACK if packet.qos == 1 else p.PUBREC}", number)
+        answer = await connection.ask(
+            connection.aliased(packet), f"Ack{p.PUBACK if packet.qos == 1 else p.PUBREC}", number
+        )
         assert isinstance(answer, p.Ack)
         name = self.messages.pop(number, "")
         self.flying.pop(number, None)

@@ -23,6 +23,7 @@ from trellis.judge.history import (
     Received,
     Refused,
     Subscribing,
+    Unreachable,
     Unsubscribing,
 )
 from trellis.live.client import Client, ClientError
@@ -36,7 +37,7 @@ class Observed(Client):
 
     def __init__(self, address: str, name: str, witness: Witness, *, timeout_s: float = 30.0) -> None:
         super().__init__(address, name, None, timeout_s)
-        self.witness = witness
+        self.witness, self._address = witness, address
         self.id = witness.session(name)  # of the session, in the history
         self.heard = witness.now()  # when the node last said anything
         self.at = ""  # the node that it is connected to; empty while it is away
@@ -46,7 +47,14 @@ class Observed(Client):
         self._told_missed = 0
 
     async def __aenter__(self) -> Observed:
-        await super().__aenter__()
+        since = self.witness.now()
+        try:
+            await super().__aenter__()
+        except ClientError as error:
+            node = self.witness.nodes.get(self._address)
+            if node is not None:
+                self.witness.add(Unreachable(self.witness.now(), self.name, node, since, str(error)[:120]))
+            raise
         return self
 
     def received(self, stream: Stream, body: bytes) -> None:

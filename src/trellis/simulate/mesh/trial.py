@@ -34,6 +34,7 @@ from trellis.simulate.whole.whole import CLIENTS, MQTT, Mesh
 from trellis.simulate.whole.world import World
 
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
+_LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
 
 
@@ -84,6 +85,7 @@ class Trial:
         self.witness = Witness(lambda: self.world.now_s)
         self.mesh = Mesh(self.world, self.names, self._configure)
         self.sites = {node: Site(name, node, self.mesh, self.witness) for name, node in brokers.items()}
+        self.witness.nodes = {self.mesh.address(name, CLIENTS): name for name in self.names}
         self.injector = Injector(self.world, self.mesh, self.witness, self.sites.values())
         self._until = plan.form_s + plan.span_s + plan.quiet_s / 2  # clients begin nothing new afterwards
 
@@ -154,7 +156,8 @@ class Trial:
     def _result(self) -> TrialResult:
         history = self.witness.history()
         window_ms = self.limits.get("delivery", {}).get("window_ms", DeliveryConfig().window_ms)
-        verdict = judge(history, Promise(settle_s=30.0, window_s=window_ms / 1_000))
+        promise = Promise(settle_s=30.0, window_s=window_ms / 1_000, may_refuse=_LIMITS)
+        verdict = judge(history, promise)
         return TrialResult(
             seed=self.seed,
             nodes=len(self.names),
