@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -81,6 +81,7 @@ class Target:
     topics: tuple[str, ...]
     witness: Witness  # what hostile clients are promised is promised to them, too
     nowhere: str  # an address of a host on which nobody listens
+    sessions: list[Observed] = field(default_factory=list)  # that the attacker has begun, and the history knows
 
 
 class Wire(asyncio.Protocol):
@@ -349,6 +350,7 @@ async def many_topics(target: Target, random: Random) -> None:
 
     async def publish() -> None:
         async with Observed(target.clients, "topics", target.witness, timeout_s=40.0) as client:
+            target.sessions.append(client)
             try:
                 while True:
                     await asyncio.gather(*(client.say(new(), 16) for _ in range(_TOPICS)))
@@ -374,7 +376,7 @@ async def many_topics(target: Target, random: Random) -> None:
     await asyncio.gather(_again(random.choice((publish, subscribe))), _again(mqtt))
 
 
-PROGRAMS: dict[str, Callable[[Target, Random], Awaitable[None]]] = {
+PROGRAMS: dict[str, Callable[[Target, Random], Coroutine[Any, Any, None]]] = {
     "stranger": stranger,
     "replay": replay,
     "deaf-peer": deaf_peer,

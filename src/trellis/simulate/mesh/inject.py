@@ -113,11 +113,18 @@ class Injector:
         self._attackers += 1
         name = f"x{self._attackers}"
         host, random = self.world.host(name), self.world.random("hostile", self._attackers)
-        host.start(PROGRAMS[fault.kind](self._target(who), random))  # type: ignore[arg-type]
+        target = self._target(who)
+        host.start(PROGRAMS[fault.kind](target, random))
+
+        def end() -> None:
+            host.end_process()
+            for session in target.sessions:
+                session.finish()
+
         if fault.kind in LIES:
-            self._lasts(fault, (who,), lasts_s, host.end_process)
+            self._lasts(fault, (who,), lasts_s, end)
         else:
-            self._after(lasts_s, host.end_process)
+            self._after(lasts_s, end)
 
     def _target(self, who: str) -> Target:
         mesh, site = self.mesh, self._sites.get(who)

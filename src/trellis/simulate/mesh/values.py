@@ -26,7 +26,7 @@ STRANGE_TOPICS = ("$mqtt/ask", "$mqtt/all", "$mqtt/in/t0", "t0/x", "#", "/", "\n
 # Names that the decoder must refuse: a peer that says one is cut off.
 UNFIT_NODES = ("x0:bad", " x", "x\n", "10.0.0.1:7001")
 UNFIT_HOSTS = (".", "a..b", "x" * 64, "x" * 64 + ".example", "\u2024")
-_NODE_PATTERN = NodeName.__metadata__[0].pattern
+_NODE_PATTERN = get_args(NodeName)[1].pattern
 
 
 def kinds_of(union: Any) -> list[Any]:
