@@ -34,14 +34,6 @@ class Connected(Record, frozen=True):
     broker: str = ""
 
 
-class Rejected(Record, frozen=True):
-    """A client has tried to connect since `since`, and could not."""
-
-    client: str
-    since: float
-    reason: str = ""
-
-
 class Subscribing(Record, frozen=True):
     """The client has asked for `filter`: a topic, or an MQTT filter with wildcards."""
 
@@ -139,6 +131,15 @@ class Missed(Record, frozen=True):
     topic: str
 
 
+class Unreachable(Record, frozen=True):
+    """A client has tried to connect to `node` since `since`, and has given up or was turned away."""
+
+    client: str
+    node: str
+    since: float
+    reason: str = ""
+
+
 class Down(Record, frozen=True):
     """A node has ended: by a crash, or in order (`leave`).
 
@@ -173,7 +174,6 @@ class Settled(Record, frozen=True):
 
 Event = (
     Connected
-    | Rejected
     | Subscribing
     | Confirmed
     | Unsubscribing
@@ -186,6 +186,7 @@ Event = (
     | Refused
     | Received
     | Missed
+    | Unreachable
     | Down
     | Up
     | Disturbed

@@ -58,29 +58,6 @@ def alone(story: Story, promise: Promise) -> Iterator[Violation]:
             yield Violation("late", made.began, text, made.session.name, made.message)
 
 
-def waited_in_vain(story: Story, promise: Promise) -> Iterator[Violation]:
-    """A publication is not refused after `wait_s`, unless its node was down or something else disturbed the mesh."""
-    for made in story.publications.values():
-        waited = made.refused - made.began
-        if made.refused == NEVER or waited < promise.wait_s or made.session.was_away(made.began, made.refused):
-            continue
-        node = made.session.node_at(made.began)
-        if story.is_up(node, made.began, made.refused) and not _is_disturbed(story, made.began, made.refused):
-            text = f"{made.message} on {made.topic} was refused by {node} after {waited:.1f} s: {made.reason}"
-            yield Violation("refused", made.refused, text, made.session.name, made.message)
-
-
-def kept_out(story: Story, promise: Promise) -> Iterator[Violation]:
-    """A client can connect, unless something has disturbed the mesh within `accept_s` before it tried."""
-    for one in story.rejections:
-        begin = one.since - promise.accept_s
-        is_started = any(begin <= each.t <= one.t for each in story.ups)
-        if is_started or _is_anybody_down(story, begin, one.t) or _is_disturbed(story, begin, one.t):
-            continue
-        text = f"{one.client} could not connect from {one.since:.3f} s on: {one.reason}"
-        yield Violation("refused", one.t, text)
-
-
 def _down_since(story: Story, node: str, t: float) -> float:
     """Return since when `node` is down at `t` for all to see, or NEVER."""
     downs = [one for one in story.downs if one.node == node and one.t <= t]
@@ -88,14 +65,6 @@ def _down_since(story: Story, node: str, t: float) -> float:
         return NEVER
     last = downs[-1]
     return NEVER if last.silent or last.leave else last.t
-
-
-def _is_anybody_down(story: Story, begin: float, end: float) -> bool:
-    for one in story.downs:
-        back = min((each.t for each in story.ups if each.node == one.node and each.t > one.t), default=NEVER)
-        if one.t <= end and back >= begin:
-            return True
-    return False
 
 
 def _is_disturbed(story: Story, begin: float, end: float) -> bool:

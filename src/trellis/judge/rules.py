@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from trellis.judge.calm import Calm
+from trellis.judge.calm import Calm, joined
 from trellis.judge.story import NEVER, Publication, Session, Story, Subscription
 
 
@@ -28,8 +28,8 @@ class Promise:
     grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
     heal_s: float = NEVER  # a message comes within this time of its acknowledgement and of the last fault
     alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
-    accept_s: float = 15.0  # after so long without a fault every client can connect
-    wait_s: float = NEVER  # a publication that has waited for so long is not refused any more, in calm
+    acknowledge_s: float = 14.0  # no acknowledgement takes longer, while nothing but crashes disturbs the mesh
+    may_refuse: tuple[str, ...] | None = None  # words of refusals that are right also in calm; None: all are
 
 
 @dataclass(frozen=True)
@@ -241,6 +241,36 @@ def unanswered(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation
             yield Violation("outcome", one.asked, text, one.session.name)
 
 
+def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
+    """In a calm mesh publications are taken, and nodes take clients. Limits are the only reasons to refuse."""
+    for made in story.publications.values():
+        if promise.may_refuse is None or made.refused == NEVER or not calm.is_calm(made.began, made.refused):
+            continue
+        if not any(words in made.reason for words in promise.may_refuse):
+            text = f"{made.message} on {made.topic} was refused in calm: {made.reason or 'without a reason'}"
+            yield Violation("refused", made.refused, text, made.session.name, made.message)
+    for one in story.unreachable:
+        if calm.is_calm(one.since, one.t):
+            text = (
+                f"{one.client} could not connect to {one.node} within {one.t - one.since:.1f} s of calm: {one.reason}"
+            )
+            yield Violation("refused", one.t, text)
+
+
+def late(story: Story, promise: Promise) -> Iterator[Violation]:
+    """A crash holds up no acknowledgement for long, if nothing else disturbs the mesh."""
+    for made in story.publications.values():
+        waited = made.acknowledged - made.began
+        if not promise.acknowledge_s < waited < NEVER or made.session.was_away(made.began, made.acknowledged):
+            continue
+        if any(one.t <= made.acknowledged and one.until + promise.settle_s >= made.began for one in story.disturbances):
+            continue
+        text = (
+            f"{made.message} on {made.topic} waited {waited:.1f} s for its acknowledgement, with no fault but crashes"
+        )
+        yield Violation("late", made.acknowledged, text, made.session.name, made.message)
+
+
 def _published(story: Story, subscription: Subscription) -> Iterator[Publication]:
     """Publications that the filter matches and that began after the confirmation and before the end."""
     for topic, made in story.by_topic.items():
@@ -267,9 +297,12 @@ def _excuse(story: Story, promise: Promise, made: Publication) -> str | None:
             return "every node that held it has gone"
         if not made.holders and made.session.node_at(made.began) in names and len(names) >= promise.copies:
             return "its publisher's node and as many others have gone as there are copies"
-    for one in story.disturbances:
-        if one.t <= spread and one.until >= made.began and one.until - max(one.t, made.began) > promise.window_s:
-            return "a fault lasted longer than the replay window"
+    spans = joined(sorted((one.t, one.until) for one in story.disturbances), promise.grace_s)
+    if any(
+        begin <= spread and end >= made.began and end - max(begin, made.began) > promise.window_s
+        for begin, end in spans
+    ):
+        return "a fault lasted longer than the replay window"
     return None
 
 

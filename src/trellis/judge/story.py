@@ -22,9 +22,9 @@ from trellis.judge.history import (
     Publishing,
     Received,
     Refused,
-    Rejected,
     Settled,
     Subscribing,
+    Unreachable,
     Unsubscribed,
     Unsubscribing,
     Up,
@@ -114,7 +114,7 @@ class Story:
     downs: list[Down] = field(default_factory=list)
     ups: list[Up] = field(default_factory=list)
     disturbances: list[Disturbed] = field(default_factory=list)
-    rejections: list[Rejected] = field(default_factory=list)
+    unreachable: list[Unreachable] = field(default_factory=list)
     settled: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # what makes no sense in the history itself
     end: float = 0.0
@@ -147,8 +147,6 @@ def tell(history: History) -> Story:
                     story.faults.append(f"{t:.3f} s: session {name} connects twice")
                     continue
                 story.sessions[name] = Session(name, client, node, t, broker, nodes=[(t, node)])
-            case Rejected():
-                story.rejections.append(event)
             case Down():
                 story.downs.append(event)
             case Up():
@@ -157,6 +155,8 @@ def tell(history: History) -> Story:
                 story.settled.append(t)
             case Disturbed():
                 story.disturbances.append(event)
+            case Unreachable():
+                story.unreachable.append(event)
             case _:
                 session = story.sessions.get(event.session)
                 if session is None:

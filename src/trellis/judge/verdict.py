@@ -23,10 +23,10 @@ KINDS = (
     "twice",
     "order",
     "lost",
-    "late",
     "copies",
     "outcome",
     "refused",
+    "late",
 )
 _SHOWN = 10
 
@@ -122,10 +122,10 @@ def judge(history: History, promise: Promise | None = None) -> Verdict:
     found += rules.lost(story, promise, calm, counts)
     found += rules.too_few_copies(story, promise, calm, counts)
     found += rules.unanswered(story, promise, calm)
+    found += rules.refused_in_calm(story, promise, calm)
+    found += rules.late(story, promise)
     found += prompt.late(story, promise)
     found += prompt.alone(story, promise)
-    found += prompt.waited_in_vain(story, promise)
-    found += prompt.kept_out(story, promise)
     made = story.publications.values()
     subscriptions = list(story.subscriptions())
     return Verdict(

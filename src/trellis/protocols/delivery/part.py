@@ -42,6 +42,7 @@ from trellis.protocols.delivery.tree import Tree
 from trellis.protocols.delivery.upkeep import Upkeep
 from trellis.protocols.effects import Effect, NodeId, Send, SetTimer, Topic
 from trellis.protocols.wire import name_fault
+from trellis.reached import reached
 
 DeliveryEffects = list[Effect | Outcome]
 
@@ -371,6 +372,7 @@ class Delivery:
         if len(payload) > self.config.payload_bytes_max:
             return f"a payload of {len(payload)} bytes is over {self.config.payload_bytes_max}"
         if len(self.copies.pending) >= self.config.pending_max:
+            reached("there is no room for a publication")
             return f"{self.config.pending_max} publications wait for their copies"
         return None if topic is not None and topic.takes_part else "this node takes no part in the topic"
 

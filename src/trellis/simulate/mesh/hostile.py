@@ -9,7 +9,7 @@
 | flood        | a peer that floods pings, and a client that floods subscriptions                         | no   |
 | burst        | clients that restart under one name, and subscribe and unsubscribe in bursts             | no   |
 | many-topics  | clients that publish on hundreds of new long topics within seconds                       | no   |
-| malformed, namesake | `malformed.py`: they break the rules of the wire itself                           | no   |
+| malformed    | a peer that names nodes and hosts as nobody may be named (`malformed.py`)                 | no   |
 
 A peer that *lies* may disturb the mesh as docs/tls.md says. The others break no promise to anybody.
 """
@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -46,17 +46,19 @@ from trellis.live.frames import (
     pack_control,
     pack_message,
 )
-from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, Greet, Subscribe, Unsubscribe, pack_to_node
+from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, Greet, Publish, Subscribe, Unsubscribe, pack_to_node
 from trellis.protocols.delivery.messages import Frame
 from trellis.protocols.mesh import CODECS
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.pieces import PIECES_MESSAGES, PiecesMessage
 from trellis.protocols.wire import FRAME_BYTES_MAX, WireError
 from trellis.simulate.mesh.mqtt import Connection, MqttFailed
+from trellis.simulate.mesh.natives import Observed
 from trellis.simulate.mesh.values import STRANGE_NODES, STRANGE_TOPICS, Values, kinds_of
+from trellis.simulate.mesh.witness import Witness
 
 LIES = ("stranger", "replay")
-HONEST = ("deaf-peer", "half-open", "flood", "burst", "many-topics", "malformed", "namesake")
+HONEST = ("deaf-peer", "half-open", "flood", "burst", "many-topics", "malformed")
 HOSTILE = (*LIES, *HONEST)
 
 OVERLAY = "omen"
@@ -65,6 +67,7 @@ _AGAIN_S = 0.3  # before a connection that was cut is made again
 _HALF_OPEN = 6  # connections to each port at a time
 _PINGS = 300  # in one go: some floods stay below what ends a stream, some do not
 _TOPICS = 150  # new ones in one burst
+_LONG_TOPICS, _LONG_LETTERS = 2_300, 480  # together more than a frame, and less than a node's limit
 
 
 @dataclass
@@ -77,7 +80,9 @@ class Target:
     mqtt: str  # where it, or the broker beside it, listens for MQTT clients
     cluster: str
     topics: tuple[str, ...]
+    witness: Witness  # what hostile clients are promised is promised to them, too
     nowhere: str  # an address of a host on which nobody listens
+    sessions: list[Observed] = field(default_factory=list)  # that the attacker has begun, and the history knows
 
 
 class Wire(asyncio.Protocol):
@@ -181,7 +186,7 @@ async def stranger(target: Target, random: Random) -> None:
     codec = CODECS[OVERLAY]
     hosts = (target.nowhere, "nowhere", *(parse_address(one)[0] for one in target.peers.values()))
     values = Values(random, (*target.peers, *STRANGE_NODES), (*target.topics, *STRANGE_TOPICS), hosts)
-    values.wildness = random.choice((0.01, 0.05, 0.3))
+    values.wildness, values.unfit = random.choice((0.01, 0.05, 0.3)), random.choice((0.0, 0.02))
     kinds, session = kinds_of(codec.union), random.randrange(1, 2**40)
     others = [one for one in target.peers if one != target.node]
     name = random.choice(others) if others and random.random() < 0.2 else random.choice(STRANGE_NODES)
@@ -325,20 +330,41 @@ async def burst(target: Target, random: Random) -> None:
         else:
             one.cut()
 
-    await asyncio.gather(again(native), again(native), again(mqtt), again(mqtt))  # two under each name
+    async def impostor() -> None:
+        """Use the name under which the MQTT listener publishes. It must be refused."""
+        wire = Wire()
+        await wire.connect(target.clients)
+        wire.say(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "$mqtt", 0)))
+        for number in range(1, 50):
+            wire.say(pack_to_node(Publish(number, random.choice(target.topics), b"")))
+        await wire.ended
+
+    # Two under each name.
+    await asyncio.gather(again(native), again(native), again(mqtt), again(mqtt), again(impostor))
 
 
 async def many_topics(target: Target, random: Random) -> None:
-    """Names are long, so that lists of topics outgrow a message where messages are small."""
+    """Publish on new topics, or subscribe to so many long ones that a list of them outgrows a frame."""
 
-    def new() -> str:
-        return f"new/{random.getrandbits(64):x}/".ljust(120, "x")
+    def new(letters: int = 120) -> str:
+        return f"new/{random.getrandbits(64):x}/".ljust(letters, "x")
 
-    async def native() -> None:
-        async with Client(target.clients, "topics", None, 10.0) as client:
-            while True:
-                await asyncio.gather(*(client.publish(new(), b"") for _ in range(_TOPICS)), return_exceptions=True)
-                await asyncio.sleep(random.choice((1.0, 2.0)))
+    async def publish() -> None:
+        async with Observed(target.clients, "topics", target.witness, timeout_s=40.0) as client:
+            target.sessions.append(client)
+            try:
+                while True:
+                    await asyncio.gather(*(client.say(new(), 16) for _ in range(_TOPICS)))
+                    await asyncio.sleep(random.choice((1.0, 2.0)))
+            finally:
+                client.finish()
+
+    async def subscribe() -> None:
+        wire = Wire()
+        await wire.connect(target.clients)
+        wire.say(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "reader", 1)))
+        wire.say(b"".join(pack_to_node(Subscribe(new(_LONG_LETTERS))) for _ in range(_LONG_TOPICS)))
+        await wire.ended
 
     async def mqtt() -> None:
         one = Connection(p.V5, asyncio.get_running_loop().time, lambda _: None)
@@ -348,10 +374,10 @@ async def many_topics(target: Target, random: Random) -> None:
                 one.send(p.Publish(topic=new(), payload=b"", qos=1, id=number))
             await asyncio.sleep(random.choice((1.0, 2.0)))
 
-    await asyncio.gather(again(native), again(mqtt))
+    await asyncio.gather(again(random.choice((publish, subscribe))), again(mqtt))
 
 
-PROGRAMS: dict[str, Callable[[Target, Random], Awaitable[None]]] = {
+PROGRAMS: dict[str, Callable[[Target, Random], Coroutine[Any, Any, None]]] = {
     "stranger": stranger,
     "replay": replay,
     "deaf-peer": deaf_peer,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from trellis.judge.history import Disturbed, Down, Up
 from trellis.simulate.mesh.hostile import HOSTILE, LIES, PROGRAMS, Target
-from trellis.simulate.mesh.malformed import malformed, namesake
+from trellis.simulate.mesh.malformed import malformed
 from trellis.simulate.mesh.sites import Site
 from trellis.simulate.mesh.topics import MQTT as MQTT_TOPICS
 from trellis.simulate.mesh.topics import NATIVE, SHARED
@@ -18,7 +18,7 @@ from trellis.simulate.whole.network import Cut
 from trellis.simulate.whole.whole import CLIENTS, MQTT, PEERS, Mesh
 from trellis.simulate.whole.world import World
 
-_PROGRAMS = {**PROGRAMS, "malformed": malformed, "namesake": namesake}
+_PROGRAMS = {**PROGRAMS, "malformed": malformed}
 _FLAP_S = 3.0  # from one crash of a row to the next, and the time for which it is down
 _LEAVE_S = 35.0  # after SIGTERM a node is gone by then
 
@@ -125,11 +125,18 @@ class Injector:
         self._attackers += 1
         name = f"x{self._attackers}"
         host, random = self.world.host(name), self.world.random("hostile", self._attackers)
-        host.start(_PROGRAMS[fault.kind](self._target(who), random))  # type: ignore[arg-type]
+        target = self._target(who)
+        host.start(_PROGRAMS[fault.kind](target, random))
+
+        def end() -> None:
+            host.end_process()
+            for session in target.sessions:
+                session.finish()
+
         if fault.kind in LIES:
-            self._lasts(fault, (who,), lasts_s, host.end_process)
+            self._lasts(fault, (who,), lasts_s, end)
         else:
-            self._after(lasts_s, host.end_process)
+            self._after(lasts_s, end)
 
     def _target(self, who: str) -> Target:
         mesh, site = self.mesh, self._sites.get(who)
@@ -140,6 +147,7 @@ class Injector:
             mesh.address(who, MQTT) if site is None else site.address,
             mesh.nodes[who].config.cluster,
             (*NATIVE, *SHARED, *MQTT_TOPICS),
+            self.witness,
             self.world.host("nowhere").address,
         )
 

@@ -35,6 +35,7 @@ LIMITS: Choices = {
     "leave_s": (20.0, 30.0),
 }
 DELIVERY: Choices = {
+    "window_ms": (30_000, 60_000),
     "tick_ms": (200, 500),
     "soon_ms": (5, 20, 100),
     "announce_rounds": (1, 2, 12),

@@ -16,8 +16,8 @@ from trellis.judge.history import (
     Publishing,
     Received,
     Refused,
-    Rejected,
     Subscribing,
+    Unreachable,
     Unsubscribed,
     Unsubscribing,
 )
@@ -66,10 +66,13 @@ class Session:
         since = self.witness.now()
         try:
             answer = await connection.open(address, hello)
-        except BaseException as error:
+        except MqttFailed as error:
             self.connection = None
-            if isinstance(error, MqttFailed) and place.site is None:  # brokers promise nothing
-                self.witness.add(Rejected(self.witness.now(), self.name, since, str(error)[:120]))
+            if place.site is None:
+                self.witness.add(Unreachable(self.witness.now(), self.name, place.node, since, str(error)[:120]))
+            raise
+        except BaseException:
+            self.connection = None
             raise
         is_known = bool(self.id) and answer.session_present
         if not is_known:
@@ -217,7 +220,7 @@ class Session:
         packet = p.Publish(topic=topic, payload=payload(name, size), qos=qos, retain=retain, id=number)
         self.witness.add(Publishing(self.witness.now(), session, name, topic, qos, retain))
         if number is None:
-            connection.send(packet)
+            connection.send(connection.aliased(packet))
             return
         self.flying[number], self.messages[number] = packet, name
         await self._deliver(connection, session, packet, number)
@@ -232,7 +235,9 @@ class Session:
             await self._deliver(connection, session, again, number)
 
     async def _deliver(self, connection: Connection, session: str, packet: p.Publish, number: int) -> None:
-        answer = await connection.ask(packet, f"Ack{p.PUBACK if packet.qos == 1 else p.PUBREC}", number)
+        answer = await connection.ask(
+            connection.aliased(packet), f"Ack{p.PUBACK if packet.qos == 1 else p.PUBREC}", number
+        )
         assert isinstance(answer, p.Ack)
         name = self.messages.pop(number, "")
         self.flying.pop(number, None)

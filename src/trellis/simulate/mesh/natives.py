@@ -22,8 +22,8 @@ from trellis.judge.history import (
     Publishing,
     Received,
     Refused,
-    Rejected,
     Subscribing,
+    Unreachable,
     Unsubscribing,
 )
 from trellis.live.client import Client, ClientError
@@ -37,7 +37,7 @@ class Observed(Client):
 
     def __init__(self, address: str, name: str, witness: Witness, *, timeout_s: float = 30.0) -> None:
         super().__init__(address, name, None, timeout_s)
-        self.witness = witness
+        self.witness, self._address = witness, address
         self.id = witness.session(name)  # of the session, in the history
         self.heard = witness.now()  # when the node last said anything
         self.at = ""  # the node that it is connected to; empty while it is away
@@ -51,7 +51,9 @@ class Observed(Client):
         try:
             await super().__aenter__()
         except ClientError as error:
-            self.witness.add(Rejected(self.witness.now(), self.name, since, str(error)[:120]))
+            node = self.witness.nodes.get(self._address)
+            if node is not None:
+                self.witness.add(Unreachable(self.witness.now(), self.name, node, since, str(error)[:120]))
             raise
         return self
 

@@ -36,8 +36,9 @@ from trellis.simulate.whole.whole import CLIENTS, MQTT, Mesh
 from trellis.simulate.whole.world import World
 
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
+_LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
-PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, wait_s=25.0)
+PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, may_refuse=_LIMITS)
 
 
 class TrialResult(msgspec.Struct, kw_only=True):
@@ -87,6 +88,7 @@ class Trial:
         self.witness = Witness(lambda: self.world.now_s)
         self.mesh = Mesh(self.world, self.names, self._configure)
         self.sites = {node: Site(name, node, self.mesh, self.witness) for name, node in brokers.items()}
+        self.witness.nodes = {self.mesh.address(name, CLIENTS): name for name in self.names}
         self.injector = Injector(self.world, self.mesh, self.witness, self.sites.values())
         self._until = plan.form_s + plan.span_s + plan.quiet_s / 2  # clients begin nothing new afterwards
 

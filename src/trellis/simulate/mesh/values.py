@@ -23,7 +23,10 @@ from trellis.protocols.wire import NAME_LETTERS_MAX, NodeName, WireError
 NUMBERS = (0, 0, 1, 1, 2, 3, 7, 64, 255, 4_096, 2**31, 2**32, 2**53 - 1, 2**53, 2**62, 2**63 - 1)
 STRANGE_NODES = ("x", "y", "~", "node of blanks", "\U0001f331", "z" * 255)
 STRANGE_TOPICS = ("$mqtt/ask", "$mqtt/all", "$mqtt/in/t0", "t0/x", "#", "/", "\n", "\0")
-_NODE_PATTERN = NodeName.__metadata__[0].pattern
+# Names that the decoder must refuse: a peer that says one is cut off.
+UNFIT_NODES = ("x0:bad", " x", "x\n", "10.0.0.1:7001")
+UNFIT_HOSTS = (".", "a..b", "x" * 64, "x" * 64 + ".example", "\u2024")
+_NODE_PATTERN = get_args(NodeName)[1].pattern
 
 
 def kinds_of(union: Any) -> list[Any]:
@@ -43,6 +46,7 @@ class Values:
         self.digests: deque[bytes] = deque(maxlen=64)  # of pieces that the node has asked for, or referred to
         self.said: dict[type, deque[Any]] = {}
         self.wildness = 0.2  # the share of names and topics that nobody knows
+        self.unfit = 0.0  # the share of names of nodes and hosts that no decoder may take
         self._types: dict[Any, inspect.Type] = {}
 
     def message(self, kind: Any) -> Any:
@@ -121,6 +125,8 @@ class Values:
 
     def _text(self, kind: inspect.StrType, pattern: str | None) -> str:
         random = self.random
+        if pattern in (_NODE_PATTERN, HOST_PATTERN) and self.unfit and random.random() < self.unfit:
+            return random.choice(UNFIT_NODES if pattern == _NODE_PATTERN else UNFIT_HOSTS)
         if pattern == _NODE_PATTERN:
             if self.names and random.random() < 0.3:
                 return random.choice(self.names)

@@ -19,6 +19,7 @@ class Witness:
         self._sessions: Counter[str] = Counter()
         self._messages = 0
         self.troubles: Counter[str] = Counter()  # what clients were refused, by its words
+        self.nodes: dict[str, str] = {}  # by address, the node whose client port is there
         self.disturbed_until = 0.0  # when the last fault that is known so far ends
 
     def now(self) -> float:
