@@ -41,6 +41,10 @@ def mesh(
             show_default=False,
         ),
     ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(help="A corpus.json that a new campaign begins with.", metavar="FILE", show_default=False),
+    ] = None,
     case: Annotated[
         Path | None,
         typer.Option(help="Run one case again that a campaign has left.", metavar="FILE", show_default=False),
@@ -52,7 +56,7 @@ def mesh(
     Exits 0 when every seed holds and 1 when one fails; a failure prints the command that replays it.
     """
     from trellis.simulate.mesh.campaign import Campaign, open_folder
-    from trellis.simulate.mesh.corpus import read_case
+    from trellis.simulate.mesh.corpus import read_case, read_corpus
     from trellis.simulate.mesh.draw import MeshPlan
     from trellis.simulate.mesh.seeds import check_mesh
 
@@ -60,6 +64,8 @@ def mesh(
         raise InputError("", "a mesh of whole nodes is only checked", "give --check; for a live mesh see trellis up")
     if campaign is not None and (output is not None or case is not None):
         raise InputError("--campaign", "has a folder and cases of its own", "leave out -o and --case")
+    if corpus is not None and campaign is None:
+        raise InputError("--corpus", "only a campaign begins with a corpus", "give --campaign DIR")
     words = ["trellis", "simulate", "mesh", "--check"]
     for option, value, default in (("--nodes-max", nodes_max, 5), ("--clients", clients, 8), ("--span", span, 30.0)):
         words += [option, f"{value:g}"] if value != default else []
@@ -71,7 +77,8 @@ def mesh(
 
         if campaign is not None:
             folder = open_folder(campaign)
-            summary = Campaign.resume(folder, plan, seed).run(
+            known = read_corpus(corpus) if corpus is not None else None
+            summary = Campaign.resume(folder, plan, seed, known).run(
                 seeds, jobs=jobs, folder=folder, failures_max=failures_max, command=tuple(words), progress=told
             )
         else:

@@ -22,7 +22,7 @@ from trellis.simulate.mesh.summary import Failure, MeshSummary
 from trellis.simulate.mesh.vary import vary
 from trellis.simulate.run import make_folder, write_json
 
-STATE = "campaign.json"
+STATE, CORPUS = "campaign.json", "corpus.json"
 BATCH = 16  # cases between two writes of the state
 _DRAWN_SHARE = 0.5  # of the cases, drawn at random
 _VERSION = 1
@@ -78,13 +78,14 @@ class Campaign:
         return campaign
 
     def write(self, folder: Path) -> None:
-        """Write the state, whole or not at all."""
+        """Write the state, and the corpus by itself for other campaigns to begin with. Each whole or not at all."""
         state = self.state
         kept: dict[str, Any] = msgspec.to_builtins(state)
         kept["corpus"] = self.corpus.to_json()
         kept["planned"] = [one.to_json() for one in state.planned]
         kept["seen"] = dict(sorted(self.corpus.seen.items()))
         kept["summary"]["failures"] = [_told(one) for one in state.summary.failures]
+        self.corpus.write(folder / CORPUS)
         write_json(kept, folder / STATE)
 
     # Trials

@@ -9,6 +9,7 @@ and each kind of trouble or excuse that clients met.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 
 from trellis.errors import InputError
+from trellis.files import written_whole
 from trellis.simulate.mesh.draw import MeshPlan
 from trellis.simulate.mesh.trial import TrialResult, run_trial
 from trellis.simulate.schedule import Fault, Schedule
@@ -89,6 +91,16 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True):
     holds: list[str]
 
 
+def read_corpus(path: str | Path) -> list[Entry]:
+    """Read the cases that a campaign has kept."""
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=list[Entry])
+    except OSError as error:
+        raise InputError(str(path), f"cannot be read ({error.strerror})", "name a corpus.json of a campaign") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"this is no corpus ({error})", "name a corpus.json of a campaign") from error
+
+
 class Corpus:
     def __init__(self, entries: list[Entry] | None = None) -> None:
         self.entries = entries or []
@@ -112,6 +124,12 @@ class Corpus:
     def weights(self) -> list[float]:
         """Return how often each entry is to be chosen: the rarer its rarest feature, the more often."""
         return [1 / min(self.seen[name] for name in one.holds) for one in self.entries]
+
+    def write(self, path: Path) -> None:
+        """Write one case per line, so that two versions can be compared. Whole or not at all."""
+        lines = [json.dumps(one, ensure_ascii=False) for one in self.to_json()]
+        with written_whole(path) as beside:
+            beside.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
 
     def to_json(self) -> list[dict[str, Any]]:
         return [{"case": one.case.to_json(), "holds": one.holds} for one in self.entries]

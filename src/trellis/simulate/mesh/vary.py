@@ -11,7 +11,7 @@ from random import Random
 import msgspec
 
 from trellis.simulate.mesh.corpus import Case, Limits
-from trellis.simulate.mesh.draw import ALWAYS, TAKE_AWAY, MeshPlan
+from trellis.simulate.mesh.draw import ALWAYS, TAKE_AWAY, MeshPlan, draw_mesh
 from trellis.simulate.mesh.limits import draw_limits
 from trellis.simulate.mesh.trial import Trial
 from trellis.simulate.schedule import Fault, Schedule
@@ -41,9 +41,9 @@ def vary(case: Case, other: Case, plan: MeshPlan, random: Random) -> Case:
                 lasts_ms = round(faults[place].duration_ms * random.choice((0.25, 0.5, 2.0)))
                 faults[place] = msgspec.structs.replace(faults[place], duration_ms=min(lasts_ms, _LASTS_MS_MAX))
             case "aim":
-                place, target = random.randrange(len(faults)), random.choice(faults)
-                if len(faults[place].nodes) == len(target.nodes) == 1 and not _is_of_brokers(faults[place], target):
-                    faults[place] = msgspec.structs.replace(faults[place], nodes=target.nodes)
+                place, names = random.randrange(len(faults)), draw_mesh(plan, seed)
+                if len(faults[place].nodes) == 1 and faults[place].nodes[0] in names:
+                    faults[place] = msgspec.structs.replace(faults[place], nodes=(random.choice(names),))
             case "splice":
                 before_ms = round(1_000 * (plan.form_s + random.random() * plan.span_s))
                 theirs = [one for one in _drawn(other, plan)[0] if one.time_ms >= before_ms]
@@ -62,10 +62,6 @@ def _drawn(case: Case, plan: MeshPlan) -> tuple[list[Fault], Limits]:
     schedule = None if case.faults is None else Schedule(case.faults)
     trial = Trial(case.seed, plan, schedule, case.limits)
     return list(trial.schedule.faults), trial.limits
-
-
-def _is_of_brokers(*faults: Fault) -> bool:
-    return any(one.kind.startswith("broker-") for one in faults)
 
 
 def _possible(faults: list[Fault], seed: int, plan: MeshPlan) -> tuple[Fault, ...]:
