@@ -22,6 +22,7 @@ from trellis.judge.history import (
     Refused,
     Settled,
     Subscribing,
+    Unreachable,
     Unsubscribed,
     Unsubscribing,
     Up,
@@ -275,3 +276,10 @@ def test_a_node_that_is_left_alone_does_not_wait_for_those_that_have_ended() -> 
     assert found(left_alone(44.0)) == ["late"]
     assert found(left_alone(44.0, silent=True)) == []
     assert found([*left_alone(44.0), Disturbed(28.0, 29.0, "cut")]) == []
+
+
+def test_a_client_that_cannot_connect_is_found_unless_its_node_or_the_network_is_broken() -> None:
+    kept_out = Unreachable(60.0, "late", "a", 58.0, "closed before a welcome")
+    assert found([*good(), kept_out, Down(10.0, "a"), Up(12.0, "a")], accept_s=6.0, settle_s=100.0) == ["refused"]
+    for fault in (Disturbed(48.0, 53.0, "cut"), Down(59.0, "a"), Down(20.0, "a"), Up(57.0, "a")):
+        assert found([*good(), fault, kept_out], accept_s=6.0, settle_s=100.0) == [], fault

@@ -30,6 +30,7 @@ from trellis.protocols.delivery.copies import Copies
 from trellis.protocols.delivery.neighbours import Neighbours
 from trellis.protocols.delivery.order import Order
 from trellis.protocols.effects import Seed
+from trellis.protocols.mesh import MeshNode
 from trellis.protocols.mqtt.askers import Askers
 from trellis.protocols.mqtt.envelope import Ask
 from trellis.protocols.mqtt.introductions import Introductions
@@ -296,6 +297,29 @@ def a_flood_of_qos_0_fills_the_node(patch: Patch) -> None:
     patch.setattr("trellis.live.mqtt.door._TURN_PACKETS", 1 << 30)
 
 
+def new_topics_are_taken_up_one_by_one(patch: Patch) -> None:
+    """A burst of publications on new topics takes seconds of computing: the overlay looks at all topics for each."""
+
+    def publish(self: MeshNode, topic: str, payload: bytes, client_id: Any = None) -> list[Any]:
+        effects: list[Any] = []
+        if topic not in self.wanted and not self.is_leaving:
+            is_new = topic not in self.interested
+            self._add_topic(topic)
+            self.interested[topic] = self.delivery.state.now_ms
+            if is_new:
+                self._stay(topic)
+                effects += self._after(self.overlay.publish_on([topic]))
+        return [*effects, *self.delivery.publish(topic, payload, client_id)]
+
+    patch.setattr(MeshNode, "publish", publish)
+
+
+# What the draw lacks to show a mutant. They stay here, so that the lack is known.
+NOT_YET = {
+    "new_topics_are_taken_up_one_by_one": "callbacks take the same virtual time, however long they compute",
+    "a_flood_of_qos_0_fills_the_node": "no client floods a node with publications of QoS 0",
+}
+
 MUTANTS: dict[str, Mutant] = {
     one.__name__: one
     for one in (
@@ -313,5 +337,6 @@ MUTANTS: dict[str, Mutant] = {
         a_process_that_has_ended_is_waited_for,
         a_publication_waits_for_copies_that_nobody_wants,
         a_flood_of_qos_0_fills_the_node,
+        new_topics_are_taken_up_one_by_one,
     )
 }

@@ -58,6 +58,18 @@ def alone(story: Story, promise: Promise) -> Iterator[Violation]:
             yield Violation("late", made.began, text, made.session.name, made.message)
 
 
+def kept_out(story: Story, promise: Promise) -> Iterator[Violation]:
+    """A node that is up takes clients, unless something has disturbed it or the network within `accept_s` before."""
+    for one in story.unreachable:
+        begin = one.since - promise.accept_s
+        ups = [each.t for each in story.ups if each.node == one.node]
+        downs = [each.t for each in story.downs if each.node == one.node and each.t <= one.t]
+        is_down = any(all(not t < up <= begin for up in ups) for t in downs)
+        if not is_down and not any(begin <= up <= one.t for up in ups) and not _is_disturbed(story, begin, one.t):
+            text = f"{one.client} could not connect to {one.node} from {one.since:.3f} s to {one.t:.3f} s: {one.reason}"
+            yield Violation("refused", one.t, text)
+
+
 def _down_since(story: Story, node: str, t: float) -> float:
     """Return since when `node` is down at `t` for all to see, or NEVER."""
     downs = [one for one in story.downs if one.node == node and one.t <= t]

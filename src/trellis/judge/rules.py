@@ -28,6 +28,7 @@ class Promise:
     grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
     heal_s: float = NEVER  # a message comes within this time of its acknowledgement and of the last fault
     alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
+    accept_s: float = NEVER  # a node that has been up and undisturbed for so long takes clients
     acknowledge_s: float = 14.0  # no acknowledgement takes longer, while nothing but crashes disturbs the mesh
     may_refuse: tuple[str, ...] | None = None  # words of refusals that are right also in calm; None: all are
 

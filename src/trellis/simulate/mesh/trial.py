@@ -38,7 +38,7 @@ from trellis.simulate.whole.world import World
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
 _LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
-PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, may_refuse=_LIMITS)
+PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, may_refuse=_LIMITS)
 
 
 class TrialResult(msgspec.Struct, kw_only=True):
