@@ -11,7 +11,20 @@ from typing import Any
 import pytest
 
 from trellis.judge import History, Promise, judge
-from trellis.judge.history import Confirmed, Connected, Disturbed, Publishing, Received, Settled, Subscribing
+from trellis.judge.history import (
+    Acknowledged,
+    Confirmed,
+    Connected,
+    Disturbed,
+    Down,
+    Publishing,
+    Received,
+    Refused,
+    Settled,
+    Subscribing,
+    Unreachable,
+    Up,
+)
 from trellis.live.mqtt.memory import Memory
 from trellis.protocols.mqtt import packets as p
 from trellis.simulate.mesh.broker import Broker, Store
@@ -19,6 +32,7 @@ from trellis.simulate.mesh.draw import KINDS, MeshPlan, draw_faults, draw_sites,
 from trellis.simulate.mesh.hostile import HOSTILE, PROGRAMS
 from trellis.simulate.mesh.mqtt import Connection
 from trellis.simulate.mesh.trial import run_trial
+from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.whole.faults import Faults
 from trellis.simulate.whole.world import World
 
@@ -149,11 +163,12 @@ def test_a_broker_tells_subscriptions_on_its_log_until_they_are_read() -> None:
 
 def test_a_sidecar_that_forgets_what_it_learned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that stay connected to their broker hear nothing any more after a restart of the sidecar."""
+    plan = MeshPlan(nodes_min=2, nodes_max=2, clients=6, span_s=15.0, quiet_s=30.0, sites=1.0)
+    (sidecar,) = draw_sites(plan, ["n0", "n1"], 5).values()
+    restart = Schedule((Fault(28_000, "crash", (sidecar,), duration_ms=1_000),))
+    assert run_trial(5, plan, restart, {}).failures == []
     monkeypatch.setattr(Memory, "_restore", lambda self: None)
-    result = run_trial(29, MeshPlan(sites=1.0))
-    assert any("did not get" in text for text in result.failures), result.failures
-    monkeypatch.undo()
-    assert run_trial(29, MeshPlan(sites=1.0)).holds
+    assert "did not get" in str(run_trial(5, plan, restart, {}).failures)
 
 
 def test_brokers_and_hostile_programs_are_drawn_in_turn() -> None:
@@ -216,6 +231,32 @@ def test_what_is_between_a_broker_and_its_sidecar_may_come_twice_when_they_are_d
     assert story("b0", cut) == []
     assert story("b0") == ["twice"]
     assert story("", cut) == ["twice"]
+
+
+def waits(*more: Any) -> list[str]:
+    return judged(
+        Connected(0.0, "w", "w", "n0"), Publishing(100.0, "w", "m", "t"), Acknowledged(116.0, "w", "m"), *more
+    )
+
+
+def test_a_crash_alone_holds_up_no_acknowledgement_for_long() -> None:
+    assert waits(Down(90.0, "n1")) == ["late"]
+    assert waits(Down(90.0, "n1"), Up(95.0, "n1")) == [], "a node that has just started is not sure of itself"
+    assert waits(Down(90.0, "n1"), Disturbed(98.0, 99.0, "partition")) == []
+
+
+def test_a_calm_mesh_takes_clients_and_refuses_only_for_its_limits() -> None:
+    events = [
+        Connected(100.0, "w", "w", "n0"),
+        Publishing(101.0, "w", "m", "t"),
+        Refused(102.0, "w", "m", "no room for more"),
+        Unreachable(103.0, "c", "n0", 102.0),
+    ]
+    promise = Promise(may_refuse=("room",))
+    assert [one.kind for one in judge(History(events), promise).violations] == ["refused"]
+    cut = Disturbed(99.0, 104.0, "partition")
+    assert judge(History([cut, *events]), Promise(may_refuse=())).holds
+    assert [one.kind for one in judge(History(events), Promise(may_refuse=())).violations] == ["refused"] * 2
 
 
 def test_lies_of_a_peer_count_for_one_window_and_no_longer() -> None:

@@ -30,6 +30,7 @@ class Promise:
     alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
     accept_s: float = NEVER  # a node that has been up and undisturbed for so long takes clients
     acknowledge_s: float = 14.0  # no acknowledgement takes longer, while nothing but crashes disturbs the mesh
+    start_s: float = 20.0  # a node that has started is sure of itself by then
     may_refuse: tuple[str, ...] | None = None  # words of refusals that are right also in calm; None: all are
 
 
@@ -259,12 +260,18 @@ def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Viol
 
 
 def late(story: Story, promise: Promise) -> Iterator[Violation]:
-    """A crash holds up no acknowledgement for long, if nothing else disturbs the mesh."""
+    """A crash holds up no acknowledgement for long, if nothing else disturbs the mesh.
+
+    "A mesh that has just started takes up to 20 seconds until it is sure of itself", and so does a node.
+    """
+    starts = [one.t for one in story.ups]
     for made in story.publications.values():
         waited = made.acknowledged - made.began
         if not promise.acknowledge_s < waited < NEVER or made.session.was_away(made.began, made.acknowledged):
             continue
         if any(one.t <= made.acknowledged and one.until + promise.settle_s >= made.began for one in story.disturbances):
+            continue
+        if any(made.began - promise.start_s <= t <= made.acknowledged for t in starts):
             continue
         text = (
             f"{made.message} on {made.topic} waited {waited:.1f} s for its acknowledgement, with no fault but crashes"

@@ -157,6 +157,7 @@ def _fault(kind: str, time_ms: int, names: list[str], others: list[str], brokers
     lasts_ms = random.choice((200, 1_000, 4_000, 9_000))
     match kind:
         case "crash":
+            lasts_ms = random.choice((200, 1_000, 4_000, 9_000, 25_000))
             return Fault(time_ms, kind, who, duration_ms=lasts_ms, value=random.choice((0, 0, 1, 10, 100)))
         case "machine-crash" | "leave":
             return Fault(time_ms, kind, who, duration_ms=random.choice((1_000, 5_000, 9_000)))
