@@ -16,7 +16,7 @@ from trellis.protocols.pieces.messages import WANTS_MAX, Give, Piece, Ref, Want
 from trellis.protocols.wire import WireError
 
 if TYPE_CHECKING:
-    from live.hostile_values import Values
+    from trellis.simulate.mesh.values import Values
 
 STORE_BYTES_MAX = 2 << 20  # of the peers, and of the nodes among them: so pieces are forgotten as well
 _WORDS = tuple(f"w{number:04}/".ljust(40, "x") for number in range(2_000))

@@ -12,12 +12,13 @@ from random import Random
 import msgspec
 import pytest
 
-from live.hostile_values import Values, kinds_of, try_hostile_values
+from live.hostile_values import try_hostile_values
 from trellis.live.frames import CONTROLS, Control
 from trellis.live.talk import TO_NODE, ToNode
 from trellis.protocols.mesh import CODECS
 from trellis.protocols.pieces import PIECES_MESSAGES, PiecesMessage
 from trellis.protocols.pieces.messages import PIECES
+from trellis.simulate.mesh.values import Values, kinds_of
 
 MIB = 1 << 20
 METRICS_MAX = 2_000  # lines of /metrics of three nodes, when messages of every kind have come and gone
@@ -59,7 +60,7 @@ def test_a_million_hostile_values_break_no_handler_and_end_no_node(overlay, seed
 )
 def test_drawn_values_are_values_of_their_types(codec, union):
     """Or nothing but the decoder would be tried."""
-    values = Values(Random(1))
+    values = Values(Random(1), ("a", "x"), ("t", "#"), ("127.0.0.1",))
     for kind in kinds_of(union):
         for _ in range(30):
             message = values.message(kind)

@@ -18,7 +18,7 @@ class Calm:
         self._settled = story.settled
         spans = [(one.t, one.t) for one in (*story.downs, *story.ups)]
         spans += [(one.t, one.until) for one in story.disturbances]
-        self._spans = _joined(sorted(spans), settle_s)  # apart from each other by more than `settle_s`
+        self._spans = joined(sorted(spans), settle_s)  # apart from each other by more than `settle_s`
         self._begins = [begin for begin, _ in self._spans]
 
     def due(self, began: float, answered: float) -> float:
@@ -45,7 +45,8 @@ class Calm:
         return all(last + self.settle_s < begin for _, last in self._spans[:place])
 
 
-def _joined(spans: list[tuple[float, float]], gap_s: float) -> list[tuple[float, float]]:
+def joined(spans: list[tuple[float, float]], gap_s: float) -> list[tuple[float, float]]:
+    """Return sorted spans, with those made one that lie no more than `gap_s` apart."""
     joined: list[tuple[float, float]] = []
     for begin, end in spans:
         if joined and begin <= joined[-1][1] + gap_s:

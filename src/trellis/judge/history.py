@@ -23,11 +23,15 @@ class Record(msgspec.Struct, frozen=True, tag_field="event", tag=lambda name: na
 
 
 class Connected(Record, frozen=True):
-    """A client is connected to `node`, and its session begins."""
+    """A client is connected to `node`, and its session begins.
+
+    `broker` names the broker that it is connected to, where `node` is the sidecar of one.
+    """
 
     session: str
     client: str
     node: str
+    broker: str = ""
 
 
 class Subscribing(Record, frozen=True):
@@ -127,11 +131,24 @@ class Missed(Record, frozen=True):
     topic: str
 
 
+class Unreachable(Record, frozen=True):
+    """A client has tried to connect to `node` since `since`, and has given up or was turned away."""
+
+    client: str
+    node: str
+    since: float
+    reason: str = ""
+
+
 class Down(Record, frozen=True):
-    """A node has ended: by a crash, or in order (`leave`)."""
+    """A node has ended: by a crash, or in order (`leave`).
+
+    `silent`: nobody can see that, because its machine is gone or cut off, and not its process alone.
+    """
 
     node: str
     leave: bool = False
+    silent: bool = False
 
 
 class Up(Record, frozen=True):
@@ -141,7 +158,10 @@ class Up(Record, frozen=True):
 
 
 class Disturbed(Record, frozen=True):
-    """A fault that is neither `Down` nor `Up`: a cut, a pause, loss, a hostile peer. It lasts until `until`."""
+    """A fault that is neither `Down` nor `Up`: a cut, a pause, loss. It lasts until `until`.
+
+    The kinds `stranger` and `replay` are peers that say what is not true.
+    """
 
     until: float
     kind: str
@@ -166,6 +186,7 @@ Event = (
     | Refused
     | Received
     | Missed
+    | Unreachable
     | Down
     | Up
     | Disturbed

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from trellis.judge.calm import Calm
+from trellis.judge.calm import Calm, joined
 from trellis.judge.story import NEVER, Publication, Session, Story, Subscription
 
 
@@ -26,6 +26,12 @@ class Promise:
     settle_s: float = 25.0  # after the last fault, until everything flows again
     spread_s: float = 15.0  # an acknowledged message has reached every subscriber by then, unless the network is cut
     grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
+    heal_s: float = NEVER  # a message comes within this time of its acknowledgement and of the last fault
+    alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
+    accept_s: float = NEVER  # a node that has been up and undisturbed for so long takes clients
+    acknowledge_s: float = 14.0  # no acknowledgement takes longer, while nothing but crashes disturbs the mesh
+    start_s: float = 20.0  # a node that has started is sure of itself by then
+    may_refuse: tuple[str, ...] | None = None  # words of refusals that are right also in calm; None: all are
 
 
 @dataclass(frozen=True)
@@ -48,10 +54,12 @@ class Counts:
     copies_judged: int = 0
 
 
-def not_what_was_published(story: Story) -> Iterator[Violation]:
+def not_what_was_published(story: Story, promise: Promise) -> Iterator[Violation]:
     """A client gets what somebody published, on the topic on which it was published."""
     for session in story.sessions.values():
         for got in session.received:
+            if story.may_be_false(got.t - promise.spread_s, got.t, promise.window_s):
+                continue
             made = story.publications.get(got.message)
             if made is None:
                 text = f"{session.name} got {got.message} on {got.topic}, which nobody published"
@@ -82,7 +90,7 @@ def older_than_subscribed(story: Story, promise: Promise, calm: Calm) -> Iterato
     for session in story.sessions.values():
         for got in session.received:
             made = story.publications.get(got.message)
-            if made is None or got.retained or made.retain:
+            if made is None or got.retained or made.retain or story.may_be_false(made.began, got.t, promise.window_s):
                 continue
             asked = min((one.asked for one in session.subscriptions if one.wants(got.topic)), default=None)
             if asked is None or made.acknowledged + promise.grace_s >= asked:
@@ -95,11 +103,12 @@ def older_than_subscribed(story: Story, promise: Promise, calm: Calm) -> Iterato
                 yield Violation("older", got.t, text, session.name, got.message)
 
 
-def twice(story: Story, counts: Counts) -> Iterator[Violation]:
+def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
     """No application gets a message twice.
 
-    Two cases are allowed. A node that has restarted does not know what it had taken in and not acknowledged, so the
-    publisher's repetition counts as new. A session that comes back gets again what it had not acknowledged.
+    Three cases are allowed. A node that has restarted does not know what it had taken in and not acknowledged, so the
+    publisher's repetition counts as new. A session that comes back gets again what it had not acknowledged. What is
+    under way between a broker and its sidecar when their connection breaks, or when one of them ends, may come again.
     """
     for session in story.sessions.values():
         times: dict[str, list[float]] = defaultdict(list)
@@ -107,12 +116,15 @@ def twice(story: Story, counts: Counts) -> Iterator[Violation]:
             if not got.retained:
                 times[got.message].append(got.t)
         for message, when in times.items():
-            if len(when) < 2:
+            if len(when) < 2 or story.may_be_false(when[0] - promise.spread_s, when[-1], promise.window_s):
                 continue
             made = story.publications.get(message)
             repeated = made is not None and _was_repeated(made)
             since = when[0] if made is None else made.began
             backs = sum(since <= t <= when[-1] for t in session.backs)
+            if _was_under_way(session, made, calm, when[-1]):
+                counts.excused["twice: it was under way between a broker and its sidecar"] += 1
+                continue
             if len(when) <= 1 + repeated + backs:
                 why = "the publisher repeated it after a lost connection" if repeated else "the session came back"
                 counts.excused[f"twice: {why}"] += 1
@@ -121,10 +133,11 @@ def twice(story: Story, counts: Counts) -> Iterator[Violation]:
             yield Violation("twice", when[1], text, session.name, message)
 
 
-def out_of_order(story: Story) -> Iterator[Violation]:
+def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
     """The messages of one client on one topic arrive in the order in which it published them.
 
-    Nothing is promised between two connections of the publisher, since its node may have restarted in between.
+    Nothing is promised between two connections of the publisher, since its node may have restarted in between. Nor is
+    anything promised about what was published before the subscription was confirmed.
     """
     for session in story.sessions.values():
         last: dict[tuple[str, str, int], Publication] = {}
@@ -133,12 +146,16 @@ def out_of_order(story: Story) -> Iterator[Violation]:
             made = story.publications.get(got.message)
             is_again = got.message in had  # judged by `twice`: a session that came back gets again what it had
             had.add(got.message)
-            if made is None or got.retained or is_again or _was_repeated(made):
+            if made is None or got.retained or is_again or _was_repeated(made) or not _was_promised(session, made):
+                continue
+            if story.may_be_false(made.began, got.t, promise.window_s):
                 continue
             connection = sum(1 for t in made.session.aways if t <= made.began)
             key = made.session.name, made.topic, connection
             before = last.get(key)
             if before is not None and before.place > made.place:
+                if _was_under_way(session, made, calm, got.t):
+                    continue  # it comes again, behind others
                 text = f"{session.name} got {made.message} after {before.message}, which was published later"
                 yield Violation("order", got.t, text, session.name, made.message)
             else:
@@ -155,6 +172,8 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
         got = {one.message for one in session.received}
         for made in _published(story, subscription):
             if made.acknowledged == NEVER or calm.due(made.began, made.acknowledged) > ended:
+                continue
+            if story.may_be_false(made.began, made.acknowledged + promise.spread_s, promise.window_s):
                 continue
             counts.owed += 1
             if made.message in got:
@@ -176,6 +195,8 @@ def too_few_copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -
     """An acknowledgement names `copies` nodes, unless fewer nodes have subscribers (the publisher's node counts)."""
     for made in story.publications.values():
         if made.acknowledged == NEVER or not made.holders:
+            continue
+        if story.may_be_false(made.began, made.acknowledged, promise.window_s):
             continue
         if len(set(made.holders)) != len(made.holders):
             text = f"{made.message} is acknowledged by {', '.join(made.holders)}: a node counts twice"
@@ -216,12 +237,48 @@ def unanswered(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation
             text = f"{made.message} on {made.topic} was neither acknowledged nor refused"
             yield Violation("outcome", made.began, text, made.session.name, made.message)
     for one in story.subscriptions():
-        if one.confirmed < NEVER:
+        if one.confirmed < NEVER or story.may_be_false(one.asked, one.asked + promise.confirm_s, promise.window_s):
             continue
         until = min(one.ended, story.end)
         if until >= calm.due(one.asked, one.asked + promise.confirm_s):
             text = f"{one.session.name} asked for {one.filter} at {one.asked:.3f} s and was never confirmed"
             yield Violation("outcome", one.asked, text, one.session.name)
+
+
+def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
+    """In a calm mesh publications are taken, and nodes take clients. Limits are the only reasons to refuse."""
+    for made in story.publications.values():
+        if promise.may_refuse is None or made.refused == NEVER or not calm.is_calm(made.began, made.refused):
+            continue
+        if not any(words in made.reason for words in promise.may_refuse):
+            text = f"{made.message} on {made.topic} was refused in calm: {made.reason or 'without a reason'}"
+            yield Violation("refused", made.refused, text, made.session.name, made.message)
+    for one in story.unreachable:
+        if calm.is_calm(one.since, one.t):
+            text = (
+                f"{one.client} could not connect to {one.node} within {one.t - one.since:.1f} s of calm: {one.reason}"
+            )
+            yield Violation("refused", one.t, text)
+
+
+def late(story: Story, promise: Promise) -> Iterator[Violation]:
+    """A crash holds up no acknowledgement for long, if nothing else disturbs the mesh.
+
+    "A mesh that has just started takes up to 20 seconds until it is sure of itself", and so does a node.
+    """
+    starts = [one.t for one in story.ups]
+    for made in story.publications.values():
+        waited = made.acknowledged - made.began
+        if not promise.acknowledge_s < waited < NEVER or made.session.was_away(made.began, made.acknowledged):
+            continue
+        if any(one.t <= made.acknowledged and one.until + promise.settle_s >= made.began for one in story.disturbances):
+            continue
+        if any(made.began - promise.start_s <= t <= made.acknowledged for t in starts):
+            continue
+        text = (
+            f"{made.message} on {made.topic} waited {waited:.1f} s for its acknowledgement, with no fault but crashes"
+        )
+        yield Violation("late", made.acknowledged, text, made.session.name, made.message)
 
 
 def _published(story: Story, subscription: Subscription) -> Iterator[Publication]:
@@ -250,9 +307,12 @@ def _excuse(story: Story, promise: Promise, made: Publication) -> str | None:
             return "every node that held it has gone"
         if not made.holders and made.session.node_at(made.began) in names and len(names) >= promise.copies:
             return "its publisher's node and as many others have gone as there are copies"
-    for one in story.disturbances:
-        if one.t <= spread and one.until >= made.began and one.until - max(one.t, made.began) > promise.window_s:
-            return "a fault lasted longer than the replay window"
+    spans = joined(sorted((one.t, one.until) for one in story.disturbances), promise.grace_s)
+    if any(
+        begin <= spread and end >= made.began and end - max(begin, made.began) > promise.window_s
+        for begin, end in spans
+    ):
+        return "a fault lasted longer than the replay window"
     return None
 
 
@@ -265,9 +325,22 @@ def _spread(story: Story, promise: Promise, made: Publication) -> float:
     return until + promise.spread_s
 
 
+def _was_promised(session: Session, made: Publication) -> bool:
+    return any(
+        one.is_promised and one.confirmed <= made.began and one.wants(made.topic) for one in session.subscriptions
+    )
+
+
 def _was_repeated(made: Publication) -> bool:
     """Tell whether the publisher lost its connection while the message had no outcome yet."""
     return made.session.was_away(made.began, made.answered)
+
+
+def _was_under_way(session: Session, made: Publication | None, calm: Calm, t: float) -> bool:
+    """Tell whether a message crossed between a broker and its sidecar, and something disturbed them before `t`."""
+    if made is None or not (session.broker or made.session.broker):
+        return False
+    return not calm.is_calm(made.began, t)
 
 
 def _left(session: Session, begin: float, end: float) -> bool:

@@ -24,12 +24,14 @@ from trellis.judge.history import (
     Refused,
     Settled,
     Subscribing,
+    Unreachable,
     Unsubscribed,
     Unsubscribing,
     Up,
 )
 
 NEVER = math.inf
+LIES = ("stranger", "replay")  # kinds of `Disturbed`: a peer says what is not true
 
 
 @dataclass
@@ -57,6 +59,7 @@ class Session:
     client: str
     node: str
     since: float
+    broker: str = ""  # the broker that it is connected to, if its node is a sidecar
     ended: float = NEVER
     nodes: list[tuple[float, str]] = field(default_factory=list)  # (since when, node), the latest last
     aways: list[float] = field(default_factory=list)
@@ -111,6 +114,7 @@ class Story:
     downs: list[Down] = field(default_factory=list)
     ups: list[Up] = field(default_factory=list)
     disturbances: list[Disturbed] = field(default_factory=list)
+    unreachable: list[Unreachable] = field(default_factory=list)
     settled: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # what makes no sense in the history itself
     end: float = 0.0
@@ -118,6 +122,14 @@ class Story:
     def subscriptions(self) -> Iterator[Subscription]:
         for session in self.sessions.values():
             yield from session.subscriptions
+
+    def may_be_false(self, begin: float, end: float, window_s: float) -> bool:
+        """Tell whether a peer that says what is not true could change messages between `begin` and `end`.
+
+        What it says counts for one window after it has gone.  [docs/tls.md, What a malicious member can still do]
+        """
+        lies = (one for one in self.disturbances if one.kind in LIES)
+        return any(one.t <= end and one.until + window_s >= begin for one in lies)
 
     def is_up(self, node: str, begin: float, end: float) -> bool:
         """Tell whether `node` was up from `begin` to `end` without a break."""
@@ -130,11 +142,11 @@ def tell(history: History) -> Story:
     for event in history.events:
         story.end = max(story.end, event.t)
         match event:
-            case Connected(t, name, client, node):
+            case Connected(t, name, client, node, broker):
                 if name in story.sessions:
                     story.faults.append(f"{t:.3f} s: session {name} connects twice")
                     continue
-                story.sessions[name] = Session(name, client, node, t, nodes=[(t, node)])
+                story.sessions[name] = Session(name, client, node, t, broker, nodes=[(t, node)])
             case Down():
                 story.downs.append(event)
             case Up():
@@ -143,6 +155,8 @@ def tell(history: History) -> Story:
                 story.settled.append(t)
             case Disturbed():
                 story.disturbances.append(event)
+            case Unreachable():
+                story.unreachable.append(event)
             case _:
                 session = story.sessions.get(event.session)
                 if session is None:

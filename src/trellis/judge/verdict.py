@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from trellis.judge import rules
+from trellis.judge import prompt, rules
 from trellis.judge.calm import Calm
 from trellis.judge.history import History
 from trellis.judge.rules import Counts, Promise, Violation
@@ -15,7 +15,19 @@ from trellis.judge.story import NEVER, tell
 
 __all__ = ["KINDS", "Promise", "Verdict", "Violation", "judge"]
 
-KINDS = ("history", "unknown", "not subscribed", "older", "twice", "order", "lost", "copies", "outcome")
+KINDS = (
+    "history",
+    "unknown",
+    "not subscribed",
+    "older",
+    "twice",
+    "order",
+    "lost",
+    "copies",
+    "outcome",
+    "refused",
+    "late",
+)
 _SHOWN = 10
 
 
@@ -102,14 +114,19 @@ def judge(history: History, promise: Promise | None = None) -> Verdict:
     calm = Calm(story, promise.settle_s, promise.grace_s)
     counts = Counts()
     found = [Violation("history", 0.0, text) for text in story.faults]
-    found += rules.not_what_was_published(story)
+    found += rules.not_what_was_published(story, promise)
     found += rules.not_subscribed(story, calm)
     found += rules.older_than_subscribed(story, promise, calm)
-    found += rules.twice(story, counts)
-    found += rules.out_of_order(story)
+    found += rules.twice(story, promise, calm, counts)
+    found += rules.out_of_order(story, promise, calm)
     found += rules.lost(story, promise, calm, counts)
     found += rules.too_few_copies(story, promise, calm, counts)
     found += rules.unanswered(story, promise, calm)
+    found += rules.refused_in_calm(story, promise, calm)
+    found += rules.late(story, promise)
+    found += prompt.late(story, promise)
+    found += prompt.alone(story, promise)
+    found += prompt.kept_out(story, promise)
     made = story.publications.values()
     subscriptions = list(story.subscriptions())
     return Verdict(

@@ -14,6 +14,7 @@ from trellis.protocols.effects import Contact, NodeId, Send
 from trellis.protocols.mesh import CODECS
 from trellis.protocols.pieces import PIECES_MESSAGES, Came, Packed, Pieces, PiecesEffects
 from trellis.protocols.wire import WireError
+from trellis.reached import reached
 
 if TYPE_CHECKING:
     from trellis.live.shell import LiveNode
@@ -48,6 +49,8 @@ class Exchange:
     def _encode(self, to: Contact, message: msgspec.Struct) -> tuple[bytes, bytes]:
         if self.node.transport.takes_pieces(to):
             packed = self.pieces.pack(message)
+            if isinstance(packed, Packed):
+                reached("a message travels in pieces")
             return (PIECES_MESSAGES.encode(packed), PIECES) if isinstance(packed, Packed) else (packed, MESSAGE)
         try:
             return self.pieces.write_out(message), MESSAGE

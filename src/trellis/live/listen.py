@@ -28,6 +28,7 @@ from trellis.live.log import Sparing
 from trellis.live.machine import machine
 from trellis.live.reasons import why_not
 from trellis.live.tls import Credentials
+from trellis.reached import reached
 
 log = logging.getLogger("trellis.live")
 
@@ -169,6 +170,7 @@ class Listener:
             return
         del self._half_open[oldest]
         self._counters["cut full"] += 1
+        reached("a half-open connection makes room for another")
         oldest.is_cut = True
         if oldest.transport is not None:
             oldest.transport.abort()  # type: ignore[attr-defined]

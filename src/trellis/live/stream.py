@@ -17,6 +17,7 @@ import msgspec
 from trellis.live.frames import Oversized, Splitter, TlsHello
 from trellis.live.proof import notice_death
 from trellis.protocols.wire import WireError
+from trellis.reached import reached
 
 
 class StreamLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,6 +103,7 @@ class Stream(asyncio.Protocol):
         if self._is_paused or self.outbox:
             if not self.outbox.put(frame, may_drop) and not self._is_doomed:
                 self._is_doomed = True
+                reached("a stream's queue overflows")
                 self._loop.call_soon(self.cut, "slow")  # not now: the owner is in the midst of something
             return
         if not self._out:
@@ -140,6 +142,8 @@ class Stream(asyncio.Protocol):
         """At once, whatever is under way. The first reason stays."""
         if not self.is_ended:
             self.why = self.why or why
+            if why == "slow":
+                reached("a slow reader is cut off")
             self._out.clear()
             if self._transport is not None:
                 self._transport.abort()

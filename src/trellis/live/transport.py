@@ -266,6 +266,7 @@ class Transport:
             stream.send(_PONG)
         elif ends.pings > _PINGS_MAX:
             stream.cut("flood")
+            reached("a peer that floods is cut off")
 
     # Peers and their addresses
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from trellis.live.clock import wall_s
 from trellis.protocols.mqtt.learn import Learned
 
 BYTES_MAX = 64 << 20  # `SubscriptionLog` keeps 8 Mi letters, and a letter takes six bytes at most
@@ -60,6 +61,7 @@ class LearnedFile:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            _stamp(part)
             part.replace(self.path)
         except OSError:
             with suppress(OSError):
@@ -74,7 +76,7 @@ class LearnedFile:
     def touch(self) -> None:
         """Note that the log is still being read: the file's time is when it was read last."""
         with suppress(OSError):
-            os.utime(self.path)
+            _stamp(self.path)
 
     def touched(self) -> float | None:
         """Return when the log was read last, in seconds since 1970; None if there is no file."""
@@ -89,6 +91,12 @@ class LearnedFile:
         except FileNotFoundError:
             return False
         return True
+
+
+def _stamp(path: Path) -> None:
+    """Set a file's time by the clock that it is compared with."""
+    now_s = wall_s()
+    os.utime(path, (now_s, now_s))
 
 
 def learned_path(given: str, client: str, host: str, port: int) -> Path:

@@ -16,6 +16,7 @@ from trellis.live.mqtt.learned import Damaged, LearnedFile, learned_path
 from trellis.protocols.mqtt.bridge import Bridge
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.learn import LOG_KEPT_S
+from trellis.reached import reached
 
 log = logging.getLogger("trellis.live")
 
@@ -60,6 +61,7 @@ class Memory:
             self.log.restore(found)
             self._saved = self.log.changes
             self.bridge.saved(self._saved)
+            reached("a sidecar remembers what it learned")
             count = len(self.log.filters)
             log.info("%s: remembers %d filters of the broker's clients from %s", self.node, count, self.file.path)
 
@@ -82,6 +84,7 @@ class Memory:
         if session_present and 0 <= unread_s <= _UNREAD_S_MAX:
             return
         self.gaps += 1
+        reached("a broker's log went unread for too long")
         self.log.doubt()
         why = f"its log was not read for {unread_s:.0f} s, and it keeps {LOG_KEPT_S} s"
         if not session_present:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from trellis.live.mqtt.sidecar import Sidecar
 from trellis.protocols.mqtt.host import Host
 from trellis.protocols.mqtt.topics import pattern_of
+from trellis.reached import reached
 
 _REFUSED_TOLD = 4  # refused filters that /healthz names
 
@@ -27,6 +28,7 @@ class Readiness:
             pattern = pattern_of(filter_, self.host.config.depth)
             if filter_ not in wanted or self.host.subscriptions.is_ready(pattern):
                 del self._unconfirmed[filter_]
+                reached("a remembered filter is confirmed again")
         self._is_subscribing = self._is_subscribing and self.sidecar.is_subscribing
         count = len(self._unconfirmed)
         found = [f"The mesh has not confirmed {count} filters of the broker's clients yet."] if count else []

@@ -67,7 +67,9 @@ class Copies:
         elif self.bytes + size + ENTRY_BYTES > config.window_bytes:
             limit = f"window_bytes is {config.window_bytes}"
             reason = f"publications that wait for their copies fill this node's window: {limit}; try again later"
-        self.state.counters.window_full += reason is not None
+        if reason is not None:
+            self.state.counters.window_full += 1
+            reached("there is no room for a publication")
         return reason
 
     def wait_for(self, pending: Pending) -> None:

@@ -30,6 +30,7 @@ from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES, SUBSCRIBE_ID, Echoes
 from trellis.protocols.mqtt.hearing import PROBE_FILTER, Hearing, probe_topic
 from trellis.protocols.mqtt.learn import LOG, PROBE_CLIENTS, TOPICS, SubscriptionLog
 from trellis.protocols.mqtt.suspicion import Suspicion
+from trellis.reached import reached
 
 IDENTITY = "trellis-id"  # the user property that a message out of the mesh bears
 PACKET_BYTES_MAX = 64 << 20  # of a broker; the host refuses what the mesh does not carry
@@ -131,6 +132,8 @@ class Bridge:
         again = list(self._flying.values())
         self._flying.clear()
         self._waiting.extendleft(replace(one, dup=True) for one in reversed(again))  # [MQTT-4.4.0-1]
+        if again:
+            reached("a sidecar sends again what its broker may have")
         self._pump()
 
     def _subscribe(self, session_present: bool) -> None:
@@ -259,6 +262,7 @@ class Bridge:
             if number in self._taken:
                 return  # the mesh is at it
             if self._done.get(number) == digest(packet.topic, packet.payload):  # B2
+                reached("a broker sends again what the mesh has")
                 self._acknowledge(packet)
                 return
         if self.echoes is not None:

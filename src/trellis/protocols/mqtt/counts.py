@@ -20,6 +20,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from trellis.protocols.mqtt.learn import SubscriptionLog
+from trellis.reached import reached
 
 COUNTS = ("$SYS/broker/subscriptions/count", "$SYS/broker/shared_subscriptions/count")
 AWAY = "$SYS/broker/clients/disconnected"
@@ -107,6 +108,7 @@ class BrokerCounts:
             limits = [remaining, begun] if since == first.number else [remaining]
             if any(mine > max(0, left) for limit in limits for mine, left in zip(counts, limit, strict=True)):
                 self.ended += 1
+                reached("a broker's counts end a client")
                 gone += log.end(client)
         return gone
 

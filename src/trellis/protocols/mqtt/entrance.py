@@ -12,6 +12,7 @@ from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.session import Link, Session
 from trellis.protocols.mqtt.topics import is_carried
+from trellis.reached import reached
 
 CLIENT_LETTERS_MAX = 512
 WILLS_BYTES_MAX = 64 << 20  # of the wills of all clients, there or away
@@ -150,6 +151,7 @@ class Entrance:
         if old is not None:
             if old.link is not None:
                 self.house.counters["taken over"] += 1
+                reached("an MQTT session is taken over")
                 self.drop(old, reasons.TAKEN_OVER, "taken over")
             if packet.clean_start or client not in self.house.sessions:
                 self._end(client)

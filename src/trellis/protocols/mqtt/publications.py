@@ -18,6 +18,7 @@ from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
 from trellis.protocols.mqtt.topics import carried_prefix, has_wildcard
+from trellis.reached import reached
 
 AGAIN_MS = 1_000  # what the mesh did not take of a sidecar is published again after so long
 
@@ -126,6 +127,8 @@ class Publications:
             self.drop(session, reasons.TOPIC_INVALID, "a topic with wildcards")
             return None
         if alias is not None:
+            if link.aliases.get(alias, topic) != topic:
+                reached("a topic alias is given up")
             link.aliases[alias] = topic
         return topic
 

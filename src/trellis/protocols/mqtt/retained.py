@@ -13,6 +13,7 @@ import msgspec
 from trellis.protocols.effects import NodeId
 from trellis.protocols.mqtt.envelope import Envelope
 from trellis.protocols.mqtt.topics import has_wildcard, matches
+from trellis.reached import reached
 
 Stamp = tuple[int, NodeId, int]
 _NEVER: Stamp = (-1, "", 0)
@@ -59,7 +60,10 @@ class RetainedMessages:
             is_full = old is None and len(self) >= self.messages_max
             size = self.bytes + _size(message) - (_size(old.message) if old is not None else 0)
             if is_full or size > self.bytes_max:
+                reached("there is no room for a retained message")
                 return False
+        if old is not None:
+            reached("a retained message is replaced")
         self.remove(message.topic)
         if not message.payload:
             self._gone[message.topic] = new.stamp

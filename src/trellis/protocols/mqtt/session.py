@@ -19,6 +19,7 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.effects import Connection
 from trellis.protocols.mqtt.suspicion import Suspicion
 from trellis.protocols.mqtt.topics import levels_of
+from trellis.reached import reached
 
 SOON_MS = 10_000  # A client that leaves so soon after a suspect was sent again leaves because of it.
 BRIDGE_QUEUE_MAX = 1_000_000  # messages that wait for a broker; their bytes are the limit
@@ -125,6 +126,8 @@ class Session:
             return [self._packet(one, None, now_ms)] if self.link is not None else []
         if not self.queue and not self.suspicion.times and len(self.flying) < self.window:  # it need not wait
             return self._fly(one, now_ms)
+        if self.link is not None and not self.queue:
+            reached("an MQTT client's window is full")
         if len(self.queue) >= self.messages_max or self.queue_bytes + one.size > self.bytes_max:
             self.dropped += 1
             return []

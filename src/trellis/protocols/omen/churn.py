@@ -387,6 +387,8 @@ class Coordinator:
 
     def _take_over(self, event: Event) -> Effects:
         reached("a standby takes over a repair")
+        if not self.parts.ring.is_coordinator(event.node):
+            reached("the second standby takes over a repair")
         is_certain = event.kind == "join" or event.is_announced
         if not is_certain and not self.parts.is_dead(event.node, event.incarnation):
             return self._begin_doubt(event)

@@ -327,6 +327,8 @@ class Mend:
         more = self._closure()
         if len(self.departed) > 1:
             reached("a repair covers two dead nodes")
+        if len(self.departed) > 2:
+            reached("a repair covers three dead nodes")
         if any(not departed.is_known for departed in self.departed.values()):
             self.state = "records"
             return self._records()

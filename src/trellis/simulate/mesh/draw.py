@@ -6,31 +6,41 @@
 | machine-crash       | who         | `duration_ms` down; nobody is told by the network                      |
 | pause, freeze       | who         | `duration_ms`; the process stands still, or its kernel as well         |
 | leave               | who         | `duration_ms` away after it has left in order                          |
-| partition           | one side    | `duration_ms`                                                          |
+| flap                | in turn     | `value` crashes in a row, each `duration_ms` down                      |
+| partition           | one side    | `duration_ms`; clients are on either side                              |
+| split               | one side    | `peers`: the other nodes, `duration_ms`; clients reach both sides      |
 | one-way             | senders     | `peers`: receivers, `duration_ms`                                      |
 | reset, dark         | one end     | `peers`: the other end; connections are reset, or die silently         |
 | slow, lossy         | one end     | `peers`: the other end, `duration_ms`, `value`: seconds or probability |
 | clock               | who         | `value`: seconds by which its clock on the wall jumps                  |
 | files               | who         | `duration_ms`, `value`: descriptors that are left                      |
 | disk                | who         | `duration_ms`: nothing can be written                                  |
+| broker-crash        | a broker    | `duration_ms` down                                                     |
+| broker-pause        | a broker    | `duration_ms`; its process stands still                                |
+| hostile kinds       | its target  | `duration_ms`; `hostile.py` lists them                                 |
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 import msgspec
+from msgspec.structs import replace
 
 from trellis import ids
+from trellis.simulate.mesh.hostile import HONEST, HOSTILE, LIES
 from trellis.simulate.schedule import Fault, Schedule
 
 KINDS = (
     "crash",
     "machine-crash",
+    "flap",
     "pause",
     "freeze",
     "leave",
     "partition",
+    "split",
     "one-way",
     "reset",
     "dark",
@@ -39,9 +49,14 @@ KINDS = (
     "clock",
     "files",
     "disk",
+    "broker-crash",
+    "broker-pause",
+    *HOSTILE,
 )
+_HANGS_SHARE = 0.3  # of the meshes of four nodes and more
+LONG_MS = 30_000  # of a split: half of the replay window
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
-_TAKE_AWAY = ("crash", "machine-crash", "leave")
+TAKE_AWAY = ("crash", "machine-crash", "flap", "leave")
 
 
 class MeshPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +65,9 @@ class MeshPlan(msgspec.Struct, frozen=True, kw_only=True):
     nodes_min: int = 1
     nodes_max: int = 5
     clients: int = 8
+    hostile: float = 0.3  # share of the seeds in which hostile peers or clients may take part
+    lies: float = 0.1  # share of the seeds in which hostile peers may lie, too
+    sites: float = 0.4  # share of the seeds in which some nodes are sidecars of brokers
     form_s: float = 20.0  # before the first client: a mesh that has just started is sure of nothing
     span_s: float = 30.0  # clients work, faults happen
     quiet_s: float = 40.0  # everything is healed; clients go on for the first half of it
@@ -63,56 +81,116 @@ def draw_mesh(plan: MeshPlan, seed: int) -> list[str]:
     return [f"n{number}" for number in range(random.randint(plan.nodes_min, plan.nodes_max))]
 
 
-def draw_faults(plan: MeshPlan, names: list[str], clients: list[str], seed: int) -> Schedule:
+def draw_sites(plan: MeshPlan, names: list[str], seed: int) -> dict[str, str]:
+    """Draw the brokers of one seed, and the node beside each, which is its sidecar."""
+    random = Random(ids.stream(seed, "mesh", "sites"))
+    if random.random() >= plan.sites and not _is_of_brokers(KINDS[seed % len(KINDS)]):
+        return {}
+    sidecars = random.sample(names, random.randint(1, len(names)))
+    return {f"b{number}": name for number, name in enumerate(sidecars)}
+
+
+def draw_faults(
+    plan: MeshPlan, names: list[str], clients: list[str], seed: int, brokers: Iterable[str] = ()
+) -> Schedule:
     """Draw the faults of one seed. The same plan, names and seed give the same schedule."""
     random = Random(ids.stream(seed, "mesh", "faults"))
-    kinds = [*ALWAYS, KINDS[seed % len(KINDS)]]
-    more = [kind for kind in KINDS if random.random() < 0.3]
-    kinds += [random.choice(more or KINDS) for _ in range(random.randint(0, plan.faults_max - len(kinds)))]
+    brokers = list(brokers)
+    own = KINDS[seed % len(KINDS)]
+    chance = random.random()
+    hostile = HOSTILE if own in LIES or chance < plan.lies else HONEST if own in HONEST or chance < plan.hostile else ()
+    ordinary = [kind for kind in KINDS if kind not in HOSTILE and (brokers or not _is_of_brokers(kind))]
+    possible = [*ordinary, *hostile]
+    kinds = [*ALWAYS, own if own in possible else "crash"]
+    more = [kind for kind in possible if random.random() < 0.3]
+    kinds += [random.choice(more or possible) for _ in range(random.randint(0, plan.faults_max - len(kinds)))]
     random.shuffle(kinds)
     # Faults that take nodes away stand apart, and the last ones may find no place. A crash has one in every seed.
-    first, crash = next(n for n, kind in enumerate(kinds) if kind in _TAKE_AWAY), kinds.index("crash")
+    first, crash = next(n for n, kind in enumerate(kinds) if kind in TAKE_AWAY), kinds.index("crash")
     kinds[first], kinds[crash] = kinds[crash], kinds[first]
     begin_ms, span_ms = round(1_000 * plan.form_s), round(1_000 * plan.span_s)
-    times = sorted(begin_ms + random.randrange(span_ms) for _ in kinds)
+    share = random.choice((0.5, 1.0, 1.0))  # early faults leave a long calm time, in which much is owed
+    late_ms = round(random.choice((0.0, 0.0, 0.4)) * span_ms)  # late ones find subscriptions that are long confirmed
+    times = sorted(begin_ms + max(late_ms, random.randrange(round(share * span_ms))) for _ in kinds)
     faults, gone_ms = [], -(10**9)
     for time_ms, kind in zip(times, kinds, strict=True):
-        if kind in _TAKE_AWAY:
+        if kind in TAKE_AWAY:
             time_ms = max(time_ms, gone_ms + round(1_000 * plan.crash_gap_s))
             if time_ms >= begin_ms + span_ms:
                 continue
             gone_ms = time_ms
-        faults.append(_fault(kind, time_ms, names, clients, random))
+        one = _fault(kind, time_ms, names, [*clients, *brokers], brokers, random)
+        if one.kind == "split" and one.duration_ms == LONG_MS:  # it needs its time before everything is healed
+            one = replace(one, time_ms=begin_ms + one.time_ms % 2_000)
+        faults.append(one)
+    faults += _hangs(faults, names, random)
+    if any(one in LIES for one in kinds):
+        faults = [_short(one) for one in faults]
     return Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
 
 
-def _fault(kind: str, time_ms: int, names: list[str], clients: list[str], random: Random) -> Fault:
+def _hangs(faults: list[Fault], names: list[str], random: Random) -> list[Fault]:
+    """Draw a node that hangs while another one crashes: now and then, in meshes where somebody is left to repair."""
+    crashes = [one for one in faults if one.kind == "crash"]
+    if len(names) < 4 or not crashes or random.random() >= _HANGS_SHARE:
+        return []
+    crash = random.choice(crashes)
+    who = random.choice([name for name in names if name != crash.nodes[0]])
+    return [Fault(crash.time_ms - 1_000, "pause", (who,), duration_ms=7_000)]
+
+
+def has_lies(schedule: Schedule) -> bool:
+    return any(one.kind in LIES for one in schedule.faults)
+
+
+def _short(fault: Fault) -> Fault:
+    """Where peers lie, messages are kept for a short time (`limits.py`). Cuts must end well before that."""
+    return replace(fault, duration_ms=min(fault.duration_ms, 3_000)) if fault.kind not in HOSTILE else fault
+
+
+def _is_of_brokers(kind: str) -> bool:
+    return kind.startswith("broker-")
+
+
+def _fault(kind: str, time_ms: int, names: list[str], others: list[str], brokers: list[str], random: Random) -> Fault:
     who = (random.choice(names),)
     lasts_ms = random.choice((200, 1_000, 4_000, 9_000))
     match kind:
         case "crash":
+            lasts_ms = random.choice((200, 1_000, 4_000, 9_000, 25_000))
             return Fault(time_ms, kind, who, duration_ms=lasts_ms, value=random.choice((0, 0, 1, 10, 100)))
         case "machine-crash" | "leave":
             return Fault(time_ms, kind, who, duration_ms=random.choice((1_000, 5_000, 9_000)))
         case "pause" | "freeze":
             return Fault(time_ms, kind, who, duration_ms=random.choice((300, 2_000, 7_000, 12_000)))
         case "partition":
-            everybody = [*names, *clients]
+            everybody = [*names, *others]
             side = random.sample(everybody, random.randint(1, max(1, len(everybody) - 1)))
             return Fault(time_ms, kind, tuple(sorted(side)), duration_ms=random.choice((500, 3_000, 8_000, 20_000)))
+        case "split":
+            side = random.sample(names, random.randint(1, max(1, len(names) - 1)))
+            rest = tuple(name for name in names if name not in side)
+            return Fault(time_ms, kind, tuple(sorted(side)), rest, duration_ms=random.choice((3_000, 8_000, LONG_MS)))
+        case "flap":
+            turns = who if random.random() < 0.5 else tuple(random.sample(names, len(names)))
+            return Fault(time_ms, kind, turns, duration_ms=random.choice((200, 1_000)), value=random.choice((2, 5, 12)))
         case "one-way":
-            other = random.choice([*names, *clients])
+            other = random.choice([*names, *others])
             return Fault(time_ms, kind, who, (other,), duration_ms=random.choice((500, 3_000, 8_000)))
         case "reset" | "dark":
-            return Fault(time_ms, kind, who, (random.choice([*names, *clients]),))
+            return Fault(time_ms, kind, who, (random.choice([*names, *others]),))
         case "slow":
             value = random.choice((0.05, 0.3, 1.5))
-            return Fault(time_ms, kind, who, (random.choice([*names, *clients]),), duration_ms=lasts_ms, value=value)
+            return Fault(time_ms, kind, who, (random.choice([*names, *others]),), duration_ms=lasts_ms, value=value)
         case "lossy":
             value = random.choice((0.05, 0.3))
-            return Fault(time_ms, kind, who, (random.choice([*names, *clients]),), duration_ms=lasts_ms, value=value)
+            return Fault(time_ms, kind, who, (random.choice([*names, *others]),), duration_ms=lasts_ms, value=value)
         case "clock":
             return Fault(time_ms, kind, who, value=random.choice((-3_600.0, -2.0, 5.0, 86_400.0)))
+        case "broker-crash" | "broker-pause":
+            return Fault(time_ms, kind, (random.choice(brokers),), duration_ms=random.choice((200, 2_000, 7_000)))
+        case _ if kind in HOSTILE:
+            return Fault(time_ms, kind, who, duration_ms=random.choice((3_000, 6_000, 10_000)))
         case "files":
             return Fault(time_ms, kind, who, duration_ms=lasts_ms, value=random.choice((0, 1, 3)))
         case _:

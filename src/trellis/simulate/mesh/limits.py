@@ -11,6 +11,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from trellis.live.config import LimitsConfig, LiveOMenConfig, NodeConfig
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.mqtt.config import MqttConfig
@@ -33,6 +35,7 @@ LIMITS: Choices = {
     "leave_s": (20.0, 30.0),
 }
 DELIVERY: Choices = {
+    "window_ms": (30_000, 60_000),
     "tick_ms": (200, 500),
     "soon_ms": (5, 20, 100),
     "announce_rounds": (1, 2, 12),
@@ -88,14 +91,16 @@ def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
     return drawn
 
 
+LYING_WINDOW_MS = 20_000  # Lies of a peer count for one window. It is short where peers lie, so that calm comes after.
+
+
 def apply_limits(drawn: dict[str, dict[str, Any]], name: str, fields: dict[str, Any]) -> NodeConfig:
     """Make the configuration of one node from the drawn limits and from what ties it to its host."""
-    mqtt = fields.get("mqtt", MqttConfig())
     merged = {
         **fields,
         "limits": LimitsConfig(**drawn.get("limits", {})),
         "delivery": DeliveryConfig(**drawn.get("delivery", {})),
         "omen": LiveOMenConfig(**drawn.get("omen", {})),
-        "mqtt": MqttConfig(**{"listen": mqtt.listen, "broker": mqtt.broker, **drawn.get("mqtt", {})}),
+        "mqtt": replace(fields.get("mqtt", MqttConfig()), **drawn.get("mqtt", {})),
     }
     return NodeConfig(name=name, **merged)

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from trellis.live.addresses import parse_address
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
@@ -34,6 +36,8 @@ class Connection(asyncio.Protocol):
         self.version, self.now, self.on_publish = version, now, on_publish
         self.heard = now()  # when the node last said anything
         self.is_ended = False
+        self.alias_max = 0  # topic aliases that the node takes
+        self._aliases: dict[str, int] = {}
         self._framing = Framing(_PACKET_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._answers: dict[tuple[str, int], asyncio.Future[p.Packet]] = {}  # (kind, id) -> who waits for it
@@ -54,8 +58,22 @@ class Connection(asyncio.Protocol):
         if answer.reason:
             self.cut()
             raise MqttFailed(f"CONNACK {answer.reason:#x}")
+        self.alias_max = answer.alias_max or 0
         self._ping()
         return answer
+
+    def aliased(self, packet: p.Publish) -> p.Publish:
+        """Return a publication with an alias for its topic. The oldest alias is given up where there is no other."""
+        if not self.alias_max or self.version != p.V5:
+            return packet
+        alias = self._aliases.get(packet.topic)
+        if alias is not None:
+            return replace(packet, topic="", alias=alias)
+        alias = len(self._aliases) + 1
+        if alias > self.alias_max:
+            alias = self._aliases.pop(next(iter(self._aliases)))
+        self._aliases[packet.topic] = alias
+        return replace(packet, alias=alias)
 
     def _ping(self) -> None:
         """Send PINGREQ now and then. A node that says nothing for twice as long counts as lost."""

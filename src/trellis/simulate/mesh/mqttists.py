@@ -17,6 +17,7 @@ from trellis.judge.history import (
     Received,
     Refused,
     Subscribing,
+    Unreachable,
     Unsubscribed,
     Unsubscribing,
 )
@@ -24,6 +25,7 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.simulate.mesh.mqtt import KEEP_ALIVE_S, Connection, MqttFailed
 from trellis.simulate.mesh.natives import Habits
+from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness, message_in, payload
 
 _KEPT_S = 600  # a kept session lives so long without a connection
@@ -37,6 +39,8 @@ class Session:
         self.name, self.version, self.witness, self.is_kept = name, version, witness, is_kept
         self.id = ""  # of the session, in the history
         self.connection: Connection | None = None
+        self.site: Site | None = None  # of the broker that it is at, if it is not at a node's listener
+        self.wanted: dict[str, None] = {}  # filters that were confirmed
         self.flying: dict[int, p.Publish] = {}  # publications without an outcome
         self.messages: dict[int, str] = {}  # packet identifier -> name of the message
         self.reads = True  # whether what comes is acknowledged at once
@@ -44,7 +48,7 @@ class Session:
         self._number = 0
         self._half: set[int] = set()  # QoS 2: received, and not released yet
 
-    async def connect(self, address: str, node: str, will: p.Will | None = None) -> bool:
+    async def connect(self, address: str, place: Place) -> bool:
         """Connect, and return whether the node knows the session. Otherwise the session begins anew."""
         if self.is_kept and not self.id and self.version == p.V311:
             await self._wipe(address)
@@ -55,23 +59,32 @@ class Session:
             client=self.name,
             clean_start=is_clean,
             expiry_s=_KEPT_S if self.is_kept else 0,
-            will=will,
             keep_alive_s=KEEP_ALIVE_S,
         )
         self.connection = connection  # the first messages may come with CONNACK
         self._early = []
+        since = self.witness.now()
         try:
             answer = await connection.open(address, hello)
+        except MqttFailed as error:
+            self.connection = None
+            if place.site is None:
+                self.witness.add(Unreachable(self.witness.now(), self.name, place.node, since, str(error)[:120]))
+            raise
         except BaseException:
             self.connection = None
             raise
         is_known = bool(self.id) and answer.session_present
         if not is_known:
             self._forget()
+            self.site, broker = place.site, place.site.name if place.site is not None else ""
             self.id = self.witness.session(self.name)
-            self.witness.add(Connected(self.witness.now(), self.id, self.name, node))
+            self.witness.add(Connected(self.witness.now(), self.id, self.name, place.node, broker))
         else:
-            self.witness.add(Back(self.witness.now(), self.id, node))
+            self.witness.add(Back(self.witness.now(), self.id, place.node))
+            for wanted in self.wanted:
+                if self.site is not None:
+                    self.site.subscribed(self.id, self.name, wanted)
         early, self._early = self._early, None
         for packet in early:
             self._publish(packet)
@@ -93,6 +106,10 @@ class Session:
         self.connection = None
         if self.is_kept:
             self._away = heard
+            for wanted in self.site.away(self.id) if self.site is not None else ():
+                # The counts of a broker do not always tell the sidecar whether a session outlives its connection.
+                self.witness.add(Unsubscribing(heard, self.id, wanted))
+                self.witness.add(Subscribing(heard, self.id, wanted))
             self.witness.add(Away(heard, self.id, True))
         else:
             self._over(heard)
@@ -107,6 +124,9 @@ class Session:
             self._over(self._away)
 
     def _over(self, t: float) -> None:
+        self.wanted.clear()
+        if self.site is not None:
+            self.site.away(self.id)
         if self.id:
             self.witness.add(Ended(t, self.id))
             self.id = ""
@@ -136,12 +156,21 @@ class Session:
         if answer.reasons[0] >= 0x80:
             self.witness.add(Unsubscribing(asked, session, wanted))
             raise MqttFailed(f"SUBACK {reasons.NAMES.get(answer.reasons[0], hex(answer.reasons[0]))}")
+        if session != self.id:
+            return
+        self.wanted[wanted] = None
+        if self.site is not None:
+            self.site.subscribed(session, self.name, wanted)
+            return
         is_sure = answer.text is None and now - asked < _SUBACK_S
         self.witness.add(Confirmed(now, session, wanted, is_sure))
 
     async def want_no_more(self, wanted: str) -> None:
         connection = self._connected()
         self.witness.add(Unsubscribing(self.witness.now(), self.id, wanted))
+        self.wanted.pop(wanted, None)
+        if self.site is not None:
+            self.site.gone(self.id, wanted)
         number = self._next()
         session = self.id
         await connection.ask(p.Unsubscribe(number, (wanted,)), "UnsubAck", number)
@@ -191,7 +220,7 @@ class Session:
         packet = p.Publish(topic=topic, payload=payload(name, size), qos=qos, retain=retain, id=number)
         self.witness.add(Publishing(self.witness.now(), session, name, topic, qos, retain))
         if number is None:
-            connection.send(packet)
+            connection.send(connection.aliased(packet))
             return
         self.flying[number], self.messages[number] = packet, name
         await self._deliver(connection, session, packet, number)
@@ -206,7 +235,9 @@ class Session:
             await self._deliver(connection, session, again, number)
 
     async def _deliver(self, connection: Connection, session: str, packet: p.Publish, number: int) -> None:
-        answer = await connection.ask(packet, f"Ack{p.PUBACK if packet.qos == 1 else p.PUBREC}", number)
+        answer = await connection.ask(
+            connection.aliased(packet), f"Ack{p.PUBACK if packet.qos == 1 else p.PUBREC}", number
+        )
         assert isinstance(answer, p.Ack)
         name = self.messages.pop(number, "")
         self.flying.pop(number, None)
@@ -233,7 +264,7 @@ class Session:
 
 
 async def mqtt_subscriber(
-    slot: str, witness: Witness, habits: Habits, choose: Callable[[], str], node_at: Callable[[str], str]
+    slot: str, witness: Witness, habits: Habits, choose: Callable[[], str], place_at: Callable[[str], Place]
 ) -> None:
     """Subscribe somewhere, read for a while, perhaps lose the connection and come back, and end. Again and again."""
     random = habits.random
@@ -243,9 +274,9 @@ async def mqtt_subscriber(
         address, wanted = habits.address(), choose()
         try:
             async with asyncio.timeout(habits.stays_s(may_stay=True)):
-                await session.connect(address, node_at(address))
+                await session.connect(address, place_at(address))
                 await session.want(wanted)
-                await _stay(session, address, wanted, random, node_at)
+                await _stay(session, address, wanted, random, place_at)
         except MqttFailed as error:
             witness.troubles[f"mqtt subscriber: {error}"] += 1
         except TimeoutError:
@@ -256,7 +287,7 @@ async def mqtt_subscriber(
             session.finish()
 
 
-async def _stay(session: Session, address: str, wanted: str, random: Random, node_at: Callable[[str], str]) -> None:
+async def _stay(session: Session, address: str, wanted: str, random: Random, place_at: Callable[[str], Place]) -> None:
     while True:
         connection = session.connection
         assert connection is not None
@@ -284,7 +315,7 @@ async def _stay(session: Session, address: str, wanted: str, random: Random, nod
         if not session.is_kept:
             raise MqttFailed("the connection is lost")
         await asyncio.sleep(random.choice((0.0, 0.2, 3.0)))
-        if not await session.connect(address, node_at(address)):
+        if not await session.connect(address, place_at(address)):
             await session.want(wanted)
 
 
@@ -293,7 +324,7 @@ async def mqtt_publisher(
     witness: Witness,
     habits: Habits,
     choose: Callable[[], str],
-    node_at: Callable[[str], str],
+    place_at: Callable[[str], Place],
     rate: float,
     size: int,
 ) -> None:
@@ -305,7 +336,7 @@ async def mqtt_publisher(
         address, window = habits.address(), random.choice((1, 1, 4, 20))
         try:
             async with asyncio.timeout(habits.stays_s()):
-                await session.connect(address, node_at(address))
+                await session.connect(address, place_at(address))
                 await _publish_on(session, habits, choose, window, rate, size)
         except* MqttFailed as errors:
             witness.troubles[f"mqtt publisher: {errors.exceptions[0]}"] += 1

@@ -23,6 +23,7 @@ from trellis.judge.history import (
     Received,
     Refused,
     Subscribing,
+    Unreachable,
     Unsubscribing,
 )
 from trellis.live.client import Client, ClientError
@@ -36,7 +37,7 @@ class Observed(Client):
 
     def __init__(self, address: str, name: str, witness: Witness, *, timeout_s: float = 30.0) -> None:
         super().__init__(address, name, None, timeout_s)
-        self.witness = witness
+        self.witness, self._address = witness, address
         self.id = witness.session(name)  # of the session, in the history
         self.heard = witness.now()  # when the node last said anything
         self.at = ""  # the node that it is connected to; empty while it is away
@@ -46,7 +47,14 @@ class Observed(Client):
         self._told_missed = 0
 
     async def __aenter__(self) -> Observed:
-        await super().__aenter__()
+        since = self.witness.now()
+        try:
+            await super().__aenter__()
+        except ClientError as error:
+            node = self.witness.nodes.get(self._address)
+            if node is not None:
+                self.witness.add(Unreachable(self.witness.now(), self.name, node, since, str(error)[:120]))
+            raise
         return self
 
     def received(self, stream: Stream, body: bytes) -> None:
@@ -143,6 +151,7 @@ class Habits:
         """`has_time`: whether something new may begin. `is_last`: whether subscribers that begin now stay for good."""
         self.random, self.nodes, self.has_time, self.is_last = random, nodes, has_time, is_last
         self.used: list[str] = []  # names that this client has had
+        self.stay = random.choice((0.1, 0.3, 0.8))  # share of its subscriptions that last until the run ends
 
     def name(self, slot: str) -> str:
         """Return a name that was used before, or a new one."""
@@ -156,7 +165,7 @@ class Habits:
 
     def stays_s(self, *, may_stay: bool = False) -> float | None:
         """Return for how long a session lasts. None, where `may_stay`: until the run ends."""
-        if may_stay and (self.random.random() < 0.3 or self.is_last()):
+        if may_stay and (self.random.random() < self.stay or self.is_last()):
             return None
         return self.random.choice((1.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 

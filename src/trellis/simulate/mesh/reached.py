@@ -11,11 +11,33 @@ SITUATIONS = (
     "a link begins a new session",
     "a link's queue is full",
     "a node leaves a topic drained",
+    "there is no room for a publication",
+    "a forged message is refused",
     # streams and peers
     "a silent peer is cut off",
     "a newcomer takes over a name",
     "a peer that could not be reached is back",
+    "a message travels in pieces",
+    "a stream's queue overflows",
+    "a slow reader is cut off",
+    "a half-open connection makes room for another",
+    "a peer that floods is cut off",
+    # MQTT
+    "an MQTT session is taken over",
+    "an MQTT client's window is full",
+    "a retained message is replaced",
+    "there is no room for a retained message",
+    "a topic alias is given up",
+    # sidecars
+    "a sidecar remembers what it learned",
+    "a remembered filter is confirmed again",
+    "a broker's log went unread for too long",
+    "a broker's counts end a client",
+    "a broker sends again what the mesh has",
+    "a sidecar sends again what its broker may have",
     # OMen
     "a repair covers two dead nodes",
+    "a repair covers three dead nodes",
     "a standby takes over a repair",
+    "the second standby takes over a repair",
 )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -13,21 +16,29 @@ import msgspec
 from trellis import ids
 from trellis.judge import History, Promise, Verdict, judge
 from trellis.judge.history import Settled, Up
+from trellis.live.config import NodeConfig
+from trellis.live.health import unready
+from trellis.protocols.delivery import DeliveryConfig
+from trellis.protocols.mqtt.config import MqttConfig
 from trellis.reached import listen
 from trellis.simulate.mesh import topics
-from trellis.simulate.mesh.draw import MeshPlan, draw_faults, draw_mesh
+from trellis.simulate.mesh.draw import MeshPlan, draw_faults, draw_mesh, draw_sites, has_lies
 from trellis.simulate.mesh.inject import Injector
-from trellis.simulate.mesh.limits import apply_limits, draw_limits
+from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
 from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
 from trellis.simulate.mesh.natives import Habits, native_publisher, native_subscriber
-from trellis.simulate.mesh.nodes import CLIENTS, MQTT, Nodes
+from trellis.simulate.mesh.repairs import slow_repairs
+from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness
 from trellis.simulate.schedule import Schedule
 from trellis.simulate.whole.network import NetworkConfig
+from trellis.simulate.whole.whole import CLIENTS, MQTT, Mesh
 from trellis.simulate.whole.world import World
 
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
+_LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
+PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, may_refuse=_LIMITS)
 
 
 class TrialResult(msgspec.Struct, kw_only=True):
@@ -68,16 +79,26 @@ class Trial:
         self.names = draw_mesh(plan, seed)
         self.clients = [f"c{number}" for number in range(plan.clients)]
         self.limits = draw_limits(self._random("limits")) if limits is None else limits
-        self.schedule = draw_faults(plan, self.names, self.clients, seed) if schedule is None else schedule
+        brokers = draw_sites(plan, self.names, seed)
+        drawn = draw_faults(plan, self.names, self.clients, seed, brokers)
+        self.schedule = drawn if schedule is None else schedule
+        if has_lies(drawn):
+            self.limits.setdefault("delivery", {})["window_ms"] = LYING_WINDOW_MS
         self.world = World(f"{seed}", _draw_network(self._random("network")))
         self.witness = Witness(lambda: self.world.now_s)
-        self.nodes = Nodes(self.world, self.names, partial(apply_limits, self.limits))
-        self.injector = Injector(self.world, self.nodes, self.witness)
+        self.mesh = Mesh(self.world, self.names, self._configure)
+        self.sites = {node: Site(name, node, self.mesh, self.witness) for name, node in brokers.items()}
+        self.witness.nodes = {self.mesh.address(name, CLIENTS): name for name in self.names}
+        self.injector = Injector(self.world, self.mesh, self.witness, self.sites.values())
         self._until = plan.form_s + plan.span_s + plan.quiet_s / 2  # clients begin nothing new afterwards
 
     def run(self) -> TrialResult:
         plan = self.plan
-        with self.world, listen() as self._heard:
+        with self.world, listen() as self._heard, TemporaryDirectory(prefix="trellis-mesh-") as folder:
+            self._folder = Path(folder)
+            for site in self.sites.values():
+                self.world.after(0.0, site.start)
+                self.world.after(0.0, site.watch)
             for number, name in enumerate(self.names):
                 self.world.after(0.05 * number, self._start_node, name)
             for number, name in enumerate(self.clients):
@@ -92,42 +113,61 @@ class Trial:
     def _random(self, *labels: str) -> Random:
         return Random(ids.stream(self.seed, "mesh", *labels))
 
+    def _configure(self, name: str, fields: dict[str, Any]) -> NodeConfig:
+        site = self.sites.get(name)
+        if site is not None:
+            learned = str(self._folder / f"{name}.learned.json")
+            fields["mqtt"] = MqttConfig(broker=f"mqtt://{site.address}", learn=True, learn_file=learned)
+        return apply_limits(self.limits, name, fields)
+
     def _start_node(self, name: str) -> None:
-        self.nodes.start(name)
+        self.mesh.start(name)
         self.witness.add(Up(self.witness.now(), name))
 
     def _start_client(self, name: str, kind: str) -> None:
         random = self._random("client", name)
-        port = CLIENTS if kind.startswith("native") else MQTT
-        addresses = {self.nodes.address(node, port): node for node in self.names}
+        places = {}
+        for node in self.names:
+            site = self.sites.get(node)
+            if kind.startswith("native"):
+                places[self.mesh.address(node, CLIENTS)] = Place(node)
+            else:
+                places[self.mesh.address(node, MQTT) if site is None else site.address] = Place(node, site)
         healed = self.plan.form_s + self.plan.span_s
         habits = Habits(
-            random, list(addresses), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
+            random, list(places), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
         )
-        self.world.host(name).start(self._client(name, kind, habits, addresses.__getitem__))
+        self.world.host(name).start(self._client(name, kind, habits, places.__getitem__))
 
-    def _client(self, name: str, kind: str, habits: Habits, node_at: Callable[[str], str]) -> Coroutine[Any, Any, None]:
+    def _client(
+        self, name: str, kind: str, habits: Habits, place_at: Callable[[str], Place]
+    ) -> Coroutine[Any, Any, None]:
         random, witness, rate = habits.random, self.witness, self.plan.rate
         size = random.choice(_SIZES)
         match kind:
             case "native subscriber":
                 return native_subscriber(name, witness, habits, lambda: topics.native_topics(random, 3))
             case "mqtt subscriber":
-                return mqtt_subscriber(name, witness, habits, lambda: topics.mqtt_filter(random), node_at)
+                return mqtt_subscriber(name, witness, habits, lambda: topics.mqtt_filter(random), place_at)
             case "native publisher":
                 choose = partial(topics.topic_to_publish, random, is_native=True)
                 return native_publisher(name, witness, habits, choose, rate, size)
             case _:
                 choose = partial(topics.topic_to_publish, random, is_native=False)
-                return mqtt_publisher(name, witness, habits, choose, node_at, rate, size)
+                return mqtt_publisher(name, witness, habits, choose, place_at, rate, size)
 
     def _result(self) -> TrialResult:
         history = self.witness.history()
-        verdict = judge(history, Promise(settle_s=30.0))
+        window_ms = self.limits.get("delivery", {}).get("window_ms", DeliveryConfig().window_ms)
+        verdict = judge(history, replace(PROMISE, window_s=window_ms / 1_000))
         return TrialResult(
             seed=self.seed,
             nodes=len(self.names),
-            failures=[*self._broken(), *(f"{one.kind}: {one.text}" for one in verdict.violations)],
+            failures=[
+                *self._broken(),
+                *slow_repairs(self.mesh, history, self._jumped()),
+                *(f"{one.kind}: {one.text}" for one in verdict.violations),
+            ],
             digest=self.world.history.hexdigest(),
             schedule=self.schedule,
             limits=self.limits,
@@ -143,11 +183,16 @@ class Trial:
         found = [f"{one.host}: {one.message}: {one.error!r}" for one in self.world.failures]
         found += [f"{one.host}: its process ended by itself: {one.error!r}" for one in self.world.exits if one.error]
         for name in self.names:
-            if not self.nodes.is_running(name):
+            if not self.mesh.is_running(name):
                 found.append(f"{name} does not run at the end")
-            elif bugs := self.nodes.live[name].counters["bugs"]:
+            elif bugs := self.mesh.nodes[name].counters["bugs"]:
                 found.append(f"{name}: {bugs} handlers raised")
+            elif why := self.mesh.host(name).call(unready, self.mesh.nodes[name]):
+                found.append(f"{name} is not ready at the end: {why}")
         return found
+
+    def _jumped(self) -> set[str]:
+        return {one.nodes[0] for one in self.schedule.faults if one.kind == "clock"}
 
     def _counts(self, verdict: Verdict) -> Counter[str]:
         counts = Counter(
@@ -164,9 +209,12 @@ class Trial:
 
 
 def _draw_network(random: Random) -> NetworkConfig:
+    latency_us = random.choice((300, 2_000, 40_000))
+    # A window of 4 KiB carries 50 KB/s over 40 ms. A mesh that repeats frames there has no room left for anything else.
+    buffers = (4 << 10, 256 << 10) if latency_us < 40_000 else (64 << 10, 256 << 10)
     return NetworkConfig(
-        latency_us_high=random.choice((300, 2_000, 40_000)),
+        latency_us_high=latency_us,
         split=random.choice((0.0, 0.05, 0.5)),
-        send_buffer=random.choice((4 << 10, 256 << 10)),
-        receive_buffer=random.choice((4 << 10, 256 << 10)),
+        send_buffer=random.choice(buffers),
+        receive_buffer=random.choice(buffers),
     )

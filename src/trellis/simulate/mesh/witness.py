@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from trellis.judge.history import Event, History
+from trellis.judge.history import Disturbed, Down, Event, History, Up
 
 
 class Witness:
@@ -19,12 +19,17 @@ class Witness:
         self._sessions: Counter[str] = Counter()
         self._messages = 0
         self.troubles: Counter[str] = Counter()  # what clients were refused, by its words
+        self.nodes: dict[str, str] = {}  # by address, the node whose client port is there
+        self.disturbed_until = 0.0  # when the last fault that is known so far ends
 
     def now(self) -> float:
         """Return the seconds of the history's clock, in microseconds' precision."""
         return round(self._clock(), 6)
 
     def add(self, event: Event) -> None:
+        if isinstance(event, Disturbed | Down | Up):
+            until = event.until if isinstance(event, Disturbed) else event.t
+            self.disturbed_until = max(self.disturbed_until, until)
         self._events.append((event.t, len(self._events), event))
 
     def session(self, client: str) -> str:

@@ -130,6 +130,8 @@ class Network:
         """Return addresses. Raises `socket.gaierror` as a resolver does."""
         if name in ("localhost", ""):
             return ["127.0.0.1"]
+        if not name.isascii() or any(not 0 < len(label) < 64 for label in name.removesuffix(".").split(".")):
+            raise UnicodeError("label empty or too long")  # as the codec "idna" of `socket.getaddrinfo` says
         if _is_address(name):
             return [name]
         found = self.names.get(name, ())

@@ -203,10 +203,23 @@ def _open(file: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
         return _real_open(file, mode, *args, **more)
     if str(file).startswith("/proc/"):  # what it says is about the simulator
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
-    if len(host.sockets) >= host.files_max:
+    if not isinstance(file, int) and len(host.sockets) >= host.files_max:  # a number is open already
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(file))
     opened = _real_open(file, mode, *args, **more)
     return _FullDisk(opened) if host.is_disk_full and set(mode) & set("wax+") else opened
+
+
+def _os_open(path: Any, *args: Any, **more: Any) -> int:
+    host = _host()
+    if host is not None and len(host.sockets) >= host.files_max:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+    return _real_os_open(path, *args, **more)
+
+
+def _fsync(file: Any) -> None:
+    """Write to the disk, which takes long. Files of simulated processes need to survive simulated crashes only."""
+    if _host() is None:
+        _real_fsync(file)
 
 
 _real_time, _real_time_ns, _real_sleep = time.time, time.time_ns, time.sleep
@@ -216,6 +229,7 @@ _real_gmtime, _real_localtime = time.gmtime, time.localtime
 _real_urandom, _real_seed, _real_getpid = os.urandom, random.Random.seed, os.getpid
 _real_create_server, _real_getaddrinfo, _real_open = socket.create_server, socket.getaddrinfo, io.open
 _real_getrusage = resource.getrusage
+_real_os_open, _real_fsync = os.open, os.fsync
 
 _STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (time, "time", _time),
@@ -235,5 +249,7 @@ _STAND_INS: tuple[tuple[Any, str, Any], ...] = (
     (socket, "create_server", _create_server),
     (socket, "getaddrinfo", _getaddrinfo),
     (io, "open", _open),
+    (os, "open", _os_open),
+    (os, "fsync", _fsync),
     (resource, "getrusage", _getrusage),
 )

@@ -57,7 +57,7 @@ class Mesh:
         """
         self.world, self.names, self._configure = world, list(names), configure
         self.has_mqtt, self.telemetry = has_mqtt, telemetry
-        self.nodes: dict[str, LiveNode] = {}  # the present one of each name; those of crashed processes are gone
+        self.nodes: dict[str, LiveNode] = {}  # the last incarnation of each name, also after its process has ended
         self.counters: Counter[str] = Counter()
         for name in self.names:
             world.host(name)
@@ -106,11 +106,21 @@ class Mesh:
         await node.wait()
         self.world.say(f"{name} has left")
 
+    def leave(self, name: str) -> None:
+        """Tell a node to leave in order, as SIGTERM does. Its process ends when it has left."""
+        loop = self.host(name).loop
+        if loop is None:
+            raise TrellisError(f"{name} does not run; start it first")
+        loop.call_soon(self.nodes[name].leave)
+
+    def is_running(self, name: str) -> bool:
+        return self.host(name).loop is not None
+
     def is_linked(self) -> bool:
         """Whether every node that runs is ready for clients, by its own account."""
         from trellis.live.health import not_ready
 
-        running = [name for name in self.names if self.host(name).loop is not None]
+        running = [name for name in self.names if self.is_running(name)]
         return all(name in self.nodes and not self.host(name).call(not_ready, self.nodes[name]) for name in running)
 
     # Clients, each on a host of its own

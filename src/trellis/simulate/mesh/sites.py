@@ -1,0 +1,111 @@
+"""Sites: a node that is the sidecar of a broker, and what the broker's clients may expect of the mesh.
+
+A broker's SUBACK says nothing about the mesh. A client at a broker may count on messages of other sites when
+- the sidecar has acknowledged the line of the broker's log that tells the subscription: then it is saved;
+- after that nothing has disturbed the mesh for `LEARNED_S`; or, if the sidecar has restarted meanwhile, it says that it
+  is ready (`/readyz`).
+While the sidecar is down nothing is owed: the mesh does not know its broker's clients then.  [docs/mqtt.md, Sidecar]
+
+All of that can be seen from outside, at the broker and at the node's admin port.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from trellis.judge.history import Confirmed, Subscribing, Unsubscribing
+from trellis.live.health import unready
+from trellis.simulate.mesh.broker import Broker, Store
+from trellis.simulate.mesh.witness import Witness
+from trellis.simulate.whole.whole import MQTT, Mesh
+
+LEARNED_S = 8.0  # In a calm mesh a subscription that the sidecar has read is known everywhere after so long.
+_LOOK_S = 0.25
+
+
+@dataclass
+class _Wish:
+    """A subscription at the broker."""
+
+    client: str
+    read_s: float | None = None  # since when the sidecar is known to have read it
+    is_saved: bool = False  # the sidecar had read it before it restarted
+    is_confirmed: bool = False
+
+
+class Site:
+    def __init__(self, name: str, node: str, mesh: Mesh, witness: Witness) -> None:
+        """`name`: the broker's, and its host's."""
+        self.name, self.node, self.mesh, self.witness = name, node, mesh, witness
+        self.store = Store()
+        self.is_forgetful = False  # the sidecar could not write a while ago: what it read may not outlive it
+        self._wishes: dict[tuple[str, str], _Wish] = {}  # by session and filter
+
+    @property
+    def address(self) -> str:
+        return self.mesh.address(self.name, MQTT)
+
+    def start(self) -> None:
+        """Start the broker's process."""
+        self.mesh.world.say(f"{self.name} starts")
+        self.mesh.host(self.name).start(self._serve())
+
+    async def _serve(self) -> None:
+        await Broker(self.store).serve(self.mesh.host(self.name).address, MQTT)
+
+    # What clients of the broker say
+
+    def subscribed(self, session: str, client: str, wanted: str) -> None:
+        """The broker has confirmed a subscription, or the client is back and has it still."""
+        self._wishes[session, wanted] = _Wish(client)
+
+    def gone(self, session: str, wanted: str) -> None:
+        self._wishes.pop((session, wanted), None)
+
+    def away(self, session: str) -> list[str]:
+        """A session has no connection now. Return its filters."""
+        found = [wanted for one, wanted in self._wishes if one == session]
+        for wanted in found:
+            del self._wishes[session, wanted]
+        return found
+
+    # What happens to the sidecar
+
+    def sidecar_is_down(self) -> None:
+        """Write down that nothing is owed to the broker's clients from now on."""
+        now = self.witness.now()
+        for (session, wanted), wish in self._wishes.items():
+            if wish.is_confirmed:
+                self.witness.add(Unsubscribing(now, session, wanted))
+                self.witness.add(Subscribing(now, session, wanted))
+            is_read = wish.is_saved or self.store.is_read(wish.client, wanted)
+            wish.is_saved = is_read and not self.is_forgetful
+            wish.is_confirmed, wish.read_s = False, None
+
+    def watch(self) -> None:
+        """Look again and again for subscriptions that the mesh must know by now."""
+        if self.mesh.is_running(self.node) and self.node in self.mesh.nodes:
+            self._look()
+        self.mesh.world.after(_LOOK_S, self.watch)
+
+    def _look(self) -> None:
+        now = self.witness.now()
+        waiting = [(key, one) for key, one in self._wishes.items() if not one.is_confirmed]
+        if not waiting or self.mesh.host(self.node).call(unready, self.mesh.nodes[self.node]):
+            return
+        for (session, wanted), wish in waiting:
+            if not self.store.is_read(wish.client, wanted):
+                continue
+            if wish.read_s is None:
+                wish.read_s = now
+            if wish.is_saved or now >= max(wish.read_s, self.witness.disturbed_until) + LEARNED_S:
+                wish.is_confirmed = True
+                self.witness.add(Confirmed(now, session, wanted))
+
+
+class Place(NamedTuple):
+    """Where MQTT clients connect: to the listener of a node, or to the broker beside it."""
+
+    node: str
+    site: Site | None = None
