@@ -316,6 +316,9 @@ def new_topics_are_taken_up_one_by_one(patch: Patch) -> None:
 
 # What the draw lacks to show a mutant. They stay here, so that the lack is known.
 NOT_YET = {
+    "a_sidecar_remembers_nothing": "few subscriptions at brokers are confirmed before their sidecar restarts",
+    "idle_connections_keep_others_out": "few connections are opened where a node has few handshakes",
+    "a_publication_waits_for_copies_that_nobody_wants": "few publish where a node has just started while others crash",
     "new_topics_are_taken_up_one_by_one": "callbacks take the same virtual time, however long they compute",
     "a_flood_of_qos_0_fills_the_node": "no client floods a node with publications of QoS 0",
 }
