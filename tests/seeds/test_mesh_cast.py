@@ -233,6 +233,20 @@ def test_what_is_between_a_broker_and_its_sidecar_may_come_twice_when_they_are_d
     assert story("", cut) == ["twice"]
 
 
+def test_a_node_keeps_copies_where_a_retained_message_was_published_through_it() -> None:
+    def events(*, retain: bool) -> list[Any]:
+        return [
+            Connected(100.0, "w", "w", "n0"),
+            Connected(100.0, "k", "k", "n1"),
+            Publishing(101.0, "k", "kept", "t/deep", 0, retain),
+            Publishing(102.0, "w", "m", "t"),
+            Acknowledged(102.1, "w", "m", ("n0", "n1")),
+        ]
+
+    assert judged(*events(retain=True)) == []
+    assert judged(*events(retain=False)) == ["copies"]
+
+
 def waits(*more: Any) -> list[str]:
     return judged(
         Connected(0.0, "w", "w", "n0"), Publishing(100.0, "w", "m", "t"), Acknowledged(116.0, "w", "m"), *more

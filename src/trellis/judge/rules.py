@@ -187,7 +187,11 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
 
 
 def too_few_copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
-    """An acknowledgement names `copies` nodes, unless fewer nodes have subscribers (the publisher's node counts)."""
+    """An acknowledgement names `copies` nodes, unless fewer nodes have subscribers (the publisher's node counts).
+
+    "The node through which [a retained message] was published stays on its overlay topic as long as it is retained."
+    """
+    retained = [one for one in story.publications.values() if one.retain]
     for made in story.publications.values():
         if made.acknowledged == NEVER or not made.holders:
             continue
@@ -208,6 +212,9 @@ def too_few_copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -
                 there.add(one.session.node_at(made.began))
             if one.asked <= made.acknowledged and one.ended + promise.window_s >= made.began:
                 allowed.add(one.session.node_at(made.began))
+        for kept in retained:
+            if kept.began <= made.acknowledged and f"{kept.topic}/".startswith(f"{made.topic}/"):
+                allowed.add(kept.session.node_at(kept.began))
         counts.copies_judged += 1
         if len(made.holders) < min(promise.copies, len(there)):
             text = (
