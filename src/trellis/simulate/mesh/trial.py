@@ -16,9 +16,9 @@ from trellis import ids
 from trellis.judge import History, Promise, Verdict, judge
 from trellis.judge.history import Settled, Up
 from trellis.live.addresses import BOOK_MAX
-from trellis.live.admin import exposition
 from trellis.live.config import NodeConfig
 from trellis.live.health import unready
+from trellis.live.series import exposition
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.reached import listen
