@@ -61,7 +61,7 @@ LIES = ("stranger", "replay")
 HONEST = ("deaf-peer", "half-open", "flood", "burst", "many-topics")
 HOSTILE = (*LIES, *HONEST)
 
-_OVERLAY = "omen"
+OVERLAY = "omen"
 # What a peer answers to what a node says, with the same values in fields of the same name. So links come up with it.
 _ANSWERS = {
     "AskHome": "HomeTells",
@@ -174,7 +174,7 @@ class Peer:
         await wire.connect(self.target.peers[self.to])
         self.life = self.random.choice((1, 10_000_000, 700_000_000))
         place = Address(self.name, self.life, self.target.nowhere, 9)
-        wire.say(pack_control(Hello(PROTOCOL, VERSION, self.target.cluster, _OVERLAY, place)))
+        wire.say(pack_control(Hello(PROTOCOL, VERSION, self.target.cluster, OVERLAY, place)))
         return wire
 
     @property
@@ -189,10 +189,10 @@ class Peer:
                 if isinstance(CONTROLS.decode(body[1:]), Ping):
                     wire.say(pack_control(Pong()))
             elif body[:1] == MESSAGE:
-                self.on_message(CODECS[_OVERLAY].decode(body[1:]))
+                self.on_message(CODECS[OVERLAY].decode(body[1:]))
 
 
-async def _again(work: Callable[[], Awaitable[None]]) -> None:
+async def again(work: Callable[[], Awaitable[None]]) -> None:
     """Do something again and again, also after its connection was cut."""
     while True:
         with suppress(OSError, MqttFailed, ClientError, TimeoutError):
@@ -204,7 +204,7 @@ async def _again(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def stranger(target: Target, random: Random) -> None:
-    codec = CODECS[_OVERLAY]
+    codec = CODECS[OVERLAY]
     hosts = (target.nowhere, "nowhere", *(parse_address(one)[0] for one in target.peers.values()))
     values = Values(random, (*target.peers, *STRANGE_NODES), (*target.topics, *STRANGE_TOPICS), hosts)
     values.wildness, values.unfit = random.choice((0.01, 0.05, 0.3)), random.choice((0.0, 0.02))
@@ -256,7 +256,7 @@ async def stranger(target: Target, random: Random) -> None:
                     wire.say(frame)
             await wire.drain()
 
-    await _again(talk)
+    await again(talk)
 
 
 async def replay(target: Target, random: Random) -> None:
@@ -276,7 +276,7 @@ async def replay(target: Target, random: Random) -> None:
             if heard and wire is not None:
                 wire.say(random.choice(heard))
 
-    await _again(talk)
+    await again(talk)
 
 
 # Peers and clients that do not lie
@@ -311,7 +311,7 @@ async def deaf_peer(target: Target, random: Random) -> None:
         one.pause_reading()
         await one.lost()
 
-    await asyncio.gather(*map(_again, (peer, native, mqtt)))
+    await asyncio.gather(*map(again, (peer, native, mqtt)))
 
 
 async def half_open(target: Target, random: Random) -> None:
@@ -323,7 +323,7 @@ async def half_open(target: Target, random: Random) -> None:
         await wire.ended
 
     place = random.choice((target.peers[target.node], target.clients, target.mqtt))
-    await asyncio.gather(*(_again(lambda: one(place)) for _ in range(_HALF_OPEN)))
+    await asyncio.gather(*(again(lambda: one(place)) for _ in range(_HALF_OPEN)))
 
 
 async def flood(target: Target, random: Random) -> None:
@@ -346,7 +346,7 @@ async def flood(target: Target, random: Random) -> None:
             await wire.drain()
             await asyncio.sleep(1.0)
 
-    await asyncio.gather(_again(pings), _again(subscriptions))
+    await asyncio.gather(again(pings), again(subscriptions))
 
 
 async def burst(target: Target, random: Random) -> None:
@@ -383,7 +383,7 @@ async def burst(target: Target, random: Random) -> None:
         await wire.ended
 
     # Two under each name.
-    await asyncio.gather(_again(native), _again(native), _again(mqtt), _again(mqtt), _again(impostor))
+    await asyncio.gather(again(native), again(native), again(mqtt), again(mqtt), again(impostor))
 
 
 async def many_topics(target: Target, random: Random) -> None:
@@ -417,7 +417,7 @@ async def many_topics(target: Target, random: Random) -> None:
                 one.send(p.Publish(topic=new(), payload=b"", qos=1, id=number))
             await asyncio.sleep(random.choice((1.0, 2.0)))
 
-    await asyncio.gather(_again(random.choice((publish, subscribe))), _again(mqtt))
+    await asyncio.gather(again(random.choice((publish, subscribe))), again(mqtt))
 
 
 PROGRAMS: dict[str, Callable[[Target, Random], Coroutine[Any, Any, None]]] = {
