@@ -109,6 +109,13 @@ def test_messages_out_of_order_are_found() -> None:
     assert found([*events, *swapped]) == ["order"]
 
 
+def test_order_is_promised_from_the_confirmation_on() -> None:
+    events = [Received(50.9, "s", "m1", "plant/oven"), *without(good(), gets("s", "m1"))]
+    unsure = [one for one in events if not (isinstance(one, Confirmed) and one.session == "s")]
+    assert found(events) == ["order"]
+    assert found([*unsure, Confirmed(3.0, "s", "plant/oven", False)]) == []
+
+
 def test_order_holds_between_messages_of_one_publisher_only() -> None:
     events = [*good(), Connected(1.0, "q", "q", "c"), Publishing(49.0, "q", "m0", "plant/oven")]
     late = [Received(52.0, session, "m0", "plant/oven") for session in ("s", "r")]

@@ -133,13 +133,14 @@ def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterato
 def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
     """The messages of one client on one topic arrive in the order in which it published them.
 
-    Nothing is promised between two connections of the publisher, since its node may have restarted in between.
+    Nothing is promised between two connections of the publisher, since its node may have restarted in between. Nor is
+    anything promised about what was published before the subscription was confirmed.
     """
     for session in story.sessions.values():
         last: dict[tuple[str, str, int], Publication] = {}
         for got in session.received:
             made = story.publications.get(got.message)
-            if made is None or got.retained or _was_repeated(made):
+            if made is None or got.retained or _was_repeated(made) or not _was_promised(session, made):
                 continue
             if story.may_be_false(made.began, got.t, promise.window_s):
                 continue
@@ -325,6 +326,12 @@ def _spread(story: Story, promise: Promise, made: Publication) -> float:
         if one.t <= until + promise.spread_s and one.until >= made.began:
             until = max(until, one.until)
     return until + promise.spread_s
+
+
+def _was_promised(session: Session, made: Publication) -> bool:
+    return any(
+        one.is_promised and one.confirmed <= made.began and one.wants(made.topic) for one in session.subscriptions
+    )
 
 
 def _was_repeated(made: Publication) -> bool:
