@@ -22,6 +22,7 @@ from trellis.judge.history import (
     Refused,
     Settled,
     Subscribing,
+    Unreachable,
     Unsubscribed,
     Unsubscribing,
     Up,
@@ -252,3 +253,40 @@ def test_messages_may_come_until_the_node_has_confirmed_the_end_and_no_later() -
     assert found([*good(), *end, *late]) == ["not subscribed"]
     assert found([*good(), *end, Unsubscribed(80.0, "s", "plant/oven"), *late]) == []
     assert found([*good(), *end, Unsubscribed(52.1, "s", "plant/oven"), *late]) == ["not subscribed"]
+
+
+def test_a_message_that_comes_long_after_the_last_fault_is_late() -> None:
+    more: list[Event] = [Connected(1.0, "q", "q", "a")]
+    for t in (53.0, 60.0):  # the reader keeps up: it gets what another client publishes later
+        more += [Publishing(t, "q", f"q{t:g}", "plant/oven"), Acknowledged(t + 0.1, "q", f"q{t:g}", ("a", "b"))]
+        more += [Received(t + 0.2, session, f"q{t:g}", "plant/oven") for session in ("s", "r")]
+    events = [*without(good(), gets("s", "m2")), *more]
+    assert found([*events, Received(54.0, "s", "m2", "plant/oven")], heal_s=8.0) == []
+    assert found([*events, Received(61.0, "s", "m2", "plant/oven")], heal_s=8.0) == ["late"]
+    assert found([*events, Received(61.0, "s", "m2", "plant/oven")]) == []
+    cut = Disturbed(49.0, 58.0, "cut")
+    assert found([*events, cut, Received(64.0, "s", "m2", "plant/oven")], heal_s=8.0) == []
+    assert found([*events, cut, Received(67.0, "s", "m2", "plant/oven")], heal_s=8.0) == ["late"]
+    slow = [*without(good(), gets("s", "m2")), Received(61.0, "s", "m2", "plant/oven")]
+    assert found(slow, heal_s=8.0) == []
+
+
+def left_alone(answered: float, *, silent: bool = False) -> list[Event]:
+    """Node b ends, and a publication at node a is answered some time later."""
+    events: list[Event] = [Up(0.0, "a"), Up(0.0, "b"), Connected(1.0, "p", "p", "a")]
+    events += [Down(30.0, "b", silent=silent), Publishing(31.0, "p", "m", "plant/oven")]
+    return [*events, Acknowledged(answered, "p", "m", ("a",)), Up(60.0, "b")]
+
+
+def test_a_node_that_is_left_alone_does_not_wait_for_those_that_have_ended() -> None:
+    assert found(left_alone(32.0)) == []
+    assert found(left_alone(44.0)) == ["late"]
+    assert found(left_alone(44.0, silent=True)) == []
+    assert found([*left_alone(44.0), Disturbed(28.0, 29.0, "cut")]) == []
+
+
+def test_a_client_that_cannot_connect_is_found_unless_its_node_or_the_network_is_broken() -> None:
+    kept_out = Unreachable(60.0, "late", "a", 58.0, "closed before a welcome")
+    assert found([*good(), kept_out, Down(10.0, "a"), Up(12.0, "a")], accept_s=6.0, settle_s=100.0) == ["refused"]
+    for fault in (Disturbed(48.0, 53.0, "cut"), Down(59.0, "a"), Down(20.0, "a"), Up(57.0, "a")):
+        assert found([*good(), fault, kept_out], accept_s=6.0, settle_s=100.0) == [], fault

@@ -13,6 +13,7 @@ from trellis.errors import InputError
 EXAMPLE = examples(
     "trellis simulate mesh --check --seeds 100 --jobs 2",
     "trellis simulate mesh --check --seeds 1 --seed 200 -o failing; trellis judge failing/seed-200/history.jsonl",
+    "trellis simulate mesh --check --seeds 5000 --campaign campaign  # goes on where it stopped",
 )
 DOC = "Whole nodes with real clients: shell, sockets, MQTT and limits in a simulated network."
 
@@ -32,32 +33,66 @@ def mesh(
         Path | None,
         typer.Option("-o", "--output", help="Folder for what failing seeds leave.", metavar="DIR", show_default=False),
     ] = None,
+    campaign: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of a campaign: it goes on there until --seeds are done in all, and varies what was rare.",
+            metavar="DIR",
+            show_default=False,
+        ),
+    ] = None,
+    corpus: Annotated[
+        Path | None,
+        typer.Option(help="A corpus.json that a new campaign begins with.", metavar="FILE", show_default=False),
+    ] = None,
+    case: Annotated[
+        Path | None,
+        typer.Option(help="Run one case again that a campaign has left.", metavar="FILE", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Check that whole nodes keep their promises to clients, seed by seed.
 
     Exits 0 when every seed holds and 1 when one fails; a failure prints the command that replays it.
     """
+    from trellis.simulate.mesh.campaign import Campaign, open_folder
+    from trellis.simulate.mesh.corpus import read_case, read_corpus
     from trellis.simulate.mesh.draw import MeshPlan
     from trellis.simulate.mesh.seeds import check_mesh
 
     if not check:
         raise InputError("", "a mesh of whole nodes is only checked", "give --check; for a live mesh see trellis up")
+    if campaign is not None and (output is not None or case is not None):
+        raise InputError("--campaign", "has a folder and cases of its own", "leave out -o and --case")
+    if corpus is not None and campaign is None:
+        raise InputError("--corpus", "only a campaign begins with a corpus", "give --campaign DIR")
     words = ["trellis", "simulate", "mesh", "--check"]
     for option, value, default in (("--nodes-max", nodes_max, 5), ("--clients", clients, 8), ("--span", span, 30.0)):
         words += [option, f"{value:g}"] if value != default else []
     plan = MeshPlan(nodes_max=nodes_max, clients=clients, span_s=span)
     with progress("mesh seeds") as report:
-        summary = check_mesh(
-            seeds=seeds,
-            first_seed=seed,
-            plan=plan,
-            jobs=jobs,
-            folder=output,
-            failures_max=failures_max,
-            command=tuple(words),
-            progress=lambda done, total, failed: report(done, total, f"mesh seeds, {failed} failed"),
-        )
+
+        def told(done: int, total: int, failed: int) -> None:
+            report(done, total, f"mesh seeds, {failed} failed")
+
+        if campaign is not None:
+            folder = open_folder(campaign)
+            known = read_corpus(corpus) if corpus is not None else None
+            summary = Campaign.resume(folder, plan, seed, known).run(
+                seeds, jobs=jobs, folder=folder, failures_max=failures_max, command=tuple(words), progress=told
+            )
+        else:
+            summary = check_mesh(
+                seeds=seeds,
+                first_seed=seed,
+                plan=plan,
+                jobs=jobs,
+                folder=output,
+                failures_max=failures_max,
+                command=tuple(words),
+                progress=told,
+                cases=None if case is None else [read_case(case)],
+            )
     show(summary.to_json(), as_json, summary.lines())
     raise typer.Exit(0 if summary.holds else 1)
 

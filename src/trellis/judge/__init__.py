@@ -9,6 +9,7 @@ processes write the same histories, so one judge serves them all.
     story.py     a history sorted by session and by publication
     calm.py      when the mesh was disturbed, and by when it owes a message
     rules.py     one function for each promise
+    prompt.py    the same for promises about time
     verdict.py   all rules together, and what they found
 """
 

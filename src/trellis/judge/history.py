@@ -141,10 +141,14 @@ class Unreachable(Record, frozen=True):
 
 
 class Down(Record, frozen=True):
-    """A node has ended: by a crash, or in order (`leave`)."""
+    """A node has ended: by a crash, or in order (`leave`).
+
+    `silent`: nobody can see that, because its machine is gone or cut off, and not its process alone.
+    """
 
     node: str
     leave: bool = False
+    silent: bool = False
 
 
 class Up(Record, frozen=True):

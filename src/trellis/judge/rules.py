@@ -26,6 +26,9 @@ class Promise:
     settle_s: float = 25.0  # after the last fault, until everything flows again
     spread_s: float = 15.0  # an acknowledged message has reached every subscriber by then, unless the network is cut
     grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
+    heal_s: float = NEVER  # a message comes within this time of its acknowledgement and of the last fault
+    alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
+    accept_s: float = NEVER  # a node that has been up and undisturbed for so long takes clients
     acknowledge_s: float = 14.0  # no acknowledgement takes longer, while nothing but crashes disturbs the mesh
     start_s: float = 20.0  # a node that has started is sure of itself by then
     may_refuse: tuple[str, ...] | None = None  # words of refusals that are right also in calm; None: all are

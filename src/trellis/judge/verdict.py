@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from trellis.judge import rules
+from trellis.judge import prompt, rules
 from trellis.judge.calm import Calm
 from trellis.judge.history import History
 from trellis.judge.rules import Counts, Promise, Violation
@@ -124,6 +124,9 @@ def judge(history: History, promise: Promise | None = None) -> Verdict:
     found += rules.unanswered(story, promise, calm)
     found += rules.refused_in_calm(story, promise, calm)
     found += rules.late(story, promise)
+    found += prompt.late(story, promise)
+    found += prompt.alone(story, promise)
+    found += prompt.kept_out(story, promise)
     made = story.publications.values()
     subscriptions = list(story.subscriptions())
     return Verdict(

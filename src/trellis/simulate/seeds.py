@@ -1,21 +1,17 @@
-"""A check over many seeds, in one process or several: the same results either way, in the order of the seeds.
-
-Processes are spawned, not forked: Arrow and numba hold threads that do not survive a fork.
-"""
+"""A check over many seeds, in one process or several: the same results either way, in the order of the seeds."""
 
 from __future__ import annotations
 
 import shlex
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from trellis.model import Interests, Overlay, write_table
 from trellis.simulate.check import CheckConfig, InterestsByNode, MakeSystem, SeedResult, check_seed
+from trellis.simulate.pool import in_order
 from trellis.simulate.run import make_folder, topics_by_node, write_json
 from trellis.simulate.schedule import Schedule, write_schedule
 from trellis.simulate.shrink import shrink
@@ -152,7 +148,7 @@ def check_seeds(
     summary = CheckSummary(system.name, first_seed, plan.kinds if schedule is None else ())
     words = command or ("trellis", "simulate", system.name, "--check")
     job = _Job(make_system, config, wanted, tuple(overlay), schedule)
-    for result in _results(job, range(first_seed, first_seed + seeds), jobs):
+    for result in in_order(job.run, range(first_seed, first_seed + seeds), jobs):
         summary.add(result)
         failure = None
         if result.failure is not None:
@@ -188,24 +184,6 @@ class _Job:
             overlay=self.overlay,
             schedule=schedule if schedule is not None else self.schedule,
         )
-
-
-def _results(job: _Job, seeds: range, jobs: int) -> Iterator[SeedResult]:
-    """In the order of the seeds, whichever is done first."""
-    if jobs <= 1 or len(seeds) <= 1:
-        yield from (job.run(seed) for seed in seeds)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting: deque[Future[SeedResult]] = deque()
-        try:
-            for seed in seeds:
-                waiting.append(pool.submit(job.run, seed))
-                if len(waiting) > 2 * jobs:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _failure(job: _Job, result: SeedResult, command: Sequence[str], runs_max: int) -> Failure:

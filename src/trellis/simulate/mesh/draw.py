@@ -6,7 +6,9 @@
 | machine-crash       | who         | `duration_ms` down; nobody is told by the network                      |
 | pause, freeze       | who         | `duration_ms`; the process stands still, or its kernel as well         |
 | leave               | who         | `duration_ms` away after it has left in order                          |
-| partition           | one side    | `duration_ms`                                                          |
+| flap                | in turn     | `value` crashes in a row, each `duration_ms` down                      |
+| partition           | one side    | `duration_ms`; clients are on either side                              |
+| split               | one side    | `peers`: the other nodes, `duration_ms`; clients reach both sides      |
 | one-way             | senders     | `peers`: receivers, `duration_ms`                                      |
 | reset, dark         | one end     | `peers`: the other end; connections are reset, or die silently         |
 | slow, lossy         | one end     | `peers`: the other end, `duration_ms`, `value`: seconds or probability |
@@ -33,10 +35,12 @@ from trellis.simulate.schedule import Fault, Schedule
 KINDS = (
     "crash",
     "machine-crash",
+    "flap",
     "pause",
     "freeze",
     "leave",
     "partition",
+    "split",
     "one-way",
     "reset",
     "dark",
@@ -49,8 +53,10 @@ KINDS = (
     "broker-pause",
     *HOSTILE,
 )
+_HANGS_SHARE = 0.3  # of the meshes of four nodes and more
+LONG_MS = 30_000  # of a split: half of the replay window
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
-_TAKE_AWAY = ("crash", "machine-crash", "leave")
+TAKE_AWAY = ("crash", "machine-crash", "flap", "leave")
 
 
 class MeshPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,22 +106,37 @@ def draw_faults(
     kinds += [random.choice(more or possible) for _ in range(random.randint(0, plan.faults_max - len(kinds)))]
     random.shuffle(kinds)
     # Faults that take nodes away stand apart, and the last ones may find no place. A crash has one in every seed.
-    first, crash = next(n for n, kind in enumerate(kinds) if kind in _TAKE_AWAY), kinds.index("crash")
+    first, crash = next(n for n, kind in enumerate(kinds) if kind in TAKE_AWAY), kinds.index("crash")
     kinds[first], kinds[crash] = kinds[crash], kinds[first]
     begin_ms, span_ms = round(1_000 * plan.form_s), round(1_000 * plan.span_s)
     share = random.choice((0.5, 1.0, 1.0))  # early faults leave a long calm time, in which much is owed
-    times = sorted(begin_ms + random.randrange(round(share * span_ms)) for _ in kinds)
+    late_ms = round(random.choice((0.0, 0.0, 0.4)) * span_ms)  # late ones find subscriptions that are long confirmed
+    times = sorted(begin_ms + max(late_ms, random.randrange(round(share * span_ms))) for _ in kinds)
     faults, gone_ms = [], -(10**9)
     for time_ms, kind in zip(times, kinds, strict=True):
-        if kind in _TAKE_AWAY:
+        if kind in TAKE_AWAY:
             time_ms = max(time_ms, gone_ms + round(1_000 * plan.crash_gap_s))
             if time_ms >= begin_ms + span_ms:
                 continue
             gone_ms = time_ms
-        faults.append(_fault(kind, time_ms, names, [*clients, *brokers], brokers, random))
+        one = _fault(kind, time_ms, names, [*clients, *brokers], brokers, random)
+        if one.kind == "split" and one.duration_ms == LONG_MS:  # it needs its time before everything is healed
+            one = replace(one, time_ms=begin_ms + one.time_ms % 2_000)
+        faults.append(one)
+    faults += _hangs(faults, names, random)
     if any(one in LIES for one in kinds):
         faults = [_short(one) for one in faults]
     return Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
+
+
+def _hangs(faults: list[Fault], names: list[str], random: Random) -> list[Fault]:
+    """Draw a node that hangs while another one crashes: now and then, in meshes where somebody is left to repair."""
+    crashes = [one for one in faults if one.kind == "crash"]
+    if len(names) < 4 or not crashes or random.random() >= _HANGS_SHARE:
+        return []
+    crash = random.choice(crashes)
+    who = random.choice([name for name in names if name != crash.nodes[0]])
+    return [Fault(crash.time_ms - 1_000, "pause", (who,), duration_ms=7_000)]
 
 
 def has_lies(schedule: Schedule) -> bool:
@@ -146,6 +167,13 @@ def _fault(kind: str, time_ms: int, names: list[str], others: list[str], brokers
             everybody = [*names, *others]
             side = random.sample(everybody, random.randint(1, max(1, len(everybody) - 1)))
             return Fault(time_ms, kind, tuple(sorted(side)), duration_ms=random.choice((500, 3_000, 8_000, 20_000)))
+        case "split":
+            side = random.sample(names, random.randint(1, max(1, len(names) - 1)))
+            rest = tuple(name for name in names if name not in side)
+            return Fault(time_ms, kind, tuple(sorted(side)), rest, duration_ms=random.choice((3_000, 8_000, LONG_MS)))
+        case "flap":
+            turns = who if random.random() < 0.5 else tuple(random.sample(names, len(names)))
+            return Fault(time_ms, kind, turns, duration_ms=random.choice((200, 1_000)), value=random.choice((2, 5, 12)))
         case "one-way":
             other = random.choice([*names, *others])
             return Fault(time_ms, kind, who, (other,), duration_ms=random.choice((500, 3_000, 8_000)))

@@ -9,6 +9,7 @@
 | flood        | a peer that floods pings, and a client that floods subscriptions                         | no   |
 | burst        | clients that restart under one name, and subscribe and unsubscribe in bursts             | no   |
 | many-topics  | clients that publish on hundreds of new long topics within seconds                       | no   |
+| malformed    | a peer that names nodes and hosts as nobody may be named (`malformed.py`)                 | no   |
 
 A peer that *lies* may disturb the mesh as docs/tls.md says. The others break no promise to anybody.
 """
@@ -58,7 +59,7 @@ from trellis.simulate.mesh.values import STRANGE_NODES, STRANGE_TOPICS, Values, 
 from trellis.simulate.mesh.witness import Witness
 
 LIES = ("stranger", "replay")
-HONEST = ("deaf-peer", "half-open", "flood", "burst", "many-topics")
+HONEST = ("deaf-peer", "half-open", "flood", "burst", "many-topics", "malformed")
 HOSTILE = (*LIES, *HONEST)
 
 OVERLAY = "omen"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from trellis.judge.history import Disturbed, Down, Up
 from trellis.simulate.mesh.hostile import HOSTILE, LIES, PROGRAMS, Target
+from trellis.simulate.mesh.malformed import malformed
 from trellis.simulate.mesh.sites import Site
 from trellis.simulate.mesh.topics import MQTT as MQTT_TOPICS
 from trellis.simulate.mesh.topics import NATIVE, SHARED
@@ -17,6 +18,8 @@ from trellis.simulate.whole.network import Cut
 from trellis.simulate.whole.whole import CLIENTS, MQTT, PEERS, Mesh
 from trellis.simulate.whole.world import World
 
+_PROGRAMS = {**PROGRAMS, "malformed": malformed}
+_FLAP_S = 3.0  # from one crash of a row to the next, and the time for which it is down
 _LEAVE_S = 35.0  # after SIGTERM a node is gone by then
 
 
@@ -29,6 +32,7 @@ class Injector:
         self.counts: Counter[str] = Counter()  # by kind, what took effect
         self._attackers = 0  # hostile programs so far
         self._later: list[Callable[[], object]] = []  # what ends the faults that last
+        self._is_healed = False
         self._standing: Counter[str] = Counter()  # faults that stop a node now, by node: only the last one ends it
 
     def plan(self, schedule: Schedule) -> None:
@@ -37,6 +41,7 @@ class Injector:
 
     def heal(self) -> None:
         """End whatever lasts, at once. Nodes that were to come back are back."""
+        self._is_healed = True
         for end in list(self._later):
             end()
         assert not self._later
@@ -50,11 +55,13 @@ class Injector:
     def _apply(self, fault: Fault) -> bool:
         who, peer = fault.nodes[0], fault.peers[0] if fault.peers else ""
         faults, lasts_s = self.faults, fault.duration_ms / 1_000
-        if fault.kind not in ("partition", "one-way") and who in self.mesh.names and not self._is_free(who):
+        if fault.kind not in ("partition", "split", "one-way") and who in self.mesh.names and not self._is_free(who):
             return False
         match fault.kind:
             case "crash" | "machine-crash":
                 return self._crash(fault, who, lasts_s)
+            case "flap":
+                return self._flap(fault, 0)
             case "leave":
                 return self._leave(who, lasts_s)
             case "pause":
@@ -67,6 +74,11 @@ class Injector:
                 rest = [name for name in self.world.hosts if name not in fault.nodes]
                 cuts = faults.partition(fault.nodes, rest)
                 self._lasts(fault, fault.nodes, lasts_s, lambda: self._heal(cuts))
+            case "split":
+                if not fault.peers:
+                    return False
+                cuts = faults.partition(fault.nodes, fault.peers)
+                self._lasts(fault, (*fault.nodes, *fault.peers), lasts_s, lambda: self._heal(cuts))
             case "one-way":
                 if who == peer:
                     return False
@@ -114,7 +126,7 @@ class Injector:
         name = f"x{self._attackers}"
         host, random = self.world.host(name), self.world.random("hostile", self._attackers)
         target = self._target(who)
-        host.start(PROGRAMS[fault.kind](target, random))
+        host.start(_PROGRAMS[fault.kind](target, random))
 
         def end() -> None:
             host.end_process()
@@ -150,8 +162,20 @@ class Injector:
             self.world.after(0.5, self._crash_for_sure, who)  # a node that does nothing has few callbacks
         else:
             self.faults.crash(who)
-        self._is_down(who)
+        self._is_down(who, silent=fault.kind == "machine-crash")
         self._after(lasts_s + 0.5, lambda: self._start(who))
+        return True
+
+    def _flap(self, fault: Fault, turn: int) -> bool:
+        """Crash the nodes of the fault in turn, one after the other, each when the one before it is back."""
+        who = fault.nodes[turn % len(fault.nodes)]
+        if self._is_healed or (turn == 0 and not self._is_free(who)):
+            return False
+        lasts_s = fault.duration_ms / 1_000
+        if self._is_free(who):
+            self._crash(Fault(fault.time_ms, "crash", (who,)), who, lasts_s)
+        if turn + 1 < fault.value:
+            self.world.after(lasts_s + _FLAP_S, self._flap, fault, turn + 1)
         return True
 
     def _forgets(self, who: str) -> None:
@@ -160,8 +184,8 @@ class Injector:
         if site is not None:
             site.is_forgetful = True
 
-    def _is_down(self, who: str, *, leave: bool = False) -> None:
-        self.witness.add(Down(self.witness.now(), who, leave))
+    def _is_down(self, who: str, *, leave: bool = False, silent: bool = False) -> None:
+        self.witness.add(Down(self.witness.now(), who, leave, silent))
         self._standing[who] += 1
         if who in self._sites:
             self._sites[who].sidecar_is_down()
@@ -177,8 +201,9 @@ class Injector:
         return True
 
     def _start(self, who: str) -> None:
-        if self.mesh.is_running(who):  # it has not ended yet, or it had no callbacks left to crash at
+        if self.mesh.is_running(who):  # it has not left yet, or it had no callbacks left to crash at
             self.faults.crash(who)
+            self.witness.add(Down(self.witness.now(), who))
         self._standing[who] -= 1
         self.mesh.start(who)
         self.witness.add(Up(self.witness.now(), who))

@@ -1,7 +1,7 @@
-"""Many seeds of whole nodes: in one process or several, with the same results either way.
+"""Many trials of whole nodes: in one process or several, with the same results either way.
 
-A failing seed says which promise was broken, how to replay it, and the smallest schedule of faults that still breaks
-one. Every situation that a seed reached is counted (`reached.py`); a campaign in which one was never reached has not
+A failing trial says which promise was broken, how to replay it, and the smallest schedule of faults that still breaks
+one. Every situation that a trial reached is counted (`reached.py`); a check in which one was never reached has not
 looked everywhere.
 """
 
@@ -9,122 +9,27 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from trellis.judge import write_history
-from trellis.simulate.mesh.draw import KINDS, MeshPlan
-from trellis.simulate.mesh.reached import SITUATIONS
-from trellis.simulate.mesh.trial import TrialResult, run_trial
+from trellis.simulate.mesh.corpus import Case, run_case
+from trellis.simulate.mesh.draw import MeshPlan
+from trellis.simulate.mesh.summary import Failure, MeshSummary, failed
+from trellis.simulate.mesh.trial import TrialResult
+from trellis.simulate.pool import in_order
 from trellis.simulate.run import make_folder, write_json
 from trellis.simulate.schedule import Schedule, write_schedule
 from trellis.simulate.shrink import shrink
 
-SHRUNK_MAX = 3  # failing seeds whose schedules are shrunk
+SHRUNK_MAX = 3  # failing trials whose schedules are shrunk
+SHRINK_RUNS_MAX = 40  # for each
+COMMAND = ("trellis", "simulate", "mesh", "--check")
 Progress = Callable[[int, int, int], None]  # (seeds done, of, failures so far)
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A seed that does not hold."""
-
-    result: TrialResult
-    replay: str
-    shrunk: Schedule | None = None
-
-
-@dataclass
-class MeshSummary:
-    """What `trellis simulate mesh --check` says at its end."""
-
-    first_seed: int
-    seeds: int = 0
-    failures: list[Failure] = field(default_factory=list)
-    injected: Counter[str] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)
-    reached: Counter[str] = field(default_factory=Counter)
-    virtual_s: float = 0.0
-    digests: list[str] = field(default_factory=list)
-
-    def add(self, result: TrialResult) -> None:
-        self.seeds += 1
-        self.injected.update(result.injected)
-        self.counts.update(result.counts)
-        self.reached.update(result.reached)
-        self.virtual_s += result.seconds
-        self.digests.append(result.digest)
-
-    @property
-    def never(self) -> list[str]:
-        """Situations that no seed reached. Fewer seeds than situations promise nothing."""
-        return [one for one in SITUATIONS if not self.reached[one]] if self.seeds >= _ENOUGH else []
-
-    @property
-    def missing(self) -> list[str]:
-        """Kinds of faults that took effect in no seed, although there were as many seeds as kinds."""
-        return [kind for kind in KINDS if not self.injected[kind]] if self.seeds >= len(KINDS) else []
-
-    @property
-    def holds(self) -> bool:
-        return not self.failures and not self.never and not self.missing
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "first_seed": self.first_seed,
-            "seeds": self.seeds,
-            "holds": self.holds,
-            "failures": [
-                {
-                    "seed": one.result.seed,
-                    "what": one.result.failures[:20],
-                    "replay": one.replay,
-                    "faults": len(one.result.schedule.faults),
-                    "faults_shrunk": None if one.shrunk is None else len(one.shrunk.faults),
-                }
-                for one in self.failures
-            ],
-            "injected": dict(sorted(self.injected.items())),
-            "counts": dict(sorted(self.counts.items())),
-            "reached": {one: self.reached[one] for one in SITUATIONS},
-            "never_reached": self.never,
-            "virtual_s": round(self.virtual_s, 3),
-            "digests": self.digests,
-        }
-
-    def lines(self) -> Iterator[str]:
-        """Return sentences for people. The last one sums up."""
-        for one in self.failures:
-            yield f"seed {one.result.seed}: {len(one.result.failures)} failures"
-            yield from (f"  {text}" for text in one.result.failures[:5])
-            yield f"  replay: {one.replay}"
-            if one.shrunk is not None:
-                yield f"  {len(one.shrunk.faults)} of {len(one.result.schedule.faults)} faults are enough:"
-                for fault in one.shrunk.faults:
-                    to = f" to {','.join(fault.peers)}" if fault.peers else ""
-                    lasts = f" for {fault.duration_ms} ms" if fault.duration_ms else ""
-                    yield f"    {fault.time_ms / 1000:9.3f} s  {fault.kind} {','.join(fault.nodes)}{to}{lasts}"
-        yield "injected: " + ", ".join(f"{kind} {self.injected[kind]:,}" for kind in KINDS)
-        yield "reached: " + ", ".join(f"{one} {self.reached[one]:,}" for one in SITUATIONS)
-        yield from (f"{kind} took effect in no seed: raise --seeds" for kind in self.missing)
-        yield from (f'"{one}" was never reached: raise --seeds, or make it more likely' for one in self.never)
-        c = self.counts
-        yield (
-            f"{c['sessions']:,} sessions, {c['published']:,} published, {c['acknowledged']:,} acknowledged, "
-            f"{c['refused']:,} refused, {c['owed']:,} deliveries owed, {self.virtual_s:,.0f} virtual seconds"
-        )
-        last = self.first_seed + self.seeds - 1
-        verdict = (
-            "all hold" if self.holds else f"{len(self.failures):,} fail" if self.failures else "not all was reached"
-        )
-        yield f"mesh: seeds {self.first_seed}..{last}: {verdict}"
-
-
-_ENOUGH = 400  # seeds after which every situation must have been reached
 
 
 def check_mesh(
@@ -135,26 +40,26 @@ def check_mesh(
     jobs: int = 1,
     folder: str | Path | None = None,
     failures_max: int | None = None,
-    shrink_runs_max: int = 40,
-    command: tuple[str, ...] = ("trellis", "simulate", "mesh", "--check"),
+    shrink_runs_max: int = SHRINK_RUNS_MAX,
+    command: tuple[str, ...] = COMMAND,
     progress: Progress | None = None,
+    cases: Sequence[Case] | None = None,
 ) -> MeshSummary:
-    """Check the seeds FIRST..FIRST+N-1. With a folder, every failing seed leaves its history and schedules there.
+    """Check the seeds FIRST..FIRST+N-1, or the given cases. With a folder, every failing one leaves its history there.
 
     `command` are the words of the command that was called, without the options that choose seeds: for replays.
     """
-    plan = plan or MeshPlan()
+    if cases is None:
+        cases = [Case(seed) for seed in range(first_seed, first_seed + seeds)]
     out = make_folder(folder, "summary.json") if folder is not None else None
-    summary = MeshSummary(first_seed)
-    for result in _results(plan, range(first_seed, first_seed + seeds), jobs):
+    summary = MeshSummary(cases[0].seed)
+    checker = Checker(plan or MeshPlan(), command, out, shrink_runs_max)
+    for case, result in checker.run(cases, jobs):
         summary.add(result)
         if not result.holds:
-            failure = _failure(result, plan, command, shrink_runs_max if len(summary.failures) < SHRUNK_MAX else 0)
-            summary.failures.append(failure)
-            if out is not None:
-                _write(failure, out / f"seed-{result.seed}")
+            summary.failures.append(checker.failure(case, result, len(summary.failures)))
         if progress is not None:
-            progress(summary.seeds, seeds, len(summary.failures))
+            progress(summary.seeds, len(cases), len(summary.failures))
         if failures_max is not None and len(summary.failures) >= failures_max:
             break
     if out is not None:
@@ -162,48 +67,57 @@ def check_mesh(
     return summary
 
 
-def _quiet_trial(seed: int, plan: MeshPlan, schedule: Schedule | None = None) -> TrialResult:
-    """Run one seed. Nodes log what happens to them; here that is wanted only when a seed is replayed."""
+@dataclass(frozen=True)
+class Checker:
+    """Runs cases, and writes down those that do not hold."""
+
+    plan: MeshPlan
+    command: tuple[str, ...] = COMMAND
+    out: Path | None = None  # where failing cases are left
+    shrink_runs_max: int = SHRINK_RUNS_MAX
+
+    def run(self, cases: Sequence[Case], jobs: int) -> Iterator[tuple[Case, TrialResult]]:
+        yield from zip(cases, in_order(partial(quiet_trial, plan=self.plan), cases, jobs), strict=False)
+
+    def failure(self, case: Case, result: TrialResult, before: int) -> Failure:
+        """Shrink a failing case and write it down. `before`: how many have failed before it."""
+        runs_max = self.shrink_runs_max if before < SHRUNK_MAX else 0
+        shrunk = None
+        if runs_max:
+            smallest, _ = shrink(result.schedule, lambda one: self._fails(case, one), runs_max=runs_max)
+            shrunk = smallest.faults
+        folder = None if self.out is None else self.out / _name(case, before)
+        if folder is not None:
+            _write(case, result, shrunk, folder)
+        if case.is_drawn:
+            choice = ["--seeds", "1", "--seed", str(case.seed)]
+        else:
+            choice = ["--case", "case.json" if folder is None else str(folder / "case.json")]
+        return failed(result, case, shlex.join([*self.command, *choice]), shrunk)
+
+    def _fails(self, case: Case, schedule: Schedule) -> bool:
+        return not quiet_trial(msgspec.structs.replace(case, faults=schedule.faults), self.plan).holds
+
+
+def quiet_trial(case: Case, plan: MeshPlan) -> TrialResult:
+    """Run one case. Nodes log what happens to them; here that is wanted only when a seed is replayed."""
     was = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        return run_trial(seed, plan, schedule)
+        return run_case(case, plan)
     finally:
         logging.disable(was)
 
 
-def _results(plan: MeshPlan, seeds: range, jobs: int) -> Iterator[TrialResult]:
-    """Yield results in the order of the seeds, whichever is done first."""
-    if jobs <= 1 or len(seeds) <= 1:
-        yield from (_quiet_trial(seed, plan) for seed in seeds)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting: deque[Future[TrialResult]] = deque()
-        try:
-            for seed in seeds:
-                waiting.append(pool.submit(_quiet_trial, seed, plan))
-                if len(waiting) > 2 * jobs:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+def _name(case: Case, before: int) -> str:
+    return f"seed-{case.seed}" if case.is_drawn else f"case-{before + 1}"
 
 
-def _failure(result: TrialResult, plan: MeshPlan, command: tuple[str, ...], runs_max: int) -> Failure:
-    replay = shlex.join([*command, "--seeds", "1", "--seed", str(result.seed)])
-    if not runs_max:
-        return Failure(result, replay)
-    smallest, _ = shrink(
-        result.schedule, lambda faults: not _quiet_trial(result.seed, plan, faults).holds, runs_max=runs_max
-    )
-    return Failure(result, replay, smallest)
-
-
-def _write(failure: Failure, folder: Path) -> None:
+def _write(case: Case, result: TrialResult, shrunk: tuple[object, ...] | None, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    write_history(failure.result.history, folder / "history.jsonl")
-    write_schedule(failure.result.schedule, folder / "schedule.tsv")
-    write_json({"limits": failure.result.limits, "failures": failure.result.failures}, folder / "failure.json")
-    if failure.shrunk is not None:
-        write_schedule(failure.shrunk, folder / "shrunk.tsv")
+    write_history(result.history, folder / "history.jsonl")
+    write_schedule(result.schedule, folder / "schedule.tsv")
+    write_json(case.to_json(), folder / "case.json")
+    write_json({"limits": result.limits, "failures": result.failures}, folder / "failure.json")
+    if shrunk is not None:
+        write_schedule(Schedule(shrunk), folder / "shrunk.tsv")  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -28,6 +29,7 @@ from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
 from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
 from trellis.simulate.mesh.natives import Habits, native_publisher, native_subscriber
+from trellis.simulate.mesh.repairs import slow_repairs
 from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness
 from trellis.simulate.schedule import Schedule
@@ -39,6 +41,7 @@ _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publ
 _LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
 _METRICS_MAX = 1_500  # lines of /metrics of one node
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
+PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, may_refuse=_LIMITS)
 
 
 class TrialResult(msgspec.Struct, kw_only=True):
@@ -159,12 +162,15 @@ class Trial:
     def _result(self) -> TrialResult:
         history = self.witness.history()
         window_ms = self.limits.get("delivery", {}).get("window_ms", DeliveryConfig().window_ms)
-        promise = Promise(settle_s=30.0, window_s=window_ms / 1_000, may_refuse=_LIMITS)
-        verdict = judge(history, promise)
+        verdict = judge(history, replace(PROMISE, window_s=window_ms / 1_000))
         return TrialResult(
             seed=self.seed,
             nodes=len(self.names),
-            failures=[*self._broken(), *(f"{one.kind}: {one.text}" for one in verdict.violations)],
+            failures=[
+                *self._broken(),
+                *slow_repairs(self.mesh, history, self._jumped()),
+                *(f"{one.kind}: {one.text}" for one in verdict.violations),
+            ],
             digest=self.world.history.hexdigest(),
             schedule=self.schedule,
             limits=self.limits,
@@ -203,6 +209,9 @@ class Trial:
             "streams": (len(node.transport.peers), node.config.limits.connections_max),
         }
         return [f"{name} has {size} {what}, more than {most}" for what, (size, most) in sizes.items() if size > most]
+
+    def _jumped(self) -> set[str]:
+        return {one.nodes[0] for one in self.schedule.faults if one.kind == "clock"}
 
     def _counts(self, verdict: Verdict) -> Counter[str]:
         counts = Counter(

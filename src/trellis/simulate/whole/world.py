@@ -215,10 +215,19 @@ class World:
         return False
 
 
+_CLOSES_MAX = 16
+
+
 def _close_quietly(task: asyncio.Task[Any]) -> None:
-    """Close the coroutine of a task that will never run again. Its clean-up code finds its loop closed."""
+    """Close the coroutine of a task that will never run again. Its clean-up code finds its loop closed.
+
+    Clean-up code may wait for something, as a task group waits for its tasks. Then the coroutine is not closed yet, and
+    would complain when it is collected. So it is closed again.
+    """
     coroutine: Any = task.get_coro()
-    try:
-        coroutine.close()
-    except BaseException:  # whatever its clean-up code says: the process is long dead
+    for _ in range(_CLOSES_MAX):
+        try:
+            coroutine.close()
+        except BaseException:  # whatever its clean-up code says: the process is long dead
+            continue
         return

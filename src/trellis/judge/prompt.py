@@ -1,0 +1,83 @@
+"""Promises about time: what is owed comes soon after the last fault, and nobody waits for nodes that have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trellis.judge.calm import Calm
+from trellis.judge.rules import Promise, Violation
+from trellis.judge.story import NEVER, Publication, Story, Subscription
+
+_OVERTAKES_S = 1.0
+
+
+def late(story: Story, promise: Promise) -> Iterator[Violation]:
+    """An acknowledged message arrives within `heal_s` of its acknowledgement and of the last fault.
+
+    An application that reads slowly gets everything late. So a message counts only if the application has got another
+    one before it that was published later: then it was the mesh that kept it.
+    """
+    if promise.heal_s == NEVER:
+        return
+    calm = Calm(story, promise.heal_s, promise.heal_s)
+    for session in story.sessions.values():
+        newest = 0.0  # when the newest of the messages was published that it has got so far
+        for got in session.received:
+            made = story.publications.get(got.message)
+            if made is None or got.retained or session.broker or made.session.broker:
+                continue  # brokers acknowledge for themselves, and keep what their sidecars cannot carry yet
+            is_overtaken, newest = newest > made.began + _OVERTAKES_S, max(newest, made.began)
+            if made.acknowledged == NEVER or not is_overtaken or session.was_away(made.began, got.t):
+                continue
+            due = calm.due(made.began, made.acknowledged)
+            if due < got.t and any(_owes(one, made, due) for one in session.subscriptions):
+                text = (
+                    f"{session.name} at {session.node_at(got.t)} got {made.message} on {made.topic} at {got.t:.3f} s: "
+                    f"published at {made.began:.3f} s, acknowledged at {made.acknowledged:.3f} s, due at {due:.3f} s"
+                )
+                yield Violation("late", got.t, text, session.name, made.message)
+
+
+def _owes(one: Subscription, made: Publication, due: float) -> bool:
+    return one.is_promised and one.confirmed <= made.began and due <= one.ended and one.wants(made.topic)
+
+
+def alone(story: Story, promise: Promise) -> Iterator[Violation]:
+    """A node that is left alone, because all others have ended for all to see, answers publications at once."""
+    nodes = {one.node for one in story.ups} | {one.node for one in story.downs}
+    for made in story.publications.values():
+        others = nodes - {made.session.node_at(made.began)}
+        if not made.qos or not others or made.session.was_away(made.began, made.answered):
+            continue
+        since = max(made.began, *(_down_since(story, one, made.began) for one in others))
+        until = min((one.t for one in story.ups if one.t > made.began and one.node in others), default=story.end)
+        until = min(until, made.answered, made.session.ended, story.end)
+        if until - since > promise.alone_s and not _is_disturbed(story, since - promise.settle_s, until):
+            node = made.session.node_at(made.began)
+            text = f"{made.message} on {made.topic} waits at {node}, for {until - since:.1f} s with all others ended"
+            yield Violation("late", made.began, text, made.session.name, made.message)
+
+
+def kept_out(story: Story, promise: Promise) -> Iterator[Violation]:
+    """A node that is up takes clients, unless something has disturbed it or the network within `accept_s` before."""
+    for one in story.unreachable:
+        begin = one.since - promise.accept_s
+        ups = [each.t for each in story.ups if each.node == one.node]
+        downs = [each.t for each in story.downs if each.node == one.node and each.t <= one.t]
+        is_down = any(all(not t < up <= begin for up in ups) for t in downs)
+        if not is_down and not any(begin <= up <= one.t for up in ups) and not _is_disturbed(story, begin, one.t):
+            text = f"{one.client} could not connect to {one.node} from {one.since:.3f} s to {one.t:.3f} s: {one.reason}"
+            yield Violation("refused", one.t, text)
+
+
+def _down_since(story: Story, node: str, t: float) -> float:
+    """Return since when `node` is down at `t` for all to see, or NEVER."""
+    downs = [one for one in story.downs if one.node == node and one.t <= t]
+    if not downs or any(one.node == node and downs[-1].t <= one.t <= t for one in story.ups):
+        return NEVER
+    last = downs[-1]
+    return NEVER if last.silent or last.leave else last.t
+
+
+def _is_disturbed(story: Story, begin: float, end: float) -> bool:
+    return any(one.t <= end and one.until >= begin for one in story.disturbances)

@@ -1,0 +1,150 @@
+"""A campaign: many trials over days, interrupted and continued, that looks where something new was found.
+
+Half of the cases are drawn at random. The others vary cases of the corpus (`corpus.py`, `vary.py`). A campaign goes on
+in batches. The cases of a batch follow from the campaign's seed, the number of the batch and the corpus before it. So
+the results do not depend on the number of processes, nor on where the campaign was interrupted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from trellis import ids
+from trellis.errors import InputError
+from trellis.simulate.mesh.corpus import Case, Corpus, Entry, features_of
+from trellis.simulate.mesh.draw import MeshPlan
+from trellis.simulate.mesh.seeds import COMMAND, SHRINK_RUNS_MAX, Checker, Progress
+from trellis.simulate.mesh.summary import Failure, MeshSummary
+from trellis.simulate.mesh.vary import vary
+from trellis.simulate.run import make_folder, write_json
+
+STATE, CORPUS = "campaign.json", "corpus.json"
+BATCH = 16  # cases between two writes of the state
+_DRAWN_SHARE = 0.5  # of the cases, drawn at random
+_VERSION = 1
+
+
+class State(msgspec.Struct):
+    """What a campaign has done so far, as its file holds it."""
+
+    plan: MeshPlan
+    summary: MeshSummary
+    corpus: list[Entry]
+    drawn: int = 0  # cases that were drawn at random
+    seen: dict[str, int] = msgspec.field(default_factory=dict)  # feature -> trials that had it
+    digest: str = ""  # of the digests of all trials
+    planned: list[Case] = msgspec.field(default_factory=list)  # the rest of the present batch
+    version: int = _VERSION
+
+
+class Campaign:
+    def __init__(
+        self, plan: MeshPlan, first_seed: int, corpus: list[Entry] | None = None, *, is_guided: bool = True
+    ) -> None:
+        """`is_guided`: whether cases of the corpus are varied, or all cases drawn."""
+        self.is_guided = is_guided
+        self.state = State(plan, MeshSummary(first_seed), corpus or [])
+        self.corpus = Corpus(list(self.state.corpus))
+
+    @property
+    def summary(self) -> MeshSummary:
+        return self.state.summary
+
+    # The file
+
+    @classmethod
+    def resume(cls, folder: Path, plan: MeshPlan, first_seed: int, corpus: list[Entry] | None = None) -> Campaign:
+        """Go on with the campaign in `folder`, or begin one there with the cases of `corpus`."""
+        path = folder / STATE
+        if not path.exists():
+            return cls(plan, first_seed, corpus)
+        try:
+            state = msgspec.json.decode(path.read_bytes(), type=State)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InputError(str(path), f"this is no campaign ({error})", "name another folder") from error
+        if (state.version, state.plan, state.summary.first_seed) != (_VERSION, plan, first_seed):
+            raise InputError(
+                str(path), "this campaign began with another plan or seed", "repeat its options, or name a new folder"
+            )
+        campaign = cls(plan, first_seed)
+        campaign.state = state
+        campaign.corpus = Corpus(list(state.corpus))
+        campaign.corpus.seen.clear()
+        campaign.corpus.seen.update(state.seen)
+        return campaign
+
+    def write(self, folder: Path) -> None:
+        """Write the state, and the corpus by itself for other campaigns to begin with. Each whole or not at all."""
+        state = self.state
+        kept: dict[str, Any] = msgspec.to_builtins(state)
+        kept["corpus"] = self.corpus.to_json()
+        kept["planned"] = [one.to_json() for one in state.planned]
+        kept["seen"] = dict(sorted(self.corpus.seen.items()))
+        kept["summary"]["failures"] = [_told(one) for one in state.summary.failures]
+        self.corpus.write(folder / CORPUS)
+        write_json(kept, folder / STATE)
+
+    # Trials
+
+    def run(
+        self,
+        seeds: int,
+        *,
+        jobs: int = 1,
+        folder: Path | None = None,
+        failures_max: int | None = None,
+        shrink_runs_max: int = SHRINK_RUNS_MAX,
+        command: tuple[str, ...] = COMMAND,
+        progress: Progress | None = None,
+    ) -> MeshSummary:
+        """Go on until `seeds` trials are done in all. The state is written after each batch."""
+        summary = self.summary
+        checker = Checker(self.state.plan, command, folder, shrink_runs_max)
+        while summary.seeds < seeds and not _is_enough(summary, failures_max):
+            cases = self._take(seeds - summary.seeds)
+            for case, result in checker.run(cases, jobs):
+                self.corpus.add(case, features_of(result))
+                summary.add(result)
+                self.state.digest = f"{ids.stream(self.state.digest, result.digest):x}"
+                summary.digests.clear()  # thousands of them: one of all is kept
+                if not result.holds:
+                    summary.failures.append(checker.failure(case, result, len(summary.failures)))
+                if progress is not None:
+                    progress(summary.seeds, seeds, len(summary.failures))
+            if folder is not None:
+                self.write(folder)
+        return summary
+
+    def _take(self, most: int) -> list[Case]:
+        """Return the cases that are next: the rest of a batch, or a whole one, but at most so many."""
+        planned = self.state.planned or [self._next(self.summary.seeds + number) for number in range(BATCH)]
+        self.state.planned = planned[most:]
+        return planned[:most]
+
+    def _next(self, number: int) -> Case:
+        state, entries = self.state, self.corpus.entries
+        random = Random(ids.stream(state.summary.first_seed, "campaign", number))
+        if not self.is_guided or not entries or random.random() < _DRAWN_SHARE:
+            state.drawn += 1
+            return Case(state.summary.first_seed + state.drawn - 1)
+        chosen, other = random.choices(entries, self.corpus.weights(), k=2)
+        return vary(chosen.case, other.case, state.plan, random)
+
+
+def open_folder(folder: str | Path) -> Path:
+    """Make the folder of a campaign, or take an earlier one."""
+    return make_folder(folder, STATE)
+
+
+def _told(failure: Failure) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(failure)
+    found["case"] = failure.case.to_json()
+    return found
+
+
+def _is_enough(summary: MeshSummary, failures_max: int | None) -> bool:
+    return failures_max is not None and len(summary.failures) >= failures_max

@@ -1,0 +1,37 @@
+"""How long repairs took, as nodes tell their operators: a repair must not wait for a node that hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trellis.judge.history import Disturbed, History
+from trellis.simulate.whole.whole import Mesh
+
+REPAIR_S_MAX = 3.0  # of a crash, where the network is whole; nodes that hang do not count as a disturbance
+_SETTLE_S = 5.0  # before a repair began: what was sent into a cut comes late
+_HANGS = ("pause", "freeze")
+
+
+def slow_repairs(mesh: Mesh, history: History, jumped: set[str]) -> Iterator[str]:
+    """Yield a sentence for each repair that took too long.
+
+    `jumped` are nodes whose clock on the wall has jumped: nobody knows when their repairs began.
+    """
+    disturbances = [one for one in history.events if isinstance(one, Disturbed)]
+    for name, node in mesh.nodes.items():
+        if name in jumped:
+            continue
+        wall_s = mesh.host(name).wall_s()
+        for repair in node.mends.latest:
+            lasted_s = (repair.ms or 0) / 1_000
+            begin = mesh.world.now_s - (wall_s - repair.at_ms / 1_000)
+            if repair.cause != "crash" or lasted_s <= REPAIR_S_MAX:
+                continue
+            if not any(_excuses(one, name, begin - _SETTLE_S, begin + lasted_s) for one in disturbances):
+                yield f"{name}: the repair after the crash of {repair.node} at {begin:.3f} s took {lasted_s:.1f} s"
+
+
+def _excuses(one: Disturbed, name: str, begin: float, end: float) -> bool:
+    if one.t > end or one.until < begin:
+        return False
+    return one.kind not in _HANGS or name in one.nodes

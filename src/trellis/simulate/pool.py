@@ -1,0 +1,36 @@
+"""Run many trials, in one process or several, with the same results either way.
+
+Processes are spawned, not forked: Arrow and numba hold threads that do not survive a fork.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_order(run: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> Iterator[Result]:
+    """Yield `run(item)` in the order of the items, whichever is done first.
+
+    `run` and the items must be picklable by reference if `jobs` is more than 1.
+    """
+    if jobs <= 1 or len(items) <= 1:
+        yield from map(run, items)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(run, item))
+                if len(waiting) > 2 * jobs:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
