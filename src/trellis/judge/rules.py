@@ -253,8 +253,10 @@ def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Viol
     for made in story.publications.values():
         if promise.may_refuse is None or made.refused == NEVER or not calm.is_calm(made.began, made.refused):
             continue
-        if _is_down(story, made.session.node_at(made.began), made.refused):
-            continue
+        if _left(made.session, made.began, made.refused) or _is_down(
+            story, made.session.node_at(made.began), made.refused
+        ):
+            continue  # it did not come to a node
         if not any(words in made.reason for words in promise.may_refuse):
             text = f"{made.message} on {made.topic} was refused in calm: {made.reason or 'without a reason'}"
             yield Violation("refused", made.refused, text, made.session.name, made.message)
