@@ -277,6 +277,8 @@ def test_a_calm_mesh_takes_clients_and_refuses_only_for_its_limits() -> None:
     assert "refused in calm" not in told("room")
     assert "refused in calm" in told("another reason")
     assert told(cut=True) == ""
+    events.insert(0, Down(40.0, "n0", True))
+    assert told() == "", "a mesh may be calm without a node"
 
 
 def test_lies_of_a_peer_count_for_one_window_and_no_longer() -> None:

@@ -256,11 +256,15 @@ def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Viol
     for made in story.publications.values():
         if promise.may_refuse is None or made.refused == NEVER or not calm.is_calm(made.began, made.refused):
             continue
+        if _left(made.session, made.began, made.refused) or _is_down(
+            story, made.session.node_at(made.began), made.refused
+        ):
+            continue  # it did not come to a node
         if not any(words in made.reason for words in promise.may_refuse):
             text = f"{made.message} on {made.topic} was refused in calm: {made.reason or 'without a reason'}"
             yield Violation("refused", made.refused, text, made.session.name, made.message)
     for one in story.unreachable:
-        if calm.is_calm(one.since, one.t):
+        if calm.is_calm(one.since, one.t) and not _is_down(story, one.node, one.t):
             text = (
                 f"{one.client} could not connect to {one.node} within {one.t - one.since:.1f} s of calm: {one.reason}"
             )
@@ -340,6 +344,12 @@ def _was_promised(session: Session, made: Publication) -> bool:
 def _was_repeated(made: Publication) -> bool:
     """Tell whether the publisher lost its connection while the message had no outcome yet."""
     return made.session.was_away(made.began, made.answered)
+
+
+def _is_down(story: Story, node: str, t: float) -> bool:
+    """Tell whether `node` has ended and not started again at `t`. A mesh may be calm without it."""
+    ended = max((one.t for one in story.downs if one.node == node and one.t <= t), default=None)
+    return ended is not None and not any(one.node == node and ended < one.t <= t for one in story.ups)
 
 
 def _was_under_way(session: Session, made: Publication | None, calm: Calm, t: float) -> bool:
