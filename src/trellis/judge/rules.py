@@ -192,7 +192,11 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
 
 
 def too_few_copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
-    """An acknowledgement names `copies` nodes, unless fewer nodes have subscribers (the publisher's node counts)."""
+    """An acknowledgement names `copies` nodes, unless fewer nodes have subscribers (the publisher's node counts).
+
+    "The node through which [a retained message] was published stays on its overlay topic as long as it is retained."
+    """
+    retained = [one for one in story.publications.values() if one.retain]
     for made in story.publications.values():
         if made.acknowledged == NEVER or not made.holders:
             continue
@@ -213,6 +217,9 @@ def too_few_copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -
                 there.add(one.session.node_at(made.began))
             if one.asked <= made.acknowledged and one.ended + promise.window_s >= made.began:
                 allowed.add(one.session.node_at(made.began))
+        for kept in retained:
+            if kept.began <= made.acknowledged and f"{kept.topic}/".startswith(f"{made.topic}/"):
+                allowed.add(kept.session.node_at(kept.began))
         counts.copies_judged += 1
         if len(made.holders) < min(promise.copies, len(there)):
             text = (
@@ -250,11 +257,15 @@ def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Viol
     for made in story.publications.values():
         if promise.may_refuse is None or made.refused == NEVER or not calm.is_calm(made.began, made.refused):
             continue
+        if _left(made.session, made.began, made.refused) or _is_down(
+            story, made.session.node_at(made.began), made.refused
+        ):
+            continue  # it did not come to a node
         if not any(words in made.reason for words in promise.may_refuse):
             text = f"{made.message} on {made.topic} was refused in calm: {made.reason or 'without a reason'}"
             yield Violation("refused", made.refused, text, made.session.name, made.message)
     for one in story.unreachable:
-        if calm.is_calm(one.since, one.t):
+        if calm.is_calm(one.since, one.t) and not _is_down(story, one.node, one.t):
             text = (
                 f"{one.client} could not connect to {one.node} within {one.t - one.since:.1f} s of calm: {one.reason}"
             )
@@ -334,6 +345,12 @@ def _was_promised(session: Session, made: Publication) -> bool:
 def _was_repeated(made: Publication) -> bool:
     """Tell whether the publisher lost its connection while the message had no outcome yet."""
     return made.session.was_away(made.began, made.answered)
+
+
+def _is_down(story: Story, node: str, t: float) -> bool:
+    """Tell whether `node` has ended and not started again at `t`. A mesh may be calm without it."""
+    ended = max((one.t for one in story.downs if one.node == node and one.t <= t), default=None)
+    return ended is not None and not any(one.node == node and ended < one.t <= t for one in story.ups)
 
 
 def _was_under_way(session: Session, made: Publication | None, calm: Calm, t: float) -> bool:

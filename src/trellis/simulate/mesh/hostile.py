@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -62,9 +63,28 @@ HONEST = ("deaf-peer", "half-open", "flood", "burst", "many-topics", "malformed"
 HOSTILE = (*LIES, *HONEST)
 
 OVERLAY = "omen"
+# What a peer answers to what a node says, with the same values in fields of the same name. So links come up with it.
+_ANSWERS = {
+    "AskHome": "HomeTells",
+    "Connect": "ConnectOk",
+    "ConnectOk": "LinkReady",
+    "Disconnect": "DisconnectOk",
+    "FindRecord": "FoundRecord",
+    "Heartbeat": "Heartbeat",
+    "Inquire": "Heartbeat",
+    "Join": "JoinDone",
+    "NewscastRequest": "NewscastReply",
+    "Ping": "Pong",
+    "Probe": "ProbeOk",
+    "Record": "RecordOk",
+    "Register": "Registered",
+    "Report": "ReportOk",
+    "TManRequest": "TManReply",
+}
 _RATE = 40.0  # messages of a stranger, a second
 _AGAIN_S = 0.3  # before a connection that was cut is made again
-_HALF_OPEN = 6  # connections to each port at a time
+_HALF_OPEN = 150  # connections to one port at a time: more than a node keeps before they have said who they are
+_DEAF_BYTES = 60_000  # in a message that a client publishes to itself and does not read
 _PINGS = 300  # in one go: some floods stay below what ends a stream, some do not
 _TOPICS = 150  # new ones in one burst
 _LONG_TOPICS, _LONG_LETTERS = 2_300, 480  # together more than a frame, and less than a node's limit
@@ -141,6 +161,7 @@ class Peer:
         self.heard: deque[bytes] = deque(maxlen=100)  # frames
         self.on_message: Callable[[Any], None] = lambda _: None
         self.wire: Wire | None = None
+        self.life = 0  # its incarnation
 
     async def connect(self) -> Wire:
         """Say hello as a node does. Raises OSError."""
@@ -152,8 +173,8 @@ class Peer:
 
         self.wire = wire = Wire(read)
         await wire.connect(self.target.peers[self.to])
-        life = self.random.choice((1, 10_000_000, 700_000_000))
-        place = Address(self.name, life, self.target.nowhere, 9)
+        self.life = self.random.choice((1, 10_000_000, 700_000_000))
+        place = Address(self.name, self.life, self.target.nowhere, 9)
         wire.say(pack_control(Hello(PROTOCOL, VERSION, self.target.cluster, OVERLAY, place)))
         return wire
 
@@ -162,7 +183,8 @@ class Peer:
         return self.wire is None or self.wire.is_over
 
     def _take(self, wire: Wire, body: bytes) -> None:
-        self.heard.append(pack(body))
+        if body[:1] != CONTROL:  # a second hello would end the stream
+            self.heard.append(pack(body))
         with suppress(WireError):
             if body[:1] == CONTROL:
                 if isinstance(CONTROLS.decode(body[1:]), Ping):
@@ -191,7 +213,23 @@ async def stranger(target: Target, random: Random) -> None:
     others = [one for one in target.peers if one != target.node]
     name = random.choice(others) if others and random.random() < 0.2 else random.choice(STRANGE_NODES)
     peer, number = Peer(name, target, target.node, random), 0
-    peer.on_message = values.learn
+    by_name = {kind.__name__: kind for kind in kinds}
+
+    def hears(message: Any) -> None:
+        """Answer as an honest peer would, most of the time. Most things are done only with peers that play along."""
+        values.learn(message)
+        kind = by_name.get(_ANSWERS.get(type(message).__name__, ""))
+        if kind is None or peer.wire is None or random.random() < 0.2:
+            return
+        same = {one: getattr(message, one) for one in message.__struct_fields__ if one in kind.__struct_fields__}
+        if "incarnation" in same:
+            same["incarnation"] = peer.life
+        with suppress(WireError):
+            encoded = codec.encode(msgspec.structs.replace(values.message(kind), **same))
+            if len(encoded) <= FRAME_BYTES_MAX:
+                peer.wire.say(pack_message(encoded))
+
+    peer.on_message = hears
 
     def frames() -> Iterator[bytes]:
         nonlocal number
@@ -257,9 +295,15 @@ async def deaf_peer(target: Target, random: Random) -> None:
         await wire.connect(target.clients)
         wire.say(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "deaf", 1)))
         wire.say(b"".join(pack_to_node(Subscribe(topic)) for topic in target.topics))
+        wire.say(pack_to_node(Subscribe("deaf/own")))
         await asyncio.sleep(random.choice((0.05, 1.0)))
         wire.stop_reading()
-        await wire.ended
+        for number in count(1):
+            if wire.is_over:
+                break
+            wire.say(pack_to_node(Publish(number, "deaf/own", bytes(_DEAF_BYTES))))
+            await wire.drain()
+            await asyncio.sleep(0.1)
 
     async def mqtt() -> None:
         one = Connection(p.V5, asyncio.get_running_loop().time, lambda _: None)
@@ -279,8 +323,8 @@ async def half_open(target: Target, random: Random) -> None:
             wire.say(b"\x00\x00")  # the first half of a length
         await wire.ended
 
-    places = (target.peers[target.node], target.clients, target.mqtt)
-    await asyncio.gather(*(again(lambda place=place: one(place)) for place in places for _ in range(_HALF_OPEN)))  # type: ignore[misc]
+    place = random.choice((target.peers[target.node], target.clients, target.mqtt))
+    await asyncio.gather(*(again(lambda: one(place)) for _ in range(_HALF_OPEN)))
 
 
 async def flood(target: Target, random: Random) -> None:

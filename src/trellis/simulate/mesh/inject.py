@@ -207,6 +207,8 @@ class Injector:
         self._standing[who] -= 1
         self.mesh.start(who)
         self.witness.add(Up(self.witness.now(), who))
+        if who in self._sites:
+            self._sites[who].is_down = False
 
     def _heal(self, cuts: list[Cut]) -> None:
         self.faults.heal(*cuts)

@@ -12,7 +12,6 @@ SITUATIONS = (
     "a link's queue is full",
     "a node leaves a topic drained",
     "there is no room for a publication",
-    "a forged message is refused",
     # streams and peers
     "a silent peer is cut off",
     "a newcomer takes over a name",

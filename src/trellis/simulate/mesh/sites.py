@@ -40,6 +40,7 @@ class Site:
         self.name, self.node, self.mesh, self.witness = name, node, mesh, witness
         self.store = Store()
         self.is_forgetful = False  # the sidecar could not write a while ago: what it read may not outlive it
+        self.is_down = False  # the sidecar has crashed or leaves, by the history
         self._wishes: dict[tuple[str, str], _Wish] = {}  # by session and filter
 
     @property
@@ -74,7 +75,7 @@ class Site:
 
     def sidecar_is_down(self) -> None:
         """Write down that nothing is owed to the broker's clients from now on."""
-        now = self.witness.now()
+        self.is_down, now = True, self.witness.now()
         for (session, wanted), wish in self._wishes.items():
             if wish.is_confirmed:
                 self.witness.add(Unsubscribing(now, session, wanted))
@@ -85,7 +86,7 @@ class Site:
 
     def watch(self) -> None:
         """Look again and again for subscriptions that the mesh must know by now."""
-        if self.mesh.is_running(self.node) and self.node in self.mesh.nodes:
+        if not self.is_down and self.node in self.mesh.nodes:
             self._look()
         self.mesh.world.after(_LOOK_S, self.watch)
 

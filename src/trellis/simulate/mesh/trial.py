@@ -16,8 +16,10 @@ import msgspec
 from trellis import ids
 from trellis.judge import History, Promise, Verdict, judge
 from trellis.judge.history import Settled, Up
+from trellis.live.addresses import BOOK_MAX
 from trellis.live.config import NodeConfig
 from trellis.live.health import unready
+from trellis.live.series import exposition
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.reached import listen
@@ -37,6 +39,7 @@ from trellis.simulate.whole.world import World
 
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
 _LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
+_METRICS_MAX = 1_500  # lines of /metrics of one node
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
 PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, may_refuse=_LIMITS)
 
@@ -189,7 +192,23 @@ class Trial:
                 found.append(f"{name}: {bugs} handlers raised")
             elif why := self.mesh.host(name).call(unready, self.mesh.nodes[name]):
                 found.append(f"{name} is not ready at the end: {why}")
+            else:
+                found += self._wrong_inside(name)
         return found
+
+    def _wrong_inside(self, name: str) -> list[str]:
+        """Whatever peers and clients did: invariants hold, and nothing that they name grows without bound."""
+        node, host = self.mesh.nodes[name], self.mesh.host(name)
+        try:
+            host.call(node.mesh.check)
+        except AssertionError as error:
+            return [f"{name}: an invariant does not hold: {error}"]
+        sizes = {
+            "addresses": (len(node.transport.book), BOOK_MAX),
+            "lines of metrics": (len(host.call(exposition, node).splitlines()), _METRICS_MAX),
+            "streams": (len(node.transport.peers), node.config.limits.connections_max),
+        }
+        return [f"{name} has {size} {what}, more than {most}" for what, (size, most) in sizes.items() if size > most]
 
     def _jumped(self) -> set[str]:
         return {one.nodes[0] for one in self.schedule.faults if one.kind == "clock"}
