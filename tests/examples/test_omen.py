@@ -137,6 +137,8 @@ def test_only_a_node_itself_says_that_it_has_left():
     assert "n2" in node.ring.tman.peers
     node.on_message("n2", told)
     assert "n2" not in node.ring.tman.peers
+    node.on_message("n0", m.Finished("n0", node.me.incarnation, "leave"))
+    assert not node.believes_dead("n0")
 
 
 def test_subscriptions_and_crashes_in_turn_keep_every_topic_connected():

@@ -38,7 +38,7 @@ def check(found: dict, growth_bytes_max: int) -> None:
     assert {"timer", "lost stream", "garbage", "answer"} <= tried.keys()
     counted = found["counted"]
     assert counted["delivery delivered"] > 0  # or nobody was linked, and hardly anything was looked at
-    assert counted["links_up"] > 5
+    assert counted["links_up"] > 2
     pieces = found["pieces"]
     assert min(pieces["asked"], pieces["got bytes"], pieces["given"], pieces["refused"]) > 0, pieces
 

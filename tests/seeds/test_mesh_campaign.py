@@ -91,7 +91,7 @@ def test_a_case_is_one_run_and_its_features_are_what_it_reached() -> None:
 
 def test_situations_that_were_never_reached_fail_a_campaign_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summaries, "_ENOUGH", 4)
-    summary = MeshSummary(1, seeds=4, reached=dict.fromkeys(SITUATIONS[1:], 1))
+    summary = MeshSummary(1, seeds=4, counts={"published": 9}, reached=dict.fromkeys(SITUATIONS[1:], 1))
     assert not summary.holds
     assert f'"{SITUATIONS[0]}" was never reached' in "\n".join(summary.lines())
 

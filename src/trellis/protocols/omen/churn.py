@@ -215,8 +215,10 @@ class Coordinator:
         return [Send(reporter, ReportOk(node, incarnation, "alive")) for reporter in event.reporters]
 
     def dead(self, node: NodeId, incarnation: int) -> Effects:
-        """We believe it: nothing counts on this node any more."""
+        """We believe it: nothing counts on this node any more. Nobody can make us believe it of ourselves."""
         parts = self.parts
+        if node == parts.me.id:
+            return []
         parts.suspects.add(node, incarnation, parts.ticks)
         parts.detector.unwatch(node)
         effects: Effects = [

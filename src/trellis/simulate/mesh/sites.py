@@ -93,7 +93,8 @@ class Site:
     def _look(self) -> None:
         now = self.witness.now()
         waiting = [(key, one) for key, one in self._wishes.items() if not one.is_confirmed]
-        if not waiting or self.mesh.host(self.node).call(unready, self.mesh.nodes[self.node]):
+        host = self.mesh.host(self.node)
+        if not waiting or host.loop is None or host.call(unready, self.mesh.nodes[self.node]):
             return
         for (session, wanted), wish in waiting:
             if not self.store.is_read(wish.client, wanted):

@@ -65,7 +65,7 @@ class MeshSummary(msgspec.Struct):
     @property
     def holds(self) -> bool:
         """Whether every seed holds. Where nothing was published there was nothing to hold."""
-        return not self.failures and not self.never and not self.missing and self.counts["published"] > 0
+        return not self.failures and not self.never and not self.missing and self.counts.get("published", 0) > 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -118,7 +118,7 @@ class MeshSummary(msgspec.Struct):
             return "all hold"
         if self.failures:
             return f"{len(self.failures):,} fail"
-        if not self.counts["published"]:
+        if not self.counts.get("published", 0):
             return "nothing was published, so nothing was checked: give more clients, nodes or seeds, or a longer span"
         return "not all was reached"
 
