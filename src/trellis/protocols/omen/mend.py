@@ -153,7 +153,7 @@ class Mend:
             return self._linked() if lost else []
         self.silent.add(node)
         self.asked.pop(node, None)
-        self.answers.told.pop(node, None)
+        self.answers.drop(node)
         if self.state in ASKING and self.asked and all(one in self.answers for one in self.asked):
             return self._examine()
         return []
@@ -172,7 +172,7 @@ class Mend:
     def on_answer(self, sender: NodeId, answer: Answer) -> Effects:
         if answer.attempt != self.attempt or sender not in self.asked or self.state not in ASKING:
             return []
-        self.answers.told[sender] = Told(answer, self._places)
+        self.answers.add(sender, Told(answer, self._places))
         if all(node in self.answers for node in self.asked):
             return self._examine()
         return []
