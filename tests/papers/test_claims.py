@@ -1,4 +1,4 @@
-"""Every entry of the lab rests on a claim of its paper, and every claim has a test here, or a reason why it has none."""
+"""Every entry of the lab rests on a claim of its paper. Every claim has a test here, or a reason why it has none."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ CLAIMS = {
 
 def test_every_entry_of_the_lab_has_a_test_of_its_claim_or_a_reason():
     assert CLAIMS.keys() == catalogue().keys()
-    written = {name for path in HERE.glob("test_*.py") for name in re.findall(r"^def (test_\w+)", path.read_text(), re.M)}
+    texts = [path.read_text(encoding="utf-8") for path in HERE.glob("test_*.py")]
+    written = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.M)}
     named = {claim for claim in CLAIMS.values() if claim.startswith("test_")}
     assert named <= written
 

@@ -194,8 +194,8 @@ def test_popularity_under_homophily_is_a_power_law():
 
 
 def test_editors_of_one_article_sit_side_by_side():
-    """[4.5] "the distribution trees constructed by the strawman implementation included on average 77% more uninterested
-    peers than those constructed by MAGNET"; here generated editors, so only more."""
+    """[4.5] "the distribution trees constructed by the strawman implementation included on average 77% more
+    uninterested peers than those constructed by MAGNET"; here generated editors, so only more."""
     told = {"interests": "editors", "nodes": 1000, "topics": 300, "links": 12, "model": "converged"}
     mine, other = (cost(system, told, 1, Inputs(Path()))["cost"] for system in ("Magnet", "strawman"))
     assert other > 1.1 * mine

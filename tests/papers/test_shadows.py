@@ -1,4 +1,4 @@
-"""Claims of "Reinforce Your Overlay with Shadows", one a test, quoted with their sections where they have words.  [SH]"""
+"""Claims of "Reinforce Your Overlay with Shadows", one a test, quoted where the paper has words for them.  [SH]"""
 
 from __future__ import annotations
 
@@ -236,7 +236,8 @@ def test_a_repair_changes_far_fewer_links_than_building_anew():
 def evolved(rounds=500, **options):
     """Every round of a run on 400 nodes and 60 topics."""
     over = generate(Uniform(nodes=400, topics=60, subs=SIZES), 1)
-    return list(Maintenance(over, churn(RandomChurn(rounds), over, 1), config=MaintainConfig(seed=1, **options)).rounds())
+    run = Maintenance(over, churn(RandomChurn(rounds), over, 1), config=MaintainConfig(seed=1, **options))
+    return list(run.rounds())
 
 
 def test_with_greedy_backups_the_maximum_degree_grows_faster():
@@ -266,8 +267,8 @@ def test_degrees_stay_slightly_above_those_of_a_rebuild_and_are_as_those_of_naiv
 
 
 def test_the_shadow_set_is_a_small_part_of_all_nodes():
-    """[SH VI-C, Fig. 7] "The shadow set S is much smaller than the complete node set V'; the ratio is 1.59% on average":
-    backups are a matter of topics and not of nodes, so its share falls as nodes are added."""
+    """[SH VI-C, Fig. 7] "The shadow set S is much smaller than the complete node set V'; the ratio is 1.59% on
+    average": backups are a matter of topics and not of nodes, so its share falls as nodes are added."""
     shares = []
     for nodes in (250, 1000):
         over = generate(Uniform(nodes=nodes, topics=50, subs=SIZES), 1)

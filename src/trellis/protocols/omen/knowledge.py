@@ -25,7 +25,17 @@ from trellis.protocols.topics import places
 class Told:
     """One answer, taken apart."""
 
-    __slots__ = ("degree", "incarnation", "joining", "leaving", "neighbours", "paths", "stays", "topics_version", "wants")
+    __slots__ = (
+        "degree",
+        "incarnation",
+        "joining",
+        "leaving",
+        "neighbours",
+        "paths",
+        "stays",
+        "topics_version",
+        "wants",
+    )
 
     def __init__(self, answer: Answer, place_of: dict[str, int]) -> None:
         self.incarnation, self.degree, self.joining = answer.incarnation, answer.degree, answer.joining
