@@ -44,8 +44,6 @@ from trellis.reached import reached
 PASSES_MAX = 6
 PROOFS_MAX = 2  # rounds of questions to nodes that may connect what seems apart: the first answers name further ones
 CHOICES_MAX = 4  # times that ends of links are chosen for a joiner; the last time all that are left are asked
-# Deviation: [OM Alg. 1] has all of B(v') in the shadow set. A backup with fewer topics that are apart saves no link.
-BACKUP_TOPICS = 2  # topics that are apart and that a backup must have to be asked
 ASKING = ("answers", "proof", "backups")
 RECORD_TRIES = 3  # times `ask_tries`: until the ring has noticed who of its nodes is dead
 # Simulator only: (topic, nodes, gone) -> a label each, equal where they are connected in the whole overlay, not over
@@ -356,15 +354,18 @@ class Mend:
             self.state = "backups"
             split = sum(parts)
             ask = [node for node in self.backups if node not in {*self.asked, *self.departed, *self.silent}]
-            ask = [node for node in ask if self._shared(node, split) >= BACKUP_TOPICS]
+            ask = [node for node in ask if self._has(node, split)]
             if ask:
                 return [*self._ask(ask, must=False), self._timer(1)]
         return self._link(parts, None)
 
-    def _shared(self, node: NodeId, topics: int) -> int:
-        """How many of these topics a backup has, as gossip says; all of them where it says nothing."""
+    def _has(self, node: NodeId, topics: int) -> bool:
+        """Whether a backup has one of these topics, as gossip says; it may where gossip says nothing.
+
+        One topic is enough: such a backup saves no link, but it may be an end of one in place of a hub.
+        """
         known = self.described(node)
-        return (self._mask(known.interest) & topics if known is not None else topics).bit_count()
+        return known is None or bool(self._mask(known.interest) & topics)
 
     def _mask(self, topics: Iterable[Topic]) -> int:
         return sum(1 << self._places[topic] for topic in topics if topic in self._places)
