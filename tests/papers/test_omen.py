@@ -260,3 +260,10 @@ def test_greedy_backups_are_more_unfair_under_skewed_popularity():
         few[kind] = np.mean(sets.primaries_of.length < 5)
     assert few[Uniform] < min(few[Zipf], few[Exponential])
     assert min(few[Zipf], few[Exponential]) >= 0.7
+
+
+def test_a_rebuild_in_the_code_of_a_node_gives_the_links_of_lowoda():
+    """[OM 6.6] compares a repair with LowODA from scratch; both must be computed alike to be compared."""
+    found = measures.rebuilt("LowODA-Re", {"interests": "friends", "nodes": NODES}, 1, Inputs(None))
+    assert found["links"] == len(construct(interests(), "lowoda", seed=1).overlay)
+    assert found["repair seconds"] > 0
