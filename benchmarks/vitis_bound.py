@@ -179,10 +179,8 @@ def over_drawn(sizes: list[int], long_links: int, friends: int, seeds: list[int]
     yield f"  {growth(measured)}"
 
 
-def by_gossip(
-    sizes: list[int], long_links: int, friends: int, seeds: list[int], cycles: int, measured: list[Hops]
-) -> Iterator[str]:
-    """Fills `measured`, one for each size."""
+def by_gossip(sizes: list[int], long_links: int, friends: int, seeds: list[int], cycles: int) -> Iterator[str]:
+    measured = []
     for nodes in sizes:
         runs = []
         for seed in seeds:

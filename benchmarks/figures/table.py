@@ -1,7 +1,7 @@
-"""Results in long form, and verdicts on them.  [EXPERIMENTS 1]
+"""Results in long form, and the conditions of the papers' rules on them.  [EXPERIMENTS 1]
 
-A figure is measured into the table and judged from the table alone, so that tables of several runs can be read
-together. Numbers are means over seeds.
+A figure is measured into the table and looked at in the table alone, so that tables of several runs can be read
+together. Numbers are means over seeds. Verdicts are given by `trellis lab` alone.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Table:
         assert len(at) == len(listed)
         others = self._series.setdefault((experiment, system, metric), {})
         if any(other.parameters != parameters for other in others.values()):
-            remedy = "judge tables of equal --nodes, --rounds and --exponent together"
+            remedy = "read tables of equal --nodes, --rounds and --exponent together"
             raise InputError("", f"{experiment} was measured with other parameters than {parameters}", remedy)
         others[seed] = Series(parameters, at, listed)
 
@@ -109,16 +109,10 @@ class Check(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """Columns R and S of the specification. Without S there is no `shape only`."""
+    """Columns R and S of the specification."""
 
     r: list[Check]
     s: list[Check] | None = None
-
-    @property
-    def verdict(self) -> str:
-        if all(check.holds for check in self.r):
-            return "reproduced"
-        return "shape only" if self.s is not None and all(check.holds for check in self.s) else "not reproduced"
 
 
 class Report(NamedTuple):
@@ -130,7 +124,7 @@ class Figure(NamedTuple):
     measure: Callable[[Lab, Table], None]
     judge: Callable[[Table], Report]
     paper: str  # what the paper reports
-    seeds: int = SEEDS_ASKED  # with fewer a verdict is provisional
+    seeds: int = SEEDS_ASKED
 
 
 def at_most(what: str, found: float, bound: float) -> Check:
@@ -156,20 +150,17 @@ def decreasing(what: str, each: list[Values]) -> Check:
     return Check(what, ", ".join(f"{values.mean():.4g}" for values in each), holds)
 
 
-def show(name: str, figure: Figure, table: Table) -> tuple[str, str]:
-    """A figure's numbers and verdicts as text, and the verdict of the headline."""
+def show(name: str, figure: Figure, table: Table) -> str:
+    """A figure's numbers and conditions as text."""
     report, seeds = figure.judge(table), table.seeds(name)
-    few = f"; provisional, the rules ask for {figure.seeds} seeds" if len(seeds) < figure.seeds else ""
+    few = f"; the rules ask for {figure.seeds} seeds" if len(seeds) < figure.seeds else ""
     lines = [f"  {line}" for line in report.lines]
-    for number, (reading, rule) in enumerate(report.readings.items()):
-        label = "verdict" if number == 0 else "  reading"
-        lines.append(f"  {label} ({reading}): {rule.verdict}{few}")
+    for reading, rule in report.readings.items():
+        lines.append(f"  {reading}{few}:")
         for column, checks in (("R", rule.r), ("S", rule.s or [])):
-            if column == "S" and rule.verdict == "reproduced":
-                continue
             lines += [f"      {column} {'ok' if c.holds else 'NO':2}  {c.condition}: {c.found}" for c in checks]
     heading = f"\n{name}, seeds {', '.join(map(str, seeds))} (paper: {figure.paper})"
-    return "\n".join([heading, *lines]), next(iter(report.readings.values())).verdict
+    return "\n".join([heading, *lines])
 
 
 def grid(columns: Iterable[str], rows: Iterable[tuple[str, Iterable[float | None]]], width: int = 11) -> list[str]:

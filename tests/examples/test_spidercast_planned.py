@@ -6,6 +6,7 @@ from trellis.model import Interests
 from trellis.plan import construct
 from trellis.simulate.draw import InstanceDraw, draw_interests
 from trellis.simulate.engine import Engine
+from trellis.simulate.probes import Camera
 from trellis.simulate.run import link_names
 from trellis.simulate.systems.spidercast import SpiderCast
 
@@ -36,3 +37,16 @@ def test_after_a_crash_only_the_neighbours_of_the_dead_select_and_nobody_parts()
     assert now > kept, "nobody selected"
     assert all(set(link) & hit for link in now - kept), "a node selected that had lost nothing"
     engine.system.check_settled(engine.world)
+
+
+def test_a_joiner_selects_until_it_is_covered_though_its_view_knows_few_nodes_at_first():
+    wanted = draw_interests(InstanceDraw(nodes=120, topics=80, subscriptions=6), 1)
+    new = sorted(wanted)[7]
+    there = {name: topics for name, topics in wanted.items() if name != new}
+    links = tuple(sorted(link_names(construct(Interests.from_pairs(there), "lowoda", seed=1).overlay)))
+    system = SpiderCast(kg=3, kr=1, repair_only=True, gossip=True)
+    engine = Engine(system, wanted, seed=1, overlay=links, absent=(new,))
+    engine.run(10_000)
+    assert engine.join(new)
+    engine.run(60_000)
+    assert len(Camera(engine.world).take().connectivity.split) == 0

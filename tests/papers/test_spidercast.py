@@ -12,6 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from trellis.lab.measures.spidercast import coverable
+from trellis.measure.diameters import topic_diameters
+from trellis.measure.similarity import similarity
 from trellis.model import Interests
 from trellis.simulate.churn import schedule_of
 from trellis.simulate.engine import Engine
@@ -23,6 +25,7 @@ from trellis.workloads.churn import churn
 from trellis.workloads.churn_configs import OnOff
 from trellis.workloads.generate import generate
 from trellis.workloads.presets import PRESETS
+from trellis.workloads.sizes import Sizes
 
 
 @lru_cache
@@ -178,6 +181,55 @@ def test_a_ring_per_topic_has_many_more_links():
         ring = [int(node) for node in found.interests.nodes_of(topic)]
         rings |= {frozenset(pair) for pair in zip(ring, [*ring[1:], ring[0]], strict=True)}
     assert 2 * len(rings) / 500 > 1.3 * found.degrees.mean
+
+
+@lru_cache
+def varied(nodes=300, topics=100, subs=(10, 10), name="rss"):
+    """Mean degree of SpiderCast, and tdi(20), with other numbers of topics or subscriptions."""
+    config = replace(PRESETS[f"spidercast-{name}"].config, nodes=nodes, topics=topics, subs=Sizes(*subs))
+    found = generate(config, seed=1)
+    engine = Engine(SpiderCast(), topics_by_node(found), seed=1)
+    engine.run(25_000)
+    return Camera(engine.world).take().degrees.mean, similarity(found).tdi(20)
+
+
+def test_topics_have_small_diameters():
+    """[SC §3.4] "In experiments with the Uniform, RSS, a Zipf(alpha = 1), and NYSE distributions, the maximum topic
+    diameter was 6, 6, 7, and 8, respectively"; here among 250 nodes."""
+    for name in ("unif", "rss", "zipf1", "nyse"):
+        _, found = settled(SpiderCast, name)
+        assert 3 <= topic_diameters(found.interests, found.overlay, threads=1).maximum <= 9
+
+
+def test_the_more_interests_overlap_the_lower_the_degree():
+    """[SC §3.4, Fig. 7(b)] "for each pair of distributions, d1 and d2, if the tdi(20) value with d1 is higher than the
+    tdi(20) value with d2, then the average node degree in experiments with d1 is lower"."""
+    names = ("rss", "nyse", "unif", "zipf1")
+    overlap = {name: similarity(interests(name, 250)).tdi(20) for name in names}
+    by_overlap = sorted(names, key=overlap.get)
+    means = [settled(SpiderCast, name)[1].degrees.mean for name in by_overlap]
+    assert means == sorted(means, reverse=True)
+
+
+def test_more_topics_raise_the_degree_moderately():
+    """[SC §3.5.1, §3.5.2] "increasing the number of topics moderately increases the average node degree" and "reduces
+    the tdi(20) value"."""
+    (few, alike), (many, apart) = varied(), varied(topics=200)
+    assert few < many < 2 * few
+    assert alike > apart
+
+
+def test_beyond_a_threshold_more_subscriptions_lower_the_degree():
+    """[SC §3.5.3] "increasing the number of subscriptions per-node from 20 to 30 and then from 30 to 40 decreases the
+    average node degree"."""
+    twenty, forty = varied(subs=(20, 20))[0], varied(subs=(40, 40))[0]
+    assert forty < twenty
+
+
+def test_sizes_that_vary_cost_as_much_as_their_mean():
+    """[SC §3.6] "for a given average number of subscriptions per-node, the actual distribution of the number of
+    subscriptions per-node has a negligible effect on the average node degree"."""
+    assert varied(subs=(10, 30))[0] == pytest.approx(varied(subs=(20, 20))[0], rel=0.1)
 
 
 @lru_cache

@@ -25,19 +25,25 @@ from trellis.protocols.topics import places
 class Told:
     """One answer, taken apart."""
 
-    __slots__ = ("degree", "incarnation", "joining", "leaving", "neighbours", "paths", "topics_version", "wants")
+    __slots__ = (
+        "degree",
+        "incarnation",
+        "joining",
+        "leaving",
+        "neighbours",
+        "paths",
+        "stays",
+        "topics_version",
+        "wants",
+    )
 
     def __init__(self, answer: Answer, place_of: dict[str, int]) -> None:
         self.incarnation, self.degree, self.joining = answer.incarnation, answer.degree, answer.joining
         self.topics_version = answer.topics_version
         self.wants, self.leaving = unpack(answer.wants), unpack(answer.leaving)
+        self.stays = self.wants & ~self.leaving  # topics on which it can be part of a proof
         self.neighbours = {one.node: (one.incarnation, unpack(one.wants)) for one in answer.neighbours}
         self.paths = {place_of[hint.topic]: hint.path for hint in answer.hints if hint.topic in place_of}
-
-    @property
-    def stays(self) -> int:
-        """Topics on which it can be part of a proof."""
-        return self.wants & ~self.leaving
 
     def leaves(self, topics: tuple[Topic, ...]) -> tuple[frozenset[Topic], dict[NodeId, int]]:
         """Return which of the question's topics it leaves, and its neighbours on them, with their incarnations."""
@@ -48,6 +54,19 @@ class Told:
 class Answers:
     def __init__(self) -> None:
         self.told: dict[NodeId, Told] = {}
+        self._proven: dict[NodeId, list[NodeId]] = {}  # links that both ends have told of
+        self._parts: dict[int, dict[NodeId, int]] = {}  # what `parts` has found
+
+    def add(self, node: NodeId, told: Told) -> None:
+        self.told[node] = told
+        self._forget()
+
+    def drop(self, node: NodeId) -> None:
+        self.told.pop(node, None)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._proven, self._parts = {}, {}
 
     def __contains__(self, node: NodeId) -> bool:
         return node in self.told
@@ -67,20 +86,33 @@ class Answers:
 
     def parts(self, place: int) -> dict[NodeId, int]:
         """For each node that answered and stays on the topic the number of its proven part."""
-        bit = 1 << place
+        found = self._parts.get(place)
+        if found is None:
+            found = self._parts[place] = self._parts_of(1 << place)
+        return found
+
+    def _parts_of(self, bit: int) -> dict[NodeId, int]:
+        told, proven = self.told, self._links()
         part: dict[NodeId, int] = {}
-        for number, start in enumerate(self.told):
-            if start in part or not self.told[start].stays & bit:
+        for number, start in enumerate(told):
+            if start in part or not told[start].stays & bit:
                 continue
             part[start] = number
-            queue = deque([start])
-            while queue:
-                node = queue.popleft()
-                for peer in self.told[node].neighbours:
-                    if peer not in part and self.stays_on(peer, bit) and self.linked(node, peer):
+            todo = [start]
+            while todo:
+                for peer in proven[todo.pop()]:
+                    if peer not in part and told[peer].stays & bit:
                         part[peer] = number
-                        queue.append(peer)
+                        todo.append(peer)
         return part
+
+    def _links(self) -> dict[NodeId, list[NodeId]]:
+        """For each node that answered its neighbours by proven links, the same for all topics."""
+        if not self._proven:
+            self._proven = {
+                node: [peer for peer in one.neighbours if self.linked(node, peer)] for node, one in self.told.items()
+            }
+        return self._proven
 
     def worth_asking(
         self, place: int, required: Collection[NodeId], gone: Collection[NodeId], *, hints: bool

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import median_low
 
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
@@ -44,8 +45,10 @@ from trellis.reached import reached
 PASSES_MAX = 6
 PROOFS_MAX = 2  # rounds of questions to nodes that may connect what seems apart: the first answers name further ones
 CHOICES_MAX = 4  # times that ends of links are chosen for a joiner; the last time all that are left are asked
-# Deviation: [OM Alg. 1] has all of B(v') in the shadow set. A backup with fewer topics that are apart saves no link.
-BACKUP_TOPICS = 2  # topics that are apart and that a backup must have to be asked
+# Deviation: [OM Alg. 1] has all of B(v') in the shadow set. One with a single topic that is apart saves no link: it is
+# asked only where a link would end at a hub, which it may spare.
+BACKUP_TOPICS = 2  # topics that are apart and that a backup must have to be asked in any case
+HUB = 2  # times the median degree of those who answered: whoever has more is a hub
 ASKING = ("answers", "proof", "backups")
 RECORD_TRIES = 3  # times `ask_tries`: until the ring has noticed who of its nodes is dead
 # Simulator only: (topic, nodes, gone) -> a label each, equal where they are connected in the whole overlay, not over
@@ -88,6 +91,7 @@ class Mend:
     passes: int = 0
     proofs: int = 0  # rounds of questions for the proof, since all required nodes have answered
     choices: int = 0  # of ends of links for a joiner
+    is_sparing: bool = False  # backups were asked in place of hubs
     attempt: int = 0
     answers: Answers = field(default_factory=Answers)
     asked: dict[NodeId, int] = field(default_factory=dict)  # who was asked -> questions so far
@@ -106,7 +110,7 @@ class Mend:
     def start(self) -> Effects:
         self.state, self.attempt = "records", self.attempt + 1
         self.passes += 1
-        self.choices, self.silent = 0, set()
+        self.choices, self.is_sparing, self.silent = 0, False, set()
         self.answers, self.asked, self.must_answer = Answers(), {}, set()
         self.opening, self.leavers = {}, {}
         return self._records()
@@ -153,7 +157,7 @@ class Mend:
             return self._linked() if lost else []
         self.silent.add(node)
         self.asked.pop(node, None)
-        self.answers.told.pop(node, None)
+        self.answers.drop(node)
         if self.state in ASKING and self.asked and all(one in self.answers for one in self.asked):
             return self._examine()
         return []
@@ -172,7 +176,7 @@ class Mend:
     def on_answer(self, sender: NodeId, answer: Answer) -> Effects:
         if answer.attempt != self.attempt or sender not in self.asked or self.state not in ASKING:
             return []
-        self.answers.told[sender] = Told(answer, self._places)
+        self.answers.add(sender, Told(answer, self._places))
         if all(node in self.answers for node in self.asked):
             return self._examine()
         return []
@@ -357,16 +361,33 @@ class Mend:
         if parts and self.state != "backups":
             self.state = "backups"
             split = sum(parts)
-            ask = [node for node in self.backups if node not in {*self.asked, *self.departed, *self.silent}]
-            ask = [node for node in ask if self._shared(node, split) >= BACKUP_TOPICS]
+            ask = [node for node in self._unasked_backups() if self._shared(node, split) >= BACKUP_TOPICS]
             if ask:
                 return [*self._ask(ask, must=False), self._timer(1)]
-        return self._link(parts, None)
+        chosen = self._chosen(parts, None)
+        ask = self._in_place_of_hubs(chosen, sum(parts)) if not self.is_sparing else []
+        if ask:
+            self.is_sparing = True
+            return [*self._ask(ask, must=False), self._timer(1)]
+        return self._link(chosen)
+
+    def _unasked_backups(self) -> list[NodeId]:
+        return [node for node in self.backups if node not in {*self.asked, *self.departed, *self.silent}]
 
     def _shared(self, node: NodeId, topics: int) -> int:
         """How many of these topics a backup has, as gossip says; all of them where it says nothing."""
         known = self.described(node)
         return (self._mask(known.interest) & topics if known is not None else topics).bit_count()
+
+    def _in_place_of_hubs(self, chosen: list[Pair], split: int) -> list[NodeId]:
+        """Return backups that have a topic for which Alg. 1 would link to a hub: they may be ends instead."""
+        told = self.answers.told
+        usual = median_low(one.degree for one in told.values()) if chosen else 0
+        topics = 0
+        for pair in chosen:
+            if any(told[end].degree > HUB * usual for end in pair):
+                topics |= told[pair[0]].stays & told[pair[1]].stays & split
+        return [node for node in self._unasked_backups() if topics and self._shared(node, topics)]
 
     def _mask(self, topics: Iterable[Topic]) -> int:
         return sum(1 << self._places[topic] for topic in topics if topic in self._places)
@@ -455,9 +476,10 @@ class Mend:
         if self.node not in self.answers:
             self.gave_up = True
             return self._finish()
-        return self._link(parts_to_join(self.answers.told, self.node), self.node)
+        return self._link(self._chosen(parts_to_join(self.answers.told, self.node), self.node))
 
-    def _link(self, parts: Mapping[int, list[list[NodeId]]], centre: NodeId | None) -> Effects:
+    def _chosen(self, parts: Mapping[int, list[list[NodeId]]], centre: NodeId | None) -> list[Pair]:
+        """Return the links that Alg. 1 adds."""
         told = self.answers.told
         nodes = {node for groups in parts.values() for group in groups for node in group}
         keys = {node: self.key(node) for node in nodes}
@@ -468,7 +490,7 @@ class Mend:
             for other in ranked[place + 1 :]
             if other in told[one].neighbours and self.answers.linked(one, other)
         }
-        chosen = self.low_edges(
+        return self.low_edges(
             parts,
             {node: told[node].degree for node in nodes},
             keys,
@@ -476,6 +498,8 @@ class Mend:
             rho=self.config.rho,
             centre=centre,
         )
+
+    def _link(self, chosen: list[Pair]) -> Effects:
         if not chosen:
             return self._finish()
         self.state = "links"

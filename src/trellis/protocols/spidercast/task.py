@@ -121,8 +121,8 @@ class NeighborTask:
             gap = self.target - len(self.neighbors)
             if gap > 0:
                 effects += self._connect(under)
-        if self.config.repair_only:
-            self._rests = not under
+        if self.config.repair_only:  # a view that knows nobody yet lacks nobody: only full coverage is an end
+            self._rests = not under and not self.goal.depends_on_view
         elif not under or gap < 0:
             effects += self._disconnect(under)
         self._restless = bool(

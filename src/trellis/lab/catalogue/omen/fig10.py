@@ -1,7 +1,8 @@
 """Repair times.  [OM Fig. 10] Processor time, for all systems.
 
 OMen and OMen-G: all that the coordinator computes, which is its view, the parts of topics and Alg. 1. SpiderCast: all
-selections that an event causes. Central algorithms: Step II.
+selections that an event causes. Central algorithms: Step II, in compiled kernels. For Fig. 10(b) LowODA is also rebuilt
+in the code of a node; at the larger size that takes too long.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from trellis.lab.catalogue.omen.shared import SEEDS, SIZES, fb, tw
-from trellis.lab.experiment import Bars, Case, Experiment
+from trellis.lab.experiment import Bars, Case, Experiment, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
 from trellis.lab.verdict import Rule, at_least, at_most, below
@@ -32,22 +33,27 @@ def rule_a(table: Table) -> Rule:
     return Rule([at_most("OMen's repair time, % of OMen-G's", mean, 10)], [at_most("of OMen-G's, %", mean, 99.999)])
 
 
+SAME_CODE = "LowODA-Re (node's code)"
+
+
 def run_b(scale: str, at_hand: AtHand) -> list[Case]:
-    return fb(scale, at_hand, ("OMen", "LowODA-Re"), SIZES[scale])
+    nodes = SIZES[scale][0]
+    same = cases("omen.rebuilt", SAME_CODE, None, interests=at_hand.friends(nodes), nodes=nodes)
+    return fb(scale, at_hand, ("OMen", "LowODA-Re"), SIZES[scale]) + same
 
 
 def rule_b(table: Table) -> Rule:
     small, large = table.values_of("nodes")
-    share = [
-        100
-        * table.mean("repair seconds", "OMen", np.median, nodes=n)
-        / table.mean("repair seconds", "LowODA-Re", np.median, nodes=n)
-        for n in (small, large)
-    ]
+    mine, compiled = (
+        [table.mean("repair seconds", name, np.median, nodes=n) for n in (small, large)]
+        for name in ("OMen", "LowODA-Re")
+    )
+    share = [100 * one / other for one, other in zip(mine, compiled, strict=True)]
+    same = 100 * mine[0] / table.mean("repair seconds", SAME_CODE)
     return Rule(
-        [at_most(f"OMen's repair time, % of a rebuild, {small}", share[0], 0.5),
-         at_most(f"OMen's repair time, % of a rebuild, {large}", share[1], 0.05)],
-        [below("the share is smaller at the larger size", share[1], share[0])],
+        [at_most(f"OMen's repair time, % of a rebuild in the same code, {small}", same, 0.5),
+         at_most(f"OMen's repair time, % of a compiled rebuild, {large}", share[1], 0.05)],
+        [below("the share of a compiled rebuild is smaller at the larger size", share[1], share[0])],
     )  # fmt: skip
 
 
@@ -106,7 +112,8 @@ EXPERIMENTS = [
         rule_b,
         (TIMES,),
         seeds=SEEDS,
-        note="OMen's node computes in Python, LowODA-Re in compiled kernels: the share is an upper bound.",
+        note="At the smaller size LowODA is rebuilt in the code of a node. Where it is compiled, and OMen's node runs "
+        "in Python, the share is an upper bound.",
     ),
     Experiment(
         "omen-fig10c",
