@@ -20,7 +20,7 @@ from trellis.protocols.mqtt.session import Session, Subscription
 
 HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
 HOPES_MAX = 10_000
-TURN_STEPS = 512  # of one turn: messages that are sent or looked at
+TURN_STEPS = 256  # of one turn: messages that are sent or looked at
 _SHARE = 64  # of one client, before it is the next one's turn
 _STEP_BYTES = 4_096  # a longer payload counts as several steps
 
