@@ -93,7 +93,7 @@ def test_clients_that_come_go_and_talk_nonsense_break_nothing(seed):
     assert not host.entrance.wills
     assert not host.publications.waiting
     assert not host.interests.patterns
-    kept = {"$mqtt/ask", *host.recaller.prefixes()}
+    kept = {"$mqtt/ask", *host.recaller.prefixes}
     assert set(host.interests.wanted) == kept, "a topic is wanted for nobody"
 
 

@@ -37,6 +37,7 @@ CLIENT = "$mqtt"  # The publisher of all our publications. The client port refus
 _TICK_S = 0.2
 _SIDECAR = 0  # its connection; streams count from 1
 _ARRIVING_MAX = 1_024  # connections beyond `clients_max`: they may be refused with a word, or take over
+_PAUSE_S = 0.005  # between two parts of work that is too much for one turn of the loop
 _TURN_PACKETS = 64  # of one client in one turn of the loop: then it is the others' turn
 
 
@@ -76,7 +77,6 @@ class MqttDoor(StreamOwner):
         self.streams: dict[int, MqttStream] = {}
         self.counters: Counter[str] = Counter()
         self.aside = Aside(node)
-        self.port = 0
         self._loop = asyncio.get_running_loop()
         self._passwords: Passwords | None = read_passwords(config.users) if config.users else None
         self._stream_limits = StreamLimits(
@@ -89,8 +89,8 @@ class MqttDoor(StreamOwner):
         self.tls: Credentials | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._checks: set[asyncio.Task[None]] = set()
-        self._number = 0
-        self._is_running = self._is_due = self._is_closed = False
+        self.port = self._number = 0
+        self._is_running = self._is_due = self._is_closed = self._is_going_on = False
 
     def bind(self) -> None:
         """Nothing is accepted before `serve`."""
@@ -102,15 +102,9 @@ class MqttDoor(StreamOwner):
         if self.config.cert:
             files = (self.config.cert, self.config.key, self.config.ca)
             self.tls = Credentials(self.node, "mqtt", files, partial(load_certificate, self.config))
-        limits, tls = self.limits, self.tls
-        counters, accept = self.counters, self._accept
+        handshakes = (self.limits.handshake_s, self.limits.handshakes_max)
         self._listener = Listener(
-            self.config.listen,
-            accept,
-            tls,
-            counters,
-            limits.handshake_s,
-            limits.handshakes_max,
+            *(self.config.listen, self._accept, self.tls, self.counters, *handshakes),
             is_known=lambda stream: stream.number not in self.host.arriving,
             burst_max=self.config.clients_max + _ARRIVING_MAX,  # all clients may come back in one moment
         )
@@ -273,6 +267,10 @@ class MqttDoor(StreamOwner):
         if stream.number in self.host.arriving:
             stream.cut("handshake")
 
+    def _go_on(self) -> None:
+        self._is_going_on = False
+        self._do(self.host.go_on)
+
     def _on_tick(self) -> None:
         self._do(self.host.tick)
         if self.sidecar is not None:
@@ -310,6 +308,9 @@ class MqttDoor(StreamOwner):
                     self._carry_out(effect)
         finally:
             self._is_running = False
+        if self.host.has_more and not self._is_going_on:
+            self._is_going_on = True
+            self._loop.call_later(_PAUSE_S, self._go_on)
 
     def _carry_out(self, effect: DoorEffect) -> None:
         match effect:

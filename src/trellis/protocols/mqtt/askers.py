@@ -27,6 +27,7 @@ LETTERS_ALL_MAX = 16 << 20  # of these
 class Told:
     number: int
     heard_ms: int
+    turn: int = 0  # when `Introductions` took it in
 
 
 @dataclass
@@ -126,6 +127,12 @@ class Askers:
         for origin, pattern in self._tree.matching(as_topic(prefix, self.depth)):
             found[origin] = max(found.get(origin, 0), self.nodes[origin].patterns[pattern].number)
         return found
+
+    def new_since(self, prefix: Topic, turn: int) -> list[tuple[NodeId, int]]:
+        """Return the holders, with numbers, of patterns that cover an overlay topic and were taken in after `turn`."""
+        found = self._tree.matching(as_topic(prefix, self.depth))
+        told = [(origin, self.nodes[origin].patterns[pattern]) for origin, pattern in found]
+        return [(origin, one.number) for origin, one in told if one.turn > turn]
 
     def buckets(self, prefix: Topic) -> dict[NodeId, dict[Topic, None]]:
         """Return for each holder the directories over which it gets copies of an overlay topic.

@@ -5,8 +5,6 @@ G1  a client gets a message once, however many of its filters match  [MQTT-3.3.4
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from trellis.protocols.effects import NodeId, Topic
@@ -15,30 +13,18 @@ from trellis.protocols.mqtt.envelope import Envelope, Kept, Recall, unwrap
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.interests import OURS, QUESTIONS
 from trellis.protocols.mqtt.packets import Content, is_text
+from trellis.protocols.mqtt.recollections import Recollections
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription
-from trellis.protocols.mqtt.topics import carried_prefix, matches
+from trellis.protocols.mqtt.topics import carried_prefix
 from trellis.protocols.wire import WireError
-
-HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
-HOPES_MAX = 10_000
-
-
-@dataclass
-class Hope:
-    """A new subscription that takes retained messages which other nodes still tell."""
-
-    session: Session
-    filter: str
-    subscription: Subscription
-    until_ms: int
 
 
 class Deliveries:
     def __init__(self, house: House) -> None:
         self.house = house
         self.early: dict[Topic, None] = {}  # not confirmed, though a client was told that it is subscribed
-        self._hopes: list[Hope] = []
+        self.recollections = Recollections(house, self._give_retained)
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
         try:
@@ -84,10 +70,7 @@ class Deliveries:
             self.house.recaller.on_recall(topic, origin)
         elif self.house.config.listen:
             for kept in self.house.recaller.on_kept(topic, said):
-                for hope in self._hopes:
-                    is_held = hope.session.subscriptions.get(hope.filter) == hope.subscription
-                    if is_held and matches(hope.filter, kept.message.topic):
-                        self._give_retained(hope.session, kept, hope.subscription)
+                self.recollections.told(kept)
 
     def _retain(self, origin: NodeId, message: Envelope) -> None:
         if (
@@ -108,12 +91,15 @@ class Deliveries:
         for session, one in self.house.tree.matching(message.topic):
             if not (one.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
                 found.setdefault(session, []).append(one)
+        kept = self.house.retained.get(message.topic) if message.retain else None
         for session, several in found.items():
             if session.is_bridge:
                 self._give(session, message, _identified(message, origin), several, until_ms, message.retain)
                 continue
             retain = message.retain and any(one.retain_as_published for one in several)
             self._give(session, message, message.content, several, until_ms, retain)
+            if kept is not None and kept.message is message:
+                self.recollections.given(session, message.topic)
 
     def _give(
         self,
@@ -136,13 +122,6 @@ class Deliveries:
             for one in packets:
                 self.house.send(session.link, one)
 
-    def subscribed(self, session: Session, filter_: str, one: Subscription) -> None:
-        """What is retained, here and, as they tell it, at other nodes."""
-        for kept in self.house.retained.matching(filter_):
-            self._give_retained(session, kept, one)
-        if len(self._hopes) < HOPES_MAX:
-            self._hopes.append(Hope(session, filter_, one, self.house.now_ms + HOPE_MS))
-
     def _give_retained(self, session: Session, kept: Retained, one: Subscription) -> None:
         """[MQTT-3.3.1-8, 3.3.1-9]"""
         message = kept.message
@@ -157,7 +136,7 @@ class Deliveries:
     def tick(self) -> None:
         for origin, message in self.house.directory.tick():
             self._hand_over(origin, message)
-        self._hopes = [one for one in self._hopes if one.until_ms > self.house.now_ms]
+        self.recollections.tick()
 
 
 def _identified(message: Envelope, origin: NodeId) -> Content:

@@ -229,8 +229,7 @@ class Entrance:
         self._publish_will(client)
         session = self.house.sessions.pop(client, None)
         if session is not None:
-            for filter_ in list(session.subscriptions):
-                self.house.leave_filter(session, filter_)
+            self.house.leave_filters(session, list(session.subscriptions))
             self.house.directory.changed()
             self.forget(session)
 

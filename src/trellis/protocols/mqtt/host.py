@@ -13,6 +13,7 @@ what time it is before each input: milliseconds that only grow, and the wall clo
 | `deliveries.py`     | from the mesh to clients, retained messages as well                               |
 | `interests.py`, `directory.py` | filters as interests; wildcards                                        |
 | `retained.py`, `recall.py` | retained messages, here and at other nodes                                 |
+| `recollections.py`  | retained messages for new subscriptions                                           |
 | `host.py`           | takes each input to its part, and carries on what follows                         |
 """
 
@@ -196,6 +197,16 @@ class Host:
         self.entrance.watch()
         self._settle()
 
+    @property
+    def has_more(self) -> bool:
+        """Return whether work is left that was too much for one turn. `go_on` does the next part of it, or `tick`."""
+        return self.deliveries.recollections.has_more
+
+    def go_on(self) -> None:
+        """Do the next part of the work that was too much for one turn."""
+        self.deliveries.recollections.turn()
+        self._settle()
+
     def _settle(self) -> None:
         """Interests and what the directory says go out; SUBACKs whose time has come as well."""
         while self.house.interests.out or self.house.directory.emits or self.house.recaller.emits:
@@ -221,6 +232,7 @@ class Host:
         self.house.interests.check()
         self.house.directory.check()
         self.house.recaller.check()
+        self.deliveries.recollections.check()
         for session in self.house.sessions.values():
             session.check()
         assert self.house.filter_bytes == sum(one.filter_bytes for one in self.house.sessions.values())

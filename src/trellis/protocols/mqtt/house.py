@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt import packets as p
@@ -26,7 +26,7 @@ class House:
         self.interests = Interests(config.depth)
         self.directory = Directory(node, life, config, self.interests)
         self.recaller = Recaller(node, config, self.interests)
-        self.directory.introductions.kept = self.recaller.prefixes
+        self.directory.introductions.kept = self.recaller.prefixes.walk
         self.retained = self.recaller.retained
         self.tree: FilterTree[Session, Subscription] = FilterTree()
         self.sessions: dict[str, Session] = {}
@@ -65,15 +65,17 @@ class House:
             self.interests.add(filter_)
         return is_new
 
-    def leave_filter(self, session: Session, filter_: str) -> bool:
-        if session.subscriptions.pop(filter_, None) is None:
-            return False
-        size = filter_size(filter_)
-        session.filter_bytes -= size
-        self.filter_bytes -= size
-        self.tree.remove(filter_, session)
-        self.interests.remove(filter_)
-        return True
+    def leave_filters(self, session: Session, filters: Iterable[str]) -> list[bool]:
+        """A session gives up filters. Return for each one whether it had it."""
+        had = [(filter_, session.subscriptions.pop(filter_, None) is not None) for filter_ in filters]
+        left = [filter_ for filter_, is_left in had if is_left]
+        for filter_ in left:
+            size = filter_size(filter_)
+            session.filter_bytes -= size
+            self.filter_bytes -= size
+            self.tree.remove(filter_, session)
+        self.interests.remove(*left)  # all at once: each overlay topic that they cover is looked at once
+        return [is_left for _, is_left in had]
 
     def until_ms(self, message: Envelope) -> int | None:
         """When it expires, by our clock."""

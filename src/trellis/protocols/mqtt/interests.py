@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from trellis.protocols.effects import Topic
 from trellis.protocols.mqtt.effects import DoorEffect, Unwant, Want
 from trellis.protocols.mqtt.matcher import FilterTree
+from trellis.protocols.mqtt.prefixes import Prefixes
 from trellis.protocols.mqtt.topics import as_topic, has_wildcard, pattern_of
 
 OURS = "$mqtt/"  # our own topics begin so
@@ -41,6 +42,7 @@ class Interests:
         self.known: dict[Topic, int] = {}  # overlay topics that a pattern covers -> heard of when
         self.out: list[DoorEffect] = []
         self._tree: FilterTree[str, None] = FilterTree()  # the patterns
+        self._prefixes = Prefixes(depth)  # the same overlay topics as in `known`
 
     def want(self, topic: Topic) -> None:
         self.wanted[topic] += 1
@@ -67,19 +69,32 @@ class Interests:
             self.want(bucket_of(pattern))
         return pattern
 
-    def remove(self, filter_: str) -> None:
-        pattern = pattern_of(filter_, self.depth)
-        if not has_wildcard(pattern):
-            self.unwant(pattern)
-            return
-        self.patterns[pattern] -= 1
-        if not self.patterns[pattern]:
-            del self.patterns[pattern], self.numbers[pattern]
-            self.number += 1
-            self._tree.remove(pattern, pattern)
-            self.unwant(bucket_of(pattern))
-            for prefix in [one for one in self.known if not self.is_covered(one)]:
+    def remove(self, *filters: str) -> None:
+        """Give up filters of a client. Only overlay topics that a dropped pattern covers are looked at, each once."""
+        dropped: list[str] = []
+        for filter_ in filters:
+            pattern = pattern_of(filter_, self.depth)
+            if not has_wildcard(pattern):
+                self.unwant(pattern)
+                continue
+            self.patterns[pattern] -= 1
+            if not self.patterns[pattern]:
+                del self.patterns[pattern], self.numbers[pattern]
+                self.number += 1
+                self._tree.remove(pattern, pattern)
+                self.unwant(bucket_of(pattern))
+                dropped.append(pattern)
+        narrow = [one for one in dropped if not self._has_wider(one)]
+        touched = dict.fromkeys(prefix for pattern in narrow for prefix in self._prefixes.fitting(pattern))
+        for prefix in touched:
+            if not self.is_covered(prefix):
                 self.forget(prefix)
+
+    def _has_wider(self, pattern: str) -> bool:
+        """Return whether some pattern covers everything that this one covers."""
+        if pattern == "#" or pattern.endswith("/#"):
+            return any(one == "#" or one.endswith("/#") for one, _ in self._tree.matching(pattern[:-2]))
+        return next(self._tree.matching(pattern), None) is not None  # only `+` and `#` match its `+`
 
     def learn(self, prefix: Topic, now_ms: int) -> bool:
         """Somebody uses this overlay topic. True where it is new here and a pattern covers it."""
@@ -88,12 +103,14 @@ class Interests:
             return False
         self.known[prefix] = now_ms
         if is_new:
+            self._prefixes.add(prefix)
             self.want(prefix)
         return is_new
 
     def forget(self, prefix: Topic) -> None:
         self.number += 1
         del self.known[prefix]
+        self._prefixes.discard(prefix)
         self.unwant(prefix)
 
     def is_covered(self, prefix: Topic) -> bool:
@@ -117,3 +134,5 @@ class Interests:
             assert self.wanted[bucket_of(pattern)], f"I1: {pattern} has no directory"
         assert self.numbers.keys() == self.patterns.keys()
         assert self._tree.count == len(self.patterns)
+        assert len(self._prefixes) == len(self.known)
+        assert all(prefix in self._prefixes for prefix in self.known)

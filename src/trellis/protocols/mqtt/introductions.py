@@ -7,19 +7,20 @@ J1  a holder whose pattern covers an overlay topic gets copies until it has said
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from trellis.protocols.effects import NodeId, Topic
-from trellis.protocols.mqtt.askers import Askers
+from trellis.protocols.mqtt.askers import PATTERNS_ALL_MAX, Askers
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import NEVER, Hold, Introduce, Joined, parts_of, wrap
-from trellis.protocols.mqtt.interests import ROOT, bucket_of, buckets_of
-from trellis.protocols.mqtt.matcher import FilterTree
-from trellis.protocols.mqtt.topics import as_topic
+from trellis.protocols.mqtt.interests import bucket_of, buckets_of
+from trellis.protocols.mqtt.prefixes import Prefixes
 
 ACTIVE_MAX = 65_536
 GUESSES_MAX = 100_000
+TURN_STEPS = 4_000  # Overlay topics that are looked at between two ticks, so that they are introduced to new holders.
 
 
 @dataclass
@@ -32,6 +33,7 @@ class Active:
     """Holders that get copies -> the number from which on `Joined` ends that, and the time at which it ends anyway."""
     number: int = 0  # of the last message
     was_copied: bool = False
+    turn: int = 0  # Patterns that were taken in after this turn may lack in `pending`.
 
 
 class Introductions:
@@ -40,13 +42,18 @@ class Introductions:
         self.askers, self.emits = askers, emits
         self.now_ms = 0
         self.active: OrderedDict[Topic, Active] = OrderedDict()
-        self.kept: Callable[[], list[Topic]] = list  # overlay topics with retained messages of ours
+        # Overlay topics with retained messages of ours that fit a pattern, and None for others that were looked at.
+        self.kept: Callable[[str], Iterator[Topic | None]] = lambda pattern: iter(())
         self.active_ms = int(config.active_s * 1_000)
         self._introduce_ms = int(config.introduce_s * 1_000)
         self.number = 0  # of the last message of this node, on any overlay topic
         self._newest: tuple[Active, range, int, bool] | None = None  # of that message: its numbers, and what was before
         self._guesses: dict[int, tuple[Topic, Topic]] = {}  # copies that may be for nobody: overlay topic, directory
-        self._levels: dict[str, dict[Topic, None]] = {}  # first level -> the active overlay topics
+        self._prefixes = Prefixes(askers.depth)  # the same overlay topics as in `active`
+        self._turn = 0  # grows whenever patterns are taken in
+        self._due: dict[str, None] = {}  # patterns whose holders are still to be told of overlay topics, oldest first
+        self._walk: tuple[str, Iterator[Topic | None]] | None = None  # the one that is under way
+        self._steps = TURN_STEPS  # left until the next tick
 
     def publishes(
         self, prefix: Topic, number: int, is_informed: bool, is_plain: bool
@@ -55,7 +62,7 @@ class Introductions:
         found = self.active.get(prefix)
         if found is None:
             found = self.active[prefix] = Active(self.now_ms, not is_informed)
-            self._levels.setdefault(_level(prefix), {})[prefix] = None
+            self._prefixes.add(prefix)
             self._begin_all(prefix, found)
             if is_plain:
                 for bucket in self._buckets(prefix, found):
@@ -65,6 +72,8 @@ class Introductions:
         elif found.is_open and is_informed:
             found.is_open = False
             self._begin_all(prefix, found)
+        else:
+            self._catch_up(prefix, found)
         found.last_ms = self.now_ms
         self.active.move_to_end(prefix)
         if is_plain:
@@ -121,6 +130,18 @@ class Introductions:
     def _begin_all(self, prefix: Topic, found: Active) -> None:
         for holder, number in self.askers.covering(prefix).items():
             self._begin(found, holder, number)
+        found.turn = self._turn
+
+    def _catch_up(self, prefix: Topic, found: Active) -> None:
+        """Take in the holders of patterns that were taken up since the overlay topic was last looked at.
+
+        A new pattern does not look at all overlay topics that it covers, which may be many thousands: each of them
+        looks at the new patterns when it is used next.
+        """
+        if found.turn < self._turn:
+            for holder, number in self.askers.new_since(prefix, found.turn):
+                self._begin(found, holder, number)
+            found.turn = self._turn
 
     def _begin(self, found: Active, holder: NodeId, number: int) -> None:
         """Copy to a holder until it says `Joined`. One of an earlier release, without numbers, does not say so."""
@@ -136,32 +157,50 @@ class Introductions:
         self.on_new(me, self.askers.keep(me, life, numbers, upto, self.now_ms), introduces=False)
 
     def on_new(self, origin: NodeId, patterns: list[str], introduces: bool = True) -> None:
-        """A node has taken up patterns: introduce the overlay topics in use that fit, and copy to it from now on."""
+        """A node has taken up patterns: introduce the overlay topics in use that fit, and copy to it from now on.
+
+        Copies begin at once (`_catch_up`). Where many overlay topics fit, they are introduced over several ticks.
+        """
         known = self.askers.nodes[origin].patterns if origin in self.askers.nodes else {}
         patterns = [one for one in patterns if one in known]  # there may have been no room
         if not patterns:
             return
-        tree: FilterTree[str, int] = FilterTree()  # so each overlay topic is looked at once, however many there are
+        self._turn += 1
         for pattern in patterns:
-            tree.put(pattern, pattern, known[pattern].number)
-        active: Iterable[Topic] = self.active
-        if all(bucket_of(pattern) != ROOT for pattern in patterns):
-            levels = dict.fromkeys(map(_level, patterns))
-            active = [prefix for level in levels for prefix in self._levels.get(level, ())]
+            known[pattern].turn = self._turn
+            if introduces and len(self._due) < PATTERNS_ALL_MAX:
+                self._due[pattern] = None
+        self._introduce_more()
+
+    def _introduce_more(self) -> None:
+        """Introduce overlay topics in use to the holders of new patterns, as far as this turn's share of work goes."""
         fitting: dict[Topic, dict[Topic, None]] = {}
-        for prefix in [*active, *self.kept()]:
-            for pattern, number in tree.matching(as_topic(prefix, self.askers.depth)):
-                fitting.setdefault(bucket_of(pattern), {})[prefix] = None
-                if prefix in self.active:
-                    self._begin(self.active[prefix], origin, number)
-        for bucket, prefixes in fitting.items() if introduces else ():
+        while self._steps > 0 and (self._walk is not None or self._due):
+            if self._walk is None:
+                pattern = next(iter(self._due))
+                del self._due[pattern]
+                self._walk = (pattern, chain(self._prefixes.walk(pattern), self.kept(pattern)))
+            pattern, walk = self._walk
+            for prefix in walk:
+                self._steps -= 1
+                if prefix is not None:
+                    fitting.setdefault(bucket_of(pattern), {})[prefix] = None
+                if self._steps <= 0:
+                    break
+            else:
+                self._walk = None
+                self._steps -= 1
+        for bucket, prefixes in fitting.items():
             self._introduce(bucket, list(prefixes))
 
     def on_joined(self, origin: NodeId, said: Joined) -> None:
         """A holder is on these overlay topics: the mesh brings it what is published from now on."""
         for prefix in said.prefixes:
             found = self.active.get(prefix)
-            if found is not None and origin in found.pending and found.pending[origin][0] <= said.upto:
+            if found is None:
+                continue
+            self._catch_up(prefix, found)
+            if origin in found.pending and found.pending[origin][0] <= said.upto:
                 del found.pending[origin]
 
     def on_hold(self, origin: NodeId, said: Hold) -> None:
@@ -176,10 +215,7 @@ class Introductions:
 
     def _forget_active(self, prefix: Topic) -> None:
         del self.active[prefix]
-        level = _level(prefix)
-        del self._levels[level][prefix]
-        if not self._levels[level]:
-            del self._levels[level]
+        self._prefixes.discard(prefix)
 
     def tick(self) -> None:
         """Forget overlay topics that this node has not used for long: they count as new again."""
@@ -187,11 +223,10 @@ class Introductions:
             if found.last_ms > self.now_ms - self.active_ms:
                 break  # in the order of their last use
             self._forget_active(prefix)
+        self._steps = TURN_STEPS
+        self._introduce_more()
 
     def check(self) -> None:
         assert len(self.active) <= ACTIVE_MAX
-        assert sum(map(len, self._levels.values())) == len(self.active)
-
-
-def _level(name: str) -> str:
-    return name.split("/", 1)[0]
+        assert len(self._prefixes) == len(self.active)
+        assert all(prefix in self._prefixes for prefix in self.active)

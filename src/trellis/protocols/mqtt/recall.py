@@ -17,6 +17,7 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import KEPT_MAX, Kept, Recall, wrap
 from trellis.protocols.mqtt.interests import Interests
+from trellis.protocols.mqtt.prefixes import Prefixes
 from trellis.protocols.mqtt.retained import Retained, RetainedMessages
 from trellis.protocols.mqtt.topics import overlay_topic
 
@@ -46,6 +47,7 @@ class Recaller:
         self.emits: list[tuple[Topic, bytes, str]] = []
         self._topics: dict[Topic, dict[str, None]] = {}  # overlay topic -> topics retained in it
         self._mine: dict[Topic, dict[str, None]] = {}  # overlay topics that we stay on -> topics published here
+        self.prefixes = Prefixes(config.depth)  # those of `_mine`: holders of wildcards are to know of them
         self._told_ms: dict[Topic, int] = {}  # when what was published here was told last
         self._questions: dict[Topic, Question] = {}
 
@@ -74,20 +76,18 @@ class Recaller:
         if kept is not None and kept.origin == self.node:
             if prefix not in self._mine:
                 self._mine[prefix] = {}
+                self.prefixes.add(prefix)
                 self.interests.want(prefix)
             self._mine[prefix][topic] = None
         elif topic in self._mine.get(prefix, ()):
             del self._mine[prefix][topic]
             if not self._mine[prefix]:
                 del self._mine[prefix]
+                self.prefixes.discard(prefix)
                 self.interests.unwant(prefix)
 
     def _of(self, prefix: Topic) -> list[Retained]:
         return [self.retained[topic] for topic in self._topics.get(prefix, ())]
-
-    def prefixes(self) -> list[Topic]:
-        """In which we stay: holders of wildcards are to know of them."""
-        return list(self._mine)
 
     # Joining and leaving
 
@@ -166,7 +166,8 @@ class Recaller:
     def check(self) -> None:
         self.retained.check()
         assert sum(len(topics) for topics in self._topics.values()) == len(self.retained)
-        assert all(self.interests.wanted[prefix] for prefix in self._mine)
+        assert all(self.interests.wanted[prefix] and prefix in self.prefixes for prefix in self._mine)
+        assert len(self.prefixes) == len(self._mine)
         mine = {topic for topics in self._mine.values() for topic in topics}
         assert mine == {
             topic for topics in self._topics.values() for topic in topics if self.retained[topic].origin == self.node

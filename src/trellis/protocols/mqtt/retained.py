@@ -12,7 +12,7 @@ import msgspec
 
 from trellis.protocols.effects import NodeId
 from trellis.protocols.mqtt.envelope import Envelope
-from trellis.protocols.mqtt.topics import has_wildcard, matches
+from trellis.protocols.mqtt.sorted_topics import SortedTopics
 from trellis.reached import reached
 
 Stamp = tuple[int, NodeId, int]
@@ -37,6 +37,7 @@ class RetainedMessages:
         self.messages_max, self.bytes_max = messages_max, bytes_max
         self.bytes = 0
         self._by_topic: dict[str, Retained] = {}
+        self._sorted = SortedTopics()  # the same topics
         self._gone: OrderedDict[str, Stamp] = OrderedDict()  # removed: nothing older comes back
 
     def __len__(self) -> int:
@@ -73,25 +74,29 @@ class RetainedMessages:
         else:
             self._gone.pop(message.topic, None)
             self._by_topic[message.topic] = new
+            self._sorted.add(message.topic)
             self.bytes += _size(message)
         return True
 
     def remove(self, topic: str) -> None:
         old = self._by_topic.pop(topic, None)
         if old is not None:
+            self._sorted.discard(topic)
             self.bytes -= _size(old.message)
 
-    def matching(self, filter_: str) -> Iterator[Retained]:
-        if has_wildcard(filter_):
-            for topic, one in list(self._by_topic.items()):
-                if matches(filter_, topic):
-                    yield one
-        elif filter_ in self._by_topic:
-            yield self._by_topic[filter_]
+    def walk(self, filter_: str) -> Iterator[Retained | None]:
+        """Yield the messages that match a filter, and None for each other one that is looked at.
+
+        So the caller can count the work. Messages may be put and removed meanwhile.
+        """
+        for topic in self._sorted.walk(filter_):
+            yield self._by_topic[topic] if topic is not None else None
 
     def check(self) -> None:
         assert self.bytes == sum(_size(one.message) for one in self._by_topic.values())
         assert len(self) <= self.messages_max
+        assert len(self._sorted) == len(self)
+        assert all(topic in self._sorted for topic in self._by_topic)
         assert self.bytes <= self.bytes_max
 
 

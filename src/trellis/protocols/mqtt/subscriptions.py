@@ -32,7 +32,7 @@ class SubAckDue:
     session: Session
     link: Link
     packet: p.SubAck
-    patterns: list[str]
+    patterns: dict[str, None]
     until_ms: int
     retained: list[tuple[str, Subscription]]
 
@@ -44,35 +44,41 @@ class Subscriptions:
         self.refused: dict[str, str] = {}  # filters of the broker beside us that were refused -> why
 
     def subscribe(self, session: Session, link: Link, packet: p.Subscribe) -> None:
-        codes: list[int] = []
+        """Take in a SUBSCRIBE. A filter that stands in it several times counts once, with its last options.
+
+        That is what a sequence of packets would leave [MQTT-3.8.4-5]. SUBACK answers each entry.
+        """
+        entries: dict[str, list[p.Asked]] = {}
+        for asked in packet.asked:
+            entries.setdefault(asked.filter, []).append(asked)
+        refusals: dict[str, int] = {}
         due = SubAckDue(
-            session, link, p.SubAck(packet.id, ()), [], self.house.now_ms + int(self.house.config.suback_s * 1_000), []
+            session, link, p.SubAck(packet.id, ()), {}, self.house.now_ms + int(self.house.config.suback_s * 1_000), []
         )
         text: str | None = None
-        for asked in packet.asked:
-            code, why = self._refusal(session, asked)
+        for filter_, several in entries.items():
+            code, why = self._refusal(session, filter_)
             if code is not None:
-                self.house.counters["filters refused"] += 1
-                codes.append(code if link.version == p.V5 else reasons.UNSPECIFIED)
+                self.house.counters["filters refused"] += len(several)
+                refusals[filter_] = code if link.version == p.V5 else reasons.UNSPECIFIED
                 text = text or why
                 if session.is_bridge and len(self.refused) < REFUSED_MAX:
-                    self.refused[asked.filter] = why
+                    self.refused[filter_] = why
                 continue
             if session.is_bridge:
-                self.refused.pop(asked.filter, None)
-            granted = min(asked.qos, 1)  # QoS 2 is carried as 1, and said so  [MQTT-3.8.4-7]
-            codes.append(granted)
-            one = Subscription(granted, asked.no_local, asked.retain_as_published, packet.subscription)
-            is_new = self.house.enter_filter(session, asked.filter, one)
-            due.patterns.append(pattern_of(asked.filter, self.house.config.depth))
-            if asked.retain_handling == 0 or (asked.retain_handling == 1 and is_new):
-                due.retained.append((asked.filter, one))
+                self.refused.pop(filter_, None)
+            last = several[-1]
+            one = Subscription(_granted(last), last.no_local, last.retain_as_published, packet.subscription)
+            is_new = self.house.enter_filter(session, filter_, one)
+            due.patterns[pattern_of(filter_, self.house.config.depth)] = None
+            if any(each.retain_handling == 0 for each in several) or (is_new and several[0].retain_handling == 1):
+                due.retained.append((filter_, one))
+        codes = [refusals.get(asked.filter, _granted(asked)) for asked in packet.asked]
         due.packet = p.SubAck(packet.id, tuple(codes), text if link.wants_reasons else None)
         self.house.directory.changed()
         self._subacks.append(due)
 
-    def _refusal(self, session: Session, asked: p.Asked) -> tuple[int | None, str]:
-        filter_ = asked.filter
+    def _refusal(self, session: Session, filter_: str) -> tuple[int | None, str]:
         if filter_.startswith(SHARED):
             return reasons.SHARED_UNSUPPORTED, "shared subscriptions are not carried across the mesh"
         if not is_filter(filter_):
@@ -101,8 +107,8 @@ class Subscriptions:
 
     def unsubscribe(self, session: Session, link: Link, packet: p.Unsubscribe) -> None:
         codes = [
-            reasons.SUCCESS if self.house.leave_filter(session, one) else reasons.NO_SUBSCRIPTION
-            for one in packet.filters
+            reasons.SUCCESS if had else reasons.NO_SUBSCRIPTION
+            for had in self.house.leave_filters(session, packet.filters)
         ]
         if session.is_bridge:
             for one in packet.filters:
@@ -130,7 +136,8 @@ class Subscriptions:
         self.house.send(due.link, packet)
         for filter_, one in due.retained:
             if due.session.subscriptions.get(filter_) == one:
-                self.deliveries.subscribed(due.session, filter_, one)
+                self.deliveries.recollections.subscribed(due.session, filter_, one)
+        self.deliveries.recollections.go_on()
         return True
 
     def is_ready(self, pattern: str) -> bool:
@@ -140,3 +147,8 @@ class Subscriptions:
             if has_wildcard(pattern)
             else self.house.directory.is_confirmed(pattern)
         )
+
+
+def _granted(asked: p.Asked) -> int:
+    """Return the QoS that is granted: QoS 2 is carried as 1, and said so.  [MQTT-3.8.4-7]"""
+    return min(asked.qos, 1)

@@ -1,0 +1,131 @@
+"""Retained messages for new subscriptions: those of this node at once, and those of other nodes as they tell them.
+
+A subscription may match all retained messages, and a client may make a thousand such subscriptions in one packet. So
+only `TURN_STEPS` of work are done at once. The rest waits for the next turn, and clients take turns as well.
+
+C1  a subscription of a client waits at most once: if the client repeats it, its messages are sent anew from the start
+C2  a retained message that a client got while its subscription waits is not sent again for that subscription
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.matcher import FilterTree
+from trellis.protocols.mqtt.retained import Retained
+from trellis.protocols.mqtt.session import Session, Subscription
+
+HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
+HOPES_MAX = 10_000
+TURN_STEPS = 256  # of one turn: messages that are sent or looked at
+_SHARE = 64  # of one client, before it is the next one's turn
+_STEP_BYTES = 4_096  # a longer payload counts as several steps
+
+
+@dataclass
+class Hope:
+    """A new subscription that takes retained messages which other nodes still tell."""
+
+    session: Session
+    filter: str
+    subscription: Subscription
+    until_ms: int
+
+
+@dataclass
+class Due:
+    """A new subscription that still gets retained messages of this node."""
+
+    subscription: Subscription
+    born: int
+    walk: Iterator[Retained | None]
+
+
+@dataclass
+class Backlog:
+    """The new subscriptions of a client, oldest first."""
+
+    due: dict[str, Due] = field(default_factory=dict)
+    given: dict[str, int] = field(default_factory=dict)  # topics of retained messages that it got meanwhile -> when
+
+
+class Recollections:
+    def __init__(self, house: House, give: Callable[[Session, Retained, Subscription], None]) -> None:
+        self.house, self._give = house, give
+        self._hopes: OrderedDict[tuple[Session, str], Hope] = OrderedDict()  # by their ends
+        self._tree: FilterTree[Session, Hope] = FilterTree()  # the same
+        self._backlogs: OrderedDict[Session, Backlog] = OrderedDict()
+        self._born = 0  # counts subscriptions
+        self._steps = TURN_STEPS  # left of this turn
+
+    @property
+    def has_more(self) -> bool:
+        """Return whether there is work for another turn."""
+        return bool(self._backlogs)
+
+    def subscribed(self, session: Session, filter_: str, one: Subscription) -> None:
+        """A client was told that it is subscribed."""
+        self._born += 1
+        due = self._backlogs.setdefault(session, Backlog()).due
+        due.pop(filter_, None)  # C1
+        due[filter_] = Due(one, self._born, self.house.retained.walk(filter_))
+        if self._hopes.pop((session, filter_), None) is not None or len(self._hopes) < HOPES_MAX:
+            hope = Hope(session, filter_, one, self.house.now_ms + HOPE_MS)
+            self._hopes[session, filter_] = hope
+            self._tree.put(filter_, session, hope)
+
+    def told(self, kept: Retained) -> None:
+        """Another node has told a message that is new here."""
+        for session, hope in list(self._tree.matching(kept.message.topic)):
+            if session.subscriptions.get(hope.filter) == hope.subscription:
+                self._give(session, kept, hope.subscription)
+                self.given(session, kept.message.topic)
+
+    def given(self, session: Session, topic: str) -> None:
+        """A client has got the message that is retained on a topic.  [C2]"""
+        backlog = self._backlogs.get(session)
+        if backlog is not None and len(backlog.given) < self.house.config.retained_max:
+            backlog.given[topic] = self._born
+
+    def go_on(self) -> None:
+        """Do what is left of this turn's work."""
+        while self._steps > 0 and self._backlogs:
+            session, backlog = next(iter(self._backlogs.items()))
+            self._serve(session, backlog, self._steps - _SHARE)
+            if backlog.due:
+                self._backlogs.move_to_end(session)
+            else:
+                del self._backlogs[session]
+
+    def _serve(self, session: Session, backlog: Backlog, least: int) -> None:
+        """Serve one client, until so many steps are left of this turn."""
+        while self._steps > max(least, 0) and backlog.due:
+            filter_, due = next(iter(backlog.due.items()))
+            self._steps -= 1
+            if session.subscriptions.get(filter_) == due.subscription:
+                for kept in due.walk:
+                    if kept is not None and backlog.given.get(kept.message.topic, 0) < due.born:
+                        self._steps -= len(kept.message.payload) // _STEP_BYTES
+                        self._give(session, kept, due.subscription)
+                    self._steps -= 1
+                    if self._steps <= max(least, 0):
+                        return
+            del backlog.due[filter_]
+
+    def turn(self) -> None:
+        """Begin another turn."""
+        self._steps = TURN_STEPS
+        self.go_on()
+
+    def tick(self) -> None:
+        while self._hopes and next(iter(self._hopes.values())).until_ms <= self.house.now_ms:
+            (session, filter_), _ = self._hopes.popitem(last=False)
+            self._tree.remove(filter_, session)
+        self.turn()
+
+    def check(self) -> None:
+        assert len(self._hopes) == self._tree.count <= HOPES_MAX
+        assert all(backlog.due for backlog in self._backlogs.values())
