@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 
 import pytest
 from hypothesis import given
@@ -249,3 +249,29 @@ def test_a_new_pattern_looks_only_at_topics_in_use_that_fit_and_not_at_all_of_th
         found += introduced(emits)
     assert sorted(found) == sorted([*topics, "u1/w"])
     work.check()
+
+
+def test_a_tick_looks_only_at_the_topics_in_use_that_are_oldest():
+    class Watched(OrderedDict):
+        looks = 0
+
+        def __iter__(self):
+            for key in super().__iter__():
+                self.looks += 1
+                yield key
+
+        def items(self):
+            return [(key, self[key]) for key in self]
+
+    work = Introductions(MqttConfig(listen="127.0.0.1:0", active_s=10), Askers(2), [])
+    work.active = active = Watched()
+    for number in range(1, 1_001):
+        work.now_ms = number
+        work.publishes(f"u{number}/x", number, True, False)
+    active.looks = 0
+    work.tick()
+    assert active.looks <= 2
+    work.now_ms = 10_010
+    work.tick()
+    assert len(active) == 990
+    assert active.looks <= 20
