@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 
 import pytest
 from hypothesis import given
@@ -178,7 +178,7 @@ def test_the_lists_of_overlay_topics_find_exactly_what_a_pattern_covers(topics, 
 def test_the_end_of_many_patterns_looks_only_at_the_topics_that_they_cover(lookups):
     interests = Interests(2)
     interests.add("#")
-    for number in range(2_000):
+    for number in range(5_000):
         interests.learn(f"u{number}/x", 1)
     interests.learn("u1/w7", 1)
     patterns = [f"+/w{number}" for number in range(300)]
@@ -188,11 +188,15 @@ def test_the_end_of_many_patterns_looks_only_at_the_topics_that_they_cover(looku
     for pattern in patterns:
         interests.remove(pattern)
     assert lookups["lookups"] <= 2 * len(patterns)
-    assert len(interests.known) == 2_001
+    assert len(interests.known) == 5_001
+    interests.tick()
     interests.add("u1/+")
     lookups.clear()
     interests.remove("#")
-    assert lookups["lookups"] <= 2_100  # these do lose their only reason
+    assert lookups["lookups"] <= 2_100, "all of them at once"
+    interests.check()
+    for _ in range(3):
+        interests.tick()
     assert sorted(interests.known) == ["u1/w7", "u1/x"]
     interests.check()
 
@@ -245,3 +249,29 @@ def test_a_new_pattern_looks_only_at_topics_in_use_that_fit_and_not_at_all_of_th
         found += introduced(emits)
     assert sorted(found) == sorted([*topics, "u1/w"])
     work.check()
+
+
+def test_a_tick_looks_only_at_the_topics_in_use_that_are_oldest():
+    class Watched(OrderedDict):
+        looks = 0
+
+        def __iter__(self):
+            for key in super().__iter__():
+                self.looks += 1
+                yield key
+
+        def items(self):
+            return [(key, self[key]) for key in self]
+
+    work = Introductions(MqttConfig(listen="127.0.0.1:0", active_s=10), Askers(2), [])
+    work.active = active = Watched()
+    for number in range(1, 1_001):
+        work.now_ms = number
+        work.publishes(f"u{number}/x", number, True, False)
+    active.looks = 0
+    work.tick()
+    assert active.looks <= 2
+    work.now_ms = 10_010
+    work.tick()
+    assert len(active) == 990
+    assert active.looks <= 20

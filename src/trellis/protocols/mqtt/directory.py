@@ -348,6 +348,7 @@ class Directory:
         if self._owed:
             self._answer()
         self.introductions.tick()
+        self.interests.tick()
         self.askers.expire(now_ms - 3 * self._ask_ms, self.node)
         self._forget_known(now_ms - 2 * self.introductions.active_ms)
         if self._joined:

@@ -219,9 +219,10 @@ class Introductions:
 
     def tick(self) -> None:
         """Forget overlay topics that this node has not used for long: they count as new again."""
-        for prefix, found in list(self.active.items()):
-            if found.last_ms > self.now_ms - self.active_ms:
-                break  # in the order of their last use
+        while self.active:
+            prefix = next(iter(self.active))  # in the order of their last use
+            if self.active[prefix].last_ms > self.now_ms - self.active_ms:
+                break
             self._forget_active(prefix)
         self._steps = TURN_STEPS
         self._introduce_more()
