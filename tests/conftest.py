@@ -1,5 +1,6 @@
 """For all tests: how hypothesis draws, which worker runs what, and that an interrupt reaches what the tests start."""
 
+import logging
 import signal
 
 import pytest
@@ -14,6 +15,17 @@ settings.load_profile("trellis")
 # its child would wait forever. A handler of this process is not inherited: children start with the default action.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def logs_end_with_the_test():
+    """Remove handlers that a command has added. Their stream ends with the test, and every later line would fail."""
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    yield
+    for one in [one for one in root.handlers if type(one) is logging.StreamHandler and one not in before]:
+        root.removeHandler(one)
+    root.setLevel(level)
 
 
 @pytest.hookimpl(optionalhook=True)

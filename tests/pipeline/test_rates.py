@@ -14,7 +14,7 @@ def write_log(path, node, wanted, published, intervals=2):
     """As a live node writes it."""
     now = [0.0]
     telemetry = Telemetry(TelemetryConfig(file=str(path)), node, lambda: wanted, lambda: now[0])
-    telemetry._write([telemetry._line("join"), *telemetry._changes()])
+    telemetry.look()
     for _ in range(intervals):
         for topic, count in published.items():
             for _ in range(count):
