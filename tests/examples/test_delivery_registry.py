@@ -7,6 +7,7 @@ import random
 import pytest
 
 from examples.test_delivery_heirs import Node
+from trellis.live.registrations import Registrations
 from trellis.protocols.delivery import heirs, homes
 from trellis.protocols.delivery import messages as m
 from trellis.protocols.delivery.registry import Registry
@@ -108,3 +109,19 @@ def test_a_registry_gives_up_the_oldest_registration_of_the_account_with_most():
         assert table._largest == max(sizes.values(), default=0)
         assert all(nodes and len(nodes) <= 4 for nodes in table.topics.values())
     assert table.turned_away
+
+
+def test_health_says_that_registrations_were_turned_away_and_when_that_is_over(monkeypatch):
+    home = full_home(monkeypatch, HOMES_MAX=50)
+    clock = [0.0]
+    health = Registrations(home.delivery.homes, lambda: clock[0])
+    for second, count in ((1, 50), (20, 150), (49, 150)):
+        if second < 30:
+            home.hears("evil", m.Register("evil", MADE_UP))
+        clock[0] = second
+        health.look()
+        text = f"{count} registrations of subscribers were turned away: this node is home of too many topics."
+        assert health.complaints() == [text]
+    clock[0] = 50
+    health.look()
+    assert health.complaints() == []
