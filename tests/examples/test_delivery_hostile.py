@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 
 from examples.test_delivery_parts import mesh
@@ -124,3 +126,39 @@ def test_properties_of_a_retained_message_count_as_well():
     messages = [Envelope(f"t{number}", b"x", 1, True, "c", 1, number, number, content=content) for number in range(20)]
     taken = [kept.put("a", message) for message in messages]
     assert 0 < sum(taken) < 5
+
+
+def asks(net):
+    frames = [message for *_, message in net.said if isinstance(message, m.Frame)]
+    return sum(isinstance(item, m.Ask) for frame in frames for item in frame.items)
+
+
+@pytest.mark.parametrize("copies", [2, 4])
+def test_a_question_for_holders_is_passed_on_a_bounded_number_of_times(copies):
+    """b to f are all linked with each other, so without a bound the questions multiply by four with every hop."""
+    links = list(combinations("bcdef", 2))
+    net = mesh([("a", "b"), *links], copies=copies)
+    net.publish("c", b"x")
+    net.run(3_000)
+    life = net.nodes["c"].overlay.life
+    before = asks(net)
+    for _ in range(20):
+        say(net, m.Ask("t", "c", life, 1, 64, 6))
+    net.run(500)
+    # Each node asks each of its links at most once for each neighbor that asks it, and again for each further hop.
+    assert 4 <= asks(net) - before < copies * 2 * len(links) * 4
+
+
+def test_questions_about_many_messages_are_passed_on_within_bounds_in_a_tick():
+    net = mesh([("a", "b"), ("b", "c")], copies=2, control_max=100)
+    say(net, *(m.Push("t", "n", 1, number, 1, 0, 0, False, b"") for number in range(1, 301)))
+    net.run(2_000)
+    before = asks(net)
+    for _ in range(3):
+        say(net, *(m.Ask("t", "n", 1, number, 2, 2) for number in range(1, 301)))
+    net.run(100)
+    assert asks(net) - before == 50
+    net.run(1_000)
+    say(net, m.Ask("t", "n", 1, 300, 2, 2))
+    net.run(100)
+    assert asks(net) - before == 51, "it is passed on in a later tick"

@@ -8,6 +8,7 @@
     certificate  a certificate of this node has ended
     links     a link is up, and its neighbor says nothing on it
     canary    homes of topics do not answer, so publications are not acknowledged
+    homes     this node is home of too many topics, and has turned away registrations of subscribers
     window    publications wait or are refused, since the window of this node is full
     broker    the broker of the sidecar is away
 
@@ -29,6 +30,7 @@ import msgspec
 
 from trellis.live.addresses import parse_seed
 from trellis.live.log import one_line
+from trellis.live.registrations import Registrations
 from trellis.live.window import Window
 from trellis.protocols.delivery.outcome import CANARY
 from trellis.protocols.effects import Contact, NodeId, Seed, Topic
@@ -38,7 +40,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trellis.live")
 
-KINDS = ("leaving", "joining", "subscribing", "seeds", "name", "certificate", "links", "canary", "window", "broker")
+KINDS = (
+    "leaving",
+    "joining",
+    "subscribing",
+    "seeds",
+    "name",
+    "certificate",
+    "links",
+    "canary",
+    "homes",
+    "window",
+    "broker",
+)
 LOOK_S = 0.5
 COMPLAINTS_MAX = 32  # that are told; a node has many links, and all may be silent
 TEXT_LETTERS_MAX = 500
@@ -282,6 +296,8 @@ class Health:
         self.window = Window(mesh.delivery, loop.time)
         self.parts: list[tuple[str, Complains]] = [("seeds", self.seeds), ("name", self.names), ("links", self.links)]
         self.parts.append(("window", self.window))
+        self.registrations = Registrations(mesh.delivery.homes, loop.time)
+        self.parts.append(("homes", self.registrations))
         if overlay.has_homes:
             self.parts.append(("canary", self.canary))
         self._has_canary = overlay.has_homes and bool(config.admin_listen)
@@ -328,6 +344,7 @@ class Health:
         if not not_ready(self.node):
             self.learning.look()
         self.window.look()
+        self.registrations.look()
         self.node.story.look()
         self._tell()
 

@@ -165,6 +165,7 @@ _COUNTERS = {
     "forged": "Messages and numbers in the name of a node that has not published them: a neighbor lies.",
     "overflows": "Messages dropped from the window for want of room.",
     "window_full": "Publications refused or given up since the window was full of publications that wait.",
+    "registrations_turned_away": "Registrations of subscribers that this home turned away or dropped for want of room.",
     "turned_lazy": "Links that were full and are told of messages only.",
     "restarts": "Sessions of links begun anew.",
     "left_undrained": "Topics left although nobody had taken over what was held.",

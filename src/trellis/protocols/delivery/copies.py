@@ -12,6 +12,8 @@ C1  a holder is named by itself, when it holds the message and does not leave.
 C2  beside the publisher, only subscribers are named (where the overlay proves who subscribes).
 C3  publications that wait take at most `window_bytes`. One whose message left the window is over at the next tick: we
     cannot give it to anybody any more, so it would wait in vain.
+C4  a node passes on a question of one neighbor about one message once per tick, and again in that tick only if it must
+    go farther or needs more holders. Needs and hops are at most our own `copies`, whatever the neighbor says.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from trellis.protocols.delivery.identities import StreamId
 from trellis.protocols.delivery.messages import Ask, Held
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged
 from trellis.protocols.delivery.state import State, is_internal
@@ -56,6 +59,8 @@ class Copies:
         self.on_topic: dict[Topic, dict[int, Pending]] = {}  # the same by topic: thousands may wait, each on its own
         self.clients: dict[ClientId, Remembered] = {}  # in the order of `since_ms`
         self.bytes = 0  # Bytes of the publications in `pending`, as the window counts them.
+        # By neighbor and message: the needs and hops with which we passed on its question. Emptied at every tick.
+        self._passed_on: dict[NodeId, dict[tuple[StreamId, int], tuple[int, int]]] = {}
 
     # At the publisher
 
@@ -82,6 +87,7 @@ class Copies:
     def tick(self) -> list[Topic]:
         """Ask again; give up. The topics whose homes should be asked."""
         state, config = self.state, self.state.config
+        self._passed_on.clear()
         topics: dict[Topic, None] = {}
         for pending in list(self.pending.values()):
             topic, entry = pending.entry.stream.id.topic, pending.entry
@@ -207,13 +213,26 @@ class Copies:
         entry = stream.entries.get(item.sequence) if stream is not None else None
         if topic is None or entry is None or not item.needs or (item.origin, item.life) == self._me:
             return
-        entry.asker, entry.needs, entry.names = peer, item.needs, {}
+        wanted = min(item.needs, state.config.copies)
+        hops = min(item.hops, state.config.copies)
+        entry.asker, entry.needs, entry.names = peer, wanted, {}
         self.stored(topic, entry)
-        needs = item.needs - state.vouches(topic, entry.stream)
-        if needs and item.hops:
-            for other, _ in state.ways(topic):
-                if other != peer:
-                    state.put(other, Ask(*entry.stream.id, item.sequence, needs, item.hops - 1))
+        needs = wanted - state.vouches(topic, entry.stream)
+        if needs and hops:
+            self._pass_on(peer, topic, entry, needs, hops)
+
+    def _pass_on(self, peer: NodeId, topic: TopicState, entry: Entry, needs: int, hops: int) -> None:
+        """Ask all other links of the topic, unless that was done in this tick (C4)."""
+        state, asked, key = self.state, self._passed_on.setdefault(peer, {}), (entry.stream.id, entry.sequence)
+        if key not in asked and len(asked) >= state.config.control_max // 2:
+            return  # the neighbor asks again at its next tick
+        needs_before, hops_before = asked.get(key, (0, 0))
+        if needs <= needs_before and hops <= hops_before:
+            return
+        asked[key] = needs, hops = max(needs, needs_before), max(hops, hops_before)
+        for other, _ in state.ways(topic):
+            if other != peer:
+                state.put(other, Ask(*entry.stream.id, entry.sequence, needs, hops - 1))
 
     @property
     def _me(self) -> tuple[NodeId, int]:

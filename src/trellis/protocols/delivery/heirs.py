@@ -20,6 +20,7 @@ from collections.abc import Iterable
 
 from trellis.protocols.delivery.messages import HOPS_MAX, REGISTERED_MAX, Register, Registered, Unregister
 from trellis.protocols.delivery.outcome import CANARY
+from trellis.protocols.delivery.registry import Registry
 from trellis.protocols.delivery.state import State
 from trellis.protocols.effects import NodeId, Send, Topic
 
@@ -32,10 +33,13 @@ _PROBE = CANARY + "heir"  # registered by a home without registrations, to see w
 class Inheritance:
     """The registry of a home, as its heir knows it."""
 
-    def __init__(self) -> None:
-        self.registry: dict[Topic, dict[NodeId, int]] = {}  # and when we heard of each
-        self.count = 0  # entries of `registry`
+    def __init__(self, registered_ms: int) -> None:
+        self.table = Registry(COPIES_MAX, COPIES_MAX, COPIES_MAX, registered_ms)
         self.token: tuple[NodeId, int] | None = None  # the start of its range, and when it said that we have all
+
+    @property
+    def registry(self) -> dict[Topic, dict[NodeId, int]]:
+        return self.table.topics
 
 
 class Heirs:
@@ -103,8 +107,9 @@ class Heirs:
     def tick(self, registry: dict[Topic, dict[NodeId, int]], *, is_sure: bool) -> None:
         self.look(registry)
         for kept in self.kept.values():
-            self._forget_old(kept)
+            kept.table.forget_old(self.state.now_ms - self.state.config.registered_ms)
         self._uncopied = {key: None for key in self._uncopied if key[0] in registry.get(key[1], ())}
+        self._held_back = {key: None for key in self._held_back if key[0] in registry.get(key[1], ())}
         if self._held_back and not self._has_lease():
             by_node: dict[NodeId, list[Topic]] = {}
             for node, topic in self._held_back:
@@ -143,20 +148,14 @@ class Heirs:
         if sender != state.overlay.home_range() or sender == state.id or message.heir_of is None:
             return
         if sender not in self.kept:
-            self.kept = {**dict(list(self.kept.items())[-1:]), sender: Inheritance()}
+            self.kept = {**dict(list(self.kept.items())[-1:]), sender: Inheritance(state.config.registered_ms)}
         kept = self.kept[sender]
         if not message.topics:
             kept.token = (message.heir_of, state.now_ms)
             return
         taken = []
         for topic in dict.fromkeys(message.topics):
-            nodes = kept.registry.get(topic, {})
-            if message.node not in nodes:
-                if kept.count >= COPIES_MAX:
-                    continue
-                kept.count += 1
-                kept.registry[topic] = nodes
-            nodes[message.node] = state.now_ms
+            kept.table.add(topic, message.node, message.node, state.now_ms, state.now_ms)
             taken.append(topic)
         if taken:
             state.out.append(Send(sender, Registered(tuple(taken), message.node)))
@@ -164,22 +163,14 @@ class Heirs:
     def on_uncopy(self, sender: NodeId, message: Unregister) -> None:
         if sender in self.kept:
             for topic in message.topics:
-                self.kept[sender].registry.get(topic, {}).pop(message.node, None)
+                self.kept[sender].table.remove(topic, message.node)
 
     def inherits(self, home: NodeId) -> NodeId | None:
         """The process of `home` has ended. Return the start of its range if our copy of its registry is complete."""
         for kept in self.kept.values():
-            for nodes in kept.registry.values():
-                nodes.pop(home, None)
+            kept.table.remove_node(home)
         token = self.kept[home].token if home in self.kept else None
+        if token is not None and self.kept[home].table.doubts.is_any(self.state.now_ms):
+            return None  # we had no room for all of it
         lease_ms = LEASE_TICKS * self.state.config.tick_ms
         return None if token is None or self.state.now_ms - token[1] > lease_ms else token[0]
-
-    def _forget_old(self, kept: Inheritance) -> None:
-        oldest = self.state.now_ms - self.state.config.registered_ms
-        for topic, nodes in list(kept.registry.items()):
-            for node in [node for node, heard in nodes.items() if heard < oldest]:
-                del nodes[node]
-            if not nodes:
-                del kept.registry[topic]
-        kept.count = sum(map(len, kept.registry.values()))

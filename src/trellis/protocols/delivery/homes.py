@@ -3,6 +3,9 @@
 Subscribers register with the home of each topic, once in `register_ms`, batched by home. A home that has been one for
 `registered_ms` has heard of all; before, it names whom it knows and says that it is not sure. That is the proof that
 there are fewer subscribers than copies, and how a publisher that does not subscribe finds the topic's overlay.
+
+A home has room for a bounded number of registrations (`registry.py`). It is not sure about a topic of which it has
+turned away a registration within `registered_ms`.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from trellis.protocols.delivery.messages import (
     Registered,
     Unregister,
 )
+from trellis.protocols.delivery.registry import Registry
 from trellis.protocols.delivery.state import State
 from trellis.protocols.effects import Effect, Effects, NodeId, Seed, Send, Topic
 from trellis.reached import reached
@@ -31,8 +35,8 @@ REGISTRATIONS_MAX = 262_144  # of all topics that one node is home of
 class Homes:
     def __init__(self, state: State) -> None:
         self.state = state
-        self.registry: dict[Topic, dict[NodeId, int]] = {}  # as home: who subscribes, heard when
-        self._registered = 0  # entries of the registry; counted anew at every tick
+        # As home: who subscribes.
+        self.table = Registry(HOMES_MAX, SUBSCRIBERS_MAX, REGISTRATIONS_MAX, state.config.registered_ms)
         self.questions = 0
         self._home_of: dict[Topic, NodeId] = {}
         self._unanswered: dict[Topic, NodeId] = {}  # where the last question about a topic was sent first
@@ -45,6 +49,10 @@ class Homes:
         self.heirs = Heirs(state)
         self.is_sure = False  # as of the last tick: we have heard of all who subscribe to topics that we are home of
         self._is_alone = False  # every other node that we have heard of has ended for certain
+
+    @property
+    def registry(self) -> dict[Topic, dict[NodeId, int]]:
+        return self.table.topics
 
     # Subscribers
 
@@ -105,18 +113,13 @@ class Homes:
         self.is_sure = self._is_sure()
         oldest = state.now_ms - state.config.registered_ms
         self._silent = {node: shunned for node, shunned in self._silent.items() if shunned[0] >= oldest}
-        for topic, nodes in list(self.registry.items()):
-            for node in [node for node, heard in nodes.items() if heard < oldest]:
-                del nodes[node]
-            if not nodes:
-                del self.registry[topic]
-        self._registered = sum(map(len, self.registry.values()))
-        self.heirs.tick(self.registry, is_sure=self.is_sure)
+        self.table.forget_old(oldest)
+        has_all = self.is_sure and not self.table.doubts.is_any(state.now_ms)
+        self.heirs.tick(self.registry, is_sure=has_all)
 
     def ended(self, node: NodeId, *, is_alone: bool) -> None:
         """Forget the subscriptions of a node whose process has ended for certain. See `MeshNode.on_peer_ended`."""
-        for nodes in self.registry.values():
-            nodes.pop(node, None)
+        self.table.remove_node(node)
         self._is_alone = is_alone
         start = self.heirs.inherits(node)
         until_ms = self.state.now_ms + 2 * LEASE_TICKS * self.state.config.tick_ms
@@ -129,7 +132,7 @@ class Homes:
         """Our range has changed. Give the registrations of topics that we are not home of any more to their home."""
         state, effects = self.state, list[Effect]()
         for topic in [topic for topic in self.registry if not state.overlay.is_home(topic)]:
-            for node in self.registry.pop(topic):
+            for node in self.table.remove_topic(topic):
                 effects += state.overlay.toward_home(topic, Register(node, (topic,)), self._shunned())
         state.out += _joined(effects)
 
@@ -138,10 +141,8 @@ class Homes:
         self._range_ms, self._inherited = since_ms, None
         inherited = self.heirs.kept[home].registry
         for topic, nodes in inherited.items():
-            known = self.registry.setdefault(topic, {})
             for node, heard_ms in nodes.items():
-                known[node] = max(heard_ms, known.get(node, 0))
-        self._registered = sum(map(len, self.registry.values()))
+                self.table.add(topic, node, node, heard_ms, self.state.now_ms)
         self.heirs.took_over(inherited)
 
     def stood_still(self, duration_ms: int) -> None:
@@ -169,22 +170,18 @@ class Homes:
         self.heirs.look(self.registry)
         for topic in dict.fromkeys(message.topics):
             if state.overlay.is_home(topic):
-                if len(self.registry) >= HOMES_MAX and topic not in self.registry:
-                    continue
-                nodes = self.registry.get(topic, {})
-                if message.node not in nodes:
-                    if len(nodes) >= SUBSCRIBERS_MAX or self._registered >= REGISTRATIONS_MAX:
-                        continue
-                    self._registered += 1
-                    self.registry[topic] = nodes
+                is_new = self.table.add(topic, message.node, sender, state.now_ms, state.now_ms)
+                if is_new is not None:
+                    mine.append(topic)
+                if is_new:
                     new.append(topic)
-                nodes[message.node] = state.now_ms
-                mine.append(topic)
             elif message.hops < HOPS_MAX:
                 onward += state.overlay.toward_home(
                     topic, Register(message.node, (topic,), message.hops + 1), self._shunned()
                 )
         state.out += _joined(onward)
+        # A later topic of the same message may have taken the place of an earlier one.
+        mine = [topic for topic in mine if message.node in self.registry.get(topic, ())]
         told = self.heirs.registered(message.node, mine, new) if mine else []
         if told:
             state.out.append(Send(message.node, Registered(tuple(told))))
@@ -195,7 +192,7 @@ class Homes:
             self.heirs.on_uncopy(sender, message)
         for topic in dict.fromkeys(message.topics):
             if state.overlay.is_home(topic):
-                self.registry.get(topic, {}).pop(message.node, None)
+                self.table.remove(topic, message.node)
                 mine.append(topic)
             elif message.hops < HOPS_MAX:
                 state.out += state.overlay.toward_home(
@@ -213,6 +210,7 @@ class Homes:
                 )
             return
         is_sure = self._is_sure()  # this may make us the heir of another registry
+        is_sure = is_sure and not self.table.doubts.has(message.topic, state.now_ms)
         if not is_sure:
             reached("a home is not sure")
         # Who is believed dead still counts, until its registration has run out: it may be wrong, and this is a proof.

@@ -232,6 +232,7 @@ class Delivery:
             **msgspec.structs.asdict(state.counters),
             "resends": state.counters.resends + sum(channel.resends for channel in state.links.values()),
             "overflows": state.store.overflows,
+            "registrations_turned_away": self.homes.table.turned_away,
             "held": state.store.count,
             "held_bytes": state.store.bytes,
             "held_back": sum(len(stream.waiting) for stream in streams),

@@ -1,0 +1,151 @@
+"""Registrations of subscribers, bounded, so that no node's registrations keep out those of others.
+
+A node may say that others subscribe: registrations travel from step to step. So a registration is charged to an
+account: the node itself if it brought the registration, or else the node that passed it on. When the table is full, the
+account with the most registrations loses its oldest one. A node with few topics always gets in.
+
+R1  `count` is the number of registrations in `topics`, and each is charged to one account.
+R2  a registration that was turned away or dropped makes its topic doubtful for at least `doubt_ms`.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from trellis.protocols.effects import NodeId, Topic
+
+Account = tuple[NodeId, bool]  # who brought registrations, and whether they were its own
+Key = tuple[Topic, NodeId]
+
+
+class Registry:
+    def __init__(self, topics_max: int, subscribers_max: int, count_max: int, doubt_ms: int) -> None:
+        self.topics: dict[Topic, dict[NodeId, int]] = {}  # who subscribes, and when we heard it last; changed here only
+        self.count = 0
+        self.turned_away = 0  # registrations turned away or dropped for want of room, since the start
+        self.doubts = Doubts(doubt_ms)
+        self._topics_max, self._subscribers_max, self._count_max = topics_max, subscribers_max, count_max
+        self._account_of: dict[Key, Account] = {}
+        self._accounts: dict[Account, dict[Key, None]] = {}  # oldest registration first
+        self._by_size: dict[int, dict[Account, None]] = {}  # accounts by their number of registrations
+        self._largest = 0  # the largest number in `_by_size`
+
+    def add(self, topic: Topic, node: NodeId, sender: NodeId, heard_ms: int, now_ms: int) -> bool | None:
+        """Take a registration in. Return whether it is new, or None if it was turned away."""
+        nodes, key, account = self.topics.get(topic, {}), (topic, node), (sender, sender == node)
+        if node in nodes:
+            nodes[node] = max(heard_ms, nodes[node])
+            if account[1] and account != self._account_of[key]:
+                self._charge(key, account)
+            return False
+        if len(nodes) >= self._subscribers_max:
+            self._doubt(topic, now_ms)
+            return None
+        while self.count >= self._count_max or (not nodes and len(self.topics) >= self._topics_max):
+            self._drop_one(now_ms)
+            nodes = self.topics.get(topic, {})
+        self.topics[topic] = nodes
+        nodes[node] = heard_ms
+        self.count += 1
+        self._charge(key, account)
+        return True
+
+    def remove(self, topic: Topic, node: NodeId) -> None:
+        nodes = self.topics.get(topic, {})
+        if nodes.pop(node, None) is not None:
+            self.count -= 1
+            self._charge((topic, node), None)
+            if not nodes:
+                del self.topics[topic]
+
+    def remove_topic(self, topic: Topic) -> list[NodeId]:
+        """Forget a topic. Return its subscribers."""
+        nodes = list(self.topics.get(topic, ()))
+        for node in nodes:
+            self.remove(topic, node)
+        return nodes
+
+    def remove_node(self, node: NodeId) -> None:
+        for topic in [topic for topic, nodes in self.topics.items() if node in nodes]:
+            self.remove(topic, node)
+
+    def forget_old(self, oldest_ms: int) -> None:
+        old = [(topic, node) for topic, nodes in self.topics.items() for node, ms in nodes.items() if ms < oldest_ms]
+        for topic, node in old:
+            self.remove(topic, node)
+
+    def _drop_one(self, now_ms: int) -> None:
+        """Drop the oldest registration of the largest account."""
+        account = next(iter(self._by_size[self._largest]))
+        topic, node = next(iter(self._accounts[account]))
+        self.remove(topic, node)
+        self._doubt(topic, now_ms)
+
+    def _doubt(self, topic: Topic, now_ms: int) -> None:
+        self.turned_away += 1
+        self.doubts.note(topic, now_ms)
+
+    def _charge(self, key: Key, account: Account | None) -> None:
+        """Charge a registration to `account`, or to nobody any more."""
+        before = self._account_of.pop(key, None)
+        if before is not None:
+            keys = self._accounts[before]
+            del keys[key]
+            self._resize(before, len(keys) + 1, len(keys))
+            if not keys:
+                del self._accounts[before]
+        if account is not None:
+            self._account_of[key] = account
+            keys = self._accounts.setdefault(account, {})
+            keys[key] = None
+            self._resize(account, len(keys) - 1, len(keys))
+
+    def _resize(self, account: Account, before: int, now: int) -> None:
+        if before:
+            del self._by_size[before][account]
+            if not self._by_size[before]:
+                del self._by_size[before]
+        if now:
+            self._by_size.setdefault(now, {})[account] = None
+        # An account grows or shrinks by one, so the largest size does as well.
+        self._largest = now if now > self._largest or self._largest not in self._by_size else self._largest
+
+
+class Doubts:
+    """Topics of which a registration was turned away, for one to two times `duration_ms`.
+
+    They are kept as bits, since there may be any number of them. Another topic with the same bit is doubtful as well.
+    """
+
+    BITS = 1 << 20
+
+    def __init__(self, duration_ms: int) -> None:
+        self._duration_ms = duration_ms
+        self._new: bytearray | None = None
+        self._old: bytearray | None = None
+        self._since_ms = 0  # of `_new`
+
+    def note(self, topic: Topic, now_ms: int) -> None:
+        self._turn(now_ms)
+        if self._new is None:
+            self._new, self._since_ms = bytearray(self.BITS // 8), now_ms
+        place = self._place(topic)
+        self._new[place >> 3] |= 1 << (place & 7)
+
+    def has(self, topic: Topic, now_ms: int) -> bool:
+        self._turn(now_ms)
+        place = self._place(topic)
+        return any(bits is not None and bits[place >> 3] >> (place & 7) & 1 for bits in (self._new, self._old))
+
+    def is_any(self, now_ms: int) -> bool:
+        self._turn(now_ms)
+        return self._new is not None or self._old is not None
+
+    def _turn(self, now_ms: int) -> None:
+        passed_ms = now_ms - self._since_ms
+        if (self._new is not None or self._old is not None) and passed_ms > self._duration_ms:
+            self._old = self._new if passed_ms <= 2 * self._duration_ms else None
+            self._new, self._since_ms = None, self._since_ms + self._duration_ms
+
+    def _place(self, topic: Topic) -> int:
+        return crc32(topic.encode("utf-8", "surrogatepass")) % self.BITS
