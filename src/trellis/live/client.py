@@ -8,8 +8,9 @@
 
 A client whose stream breaks dials again, subscribes again, and repeats what was not acknowledged under the same
 session and numbers, so that its node knows it again. A new `Client` is a new session, also under the same name. What is
-published while a client is away does not come later; `client.reconnects` tells that it was. A node that has restarted
-knows no numbers: what it had taken in and not acknowledged may come twice.
+published while a client is away does not come later, and is not listed in `client.missed`; `client.reconnects` tells
+that it was away. To wait until a topic is confirmed on the new connection, call `subscribe` again. A node that has
+restarted knows no numbers: what it had taken in and not acknowledged may come twice.
 
 A message of an MQTT client comes with its payload as that client sent it; `message.mqtt` tells the rest: the whole
 topic, the retain flag, properties. It is None for messages of clients like this one.
@@ -101,10 +102,10 @@ class Client:
         self.session = 1 + machine().secret_below(SESSION_MAX)
         self.node: Welcome | None = None  # the one that it is connected to
         self.reconnects = 0
-        self.missed: list[Missed] = []  # what the node says will never come
+        self.missed: list[Missed] = []  # what the node says will never come; nothing of the time without a connection
         self._place, self._tls = parse_address(address), tls
         self._stream: Stream | None = None
-        self._topics: dict[str, asyncio.Future[None]] = {}  # done: confirmed
+        self._topics: dict[str, asyncio.Future[None]] = {}  # done: confirmed on the present connection
         self._publications: dict[int, tuple[Publish, asyncio.Future[Receipt]]] = {}
         self._number = 0
         self._messages: deque[Message] = deque()
@@ -141,14 +142,21 @@ class Client:
             await self._ended.wait()
 
     async def subscribe(self, topic: str) -> None:
-        """Returns when everything that is published from now on is promised to this node."""
+        """Return when everything that is published from now on is promised to this node.
+
+        A lost connection ends that promise. The client subscribes again by itself on the next connection; a call for
+        the same topic returns when the node has confirmed it there.
+        """
         self._check(topic)
         if topic.startswith("$"):
             raise ClientError(f'the topic "{topic}" begins with "$": such topics belong to the mesh; choose another')
         if topic not in self._topics:
             self._topics[topic] = asyncio.get_running_loop().create_future()
             self._send(Subscribe(topic))
-        await asyncio.shield(self._topics[topic])
+        waited = None
+        while (confirmed := self._topics.get(topic)) is not None and confirmed is not waited:
+            waited = confirmed  # a lost connection may replace it before we run again
+            await asyncio.shield(waited)
 
     async def unsubscribe(self, topic: str) -> None:
         self._check(topic)
@@ -227,12 +235,21 @@ class Client:
 
     def ended(self, stream: Stream) -> None:
         if stream is self._stream:
-            self._stream = None
+            self._lose_stream()
             self._ended.set()
         if self._welcomed is not None and not self._welcomed.done():
             error = ClientError(self._why_ended(stream))
             error.__cause__ = stream.error
             self._welcomed.set_exception(error)
+
+    def _lose_stream(self) -> None:
+        """Forget the connection, and what was confirmed on it. Callers that still wait go on waiting."""
+        self._stream = None
+        if self._is_closed or self._error is not None:
+            return  # nobody will confirm it again
+        for topic, confirmed in self._topics.items():
+            if confirmed.done():
+                self._topics[topic] = asyncio.get_running_loop().create_future()
 
     def _why_ended(self, stream: Stream) -> str:
         if isinstance(stream.error, OSError):
@@ -298,7 +315,7 @@ class Client:
                 self._stream = stream
                 await self._welcomed
         except BaseException:
-            self._stream = None
+            self._lose_stream()
             stream.cut("closed")
             self._welcomed.cancel()
             raise
