@@ -9,12 +9,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
+
 import trellis
 from live.lives import CLUSTER, run, until, within
 from trellis.live.client import Client
 from trellis.live.config import LimitsConfig
 from trellis.live.door import Door
-from trellis.live.talk import CLIENT_VERSION, Welcome
+from trellis.live.frames import pack
+from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, TO_CLIENT, Greet, Welcome, pack_to_node
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed
 
 
@@ -110,5 +113,59 @@ def test_who_subscribes_while_the_connection_is_lost_waits_for_the_next_one():
             assert not second.done()
             node.confirm("t")
             await within(second)
+
+    run(work())
+
+
+def test_a_late_answer_does_not_confirm_a_newer_subscription():
+    async def work() -> None:
+        async with slow_node() as (node, client):
+            first = asyncio.ensure_future(client.subscribe("t"))
+            await until(lambda: node.asked == ["t"])
+            node.confirm("t")  # on its way while the client changes its mind twice
+            await client.unsubscribe("t")
+            again = asyncio.ensure_future(client.subscribe("t"))
+            await heard_all(client)
+            assert node.asked == ["t", "t"]
+            assert first.cancelled()
+            assert not again.done()
+            node.confirm("t")
+            await within(again)
+
+    run(work())
+
+
+def test_an_answer_of_an_older_node_without_a_number_confirms():
+    async def work() -> None:
+        async with slow_node() as (node, client):
+            task = asyncio.ensure_future(client.subscribe("t"))
+            await until(lambda: node.asked == ["t"])
+            [stream] = node.door.streams
+            stream.send(pack(msgspec.msgpack.encode({"type": "subscribed", "topic": "t"})))
+            await within(task)
+
+    run(work())
+
+
+def test_a_node_answers_every_number_under_which_a_client_subscribes():
+    async def work() -> None:
+        async with slow_node() as (node, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", node.door.port)
+
+            async def read() -> object:
+                head = await reader.readexactly(len(pack(b"")))
+                return TO_CLIENT.decode(await reader.readexactly(int.from_bytes(head, "big")))
+
+            def ask(**fields: object) -> None:
+                writer.write(pack(msgspec.msgpack.encode({"type": "subscribe", "topic": "t", **fields})))
+
+            writer.write(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "stranger", 1)))
+            assert isinstance(await within(read()), Welcome)
+            node.is_confirmed = lambda topic: True  # type: ignore[method-assign]
+            for fields in ({}, {"number": 1}, {"number": 1}, {"number": 2}):  # an older client sends no number
+                ask(**fields)
+            answers = [msgspec.to_builtins(await within(read())) for _ in range(3)]
+            assert answers == [{"type": "subscribed", "topic": "t", "number": number} for number in (0, 1, 2)]
+            writer.close()
 
     run(work())

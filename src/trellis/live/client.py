@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
@@ -80,6 +81,14 @@ class Receipt(msgspec.Struct, frozen=True):
     holders: tuple[str, ...]
 
 
+@dataclass(eq=False)
+class _Subscription:
+    """A topic that the application wants."""
+
+    number: int  # sent with the request; only an answer with this number confirms
+    confirmed: asyncio.Future[None]  # done while the topic is confirmed on the present connection
+
+
 def connect(
     address: str, *, client: str | None = None, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
 ) -> Client:
@@ -105,7 +114,8 @@ class Client:
         self.missed: list[Missed] = []  # what the node says will never come; nothing of the time without a connection
         self._place, self._tls = parse_address(address), tls
         self._stream: Stream | None = None
-        self._topics: dict[str, asyncio.Future[None]] = {}  # done: confirmed on the present connection
+        self._topics: dict[str, _Subscription] = {}
+        self._subscriptions = 0  # how many have begun; the number of the last one
         self._publications: dict[int, tuple[Publish, asyncio.Future[Receipt]]] = {}
         self._number = 0
         self._messages: deque[Message] = deque()
@@ -151,18 +161,19 @@ class Client:
         if topic.startswith("$"):
             raise ClientError(f'the topic "{topic}" begins with "$": such topics belong to the mesh; choose another')
         if topic not in self._topics:
-            self._topics[topic] = asyncio.get_running_loop().create_future()
-            self._send(Subscribe(topic))
+            self._subscriptions += 1
+            self._topics[topic] = _Subscription(self._subscriptions, asyncio.get_running_loop().create_future())
+            self._send(Subscribe(topic, self._subscriptions))
         waited = None
-        while (confirmed := self._topics.get(topic)) is not None and confirmed is not waited:
-            waited = confirmed  # a lost connection may replace it before we run again
+        while (wanted := self._topics.get(topic)) is not None and wanted.confirmed is not waited:
+            waited = wanted.confirmed  # a lost connection may replace it before we run again
             await asyncio.shield(waited)
 
     async def unsubscribe(self, topic: str) -> None:
         self._check(topic)
-        waiting = self._topics.pop(topic, None)
-        if waiting is not None:
-            waiting.cancel()
+        wanted = self._topics.pop(topic, None)
+        if wanted is not None:
+            wanted.confirmed.cancel()
             self._send(Unsubscribe(topic))
 
     async def publish(self, topic: str, payload: bytes) -> Receipt:
@@ -220,10 +231,10 @@ class Client:
                 publication, future = self._publications.get(number, (None, None))
                 if publication is not None and future is not None and not future.done():
                     future.set_exception(NotAcknowledged(f'publication on "{publication.topic}": {reason}'))
-            case Subscribed(topic):
-                waiting = self._topics.get(topic)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(None)
+            case Subscribed(topic, number):
+                wanted = self._topics.get(topic)
+                if wanted is not None and number in (wanted.number, 0) and not wanted.confirmed.done():
+                    wanted.confirmed.set_result(None)  # an older node answers without a number
             case Missed():
                 self.missed.append(message)
             case Welcome():
@@ -247,9 +258,9 @@ class Client:
         self._stream = None
         if self._is_closed or self._error is not None:
             return  # nobody will confirm it again
-        for topic, confirmed in self._topics.items():
-            if confirmed.done():
-                self._topics[topic] = asyncio.get_running_loop().create_future()
+        for wanted in self._topics.values():
+            if wanted.confirmed.done():
+                wanted.confirmed = asyncio.get_running_loop().create_future()
 
     def _why_ended(self, stream: Stream) -> str:
         if isinstance(stream.error, OSError):
@@ -298,8 +309,8 @@ class Client:
                 raise ClientError(f"{self.address}: cannot be reached: {last}; {remedy}")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
-        for topic in self._topics:
-            self._send(Subscribe(topic))
+        for topic, wanted in self._topics.items():
+            self._send(Subscribe(topic, wanted.number))
         for publication, _ in list(self._publications.values()):
             self._send(publication)
 
@@ -345,7 +356,7 @@ class Client:
     def _give_up(self, error: ClientError) -> None:
         """Whoever waits for something hears why it does not come."""
         self._news.set()
-        waiting: list[asyncio.Future[Any]] = [*self._topics.values()]
+        waiting: list[asyncio.Future[Any]] = [wanted.confirmed for wanted in self._topics.values()]
         waiting += [future for _, future in self._publications.values()]
         for one in waiting:
             if not one.done():
