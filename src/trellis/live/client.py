@@ -8,8 +8,9 @@
 
 A client whose stream breaks dials again, subscribes again, and repeats what was not acknowledged under the same
 session and numbers, so that its node knows it again. A new `Client` is a new session, also under the same name. What is
-published while a client is away does not come later; `client.reconnects` tells that it was. A node that has restarted
-knows no numbers: what it had taken in and not acknowledged may come twice.
+published while a client is away does not come later, and is not listed in `client.missed`; `client.reconnects` tells
+that it was away. To wait until a topic is confirmed on the new connection, call `subscribe` again. A node that has
+restarted knows no numbers: what it had taken in and not acknowledged may come twice.
 
 A message of an MQTT client comes with its payload as that client sent it; `message.mqtt` tells the rest: the whole
 topic, the retain flag, properties. It is None for messages of clients like this one.
@@ -20,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 from uuid import uuid4
@@ -79,6 +81,14 @@ class Receipt(msgspec.Struct, frozen=True):
     holders: tuple[str, ...]
 
 
+@dataclass(eq=False)
+class _Subscription:
+    """A topic that the application wants."""
+
+    number: int  # sent with the request; only an answer with this number confirms
+    confirmed: asyncio.Future[None]  # done while the topic is confirmed on the present connection
+
+
 def connect(
     address: str, *, client: str | None = None, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
 ) -> Client:
@@ -101,10 +111,11 @@ class Client:
         self.session = 1 + machine().secret_below(SESSION_MAX)
         self.node: Welcome | None = None  # the one that it is connected to
         self.reconnects = 0
-        self.missed: list[Missed] = []  # what the node says will never come
+        self.missed: list[Missed] = []  # what the node says will never come; nothing of the time without a connection
         self._place, self._tls = parse_address(address), tls
         self._stream: Stream | None = None
-        self._topics: dict[str, asyncio.Future[None]] = {}  # done: confirmed
+        self._topics: dict[str, _Subscription] = {}
+        self._subscriptions = 0  # how many have begun; the number of the last one
         self._publications: dict[int, tuple[Publish, asyncio.Future[Receipt]]] = {}
         self._number = 0
         self._messages: deque[Message] = deque()
@@ -141,20 +152,28 @@ class Client:
             await self._ended.wait()
 
     async def subscribe(self, topic: str) -> None:
-        """Returns when everything that is published from now on is promised to this node."""
+        """Return when everything that is published from now on is promised to this node.
+
+        A lost connection ends that promise. The client subscribes again by itself on the next connection; a call for
+        the same topic returns when the node has confirmed it there.
+        """
         self._check(topic)
         if topic.startswith("$"):
             raise ClientError(f'the topic "{topic}" begins with "$": such topics belong to the mesh; choose another')
         if topic not in self._topics:
-            self._topics[topic] = asyncio.get_running_loop().create_future()
-            self._send(Subscribe(topic))
-        await asyncio.shield(self._topics[topic])
+            self._subscriptions += 1
+            self._topics[topic] = _Subscription(self._subscriptions, asyncio.get_running_loop().create_future())
+            self._send(Subscribe(topic, self._subscriptions))
+        waited = None
+        while (wanted := self._topics.get(topic)) is not None and wanted.confirmed is not waited:
+            waited = wanted.confirmed  # a lost connection may replace it before we run again
+            await asyncio.shield(waited)
 
     async def unsubscribe(self, topic: str) -> None:
         self._check(topic)
-        waiting = self._topics.pop(topic, None)
-        if waiting is not None:
-            waiting.cancel()
+        wanted = self._topics.pop(topic, None)
+        if wanted is not None:
+            wanted.confirmed.cancel()
             self._send(Unsubscribe(topic))
 
     async def publish(self, topic: str, payload: bytes) -> Receipt:
@@ -212,10 +231,10 @@ class Client:
                 publication, future = self._publications.get(number, (None, None))
                 if publication is not None and future is not None and not future.done():
                     future.set_exception(NotAcknowledged(f'publication on "{publication.topic}": {reason}'))
-            case Subscribed(topic):
-                waiting = self._topics.get(topic)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(None)
+            case Subscribed(topic, number):
+                wanted = self._topics.get(topic)
+                if wanted is not None and number in (wanted.number, 0) and not wanted.confirmed.done():
+                    wanted.confirmed.set_result(None)  # an older node answers without a number
             case Missed():
                 self.missed.append(message)
             case Welcome():
@@ -227,12 +246,21 @@ class Client:
 
     def ended(self, stream: Stream) -> None:
         if stream is self._stream:
-            self._stream = None
+            self._lose_stream()
             self._ended.set()
         if self._welcomed is not None and not self._welcomed.done():
             error = ClientError(self._why_ended(stream))
             error.__cause__ = stream.error
             self._welcomed.set_exception(error)
+
+    def _lose_stream(self) -> None:
+        """Forget the connection, and what was confirmed on it. Callers that still wait go on waiting."""
+        self._stream = None
+        if self._is_closed or self._error is not None:
+            return  # nobody will confirm it again
+        for wanted in self._topics.values():
+            if wanted.confirmed.done():
+                wanted.confirmed = asyncio.get_running_loop().create_future()
 
     def _why_ended(self, stream: Stream) -> str:
         if isinstance(stream.error, OSError):
@@ -281,8 +309,8 @@ class Client:
                 raise ClientError(f"{self.address}: cannot be reached: {last}; {remedy}")
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
-        for topic in self._topics:
-            self._send(Subscribe(topic))
+        for topic, wanted in self._topics.items():
+            self._send(Subscribe(topic, wanted.number))
         for publication, _ in list(self._publications.values()):
             self._send(publication)
 
@@ -298,7 +326,7 @@ class Client:
                 self._stream = stream
                 await self._welcomed
         except BaseException:
-            self._stream = None
+            self._lose_stream()
             stream.cut("closed")
             self._welcomed.cancel()
             raise
@@ -328,7 +356,7 @@ class Client:
     def _give_up(self, error: ClientError) -> None:
         """Whoever waits for something hears why it does not come."""
         self._news.set()
-        waiting: list[asyncio.Future[Any]] = [*self._topics.values()]
+        waiting: list[asyncio.Future[Any]] = [wanted.confirmed for wanted in self._topics.values()]
         waiting += [future for _, future in self._publications.values()]
         for one in waiting:
             if not one.done():

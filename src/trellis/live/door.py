@@ -67,13 +67,21 @@ class Broker(Protocol):
 
 
 @dataclass(eq=False)
+class Asked:
+    """A client's subscription to one topic."""
+
+    number: int  # of the client's request; 0 if it gave none
+    is_told: bool = False  # the client was told that it is subscribed
+
+
+@dataclass(eq=False)
 class Guest:
     """A client, as its stream knows it (`Stream.tag`)."""
 
     name: str = ""  # empty before its greeting
     session: int = 0
     is_drawn: bool = False  # the session is ours: the client, of version 1, sent none
-    topics: dict[Topic, bool] = field(default_factory=dict)  # -> was it told that it is subscribed?
+    topics: dict[Topic, Asked] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
 
 
@@ -155,10 +163,10 @@ class Door:
             stream.send(pack_to_client(message))
 
     def _confirm(self, stream: Stream, topic: Topic) -> None:
-        guest: Guest = stream.tag
-        if not guest.topics[topic]:
-            guest.topics[topic] = True
-            stream.send(pack_to_client(Subscribed(topic)))
+        asked: Asked = stream.tag.topics[topic]
+        if not asked.is_told:
+            asked.is_told = True
+            stream.send(pack_to_client(Subscribed(topic, asked.number)))
 
     # Streams
 
@@ -189,7 +197,7 @@ class Door:
                     payload = wrap(Envelope(topic, payload, 1, False, "", 0, 0, 0))
                 self.broker.publish(topic, payload, (guest.name, guest.session, number))
             case Subscribe():
-                self._subscribe(stream, message.topic)
+                self._subscribe(stream, message.topic, message.number)
             case Unsubscribe():
                 self._leave_topic(stream, message.topic)
             case _:
@@ -248,9 +256,13 @@ class Door:
         old = self.clients.get((guest.name, guest.session))
         return [((guest.name, guest.session), old)] if old is not None else []
 
-    def _subscribe(self, stream: Stream, topic: Topic) -> None:
+    def _subscribe(self, stream: Stream, topic: Topic, number: int) -> None:
         guest: Guest = stream.tag
         if topic in guest.topics:
+            if guest.topics[topic].number != number:  # another request for the same: it gets an answer of its own
+                guest.topics[topic] = Asked(number)
+                if self.broker.is_confirmed(topic):
+                    self._confirm(stream, topic)
             return
         if len(guest.topics) >= self.limits.subscriptions_max:
             stream.send(pack_to_client(TurnedAway(f"a client has at most {self.limits.subscriptions_max} topics")))
@@ -265,7 +277,7 @@ class Door:
             self.counters["cut topics"] += 1
             stream.close()
             return
-        guest.topics[topic] = False
+        guest.topics[topic] = Asked(number)
         streams = self.wanted.setdefault(topic, {})
         streams[stream] = None
         if len(streams) == 1 and topic not in self.own:

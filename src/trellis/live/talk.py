@@ -37,6 +37,8 @@ class Greet(msgspec.Struct, frozen=True, gc=False, tag="greet"):
 
 class Subscribe(msgspec.Struct, frozen=True, gc=False, tag="subscribe"):
     topic: NewName
+    number: Count = 0
+    """The client's own number of this request. The answer repeats it. 0: an older client, which sends none."""
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, gc=False, tag="unsubscribe"):
@@ -62,6 +64,8 @@ class TurnedAway(msgspec.Struct, frozen=True, gc=False, tag="turned-away"):
 
 class Subscribed(msgspec.Struct, frozen=True, gc=False, tag="subscribed"):
     topic: Name
+    number: Count = 0
+    """The number of the last Subscribe for this topic. 0: it had none, or the node is older and knows no numbers."""
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False, tag="taken"):

@@ -66,8 +66,10 @@ class Observed(Client):
             self._is_connected(self.node.node)
         elif self.backs:  # the library subscribes again by itself, and tells nobody when that is confirmed
             message = TO_CLIENT.decode(body)
-            if isinstance(message, Subscribed) and message.topic in self._topics:
-                self.witness.add(Confirmed(self.heard, self.id, message.topic))
+            if isinstance(message, Subscribed):
+                wanted = self._topics.get(message.topic)
+                if wanted is not None and wanted.confirmed.done():  # a late answer confirms nothing
+                    self.witness.add(Confirmed(self.heard, self.id, message.topic))
 
     def ended(self, stream: Stream) -> None:
         if stream is self._stream and self.at and not self._is_over:
