@@ -90,7 +90,7 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Messages of one client that wait for an acknowledgement, each way."""
 
     queue_max: int = 1_000
-    """QoS 1 messages that wait for one client. More are dropped and counted."""
+    """QoS 1 messages that wait for one client; 20 times as many while it acknowledges. More are dropped and counted."""
 
     queue_bytes: int = 8 << 20
     """Bytes that wait for one client: its session's queue, and its socket's. A reader slower than that is cut off."""

@@ -116,7 +116,7 @@ class Deliveries:
         out = Out(message.topic, message.payload, qos, retain, listed, content, until_ms)
         self.house.counters["delivered"] += 1
         dropped = session.dropped
-        packets = session.put(out, self.house.now_ms)
+        packets = session.put(out, self.house.now_ms, self.house.awake_ms)
         self.house.counters["dropped"] += session.dropped - dropped
         if session.link is not None:
             for one in packets:

@@ -136,7 +136,7 @@ class Host:
     def _on_ack(self, session: Session, link: Link, packet: p.Ack) -> None:
         match packet.kind:
             case p.PUBACK:
-                for one in session.acknowledged(packet.id, self.house.now_ms):
+                for one in session.acknowledged(packet.id, self.house.now_ms, self.house.awake_ms):
                     self.house.send(link, one)
             case p.PUBREL:
                 self.publications.released(session, link, packet.id)
@@ -148,7 +148,7 @@ class Host:
         self.house.counters["too large for a client"] += 1
         session = self.house.by_connection.get(connection)
         if session is not None and isinstance(packet, p.Publish) and packet.id is not None:
-            for one in session.acknowledged(packet.id, self.house.now_ms):
+            for one in session.acknowledged(packet.id, self.house.now_ms, self.house.awake_ms):
                 self.house.out.append(ToClient(connection, one))
 
     # The mesh

@@ -17,11 +17,14 @@ from trellis.protocols.mqtt.recall import Recaller
 from trellis.protocols.mqtt.session import Link, Session, Subscription, filter_size
 from trellis.protocols.wire import FRAME_BYTES_MAX
 
+STEP_MS = 1_000  # The time is told more often than this, except by a process that stood still.
+
 
 class House:
     def __init__(self, node: NodeId, life: int, config: MqttConfig) -> None:
         self.node, self.life, self.config = node, life, config
         self.now_ms = self.wall_ms = 0
+        self.awake_ms = 0  # a clock that leaves out the time for which the process stood still
         self.out: list[DoorEffect] = []
         self.interests = Interests(config.depth)
         self.directory = Directory(node, life, config, self.interests)
@@ -38,6 +41,7 @@ class House:
         self._number = 0
 
     def at(self, now_ms: int, wall_ms: int) -> None:
+        self.awake_ms += min(now_ms - self.now_ms, STEP_MS)
         self.now_ms = self.recaller.now_ms = now_ms
         self.directory.at(now_ms)
         self.wall_ms = wall_ms

@@ -2,7 +2,8 @@
 
 S1  at most `window` messages are under way to the client, each with an identifier of its own
 S2  acknowledgements go to the client in the order of its publications  [MQTT-4.6.0-2, -3]
-S3  what waits is bounded in number and bytes
+S3  what waits is bounded in number and bytes. While the client acknowledges what it gets, `BURST` times as many
+    messages may wait, since a node that stood still gets the messages of a minute at once.
 S4  a message with QoS 0 waits behind one on its topic that waits, so that it does not overtake it
 """
 
@@ -22,6 +23,8 @@ from trellis.protocols.mqtt.topics import levels_of
 from trellis.reached import reached
 
 SOON_MS = 10_000  # A client that leaves so soon after a suspect was sent again leaves because of it.
+PROMPT_MS = 10_000  # A client that acknowledges nothing for so long does not keep up.
+BURST = 20  # For a client that keeps up, so many times `queue_max` messages may wait.
 BRIDGE_QUEUE_MAX = 1_000_000  # messages that wait for a broker; their bytes are the limit
 
 
@@ -103,6 +106,7 @@ class Session:
         self.suspicion = Suspicion()
         self._held: list[int] = []  # of `flying`: not sent again yet, because a suspect is sent alone
         self._resumed_ms = 0  # when the client last came back
+        self._prompt_ms = 0  # when the client last owed no acknowledgement, or sent one; by the time the node was awake
         self._id = 0
 
     @property
@@ -110,9 +114,11 @@ class Session:
         """Messages under way to the client.  [MQTT-3.3.4-9]"""
         return min(self.config.inflight_max, self.link.receive_max) if self.link is not None else 0
 
-    @property
-    def messages_max(self) -> int:
-        return BRIDGE_QUEUE_MAX if self.is_bridge else self.config.queue_max
+    def messages_max(self, keeps_up: bool) -> int:
+        """Return how many messages may wait. `keeps_up`: the client is connected, and acknowledges what it gets."""
+        if self.is_bridge:
+            return BRIDGE_QUEUE_MAX
+        return self.config.queue_max * BURST if keeps_up else self.config.queue_max
 
     @property
     def bytes_max(self) -> int:
@@ -120,15 +126,18 @@ class Session:
 
     # To the client
 
-    def put(self, one: Out, now_ms: int) -> list[p.Publish]:
-        """What to send now."""
+    def put(self, one: Out, now_ms: int, awake_ms: int) -> list[p.Publish]:
+        """Return what to send now. `awake_ms` is a clock that leaves out the time for which the node stood still."""
+        if not self.flying:
+            self._prompt_ms = awake_ms
         if not one.qos and (self.link is None or not self._queued[one.topic]):
             return [self._packet(one, None, now_ms)] if self.link is not None else []
         if not self.queue and not self.suspicion.times and len(self.flying) < self.window:  # it need not wait
             return self._fly(one, now_ms)
         if self.link is not None and not self.queue:
             reached("an MQTT client's window is full")
-        if len(self.queue) >= self.messages_max or self.queue_bytes + one.size > self.bytes_max:
+        keeps_up = self.link is not None and awake_ms - self._prompt_ms < PROMPT_MS
+        if len(self.queue) >= self.messages_max(keeps_up) or self.queue_bytes + one.size > self.bytes_max:
             self.dropped += 1
             return []
         self.queue.append(one)
@@ -177,8 +186,9 @@ class Session:
         again = [self._packet(self.flying[number], number, now_ms) for number in numbers[:count]]
         return [msgspec.structs.replace(one, dup=True) for one in again]
 
-    def acknowledged(self, number: int, now_ms: int) -> list[p.Publish]:
+    def acknowledged(self, number: int, now_ms: int, awake_ms: int) -> list[p.Publish]:
         if self.flying.pop(number, None) is not None:  # one that we do not know is stale
+            self._prompt_ms = awake_ms
             self.suspicion.acknowledged()
             held = [one for one in self._held if one in self.flying]
             return [*self._send_again(held, now_ms), *self.pump(now_ms)]
@@ -239,4 +249,4 @@ class Session:
         assert self.filter_bytes == sum(filter_size(one) for one in self.subscriptions)
         assert self.queue_bytes == sum(one.size for one in self.queue), "S3"
         assert self._queued == Counter(one.topic for one in self.queue), "S4"
-        assert len(self.queue) <= self.messages_max + self.config.inflight_max, "S3"
+        assert len(self.queue) <= self.messages_max(True) + self.config.inflight_max, "S3"
