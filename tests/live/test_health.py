@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 import socket
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -345,17 +346,23 @@ def test_a_broker_that_hangs_is_told_although_its_connection_stands(monkeypatch)
     run(work())
 
 
+@asynccontextmanager
+async def twin_of(a: LiveNode, b: LiveNode) -> AsyncIterator[LiveNode]:
+    """Start a second node named b, which complains of that."""
+    await until_health(b, 200)
+    twin = LiveNode(config("b", (peer_address(a),), **ADMIN), life=b.life + 10)
+    await twin.start()
+    try:
+        await until_health(twin, 503, "Another node named b runs")
+        yield twin
+    finally:
+        await twin.stop(in_order=False)
+
+
 def test_a_second_node_of_the_same_name_complains_and_the_first_one_goes_on():
     async def work() -> None:
-        async with mesh("a", "b", topics=("t",), **ADMIN) as (a, b):
+        async with mesh("a", "b", topics=("t",), **ADMIN) as (a, b), twin_of(a, b):
             await until_health(b, 200)
-            twin = LiveNode(config("b", (peer_address(a),), **ADMIN), life=b.life + 10)
-            await twin.start()
-            try:
-                await until_health(twin, 503, "Another node named b runs")
-                await until_health(b, 200)
-            finally:
-                await twin.stop(in_order=False)
 
     run(work())
 
@@ -364,17 +371,10 @@ def test_the_complaint_about_a_name_ends_with_the_other_node(monkeypatch):
     monkeypatch.setattr(Names, "TOLD_S", 3_600.0)
 
     async def work() -> None:
-        async with mesh("a", "b", topics=("t",), **ADMIN) as (a, b):
-            await until_health(b, 200)
-            twin = LiveNode(config("b", (peer_address(a),), **ADMIN), life=b.life + 10)
-            await twin.start()
-            try:
-                await until_health(twin, 503, "Another node named b runs")
-                await b.stop(in_order=False)
-                await until(lambda: "a" in twin.transport.peers)
-                assert not twin.health.names.complaints()
-            finally:
-                await twin.stop(in_order=False)
+        async with mesh("a", "b", topics=("t",), **ADMIN) as (a, b), twin_of(a, b) as twin:
+            await b.stop(in_order=False)
+            await until(lambda: "a" in twin.transport.peers)
+            assert not twin.health.names.complaints()
 
     run(work())
 

@@ -1,4 +1,4 @@
-"""Who plays in a drawn mesh: sidecars with their brokers, hostile peers and hostile clients."""
+"""Sidecars with their brokers, hostile peers and hostile clients take part in a drawn mesh."""
 
 from __future__ import annotations
 

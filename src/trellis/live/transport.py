@@ -298,7 +298,7 @@ class Transport:
         self.dialing.reached(stream)
 
     def _learn(self, peer: NodeId, addresses: Sequence[Address]) -> None:
-        """Of a later life, too: then it need not wait for what we gave up on an earlier one.
+        """Take in addresses that a peer tells. A later life of a node is dialed anew, whatever an earlier one refused.
 
         Each change is passed on to all other peers, so a peer may cause no more of them than it has left.
         """

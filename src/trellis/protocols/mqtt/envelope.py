@@ -102,7 +102,7 @@ class Heard(msgspec.Struct, frozen=True, array_like=True, tag="y"):
     answers: Annotated[tuple[Answer, ...], Meta(max_length=PREFIXES_MAX)]
     is_informed: bool = False  # I know every node that joined before me
     members: Annotated[tuple[NodeName, ...], Meta(max_length=MEMBERS_MAX)] = ()  # the nodes that I know
-    number: Count = NEVER  # Of the last message that I have published. Earlier releases do not tell it.
+    number: Count = NEVER  # the number of the sender's last publication; earlier releases do not tell it
 
 
 class Joined(msgspec.Struct, frozen=True, array_like=True, tag="j"):
