@@ -57,7 +57,9 @@ async def echo(client: Client, topic: str, number: int) -> float:
 def show(kind: str, times: list[float]) -> None:
     ordered = sorted(times)
     p50, p99 = ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    print(f"{kind:16} {len(ordered):4} times  p50 {p50:8.1f} ms  p99 {p99:8.1f} ms  max {ordered[-1]:8.1f} ms", flush=True)
+    print(
+        f"{kind:10} {len(ordered):4} times  p50 {p50:8.1f} ms  p99 {p99:8.1f} ms  max {ordered[-1]:8.1f} ms", flush=True
+    )
 
 
 async def measure(addresses: list[str], rounds: int) -> None:
