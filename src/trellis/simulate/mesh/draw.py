@@ -62,6 +62,7 @@ _HANGS_SHARE = 0.3  # of the meshes of four nodes and more
 LONG_MS = 30_000  # of a split: half of the replay window
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
 TAKE_AWAY = ("crash", "machine-crash", "flap", "row", "sidecar-crash", "leave")
+_ALONE_SHARE = 0.6  # of the seeds of an attack that disturbs nobody: it comes first, while nothing else does
 _LATE_SHARE = 0.5  # of the span: before that, a sidecar crashes too early for its broker's clients
 
 
@@ -122,8 +123,11 @@ def draw_faults(
     share = random.choice((0.5, 1.0, 1.0))  # early faults leave a long calm time, in which much is owed
     late_ms = round(random.choice((0.0, 0.0, 0.4)) * span_ms)  # late ones find subscriptions that are long confirmed
     times = sorted(begin_ms + max(late_ms, random.randrange(round(share * span_ms))) for _ in kinds)
+    is_alone = own in HONEST and random.random() < _ALONE_SHARE
     faults, gone_ms = [], -(10**9)
     for time_ms, kind in zip(times, kinds, strict=True):
+        if is_alone:
+            time_ms = begin_ms + time_ms % 3_000 if kind == own else max(time_ms, begin_ms + round(0.4 * span_ms))
         if kind in TAKE_AWAY:
             time_ms = max(time_ms, gone_ms + round(1_000 * plan.crash_gap_s))
             if kind == "sidecar-crash":
@@ -212,6 +216,9 @@ def _fault(
         case "broker-crash" | "broker-pause":
             return Fault(time_ms, kind, (random.choice(list(sites)),), duration_ms=random.choice((200, 2_000, 7_000)))
         case _ if kind in HOSTILE:
+            listeners = [name for name in names if name not in sites.values()]  # for MQTT clients; others have brokers
+            if listeners and random.random() < 0.7:
+                who = (random.choice(listeners),)
             return Fault(time_ms, kind, who, duration_ms=random.choice((3_000, 6_000, 10_000)))
         case "files":
             return Fault(time_ms, kind, who, duration_ms=lasts_ms, value=random.choice((0, 1, 3)))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from trellis.judge.history import Disturbed, Down, Up
-from trellis.simulate.mesh.crowds import crowd, half_open
+from trellis.simulate.mesh.crowds import crowd, half_open, watched
 from trellis.simulate.mesh.hostile import HOSTILE, LIES, PROGRAMS, Target
 from trellis.simulate.mesh.malformed import malformed
 from trellis.simulate.mesh.sites import Site
@@ -22,6 +22,7 @@ from trellis.simulate.whole.whole import CLIENTS, MQTT, PEERS, Mesh
 from trellis.simulate.whole.world import World
 
 _PROGRAMS = {**PROGRAMS, "crowd": crowd, "half-open": half_open, "malformed": malformed}
+_PROGRAMS |= {kind: watched(_PROGRAMS[kind]) for kind in ("flood", "many-topics", "burst", "half-open")}
 _FLAP_S = 3.0  # from one crash of a row to the next, and the time for which it is down
 _AGAIN_S = 0.5  # until a crash that found no node is tried again
 _LEAVE_S = 35.0  # after SIGTERM a node is gone by then

@@ -20,10 +20,12 @@ from trellis.live.addresses import BOOK_MAX
 from trellis.live.config import NodeConfig
 from trellis.live.health import unready
 from trellis.live.series import exposition
+from trellis.live.shell import LiveNode
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.reached import listen
 from trellis.simulate.mesh import topics
+from trellis.simulate.mesh.costs import charge, draw_slowness, has_floods
 from trellis.simulate.mesh.draw import ALWAYS, MeshPlan, draw_faults, draw_mesh, draw_sites, has_lies
 from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
@@ -33,6 +35,7 @@ from trellis.simulate.mesh.repairs import slow_repairs
 from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness
 from trellis.simulate.schedule import Schedule
+from trellis.simulate.whole.host import Host
 from trellis.simulate.whole.network import NetworkConfig
 from trellis.simulate.whole.whole import CLIENTS, MQTT, Mesh
 from trellis.simulate.whole.world import World
@@ -92,9 +95,11 @@ class Trial:
         self._is_drawn = schedule is None
         if brokers:
             self.clients.append(RESIDENT)
-        self.world = World(f"{seed}", _draw_network(self._random("network")))
+        self.world = World(f"{seed}", _draw_network(self._random("network"), has_floods(drawn)))
         self.witness = Witness(lambda: self.world.now_s)
         self.mesh = Mesh(self.world, self.names, self._configure)
+        self.slowness = draw_slowness(self._random("costs"), drawn)
+        self.mesh.on_made = self._charge
         self.sites = {node: Site(name, node, self.mesh, self.witness) for name, node in brokers.items()}
         self.witness.nodes = {self.mesh.address(name, CLIENTS): name for name in self.names}
         self.injector = Injector(self.world, self.mesh, self.witness, self.sites.values())
@@ -127,6 +132,10 @@ class Trial:
             learned = str(self._folder / f"{name}.learned.json")
             fields["mqtt"] = MqttConfig(broker=f"mqtt://{site.address}", learn=True, learn_file=learned)
         return apply_limits(self.limits, name, fields)
+
+    def _charge(self, node: LiveNode, host: Host) -> None:
+        assert host.loop is not None
+        charge(node, host.loop, self.slowness)
 
     def _start_node(self, name: str) -> None:
         self.mesh.start(name)
@@ -249,7 +258,8 @@ def _kind(name: str, number: int) -> str:
     return "mqtt subscriber" if name == RESIDENT else _KINDS[number % len(_KINDS)]
 
 
-def _draw_network(random: Random) -> NetworkConfig:
+def _draw_network(random: Random, is_large: bool) -> NetworkConfig:
+    """`is_large`: kernels take in much, so that a flood reaches the process."""
     latency_us = random.choice((300, 2_000, 40_000))
     # A window of 4 KiB carries 50 KB/s over 40 ms. A mesh that repeats frames there has no room left for anything else.
     buffers = (4 << 10, 256 << 10) if latency_us < 40_000 else (64 << 10, 256 << 10)
@@ -257,5 +267,5 @@ def _draw_network(random: Random) -> NetworkConfig:
         latency_us_high=latency_us,
         split=random.choice((0.0, 0.05, 0.5)),
         send_buffer=random.choice(buffers),
-        receive_buffer=random.choice(buffers),
+        receive_buffer=buffers[-1] if is_large else random.choice(buffers),
     )
