@@ -59,7 +59,7 @@ def test_every_seed_has_a_crash_and_a_partition() -> None:
     for seed in range(1, 60):
         kinds = [one.kind for one in draw_faults(SMALL, ["n0", "n1"], ["c0"], seed).faults]
         assert set(ALWAYS) <= set(kinds), f"seed {seed}"
-    drawn = {one.kind for seed in range(1, 60) for one in draw_faults(SMALL, ["n0", "n1"], ["c0"], seed, ["b0"]).faults}
+    drawn = {one.kind for seed in range(1, 60) for one in draw_faults(SMALL, ["n0", "n1"], ["c0"], seed, {"b0": "n0"}).faults}
     assert drawn == set(KINDS)
 
 
