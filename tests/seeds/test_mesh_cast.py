@@ -176,7 +176,7 @@ def test_brokers_and_hostile_programs_are_drawn_in_turn() -> None:
     plan, names = MeshPlan(sites=0.0, hostile=0.0, lies=0.0), ["n0", "n1"]
     for seed, kind in enumerate(KINDS):
         sites = draw_sites(plan, names, seed)
-        assert bool(sites) == kind.startswith("broker-")
+        assert bool(sites) == kind.startswith(("broker-", "sidecar-"))
         faults = draw_faults(plan, names, ["c0"], seed, sites)
         assert kind in {one.kind for one in faults.faults}
         assert has_lies(faults) == (kind in ("stranger", "replay"))

@@ -289,7 +289,7 @@ class Sidecar(StreamOwner):
         if welcomed is not None and not welcomed.done():
             if not isinstance(packet, p.ConnAck):
                 raise PacketError("the broker's first packet is no CONNACK")
-            welcomed.set_result(packet)  # what follows in the same bytes is of the session: the bridge must know it first
+            welcomed.set_result(packet)
         elif not self._is_attached:
             self._loop.call_soon(self._late, packet)
         elif not self.bridge.from_broker(packet):

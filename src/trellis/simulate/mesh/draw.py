@@ -63,6 +63,7 @@ LONG_MS = 30_000  # of a split: half of the replay window
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
 TAKE_AWAY = ("crash", "machine-crash", "flap", "row", "sidecar-crash", "leave")
 _ALONE_SHARE = 0.6  # of the seeds of an attack that disturbs nobody: it comes first, while nothing else does
+_ALONE_CRASH_SHARE = 0.25  # of the other seeds: a node crashes and is back soon, while nothing else happens
 _LATE_SHARE = 0.5  # of the span: before that, a sidecar crashes too early for its broker's clients
 
 
@@ -117,32 +118,46 @@ def draw_faults(
     kinds += [random.choice(more or possible) for _ in range(random.randint(0, plan.faults_max - len(kinds)))]
     random.shuffle(kinds)
     # Faults that take nodes away stand apart, and the last ones may find no place. A crash has one in every seed.
-    first, crash = next(n for n, kind in enumerate(kinds) if kind in TAKE_AWAY), kinds.index("crash")
-    kinds[first], kinds[crash] = kinds[crash], kinds[first]
-    begin_ms, span_ms = round(1_000 * plan.form_s), round(1_000 * plan.span_s)
-    share = random.choice((0.5, 1.0, 1.0))  # early faults leave a long calm time, in which much is owed
-    late_ms = round(random.choice((0.0, 0.0, 0.4)) * span_ms)  # late ones find subscriptions that are long confirmed
-    times = sorted(begin_ms + max(late_ms, random.randrange(round(share * span_ms))) for _ in kinds)
-    is_alone = own in HONEST and random.random() < _ALONE_SHARE
-    faults, gone_ms = [], -(10**9)
-    for time_ms, kind in zip(times, kinds, strict=True):
-        if is_alone:
-            time_ms = begin_ms + time_ms % 3_000 if kind == own else max(time_ms, begin_ms + round(0.4 * span_ms))
+    places = [place for place, kind in enumerate(kinds) if kind in TAKE_AWAY]
+    away = sorted((kinds[place] for place in places), key=lambda kind: (kind != "crash", kind != own))
+    for place, kind in zip(places, away, strict=True):
+        kinds[place] = kind
+    faults: list[Fault] = []
+    gap_ms, gone_ms, end_ms = round(1_000 * plan.crash_gap_s), -(10**9), round(1_000 * (plan.form_s + plan.span_s))
+    for time_ms, kind in _times(plan, kinds, own, random):
         if kind in TAKE_AWAY:
-            time_ms = max(time_ms, gone_ms + round(1_000 * plan.crash_gap_s))
-            if kind == "sidecar-crash":
-                time_ms = max(time_ms, begin_ms + round(_LATE_SHARE * span_ms))
-            if time_ms >= begin_ms + span_ms:
+            if gone_ms < 0 and own in TAKE_AWAY:  # the second one finds a place
+                time_ms = max(round(1_000 * plan.form_s), min(time_ms, end_ms - gap_ms - 1))
+            time_ms = max(time_ms, gone_ms + gap_ms)
+            if time_ms >= end_ms:
                 continue
             gone_ms = time_ms
         one = _fault(kind, time_ms, names, [*clients, *brokers], sites, random)
         if one.kind == "split" and one.duration_ms == LONG_MS:  # it needs its time before everything is healed
-            one = replace(one, time_ms=begin_ms + one.time_ms % 2_000)
+            one = replace(one, time_ms=round(1_000 * plan.form_s) + one.time_ms % 2_000)
         faults.append(one)
     faults += _hangs(faults, names, random)
     if any(one in LIES for one in kinds):
         faults = [_short(one) for one in faults]
     return Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
+
+
+def _times(plan: MeshPlan, kinds: list[str], own: str, random: Random) -> list[tuple[int, str]]:
+    """Draw when the faults happen. In some seeds one comes first, and nothing else happens for a while."""
+    begin_ms, span_ms = round(1_000 * plan.form_s), round(1_000 * plan.span_s)
+    share = random.choice((0.5, 1.0, 1.0))  # early faults leave a long calm time, in which much is owed
+    late_ms = round(random.choice((0.0, 0.0, 0.4)) * span_ms)  # late ones find subscriptions that are long confirmed
+    times = sorted(begin_ms + max(late_ms, random.randrange(round(share * span_ms))) for _ in kinds)
+    alone, alone_share = (own, _ALONE_SHARE) if own in HONEST else ("crash", _ALONE_CRASH_SHARE)
+    if random.random() < alone_share:
+        # Clients have subscribed when the node crashes, and an attack meets those that connect for the first time.
+        first, calm = (0.2, 0.6) if alone == "crash" else (0.0, 0.4)
+        kinds = [alone, *(kind for place, kind in enumerate(kinds) if place != kinds.index(alone))]
+        times = [max(one, begin_ms + round(calm * span_ms)) for one in times]
+        times[0] = begin_ms + round(first * span_ms) + random.randrange(2_000)
+    late_ms = begin_ms + round(_LATE_SHARE * span_ms)
+    pairs = zip(times, kinds, strict=True)
+    return sorted((max(one, late_ms) if kind == "sidecar-crash" else one, kind) for one, kind in pairs)
 
 
 def _hangs(faults: list[Fault], names: list[str], random: Random) -> list[Fault]:

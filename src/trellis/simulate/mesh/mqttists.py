@@ -340,7 +340,7 @@ async def mqtt_publisher(
     while habits.has_time():
         await habits.is_away()
         session = _session(slot, witness, habits)
-        address, window = habits.address(), random.choice((1, 1, 4, 20))
+        (address, _), window = habits.goal(lambda: None), random.choice((1, 1, 4, 20))
         try:
             async with asyncio.timeout(habits.stays_s()):
                 await session.connect(address, place_at(address))

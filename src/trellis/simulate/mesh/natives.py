@@ -231,7 +231,8 @@ async def native_publisher(
     random = habits.random
     while habits.has_time():
         await habits.is_away()
-        client = Observed(habits.address(), habits.name(slot), witness, timeout_s=random.choice((2.0, 15.0)))
+        address, _ = habits.goal(lambda: None)
+        client = Observed(address, habits.name(slot), witness, timeout_s=random.choice((2.0, 15.0)))
         window = random.choice((1, 1, 4, 20))
         try:
             async with client, asyncio.timeout(habits.stays_s()):

@@ -46,7 +46,7 @@ _LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # wo
 RESIDENT = "r0"  # a subscriber at a broker that stays: only a sidecar that remembers brings it messages
 _METRICS_MAX = 1_500  # lines of /metrics of one node
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
-PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, may_refuse=_LIMITS)
+PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, restart_s=9.0, may_refuse=_LIMITS)
 
 
 class TrialResult(msgspec.Struct, kw_only=True):
