@@ -1,7 +1,8 @@
 """A campaign: many trials over days, interrupted and continued, that looks where something new was found.
 
-Half of the cases are drawn at random. The others vary cases of the corpus (`corpus.py`, `vary.py`). A campaign goes on
-in batches. The cases of a batch follow from the campaign's seed, the number of the batch and the corpus before it. So
+A campaign that is given a corpus runs its cases first, as they are: they were kept because they are rare, and the code
+may have changed since. Then half of the cases are drawn at random. The others vary cases of the corpus (`corpus.py`,
+`vary.py`). A campaign goes on in batches. The cases of a batch follow from the campaign's seed, the number of the batch and the corpus before it. So
 the results do not depend on the number of processes, nor on where the campaign was interrupted.
 """
 
@@ -37,7 +38,7 @@ class State(msgspec.Struct):
     drawn: int = 0  # cases that were drawn at random
     seen: dict[str, int] = msgspec.field(default_factory=dict)  # feature -> trials that had it
     digest: str = ""  # of the digests of all trials
-    planned: list[Case] = msgspec.field(default_factory=list)  # the rest of the present batch
+    planned: list[Case] = msgspec.field(default_factory=list)  # the given corpus, or the rest of the present batch
     version: int = _VERSION
 
 
@@ -45,10 +46,14 @@ class Campaign:
     def __init__(
         self, plan: MeshPlan, first_seed: int, corpus: list[Entry] | None = None, *, is_guided: bool = True
     ) -> None:
-        """`is_guided`: whether cases of the corpus are varied, or all cases drawn."""
+        """Begin a campaign. It keeps those cases of `corpus` that reach something rare with the code of today.
+
+        `is_guided`: whether cases of the corpus are run and varied, or all cases drawn.
+        """
         self.is_guided = is_guided
-        self.state = State(plan, MeshSummary(first_seed), corpus or [])
-        self.corpus = Corpus(list(self.state.corpus))
+        given = [one.case for one in corpus or ()] if is_guided else []
+        self.state = State(plan, MeshSummary(first_seed), [], planned=given)
+        self.corpus = Corpus()
 
     @property
     def summary(self) -> MeshSummary:
@@ -120,10 +125,11 @@ class Campaign:
         return summary
 
     def _take(self, most: int) -> list[Case]:
-        """Return the cases that are next: the rest of a batch, or a whole one, but at most so many."""
+        """Return the cases that are next: of those that are planned, or of a new batch, but at most so many."""
         planned = self.state.planned or [self._next(self.summary.seeds + number) for number in range(BATCH)]
-        self.state.planned = planned[most:]
-        return planned[:most]
+        count = min(most, BATCH)
+        self.state.planned = planned[count:]
+        return planned[:count]
 
     def _next(self, number: int) -> Case:
         state, entries = self.state, self.corpus.entries

@@ -54,7 +54,7 @@ class MeshSummary(msgspec.Struct):
 
     @property
     def never(self) -> list[str]:
-        """Situations that no seed reached. Fewer seeds than situations promise nothing."""
+        """Situations that no seed reached, after `_ENOUGH` seeds. Fewer seeds say nothing."""
         return [one for one in SITUATIONS if not self.reached.get(one)] if self.seeds >= _ENOUGH else []
 
     @property
