@@ -132,6 +132,11 @@ def test_a_failing_seed_leaves_its_history_and_says_how_to_replay_it(
     told = capsys.readouterr().out
     assert "2 times" in told
     assert "trellis simulate mesh --check --nodes-max 2 --clients 4 --span 5 --seeds 1 --seed 3" in told
+    assert "smallest schedule that still fails so: no fault is needed" in told
+    (again,) = re.findall("replay with these faults alone: trellis (.+)", told)
+    assert run(again.split()) == 1
+    assert "2 times" in capsys.readouterr().out
+    assert f"trellis judge {tmp_path}/o/seed-3/history.jsonl" in told
     assert run(["judge", str(tmp_path / "o" / "seed-3" / "history.jsonl"), "--json"]) == 1
     assert "twice" in {one["kind"] for one in json.loads(capsys.readouterr().out)["violations"]}
 

@@ -2,8 +2,10 @@
 
 A campaign that is given a corpus runs its cases first, as they are: they were kept because they are rare, and the code
 may have changed since. Then half of the cases are drawn at random. The others vary cases of the corpus (`corpus.py`,
-`vary.py`). A campaign goes on in batches. The cases of a batch follow from the campaign's seed, the number of the batch and the corpus before it. So
-the results do not depend on the number of processes, nor on where the campaign was interrupted.
+`vary.py`).
+
+A campaign goes on in batches. The cases of a batch follow from the campaign's seed, the number of the batch and the
+corpus before it. So the results do not depend on the number of processes, nor on where the campaign was interrupted.
 """
 
 from __future__ import annotations
