@@ -20,9 +20,10 @@ from trellis import ids
 from trellis.errors import InputError
 from trellis.simulate.mesh.corpus import Case, Corpus, Entry, features_of
 from trellis.simulate.mesh.draw import MeshPlan
-from trellis.simulate.mesh.seeds import COMMAND, SHRINK_RUNS_MAX, Checker, Progress
+from trellis.simulate.mesh.seeds import COMMAND, SHRINK_RUNS_MAX, Checker
 from trellis.simulate.mesh.summary import Failure, MeshSummary
 from trellis.simulate.mesh.vary import vary
+from trellis.simulate.pool import Progress, until_enough
 from trellis.simulate.run import make_folder, write_json
 
 STATE, CORPUS = "campaign.json", "corpus.json"
@@ -113,15 +114,13 @@ class Campaign:
         checker = Checker(self.state.plan, command, folder, shrink_runs_max)
         while summary.seeds < seeds and not _is_enough(summary, failures_max):
             cases = self._take(seeds - summary.seeds)
-            for case, result in checker.run(cases, jobs):
+            for case, result in until_enough(checker.run(cases, jobs), summary, seeds, None, progress):
                 self.corpus.add(case, features_of(result))
                 summary.add(result)
                 self.state.digest = f"{ids.stream(self.state.digest, result.digest):x}"
                 summary.digests.clear()  # thousands of them: one of all is kept
                 if not result.holds:
                     summary.failures.append(checker.failure(case, result, len(summary.failures)))
-                if progress is not None:
-                    progress(summary.seeds, seeds, len(summary.failures))
             if folder is not None:
                 self.write(folder)
         return summary

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,15 +21,13 @@ from trellis.simulate.mesh.corpus import Case, run_case
 from trellis.simulate.mesh.draw import MeshPlan
 from trellis.simulate.mesh.summary import Failure, MeshSummary, failed, kinds_of
 from trellis.simulate.mesh.trial import TrialResult
-from trellis.simulate.pool import in_order
+from trellis.simulate.pool import SHRUNK_MAX, Progress, in_order, until_enough
 from trellis.simulate.run import make_folder, write_json
 from trellis.simulate.schedule import Schedule, write_schedule
 from trellis.simulate.shrink import shrink
 
-SHRUNK_MAX = 3  # failing trials whose schedules are shrunk
 SHRINK_RUNS_MAX = 40  # for each
 COMMAND = ("trellis", "simulate", "mesh", "--check")
-Progress = Callable[[int, int, int], None]  # (seeds done, of, failures so far)
 
 
 def check_mesh(
@@ -54,14 +52,10 @@ def check_mesh(
     out = make_folder(folder, "summary.json") if folder is not None else None
     summary = MeshSummary(cases[0].seed)
     checker = Checker(plan or MeshPlan(), command, out, shrink_runs_max)
-    for case, result in checker.run(cases, jobs):
+    for case, result in until_enough(checker.run(cases, jobs), summary, len(cases), failures_max, progress):
         summary.add(result)
         if not result.holds:
             summary.failures.append(checker.failure(case, result, len(summary.failures)))
-        if progress is not None:
-            progress(summary.seeds, len(cases), len(summary.failures))
-        if failures_max is not None and len(summary.failures) >= failures_max:
-            break
     if out is not None:
         write_json(summary.to_json(), out / "summary.json")
     return summary
