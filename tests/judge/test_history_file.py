@@ -13,7 +13,16 @@ from trellis.cli.main import run
 from trellis.errors import InputError
 from trellis.judge import History, read_history, write_history
 from trellis.judge.filters import matches
-from trellis.judge.history import Acknowledged, Connected, Event, Publishing, Received
+from trellis.judge.history import (
+    Acknowledged,
+    Confirmed,
+    Connected,
+    Event,
+    Publishing,
+    Received,
+    Settled,
+    Subscribing,
+)
 from trellis.protocols.mqtt.topics import is_filter
 from trellis.protocols.mqtt.topics import matches as node_matches
 
@@ -51,8 +60,12 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str, word: str) -> None:
 def test_the_command_judges_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "h.jsonl"
     write_history(History(some()), path)
-    assert run(["judge", str(path), "--json"]) == 0
+    assert run(["judge", str(path), "--json"]) == 1, "no delivery was owed, so nothing was shown"
     assert json.loads(capsys.readouterr().out)["acknowledged"] == 1
+    wants = [Connected(0.1, "s", "s", "a"), Subscribing(0.2, "s", "x/ä"), Confirmed(0.3, "s", "x/ä")]
+    write_history(History([*wants, *some(), Received(2.0, "s", "m1", "x/ä"), Settled(9.0)]), path)
+    assert run(["judge", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["owed"] == 1
     write_history(History([*some(), Received(2.0, "p", "m1", "x/ä")]), path)
     assert run(["judge", str(path)]) == 1
     assert "without a subscription" in capsys.readouterr().out

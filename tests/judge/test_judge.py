@@ -298,3 +298,74 @@ def test_a_client_that_cannot_connect_is_found_unless_its_node_or_the_network_is
     assert found([*good(), kept_out, Down(10.0, "a"), Up(12.0, "a")], accept_s=6.0, settle_s=100.0) == ["refused"]
     for fault in (Disturbed(48.0, 53.0, "cut"), Down(59.0, "a"), Down(20.0, "a"), Up(57.0, "a")):
         assert found([*good(), fault, kept_out], accept_s=6.0, settle_s=100.0) == [], fault
+
+
+def test_a_kept_session_that_never_comes_back_is_owed_nothing_from_then_on() -> None:
+    events = without(without(good(), gets("s", "m1")), gets("s", "m2"))
+    assert found([*events, Away(49.0, "s", True)]) == []
+    assert found([*events, Away(49.0, "s", True), Ended(150.0, "s")]) == []
+    assert found([*events, Away(52.0, "s", True)]) == []  # it had less than the time to get them
+    assert found([*events, Away(190.0, "s", True)]) == ["lost"]
+
+
+def test_a_kept_session_has_time_to_get_its_messages_when_it_is_back() -> None:
+    events = without(without(good(), gets("s", "m1")), gets("s", "m2"))
+    assert found([*events, Away(49.0, "s", True), Back(END - 1.0, "s", "b")]) == []
+    assert found([*events, Away(49.0, "s", True), Back(END - 6.0, "s", "b")]) == ["lost"]
+
+
+def test_a_session_that_leaves_later_is_no_excuse_for_an_outcome_that_never_came() -> None:
+    events = without(good(), lambda one: isinstance(one, Acknowledged) and one.message == "m2")
+    assert found([*events, Away(190.0, "p")]) == ["outcome"]
+    assert found([*events, Away(60.0, "p")]) == []
+    asks = [Connected(4.0, "n", "n", "b"), Subscribing(5.0, "n", "x")]
+    assert found([*good(), *asks, Away(190.0, "n", True)]) == ["outcome"]
+    assert found([*good(), *asks, Away(6.0, "n", True)]) == []
+
+
+def test_an_outcome_that_another_session_hears_is_no_outcome() -> None:
+    events = without(good(), lambda one: isinstance(one, Acknowledged) and one.message == "m2")
+    assert found([*events, Acknowledged(50.6, "s", "m2", ("a", "b"))]) == ["history", "outcome"]
+    assert found([*events, Refused(50.6, "s", "m2", "full")]) == ["history", "outcome"]
+    assert found([*good(), Acknowledged(60.0, "s", "m2", ("a", "b"))]) == ["history"]
+
+
+def test_a_confirmation_of_what_nobody_asked_for_makes_no_sense() -> None:
+    assert found([*good(), Confirmed(60.0, "s", "hall/lamp")]) == ["history"]
+
+
+@pytest.mark.parametrize("kind", ["cut", "nobody knows", "stranger"])
+def test_a_fault_without_an_end_excuses_nothing_after_everything_has_settled(kind: str) -> None:
+    """The driver says that all is healed, so the fault has ended by then."""
+    endless = Disturbed(20.0, 1e308, kind)
+    more = [Settled(30.0), Publishing(150.0, "p", "m3", "plant/oven"), Acknowledged(150.1, "p", "m3", ("a", "b"))]
+    assert found([*good(), endless, *more, Received(150.2, "r", "m3", "plant/oven")]) == ["lost"]
+    assert found([*good(), Disturbed(20.0, 10.0, kind)]) == ["history"]
+
+
+def test_a_fault_that_lasts_until_the_end_leaves_nothing_owed() -> None:
+    verdict = judge(History([*without(good(), gets("s", "m2")), Disturbed(END, 1e308, "cut")]))
+    assert not verdict.holds
+    ordered = sorted([*without(good(), gets("s", "m2")), Disturbed(0.0, 1e308, "cut")], key=lambda one: one.t)
+    verdict = judge(History(ordered))
+    assert verdict.counts.owed == 0
+    assert "shows nothing" in list(verdict.lines())[-1]
+
+
+def shared(*got: str) -> list[Event]:
+    """Two sessions share a subscription, and `got` are those that receive m1."""
+    events: list[Event] = []
+    for name in ("g", "h"):
+        events += [Connected(1.0, name, name, "b"), Subscribing(2.0, name, "$share/team/plant/+")]
+        events += [Confirmed(3.0, name, "$share/team/plant/+"), Received(50.7, name, "m2", "plant/oven")][
+            : 1 + (name == "g")
+        ]
+    return [*events, *(Received(50.3, name, "m1", "plant/oven") for name in got)]
+
+
+def test_one_session_of_a_shared_subscription_gets_each_message() -> None:
+    assert found([*good(), *shared("g")]) == []
+    assert found([*good(), *shared("h")]) == []
+    assert found([*good(), *shared()]) == ["lost"]
+    other = [Publishing(60.0, "p", "m3", "hall/lamp"), Acknowledged(60.1, "p", "m3", ("a",))]
+    assert found([*good(), *shared("g"), *other, Received(60.2, "g", "m3", "hall/lamp")]) == ["not subscribed"]

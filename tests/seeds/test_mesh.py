@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,15 @@ import pytest
 from trellis.cli.main import run
 from trellis.simulate.mesh import limits
 from trellis.simulate.mesh.draw import ALWAYS, KINDS, MeshPlan, draw_faults
+from trellis.simulate.mesh.hostile import HOSTILE
 from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.natives import Habits
 from trellis.simulate.mesh.reached import SITUATIONS
 from trellis.simulate.mesh.seeds import check_mesh
-from trellis.simulate.mesh.trial import RESTART, run_trial
+from trellis.simulate.mesh.trial import RESTART, Trial, run_trial
 
 SMALL = MeshPlan(nodes_max=4, clients=6, span_s=15.0, quiet_s=35.0, crash_gap_s=8.0)
+SHORT = MeshPlan(nodes_max=3, clients=6, form_s=17.0, span_s=8.0, quiet_s=10.0, crash_gap_s=5.0)
 
 
 @pytest.mark.parametrize("first", range(1, 101, 10))
@@ -40,23 +43,51 @@ def test_whole_nodes_keep_their_promises_over_many_seeds(first: int) -> None:
     assert not summary.failures, "\n".join(summary.lines())
 
 
-def test_a_seed_is_the_same_run_under_another_hash_seed() -> None:
-    program = (
-        "import hashlib\n"
-        "from seeds.test_mesh import SMALL\n"
-        "from trellis.simulate.mesh.trial import RESTART, run_trial\n"
-        "result = run_trial(7, SMALL)\n"
-        "print(result.digest, hashlib.blake2b(result.history.to_bytes()).hexdigest())\n"
-    )
-    told = []
-    for hash_seed in ("1", "4242"):
+RUN_SEEDS = """
+import sys
+from pathlib import Path
+from seeds.test_mesh import SHORT
+from trellis.judge import write_history
+from trellis.simulate.mesh.trial import run_trial
+for seed in map(int, sys.argv[2:]):
+    result = run_trial(seed, SHORT)
+    write_history(result.history, Path(sys.argv[1]) / f"{seed}.jsonl")
+    Path(sys.argv[1], f"{seed}.digest").write_text(result.digest)
+"""
+
+
+def test_two_interpreters_with_other_hash_seeds_write_the_same_history_byte_for_byte(tmp_path: Path) -> None:
+    """The seeds: several nodes, sidecars with brokers, and a hostile peer or client."""
+    seeds = [
+        _first_seed(lambda one: len(one.names) > 2),
+        _first_seed(lambda one: bool(one.sites)),
+        _first_seed(lambda one: any(fault.kind in HOSTILE for fault in one.schedule.faults)),
+    ]
+    running = []
+    for hash_seed in ("1", "2"):
+        (tmp_path / hash_seed).mkdir()
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        done = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=300
-        )
-        told.append(done.stdout)
-    assert told[0] == told[1]
-    assert len(told[0]) > 100
+        words = [sys.executable, "-c", RUN_SEEDS, str(tmp_path / hash_seed), *seeds]
+        running.append(subprocess.Popen(words, env=environment))
+    try:
+        assert [one.wait(300) for one in running] == [0, 0]
+    finally:
+        for one in running:
+            one.kill()
+    for seed in seeds:
+        for name in (f"{seed}.jsonl", f"{seed}.digest"):
+            first, second = ((tmp_path / hash_seed / name).read_bytes() for hash_seed in ("1", "2"))
+            assert first == second, name
+        assert (tmp_path / "1" / f"{seed}.jsonl").stat().st_size > 1_000, seed
+
+
+def _first_seed(is_wanted: Callable[[Trial], bool]) -> str:
+    """Return the first seed that is wanted, without thousands of topics: those take long."""
+    for seed in range(1, 200):
+        trial = Trial(seed, SHORT, None, None)
+        if is_wanted(trial) and all(one.kind != "many-topics" for one in trial.schedule.faults):
+            return str(seed)
+    raise AssertionError("no seed has that")
 
 
 def test_every_seed_has_a_crash_and_a_partition() -> None:
@@ -114,6 +145,11 @@ def test_a_failing_seed_leaves_its_history_and_says_how_to_replay_it(
     told = capsys.readouterr().out
     assert "2 times" in told
     assert "trellis simulate mesh --check --nodes-max 2 --clients 4 --span 5 --seeds 1 --seed 3" in told
+    assert "smallest schedule that still fails so: no fault is needed" in told
+    (again,) = re.findall("replay with these faults alone: trellis (.+)", told)
+    assert run(again.split()) == 1
+    assert "2 times" in capsys.readouterr().out
+    assert f"trellis judge {tmp_path}/o/seed-3/history.jsonl" in told
     assert run(["judge", str(tmp_path / "o" / "seed-3" / "history.jsonl"), "--json"]) == 1
     assert "twice" in {one["kind"] for one in json.loads(capsys.readouterr().out)["violations"]}
 

@@ -16,7 +16,7 @@ from trellis.errors import InputError
 from trellis.simulate.mesh import campaign as campaigns
 from trellis.simulate.mesh import summary as summaries
 from trellis.simulate.mesh.campaign import CORPUS, STATE, Campaign, open_folder
-from trellis.simulate.mesh.corpus import Case, Corpus, features_of, read_case, read_corpus, run_case
+from trellis.simulate.mesh.corpus import Case, Corpus, Entry, features_of, read_case, read_corpus, run_case
 from trellis.simulate.mesh.draw import ALWAYS, TAKE_AWAY, MeshPlan
 from trellis.simulate.mesh.reached import SITUATIONS
 from trellis.simulate.mesh.summary import MeshSummary
@@ -35,7 +35,8 @@ def test_a_campaign_that_was_interrupted_ends_as_one_that_was_not(
     once.run(9, folder=whole, shrink_runs_max=0)
     for seeds in (3, 9):
         Campaign.resume(parts, TINY, 1).run(seeds, folder=parts, shrink_runs_max=0)
-    assert (whole / STATE).read_bytes() == (parts / STATE).read_bytes()
+    told = (whole / STATE).read_text("utf-8").replace(str(whole), str(parts))  # failures say where their files are
+    assert told == (parts / STATE).read_text("utf-8")
     assert read_corpus(whole / CORPUS) == once.corpus.entries
     assert once.corpus.entries
     assert 4 <= once.state.drawn < 12  # the first batch is drawn; some cases of the others vary what it found
@@ -94,6 +95,39 @@ def test_situations_that_were_never_reached_fail_a_campaign_by_name(monkeypatch:
     summary = MeshSummary(1, seeds=4, counts={"published": 9}, reached=dict.fromkeys(SITUATIONS[1:], 1))
     assert not summary.holds
     assert f'"{SITUATIONS[0]}" was never reached' in "\n".join(summary.lines())
+
+
+def test_a_campaign_fails_with_the_situations_that_it_never_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three times the same campaign: too short to say, long enough, and with a situation fewer to be reached."""
+    monkeypatch.setattr(summaries, "_ENOUGH", 2)
+    monkeypatch.setattr(summaries, "SITUATIONS", ("a home is not sure", "nobody comes here"))
+    words = ["simulate", "mesh", "--check", "--nodes-max", "1", "--clients", "4", "--span", "5"]
+    words += ["--campaign", str(tmp_path / "campaign")]
+    assert run([*words, "--seeds", "1"]) == 0
+    assert "never reached" not in capsys.readouterr().out
+    assert run([*words, "--seeds", "2"]) == 1
+    told = capsys.readouterr().out
+    assert '"nobody comes here" was never reached' in told
+    assert '"a home is not sure" was never reached' not in told
+    assert told.endswith("not all was reached\n")
+    monkeypatch.setattr(summaries, "SITUATIONS", ("a home is not sure",))
+    assert run([*words, "--seeds", "2"]) == 0
+
+
+def test_a_campaign_first_runs_the_cases_that_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(campaigns, "BATCH", 2)
+    given = [Entry(Case(seed), ["what it reached with other code"]) for seed in (71, 72, 73)]
+    folder = open_folder(tmp_path / "campaign")
+    for seeds in (1, 4):
+        campaign = Campaign.resume(folder, TINY, 1, given)
+        campaign.run(seeds, folder=folder, shrink_runs_max=0)
+    seeds = [one.case.seed for one in campaign.corpus.entries]
+    assert 71 in seeds
+    assert set(seeds) <= {1, 71, 72, 73}
+    assert campaign.state.drawn >= 1
+    assert not any("other code" in feature for one in campaign.corpus.entries for feature in one.holds)
 
 
 def test_the_command_goes_on_with_a_campaign_and_runs_a_failing_case_again(

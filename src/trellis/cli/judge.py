@@ -34,7 +34,7 @@ def judge(
     """Judge what clients saw: lost, twice, out of order, unasked, acknowledged with too few copies.
 
     The judge knows only what docs/delivery.md and docs/mqtt.md promise. Exits 0 if every promise was kept, 1 if one was
-    broken, 2 if the history cannot be read.
+    broken or if no delivery was owed, 2 if the history cannot be read.
     """
     from trellis.judge import Promise, read_history
     from trellis.judge import judge as judge_history
@@ -42,7 +42,7 @@ def judge(
     promise = Promise(copies=copies, window_s=window_s, settle_s=settle_s, grace_s=grace_s)
     verdict = judge_history(read_history(history), promise)
     show(verdict.to_json(), as_json, _text(verdict))
-    raise typer.Exit(0 if verdict.holds else 1)
+    raise typer.Exit(0 if verdict.holds and verdict.counts.owed else 1)
 
 
 def _text(verdict: Verdict) -> Iterator[str]:

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 
+def unshared(wanted: str) -> str:
+    """Return the filter that the sessions of a group share (`$share/GROUP/FILTER`), or `wanted` if it is not shared."""
+    parts = wanted.split("/", 2)
+    return parts[2] if parts[0] == "$share" and len(parts) == 3 else wanted
+
+
 def matches(wanted: str, topic: str) -> bool:
     """Tell whether the filter `wanted` matches `topic`. Wildcards do not match topics that begin with `$`."""
     levels, parts = topic.split("/"), wanted.split("/")

@@ -164,15 +164,19 @@ def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violati
 
 
 def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
-    """An acknowledged message reaches every subscription that was confirmed before it was published."""
+    """An acknowledged message reaches every subscription that was confirmed before it was published.
+
+    A session that is away gets what is kept for it when it is back. Of a shared subscription one session gets it.
+    """
+    shared = _received_by_groups(story)
     for subscription in story.subscriptions():
         session = subscription.session
         if subscription.confirmed == NEVER or not subscription.is_promised:
             continue
         ended = min(subscription.ended, story.end)
-        got = {one.message for one in session.received}
+        got = shared[subscription.filter] if subscription.is_shared else {one.message for one in session.received}
         for made in _published(story, subscription):
-            if made.acknowledged == NEVER or calm.due(made.began, made.acknowledged) > ended:
+            if made.acknowledged == NEVER or _due(session, made, calm) > ended:
                 continue
             if story.may_be_false(made.began, made.acknowledged + promise.spread_s, promise.window_s):
                 continue
@@ -190,6 +194,23 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
                 f"{made.acknowledged:.3f} s by {', '.join(made.holders) or 'its node'}{told}"
             )
             yield Violation("lost", made.began, text, session.name, made.message)
+
+
+def _due(session: Session, made: Publication, calm: Calm) -> float:
+    """Return by when an acknowledged message must have reached the session, which may be away for a time."""
+    due = calm.due(made.began, made.acknowledged)
+    while (back := session.connected_from(due)) > due:
+        due = calm.due(back, back)
+    return due
+
+
+def _received_by_groups(story: Story) -> dict[str, set[str]]:
+    """Return by shared filter what the sessions that share it have got, together."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for one in story.subscriptions():
+        if one.is_shared:
+            found[one.filter].update(got.message for got in one.session.received)
+    return found
 
 
 def too_few_copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
@@ -239,16 +260,16 @@ def unanswered(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation
         if made.outcomes > 1:
             text = f"{made.message} got {made.outcomes} outcomes"
             yield Violation("outcome", made.answered, text, made.session.name, made.message)
-        until = min(made.session.ended, story.end)
-        is_late = until >= calm.due(made.began, made.began + promise.outcome_s)
-        if made.qos and not made.outcomes and is_late and not _left(made.session, made.began, until):
+        due = calm.due(made.began, made.began + promise.outcome_s)
+        is_late = due <= min(made.session.ended, story.end)
+        if made.qos and not made.outcomes and is_late and not made.session.was_away(made.began, due):
             text = f"{made.message} on {made.topic} was neither acknowledged nor refused"
             yield Violation("outcome", made.began, text, made.session.name, made.message)
     for one in story.subscriptions():
         if one.confirmed < NEVER or story.may_be_false(one.asked, one.asked + promise.confirm_s, promise.window_s):
             continue
-        until = min(one.ended, story.end)
-        if until >= calm.due(one.asked, one.asked + promise.confirm_s):
+        due = calm.due(one.asked, one.asked + promise.confirm_s)
+        if due <= min(one.ended, story.end) and not one.session.was_away(one.asked, due):
             text = f"{one.session.name} asked for {one.filter} at {one.asked:.3f} s and was never confirmed"
             yield Violation("outcome", one.asked, text, one.session.name)
 
@@ -258,9 +279,8 @@ def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Viol
     for made in story.publications.values():
         if promise.may_refuse is None or made.refused == NEVER or not calm.is_calm(made.began, made.refused):
             continue
-        if _left(made.session, made.began, made.refused) or _is_down(
-            story, made.session.node_at(made.began), made.refused
-        ):
+        is_down = _is_down(story, made.session.node_at(made.began), made.refused)
+        if made.session.was_away(made.began, made.refused) or is_down:
             continue  # it did not come to a node
         if not any(words in made.reason for words in promise.may_refuse):
             text = f"{made.message} on {made.topic} was refused in calm: {made.reason or 'without a reason'}"
@@ -359,8 +379,3 @@ def _was_under_way(session: Session, made: Publication | None, calm: Calm, t: fl
     if made is None or not (session.broker or made.session.broker):
         return False
     return not calm.is_calm(made.began, t)
-
-
-def _left(session: Session, begin: float, end: float) -> bool:
-    """Tell whether the session was away at any time between `begin` and `end`."""
-    return session.was_away(begin, end) or len(session.aways) > len(session.backs)

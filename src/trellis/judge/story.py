@@ -7,7 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from trellis.judge.filters import matches
+from msgspec.structs import replace
+
+from trellis.judge.filters import matches, unshared
 from trellis.judge.history import (
     Acknowledged,
     Away,
@@ -48,7 +50,12 @@ class Subscription:
     over: float = NEVER  # the node has confirmed the end
 
     def wants(self, topic: str) -> bool:
-        return matches(self.filter, topic)
+        return matches(unshared(self.filter), topic)
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether each message goes to one session of a group (`$share/GROUP/FILTER`) and not to all."""
+        return unshared(self.filter) != self.filter
 
 
 @dataclass
@@ -64,6 +71,7 @@ class Session:
     nodes: list[tuple[float, str]] = field(default_factory=list)  # (since when, node), the latest last
     aways: list[float] = field(default_factory=list)
     backs: list[float] = field(default_factory=list)
+    absences: list[tuple[float, float]] = field(default_factory=list)  # from the loss to the return, or NEVER
     subscriptions: list[Subscription] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)
@@ -78,8 +86,12 @@ class Session:
         return found
 
     def was_away(self, begin: float, end: float) -> bool:
-        """Tell whether the session came back between `begin` and `end`. It may have been lost before `begin`."""
-        return any(begin <= t <= end for t in self.backs) or any(begin <= t <= end for t in self.aways)
+        """Tell whether the session had no connection at any time between `begin` and `end`."""
+        return any(lost <= end and back >= begin for lost, back in self.absences)
+
+    def connected_from(self, t: float) -> float:
+        """Return `t`, or when the session came back if it was away at `t`. NEVER: it did not come back."""
+        return next((back for lost, back in self.absences if lost <= t < back), t)
 
 
 @dataclass
@@ -164,7 +176,19 @@ def tell(history: History) -> Story:
                     story.faults.append(f"{event.t:.3f} s: session {event.session} is unknown")
                     continue
                 _of_session(story, session, event)
+    story.disturbances = [_ended(story, one) for one in story.disturbances]
     return story
+
+
+def _ended(story: Story, one: Disturbed) -> Disturbed:
+    """Return the fault with the time at which it ended as far as the history tells.
+
+    `Settled` says that every fault is healed, and nobody watched after the last event.
+    """
+    if one.until < one.t:
+        story.faults.append(f"{one.t:.3f} s: {one.kind} ends before it begins, at {one.until:.3f} s")
+    healed = next((t for t in story.settled if t >= one.t), story.end)
+    return replace(one, until=min(max(one.t, one.until), healed))
 
 
 def _of_session(story: Story, session: Session, event: object) -> None:
@@ -174,6 +198,8 @@ def _of_session(story: Story, session: Session, event: object) -> None:
             if not open_ones:  # a client that has not noticed yet that its session is lost still asks
                 session.subscriptions.append(Subscription(session, wanted, t, ended=session.ended))
         case Confirmed(t, _, wanted, promised):
+            if all(one.filter != wanted for one in session.subscriptions):
+                story.faults.append(f"{t:.3f} s: {session.name} is confirmed {wanted}, which it did not ask for")
             for one in session.subscriptions:
                 if one.filter == wanted and one.ended == NEVER and one.confirmed == NEVER:
                     one.confirmed, one.is_promised = t, promised
@@ -187,10 +213,14 @@ def _of_session(story: Story, session: Session, event: object) -> None:
                     one.over = min(one.over, t)
         case Away(t, _, keeps):
             session.aways.append(t)
+            if not session.absences or session.absences[-1][1] < NEVER:
+                session.absences.append((t, NEVER))
             if not keeps:
                 _end_subscriptions(session, t)
         case Back(t, _, node):
             session.backs.append(t)
+            if session.absences and session.absences[-1][1] == NEVER:
+                session.absences[-1] = session.absences[-1][0], t
             session.nodes.append((t, node))
         case Ended(t):
             session.ended = min(session.ended, t)
@@ -204,11 +234,11 @@ def _of_session(story: Story, session: Session, event: object) -> None:
             story.by_topic[topic].append(made)
             session.published.append(made)
         case Acknowledged(t, _, message, holders):
-            if (publication := _find(story, t, message)) is not None:
+            if (publication := _find(story, session, t, message)) is not None:
                 publication.outcomes += 1
                 publication.acknowledged, publication.holders = min(publication.acknowledged, t), holders
         case Refused(t, _, message, reason):
-            if (publication := _find(story, t, message)) is not None:
+            if (publication := _find(story, session, t, message)) is not None:
                 publication.outcomes += 1
                 publication.refused, publication.reason = min(publication.refused, t), reason
         case Received():
@@ -217,10 +247,14 @@ def _of_session(story: Story, session: Session, event: object) -> None:
             session.missed.append(event)
 
 
-def _find(story: Story, t: float, message: str) -> Publication | None:
+def _find(story: Story, session: Session, t: float, message: str) -> Publication | None:
+    """Return the publication whose outcome `session` has heard, or None if another session published it."""
     found = story.publications.get(message)
     if found is None:
         story.faults.append(f"{t:.3f} s: an outcome of {message}, which nobody published")
+    elif found.session is not session:
+        story.faults.append(f"{t:.3f} s: {session.name} hears the outcome of {message} of {found.session.name}")
+        return None
     return found
 
 

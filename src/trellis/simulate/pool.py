@@ -6,13 +6,34 @@ Processes are spawned, not forked: Arrow and numba hold threads that do not surv
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
+SHRUNK_MAX = 3  # failing trials whose schedules are shrunk: each costs many more runs
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Progress = Callable[[int, int, int], None]  # (seeds done, of, failures so far)
+
+
+class Summary(Protocol):
+    """What a check counts while it goes on."""
+
+    seeds: int
+    failures: list[Any]
+
+
+def until_enough(
+    results: Iterable[Result], summary: Summary, seeds: int, failures_max: int | None, progress: Progress | None
+) -> Iterator[Result]:
+    """Yield the results until `failures_max` of them have failed. Tell `progress` after each, when it was added."""
+    for result in results:
+        yield result
+        if progress is not None:
+            progress(summary.seeds, seeds, len(summary.failures))
+        if failures_max is not None and len(summary.failures) >= failures_max:
+            return
 
 
 def in_order(run: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> Iterator[Result]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trellis.model import Interests, Overlay, write_table
 from trellis.simulate.check import CheckConfig, InterestsByNode, MakeSystem, SeedResult, check_seed
-from trellis.simulate.pool import in_order
+from trellis.simulate.pool import SHRUNK_MAX, Progress, in_order, until_enough
 from trellis.simulate.run import make_folder, topics_by_node, write_json
 from trellis.simulate.schedule import Schedule, write_schedule
 from trellis.simulate.shrink import shrink
-
-SHRUNK_MAX = 3  # failing seeds whose schedules are shrunk; each costs up to `runs_max` more runs
-Progress = Callable[[int, int, int], None]  # (seeds done, of, failures so far)
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,8 @@ def check_seeds(
     summary = CheckSummary(system.name, first_seed, plan.kinds if schedule is None else ())
     words = command or ("trellis", "simulate", system.name, "--check")
     job = _Job(make_system, config, wanted, tuple(overlay), schedule)
-    for result in in_order(job.run, range(first_seed, first_seed + seeds), jobs):
+    results = in_order(job.run, range(first_seed, first_seed + seeds), jobs)
+    for result in until_enough(results, summary, seeds, failures_max, progress):
         summary.add(result)
         failure = None
         if result.failure is not None:
@@ -156,10 +154,6 @@ def check_seeds(
             summary.failures.append(failure)
         if out is not None:
             _write_seed(result, failure, out / f"seed-{result.seed}")
-        if progress is not None:
-            progress(summary.seeds, seeds, len(summary.failures))
-        if failures_max is not None and len(summary.failures) >= failures_max:
-            break
     if out is not None:
         write_json(summary.to_json(), out / "summary.json")
     return summary

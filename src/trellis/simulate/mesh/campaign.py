@@ -1,8 +1,11 @@
 """A campaign: many trials over days, interrupted and continued, that looks where something new was found.
 
-Half of the cases are drawn at random. The others vary cases of the corpus (`corpus.py`, `vary.py`). A campaign goes on
-in batches. The cases of a batch follow from the campaign's seed, the number of the batch and the corpus before it. So
-the results do not depend on the number of processes, nor on where the campaign was interrupted.
+A campaign that is given a corpus runs its cases first, as they are: they were kept because they are rare, and the code
+may have changed since. Then half of the cases are drawn at random. The others vary cases of the corpus (`corpus.py`,
+`vary.py`).
+
+A campaign goes on in batches. The cases of a batch follow from the campaign's seed, the number of the batch and the
+corpus before it. So the results do not depend on the number of processes, nor on where the campaign was interrupted.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ from trellis import ids
 from trellis.errors import InputError
 from trellis.simulate.mesh.corpus import Case, Corpus, Entry, features_of
 from trellis.simulate.mesh.draw import MeshPlan
-from trellis.simulate.mesh.seeds import COMMAND, SHRINK_RUNS_MAX, Checker, Progress
+from trellis.simulate.mesh.seeds import COMMAND, SHRINK_RUNS_MAX, Checker
 from trellis.simulate.mesh.summary import Failure, MeshSummary
 from trellis.simulate.mesh.vary import vary
+from trellis.simulate.pool import Progress, until_enough
 from trellis.simulate.run import make_folder, write_json
 
 STATE, CORPUS = "campaign.json", "corpus.json"
@@ -37,7 +41,7 @@ class State(msgspec.Struct):
     drawn: int = 0  # cases that were drawn at random
     seen: dict[str, int] = msgspec.field(default_factory=dict)  # feature -> trials that had it
     digest: str = ""  # of the digests of all trials
-    planned: list[Case] = msgspec.field(default_factory=list)  # the rest of the present batch
+    planned: list[Case] = msgspec.field(default_factory=list)  # the given corpus, or the rest of the present batch
     version: int = _VERSION
 
 
@@ -45,10 +49,14 @@ class Campaign:
     def __init__(
         self, plan: MeshPlan, first_seed: int, corpus: list[Entry] | None = None, *, is_guided: bool = True
     ) -> None:
-        """`is_guided`: whether cases of the corpus are varied, or all cases drawn."""
+        """Begin a campaign. It keeps those cases of `corpus` that reach something rare with the code of today.
+
+        `is_guided`: whether cases of the corpus are run and varied, or all cases drawn.
+        """
         self.is_guided = is_guided
-        self.state = State(plan, MeshSummary(first_seed), corpus or [])
-        self.corpus = Corpus(list(self.state.corpus))
+        given = [one.case for one in corpus or ()] if is_guided else []
+        self.state = State(plan, MeshSummary(first_seed), [], planned=given)
+        self.corpus = Corpus()
 
     @property
     def summary(self) -> MeshSummary:
@@ -106,24 +114,23 @@ class Campaign:
         checker = Checker(self.state.plan, command, folder, shrink_runs_max)
         while summary.seeds < seeds and not _is_enough(summary, failures_max):
             cases = self._take(seeds - summary.seeds)
-            for case, result in checker.run(cases, jobs):
+            for case, result in until_enough(checker.run(cases, jobs), summary, seeds, None, progress):
                 self.corpus.add(case, features_of(result))
                 summary.add(result)
                 self.state.digest = f"{ids.stream(self.state.digest, result.digest):x}"
                 summary.digests.clear()  # thousands of them: one of all is kept
                 if not result.holds:
                     summary.failures.append(checker.failure(case, result, len(summary.failures)))
-                if progress is not None:
-                    progress(summary.seeds, seeds, len(summary.failures))
             if folder is not None:
                 self.write(folder)
         return summary
 
     def _take(self, most: int) -> list[Case]:
-        """Return the cases that are next: the rest of a batch, or a whole one, but at most so many."""
+        """Return the cases that are next: of those that are planned, or of a new batch, but at most so many."""
         planned = self.state.planned or [self._next(self.summary.seeds + number) for number in range(BATCH)]
-        self.state.planned = planned[most:]
-        return planned[:most]
+        count = min(most, BATCH)
+        self.state.planned = planned[count:]
+        return planned[:count]
 
     def _next(self, number: int) -> Case:
         state, entries = self.state, self.corpus.entries

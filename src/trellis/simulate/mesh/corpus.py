@@ -3,8 +3,8 @@
 A *case* is one trial as data: a seed, and what takes the place of the faults and the limits that the seed draws. A case
 without either is written as its seed alone, so a corpus stays small enough to commit.
 
-What a trial reached is told by *features*: each rare situation with the order of magnitude of how often it was reached,
-and each kind of trouble or excuse that clients met.
+What a trial reached is told by *features*: each kind of fault that took effect, each rare situation with the order of
+magnitude of how often it was reached, and each kind of trouble or excuse that clients met.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from trellis.errors import InputError
 from trellis.files import written_whole
-from trellis.simulate.mesh.draw import MeshPlan
+from trellis.simulate.mesh.draw import KINDS, MeshPlan
 from trellis.simulate.mesh.trial import TrialResult, run_trial
 from trellis.simulate.schedule import Fault, Schedule
 
@@ -71,7 +71,8 @@ def run_case(case: Case, plan: MeshPlan) -> TrialResult:
 
 def features_of(result: TrialResult) -> list[str]:
     """Return what the trial reached, in a fixed order."""
-    found = [f"{name} x{_magnitude(count)}" for name, count in sorted(result.reached.items())]
+    found = [f"fault, {kind}" for kind in KINDS if result.injected[kind]]
+    found += [f"{name} x{_magnitude(count)}" for name, count in sorted(result.reached.items())]
     told = [name for name in sorted(result.counts) if name.startswith(("excused, ", "trouble, "))]
     found += [re.sub(r"\d+", "#", name)[:120] for name in told]
     return list(dict.fromkeys(found))

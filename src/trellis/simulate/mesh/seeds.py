@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,17 +19,15 @@ import msgspec
 from trellis.judge import write_history
 from trellis.simulate.mesh.corpus import Case, run_case
 from trellis.simulate.mesh.draw import MeshPlan
-from trellis.simulate.mesh.summary import Failure, MeshSummary, failed
+from trellis.simulate.mesh.summary import Failure, MeshSummary, failed, kinds_of
 from trellis.simulate.mesh.trial import TrialResult
-from trellis.simulate.pool import in_order
+from trellis.simulate.pool import SHRUNK_MAX, Progress, in_order, until_enough
 from trellis.simulate.run import make_folder, write_json
 from trellis.simulate.schedule import Schedule, write_schedule
 from trellis.simulate.shrink import shrink
 
-SHRUNK_MAX = 3  # failing trials whose schedules are shrunk
 SHRINK_RUNS_MAX = 40  # for each
 COMMAND = ("trellis", "simulate", "mesh", "--check")
-Progress = Callable[[int, int, int], None]  # (seeds done, of, failures so far)
 
 
 def check_mesh(
@@ -54,14 +52,10 @@ def check_mesh(
     out = make_folder(folder, "summary.json") if folder is not None else None
     summary = MeshSummary(cases[0].seed)
     checker = Checker(plan or MeshPlan(), command, out, shrink_runs_max)
-    for case, result in checker.run(cases, jobs):
+    for case, result in until_enough(checker.run(cases, jobs), summary, len(cases), failures_max, progress):
         summary.add(result)
         if not result.holds:
             summary.failures.append(checker.failure(case, result, len(summary.failures)))
-        if progress is not None:
-            progress(summary.seeds, len(cases), len(summary.failures))
-        if failures_max is not None and len(summary.failures) >= failures_max:
-            break
     if out is not None:
         write_json(summary.to_json(), out / "summary.json")
     return summary
@@ -82,21 +76,28 @@ class Checker:
     def failure(self, case: Case, result: TrialResult, before: int) -> Failure:
         """Shrink a failing case and write it down. `before`: how many have failed before it."""
         runs_max = self.shrink_runs_max if before < SHRUNK_MAX else 0
-        shrunk = None
+        smallest = None
         if runs_max:
-            smallest, _ = shrink(result.schedule, lambda one: self._fails(case, one), runs_max=runs_max)
-            shrunk = smallest.faults
+            kinds = kinds_of(result.failures)
+            found, _ = shrink(result.schedule, lambda one: self._fails(case, one, kinds), runs_max=runs_max)
+            smallest = msgspec.structs.replace(case, faults=found.faults)
         folder = None if self.out is None else self.out / _name(case, before)
         if folder is not None:
-            _write(case, result, shrunk, folder)
+            _write(case, result, smallest, folder)
         if case.is_drawn:
             choice = ["--seeds", "1", "--seed", str(case.seed)]
         else:
             choice = ["--case", "case.json" if folder is None else str(folder / "case.json")]
-        return failed(result, case, shlex.join([*self.command, *choice]), shrunk)
+        replay_shrunk = ""
+        if folder is not None and smallest is not None:
+            replay_shrunk = shlex.join([*self.command, "--case", str(folder / "shrunk.json")])
+        shrunk = None if smallest is None else smallest.faults
+        return failed(result, case, shlex.join([*self.command, *choice]), shrunk, str(folder or ""), replay_shrunk)
 
-    def _fails(self, case: Case, schedule: Schedule) -> bool:
-        return not quiet_trial(msgspec.structs.replace(case, faults=schedule.faults), self.plan).holds
+    def _fails(self, case: Case, schedule: Schedule, kinds: set[str]) -> bool:
+        """Tell whether the case fails in one of these ways with another schedule."""
+        result = quiet_trial(msgspec.structs.replace(case, faults=schedule.faults), self.plan)
+        return not kinds.isdisjoint(kinds_of(result.failures))
 
 
 def quiet_trial(case: Case, plan: MeshPlan) -> TrialResult:
@@ -113,11 +114,12 @@ def _name(case: Case, before: int) -> str:
     return f"seed-{case.seed}" if case.is_drawn else f"case-{before + 1}"
 
 
-def _write(case: Case, result: TrialResult, shrunk: tuple[object, ...] | None, folder: Path) -> None:
+def _write(case: Case, result: TrialResult, smallest: Case | None, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     write_history(result.history, folder / "history.jsonl")
     write_schedule(result.schedule, folder / "schedule.tsv")
     write_json(case.to_json(), folder / "case.json")
     write_json({"limits": result.limits, "failures": result.failures}, folder / "failure.json")
-    if shrunk is not None:
-        write_schedule(Schedule(shrunk), folder / "shrunk.tsv")  # type: ignore[arg-type]
+    if smallest is not None:
+        write_json(smallest.to_json(), folder / "shrunk.json")
+        write_schedule(Schedule(smallest.faults or ()), folder / "shrunk.tsv")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from trellis.judge.verdict import KINDS as RULES
 from trellis.simulate.mesh.corpus import Case
 from trellis.simulate.mesh.draw import KINDS
 from trellis.simulate.mesh.reached import SITUATIONS
@@ -15,6 +18,7 @@ from trellis.simulate.schedule import Fault
 
 _ENOUGH = 400  # seeds after which every situation must have been reached
 _TOLD_MAX = 20  # failures of one trial that are kept
+_SHOWN = 5  # of them are shown
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -25,7 +29,28 @@ class Failure(msgspec.Struct, frozen=True):
     count: int  # of all
     faults: int
     replay: str  # the command that runs it again
-    shrunk: tuple[Fault, ...] | None = None  # the smallest schedule found that still fails; None: not tried
+    shrunk: tuple[Fault, ...] | None = None  # the smallest schedule found that still fails so; None: not tried
+    folder: str = ""  # where it has left its history
+    replay_shrunk: str = ""  # the command that runs the smallest schedule; empty without a folder
+
+    def lines(self) -> Iterator[str]:
+        """Return sentences for people: what failed, how to run it again, and where to look."""
+        varied = "" if self.case.is_drawn else ", varied"
+        yield f"seed {self.case.seed}{varied}: {self.count} failures"
+        yield from (f"  {text}" for text in self.what[:_SHOWN])
+        if self.count > _SHOWN:
+            yield f"  and {self.count - _SHOWN:,} more"
+        yield f"  replay: {self.replay}"
+        if self.shrunk is not None:
+            enough = f"{len(self.shrunk)} of {self.faults} faults are enough:" if self.shrunk else "no fault is needed"
+            yield f"  smallest schedule that still fails so: {enough}"
+            yield from (f"    {_words(fault)}" for fault in self.shrunk)
+        if self.replay_shrunk:
+            yield f"  replay with these faults alone: {self.replay_shrunk}"
+        if self.folder:
+            yield f"  what clients saw: trellis judge {shlex.quote(f'{self.folder}/history.jsonl')}"
+        else:
+            yield "  replay with -o DIR to keep what clients saw"
 
 
 class MeshSummary(msgspec.Struct):
@@ -54,7 +79,7 @@ class MeshSummary(msgspec.Struct):
 
     @property
     def never(self) -> list[str]:
-        """Situations that no seed reached. Fewer seeds than situations promise nothing."""
+        """Situations that no seed reached, after `_ENOUGH` seeds. Fewer seeds say nothing."""
         return [one for one in SITUATIONS if not self.reached.get(one)] if self.seeds >= _ENOUGH else []
 
     @property
@@ -93,15 +118,9 @@ class MeshSummary(msgspec.Struct):
     def lines(self) -> Iterator[str]:
         """Return sentences for people. The last one sums up."""
         for one in self.failures:
-            varied = "" if one.case.is_drawn else ", varied"
-            yield f"seed {one.case.seed}{varied}: {one.count} failures"
-            yield from (f"  {text}" for text in one.what[:5])
-            yield f"  replay: {one.replay}"
-            if one.shrunk is not None:
-                yield f"  {len(one.shrunk)} of {one.faults} faults are enough:"
-                yield from (f"    {_words(fault)}" for fault in one.shrunk)
-        yield "injected: " + ", ".join(f"{kind} {self.injected.get(kind, 0):,}" for kind in KINDS)
-        yield "reached: " + ", ".join(f"{one} {self.reached.get(one, 0):,}" for one in SITUATIONS)
+            yield from one.lines()
+        yield from _counted("injected", "injected in no seed", KINDS, self.injected)
+        yield from _counted("reached", "not reached", SITUATIONS, self.reached)
         yield from (f"{kind} took effect in no seed: raise --seeds" for kind in self.missing)
         yield from (f'"{one}" was never reached: raise --seeds, or make it more likely' for one in self.never)
         sums = ", ".join(f"{self.counts.get(one, 0):,} {one}" for one in ("sessions", "published", "acknowledged"))
@@ -123,10 +142,31 @@ class MeshSummary(msgspec.Struct):
         return "not all was reached"
 
 
-def failed(result: TrialResult, case: Case, replay: str, shrunk: tuple[Fault, ...] | None) -> Failure:
+def _counted(some: str, none: str, names: Sequence[str], counts: Mapping[str, int]) -> Iterator[str]:
+    """Return one line for the names that were counted, and one for those that were not."""
+    if found := [f"{one} {counts[one]:,}" for one in names if counts.get(one)]:
+        yield f"{some}: {', '.join(found)}"
+    if rest := [one for one in names if not counts.get(one)]:
+        yield f"{none}: {', '.join(rest)}"
+
+
+def kinds_of(failures: Iterable[str]) -> set[str]:
+    """Return the kinds of failures: rules of the judge, or what a process did, without names and numbers."""
+    rules = ((text.partition(":")[0], text) for text in failures)
+    return {rule if rule in RULES else re.sub(r"\w*\d\w*", "?", text)[:60] for rule, text in rules}
+
+
+def failed(
+    result: TrialResult,
+    case: Case,
+    replay: str,
+    shrunk: tuple[Fault, ...] | None,
+    folder: str = "",
+    replay_shrunk: str = "",
+) -> Failure:
     """Return what is kept of a result that does not hold."""
-    what = tuple(result.failures[:_TOLD_MAX])
-    return Failure(case, what, len(result.failures), len(result.schedule.faults), replay, shrunk)
+    what, faults = tuple(result.failures[:_TOLD_MAX]), len(result.schedule.faults)
+    return Failure(case, what, len(result.failures), faults, replay, shrunk, folder, replay_shrunk)
 
 
 def _words(fault: Fault) -> str:
