@@ -28,6 +28,8 @@ from trellis.live.config import read_config
 # They show what commands look like in general; no line of theirs is meant to be typed.
 FORMS = {"docs/architecture.md", "docs/style.md"}
 RUN = [page for page in PAGES if blocks(page, "console")]
+LETTERS_MAX = 120
+LONG = {f"docs/{page}.md" for page in ("lab", "lab-results", "omen", "papers", "simulator")}  # not wrapped yet
 
 
 def name(page: Path) -> str:
@@ -166,3 +168,27 @@ def test_links_between_pages_lead_somewhere():
             if heading:
                 headings = re.findall(r"^#+ (.+)$", there.read_text("utf-8"), re.MULTILINE)
                 assert heading in [re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in headings]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if name(page) not in LONG], ids=name)
+def test_no_line_of_prose_is_longer_than_120_letters(page):
+    """Tables and blocks are as long as they must be."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    long = [line for line in text.splitlines() if len(line) > LETTERS_MAX and not line.startswith("|")]
+    assert not long, f"{name(page)}: wrap {long[0][:60]!r} ..."
+
+
+def test_every_file_that_a_page_names_for_contributors_is_there():
+    """NAME and PAPER stand for what a contributor adds."""
+    named = re.findall(r"`((?:src|tests|docs|examples)/[\w./-]+)`", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    assert len(named) > 50
+    glossary = (ROOT / "docs" / "architecture.md").read_text("utf-8").split("## Glossary")[1]
+    terms = [f"src/trellis/{file}" for file in re.findall(r"`([a-z_]+/[\w/]+\.py)`", glossary)]
+    assert len(terms) > 40
+    wanted = [file for file in (*named, *terms) if "NAME" not in file and "PAPER" not in file]
+    missing = sorted({file for file in wanted if not (ROOT / file).exists()})
+    assert not missing, f"CONTRIBUTING.md or the glossary of architecture.md names {missing}"
+
+
+def test_the_citation_has_the_version_of_the_package():
+    assert f"\nversion: {trellis.__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
