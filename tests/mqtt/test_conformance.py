@@ -650,7 +650,7 @@ def test_3_8_4_5_and_6_each_filter_has_an_answer():
         reasons.FILTER_INVALID,
         0,
         reasons.SHARED_UNSUPPORTED,
-        1,  # 3.8.4-7: QoS 2 is granted as 1
+        2,
         reasons.FILTER_INVALID,
         reasons.FILTER_INVALID,
     )

@@ -134,14 +134,22 @@ class Host:
         self._settle()
 
     def _on_ack(self, session: Session, link: Link, packet: p.Ack) -> None:
+        sent = session.flying.get(packet.id)
+        if sent is not None and packet.kind in (p.PUBACK, p.PUBREC) and (packet.kind == p.PUBACK) != (sent.qos == 1):
+            self._drop(session, reasons.PROTOCOL_ERROR, "an acknowledgement for another QoS")  # [MQTT-4.3.2-3, 4.3.3-6]
+            return
         match packet.kind:
             case p.PUBACK:
                 for one in session.acknowledged(packet.id, self.house.now_ms, self.house.awake_ms):
                     self.house.send(link, one)
+            case p.PUBREC:
+                for answer in session.received(packet.id, packet.reason, self.house.now_ms, self.house.awake_ms):
+                    self.house.send(link, answer)
+            case p.PUBCOMP:
+                for one in session.completed(packet.id, self.house.now_ms):
+                    self.house.send(link, one)
             case p.PUBREL:
                 self.publications.released(session, link, packet.id)
-            case _:  # we send nothing with QoS 2
-                self._drop(session, reasons.PROTOCOL_ERROR, "out of place")
 
     def too_large(self, connection: Connection, packet: p.Packet) -> None:
         """The client takes no packet of this size: as if it had had it.  [MQTT-3.1.2-24, -25]"""

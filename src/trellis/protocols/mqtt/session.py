@@ -1,10 +1,12 @@
 """A client's session: its subscriptions, what is on its way to it, and what it published and waits for.
 
-S1  at most `window` messages are under way to the client, each with an identifier of its own
+S1  at most `window` messages are under way to the client, each with an identifier of its own. One with QoS 2 is under
+    way until PUBCOMP  [MQTT-4.9.0-2]
 S2  acknowledgements go to the client in the order of its publications  [MQTT-4.6.0-2, -3]
 S3  what waits is bounded in number and bytes. While the client acknowledges what it gets, `BURST` times as many
     messages may wait, since a node that stood still gets the messages of a minute at once.
 S4  a message with QoS 0 waits behind one on its topic that waits, so that it does not overtake it
+S5  a message with QoS 2 keeps its identifier until PUBCOMP, over reconnections, too. After PUBREC it is not sent again
 """
 
 from __future__ import annotations
@@ -99,12 +101,14 @@ class Session:
         self.queue: deque[Out] = deque()
         self.queue_bytes = 0
         self._queued: Counter[str] = Counter()  # topic -> messages in `queue`
-        self.flying: OrderedDict[int, Out] = OrderedDict()  # sent with QoS 1, not acknowledged
+        self.flying: OrderedDict[int, Out] = OrderedDict()  # sent with QoS 1 or 2; neither PUBACK nor PUBREC has come
+        self.releasing: OrderedDict[int, None] = OrderedDict()  # QoS 2: PUBREC has come, and PUBCOMP has not
         self.incoming: OrderedDict[int, Incoming] = OrderedDict()  # by packet identifier
         self.dropped = 0
         self.unanswered = 0  # publications of the client with QoS 0 that the mesh has not answered
         self.suspicion = Suspicion()
-        self._held: list[int] = []  # of `flying`: not sent again yet, because a suspect is sent alone
+        # Of `flying`: not sent again yet, because a suspect is sent alone, or the client takes fewer than last time.
+        self._held: list[int] = []
         self._resumed_ms = 0  # when the client last came back
         self._prompt_ms = 0  # when the client last owed no acknowledgement, or sent one; by the time the node was awake
         self._id = 0
@@ -113,6 +117,16 @@ class Session:
     def window(self) -> int:
         """Messages under way to the client.  [MQTT-3.3.4-9]"""
         return min(self.config.inflight_max, self.link.receive_max) if self.link is not None else 0
+
+    @property
+    def _room(self) -> int:
+        """How many more messages may be under way to the client."""
+        return self.window - len(self.flying) - len(self.releasing) + len(self._held)
+
+    @property
+    def _waits(self) -> bool:
+        """Return whether earlier messages must be sent again before anything new is."""
+        return bool(self.suspicion.times or self._held)
 
     def messages_max(self, keeps_up: bool) -> int:
         """Return how many messages may wait. `keeps_up`: the client is connected, and acknowledges what it gets."""
@@ -132,7 +146,7 @@ class Session:
             self._prompt_ms = awake_ms
         if not one.qos and (self.link is None or not self._queued[one.topic]):
             return [self._packet(one, None, now_ms)] if self.link is not None else []
-        if not self.queue and not self.suspicion.times and len(self.flying) < self.window:  # it need not wait
+        if not self.queue and not self._waits and self._room > 0:  # it need not wait
             return self._fly(one, now_ms)
         if self.link is not None and not self.queue:
             reached("an MQTT client's window is full")
@@ -162,37 +176,55 @@ class Session:
 
     def pump(self, now_ms: int) -> list[p.Publish]:
         out: list[p.Publish] = []
-        while self.link is not None and self.queue and not self.suspicion.times:
-            if self.queue[0].qos and len(self.flying) >= self.window:
+        while self.link is not None and self.queue and not self._waits:
+            if self.queue[0].qos and self._room <= 0:
                 break
             one = self.queue.popleft()
             self._count(one, -1)
             out += self._fly(one, now_ms)
         return out
 
-    def resume(self, now_ms: int) -> list[p.Publish]:
+    def resume(self, now_ms: int) -> list[p.Publish | p.Ack]:
         """After a reconnection: again what was not acknowledged, then what waits.  [MQTT-4.4.0-1, 3.3.1-1]"""
         self._resumed_ms = now_ms
-        while len(self.flying) > self.window:  # the client takes fewer than last time
-            _, one = self.flying.popitem()
-            self.queue.appendleft(one)
-            self._count(one, 1)
-        return [*self._send_again(list(self.flying), now_ms), *self.pump(now_ms)]
+        self._held = list(self.flying)
+        released = [p.Ack(p.PUBREL, number) for number in self.releasing]
+        return [*released, *self._go_on(now_ms)]
 
-    def _send_again(self, numbers: list[int], now_ms: int) -> list[p.Publish]:
-        """Send messages again under their identifiers. A suspect is sent alone: the others are held back."""
-        count = 1 if self.suspicion.times else len(numbers)
-        self._held = numbers[count:]
-        again = [self._packet(self.flying[number], number, now_ms) for number in numbers[:count]]
-        return [msgspec.structs.replace(one, dup=True) for one in again]
+    def _go_on(self, now_ms: int) -> list[p.Publish]:
+        """Send what is held back again, under its identifiers, as far as there is room; then what waits.
+
+        A suspect is sent alone: the others are held back.
+        """
+        self._held = [number for number in self._held if number in self.flying]
+        is_alone = self.suspicion.times > 0
+        count = max(0, min(self._room, 1 - (len(self.flying) - len(self._held)) if is_alone else len(self._held)))
+        numbers, self._held = self._held[:count], self._held[count:]
+        again = [self._packet(self.flying[number], number, now_ms) for number in numbers]
+        return [*(msgspec.structs.replace(one, dup=True) for one in again), *self.pump(now_ms)]
 
     def acknowledged(self, number: int, now_ms: int, awake_ms: int) -> list[p.Publish]:
-        if self.flying.pop(number, None) is not None:  # one that we do not know is stale
+        """The client has the message, or will never take it. An identifier that we do not know is stale."""
+        if self.flying.pop(number, None) is not None:
             self._prompt_ms = awake_ms
             self.suspicion.acknowledged()
-            held = [one for one in self._held if one in self.flying]
-            return [*self._send_again(held, now_ms), *self.pump(now_ms)]
-        return self.pump(now_ms)
+        return self._go_on(now_ms)
+
+    def received(self, number: int, reason: int, now_ms: int, awake_ms: int) -> list[p.Publish | p.Ack]:
+        """PUBREC: the client has a message with QoS 2, or will not take it.  [MQTT-4.3.3-4 to -8]"""
+        if number in self.releasing:
+            return [p.Ack(p.PUBREL, number)]
+        if number not in self.flying:
+            return [p.Ack(p.PUBREL, number, reasons.ID_NOT_FOUND)]
+        if reason >= reasons.UNSPECIFIED:
+            return [*self.acknowledged(number, now_ms, awake_ms)]
+        self.releasing[number] = None
+        return [p.Ack(p.PUBREL, number), *self.acknowledged(number, now_ms, awake_ms)]
+
+    def completed(self, number: int, now_ms: int) -> list[p.Publish]:
+        """PUBCOMP: the identifier is free."""
+        self.releasing.pop(number, None)
+        return self._go_on(now_ms)
 
     def ended(self, now_ms: int) -> Out | None:
         """The client ended the connection, without a word or with an error. Return the message that is set aside."""
@@ -218,7 +250,7 @@ class Session:
     def _next_id(self) -> int:
         while True:
             self._id = self._id % 65_535 + 1
-            if self._id not in self.flying:
+            if self._id not in self.flying and self._id not in self.releasing:
                 return self._id
 
     # From the client
@@ -245,7 +277,8 @@ class Session:
         return out
 
     def check(self) -> None:
-        assert len(self.flying) <= self.config.inflight_max, "S1"
+        assert len(self.flying) + len(self.releasing) <= self.config.inflight_max, "S1"
+        assert not self.flying.keys() & self.releasing.keys(), "S5"
         assert self.filter_bytes == sum(filter_size(one) for one in self.subscriptions)
         assert self.queue_bytes == sum(one.size for one in self.queue), "S3"
         assert self._queued == Counter(one.topic for one in self.queue), "S4"

@@ -68,12 +68,12 @@ class Subscriptions:
             if session.is_bridge:
                 self.refused.pop(filter_, None)
             last = several[-1]
-            one = Subscription(_granted(last), last.no_local, last.retain_as_published, packet.subscription)
+            one = Subscription(_granted(session, last), last.no_local, last.retain_as_published, packet.subscription)
             is_new = self.house.enter_filter(session, filter_, one)
             due.patterns[pattern_of(filter_, self.house.config.depth)] = None
             if any(each.retain_handling == 0 for each in several) or (is_new and several[0].retain_handling == 1):
                 due.retained.append((filter_, one))
-        codes = [refusals.get(asked.filter, _granted(asked)) for asked in packet.asked]
+        codes = [refusals.get(asked.filter, _granted(session, asked)) for asked in packet.asked]
         due.packet = p.SubAck(packet.id, tuple(codes), text if link.wants_reasons else None)
         self.house.directory.changed()
         self._subacks.append(due)
@@ -149,6 +149,9 @@ class Subscriptions:
         )
 
 
-def _granted(asked: p.Asked) -> int:
-    """Return the QoS that is granted: QoS 2 is carried as 1, and said so.  [MQTT-3.8.4-7]"""
-    return min(asked.qos, 1)
+def _granted(session: Session, asked: p.Asked) -> int:
+    """Return the QoS that is granted.  [MQTT-3.8.4-7]
+
+    A sidecar publishes at its broker with QoS 1 at most, under identities by which the broker's answers are known.
+    """
+    return min(asked.qos, 1) if session.is_bridge else asked.qos
