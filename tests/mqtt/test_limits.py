@@ -9,7 +9,7 @@ import pytest
 
 from live.lives import config, run, until
 from mqtt.desk import Desk
-from mqtt.talk import dial, doors
+from mqtt.talk import connect, dial, doors
 from trellis.live.admin import exposition
 from trellis.live.frames import Refused, pack_control
 from trellis.live.shell import LiveNode
@@ -219,3 +219,25 @@ def test_a_filter_without_letters_ends_the_connection(version, packet):
     assert not client.got
     assert client.closed == "protocol error"
     assert not desk.host.tree.count
+
+
+def test_a_client_that_goes_on_sending_sees_why_it_is_disconnected():
+    """A socket that is closed while bytes come resets the connection: the client's next packet fails instead."""
+
+    async def work() -> None:
+        async with doors("a", mqtt={"inflight_max": 5}) as (node,):
+            client = await connect(node, "c")
+            for number in range(1, 11):
+                client.send(p.Publish(topic="t", payload=b"x", qos=2, id=number))
+                await client.writer.drain()
+                await asyncio.sleep(0.02)
+            said = [packet async for packet in _all(client)]
+            assert isinstance(said[-1], p.Disconnect)
+            assert said[-1].reason == reasons.RECEIVE_MAX
+
+    run(work())
+
+
+async def _all(client):
+    while (packet := await client.read()) is not None:
+        yield packet

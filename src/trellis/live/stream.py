@@ -19,6 +19,8 @@ from trellis.live.proof import notice_death
 from trellis.protocols.wire import WireError
 from trellis.reached import reached
 
+_LINGER_S = 1.0  # for which a closed stream that lingers goes on reading
+
 
 class StreamLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     buffer_bytes: int = 256 << 10
@@ -80,6 +82,10 @@ class StreamOwner(Protocol):
 
 
 class Stream(asyncio.Protocol):
+    lingers = False
+    """Whether a closed stream goes on reading for a moment, and drops what it reads. A kernel resets the connection if
+    bytes come to a closed socket, and the other end never sees our last words."""
+
     def __init__(self, owner: StreamOwner, limits: StreamLimits, body_bytes_max: int) -> None:
         self.owner, self.limits = owner, limits
         self.splitter = Splitter(body_bytes_max)
@@ -135,7 +141,12 @@ class Stream(asyncio.Protocol):
         if self.outbox or self._is_paused:
             self.cut(self.why)
         elif self._transport is not None:
-            self._transport.close()
+            if self.lingers and self._transport.can_write_eof():
+                self._transport.write_eof()
+                self._transport.resume_reading()
+                self._loop.call_later(_LINGER_S, self._transport.close)
+            else:
+                self._transport.close()
             self._loop.call_later(self.limits.stall_s, self.cut, self.why)
 
     def cut(self, why: str) -> None:

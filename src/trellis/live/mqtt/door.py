@@ -44,6 +44,8 @@ _TURN_PACKETS = 64  # of one client in one turn of the loop: then it is the othe
 class MqttStream(Stream):
     """Packets instead of frames; writing is that of every stream: bounded, slow readers are cut off."""
 
+    lingers = True  # clients should see why they are disconnected
+
     def __init__(self, owner: MqttDoor, limits: StreamLimits, number: int, packet_bytes_max: int) -> None:
         super().__init__(owner, limits, 0)
         self.number, self.version = number, 0  # of MQTT; 0: nothing was said yet
