@@ -22,6 +22,7 @@ from trellis.simulate.mesh.reached import SITUATIONS
 from trellis.simulate.mesh.summary import MeshSummary
 from trellis.simulate.mesh.trial import Trial
 from trellis.simulate.mesh.vary import vary
+from trellis.simulate.schedule import Fault
 
 TINY = MeshPlan(nodes_max=2, clients=4, form_s=12.0, span_s=4.0, quiet_s=8.0, crash_gap_s=3.0)
 
@@ -68,6 +69,20 @@ def test_a_variation_has_a_crash_and_a_partition_and_keeps_crashes_apart() -> No
         assert {one.nodes[0] for one in of_nodes} <= set(Trial(case.seed, plan, None, None).names), seed
         assert msgspec.json.decode(msgspec.json.encode(case.to_json()), type=Case) == case
     assert len(seen) > 10
+
+
+def test_most_variations_take_a_new_seed_and_keep_what_was_rare() -> None:
+    """An attacker of the same seed does the same again. The node that it attacks may not be there in another mesh."""
+    plan, random = MeshPlan(nodes_max=5), Random(3)
+    rare = Case(
+        7, (Fault(25_000, "malformed", ("n4",), duration_ms=6_000), *Trial(7, plan, None, None).schedule.faults)
+    )
+    varied = [vary(rare, Case(8), plan, random) for _ in range(60)]
+    anew = [one for one in varied if one.seed != rare.seed]
+    assert len(anew) > 30
+    assert len({one.seed for one in anew}) == len(anew)
+    kept = [one for one in anew if any(fault.kind == "malformed" for fault in one.faults or ())]
+    assert len(kept) > 0.8 * len(anew)
 
 
 def test_the_corpus_keeps_cases_with_something_new_and_drops_those_that_a_better_one_replaces() -> None:
