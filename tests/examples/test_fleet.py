@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -286,6 +288,27 @@ def test_the_verdict_says_what_the_rows_say():
     assert "no fault" not in score(faults_asked=True, faults_done=1).verdict()
     lost = score(forgone=3, kills_at_once=2).verdict()
     assert lost.startswith("good: nothing missing, 3 lost with all their copies at once")
+
+
+def test_up_never_prints_nothing_twice_below_a_row_that_counts_some(monkeypatch, capsys):
+    """Brokers of killed sidecars may send messages again: that is good, and it is told."""
+
+    class Over:
+        """A run that is over."""
+
+        missing: tuple[str, ...] = ()
+
+        def __init__(self, *_: object) -> None:
+            self.fleet = SimpleNamespace(failures=())
+
+        async def run(self) -> Score:
+            return score(duplicates=102, excused=102, doors="mosquitto", kills=3)
+
+    monkeypatch.setattr("trellis.lab.fleet.up.Up", Over)
+    assert run("up --nodes 2 --topics 1 --subscriptions 1 --duration 1".split()) == 0
+    told = capsys.readouterr().out
+    assert re.search("^delivered twice +102$", told, re.MULTILINE)
+    assert "nothing twice" not in told
 
 
 def test_the_score_says_which_share_was_refused_and_why():

@@ -13,6 +13,7 @@ import pytest
 
 import trellis
 from live.lives import client_address, mesh, peer_address, run, until
+from live.signing import CLIENT, node_of
 from trellis.live.config import LimitsConfig
 from trellis.live.frames import PROTOCOL, VERSION, Address, Hello, pack_control
 from trellis.live.http import HttpServer
@@ -21,6 +22,7 @@ from trellis.live.http_messages import Answer
 from trellis.live.listen import source_of
 from trellis.live.mqtt.client import MqttClient
 from trellis.live.shell import LiveNode
+from trellis.live.tls import make_context
 from trellis.protocols.mqtt.config import MqttConfig
 
 IDLE = 300
@@ -96,6 +98,19 @@ def test_idle_connections_of_one_address_keep_nobody_else_out(port):
             for _ in range(6):
                 await ask(node)
             assert any(_has_ended(one) for one in strangers)
+
+    run(work())
+
+
+def test_idle_connections_of_one_address_that_never_begin_with_tls_keep_nobody_else_out(sign):
+    needs_a_second_address()
+    context = make_context(sign("ann", *CLIENT), server=False)
+
+    async def work() -> None:
+        async with mesh("a", limits=LIMITS, tls=sign("a", *node_of("a"))) as (node,), idle(node.door.port):
+            for _ in range(6):
+                async with trellis.connect(client_address(node), tls=context, timeout_s=30) as client:
+                    await client.subscribe("t")
 
     run(work())
 

@@ -98,6 +98,24 @@ def test_subscriptions_that_a_full_disk_did_not_take_are_told_when_there_is_room
     assert events(node.path) == [("join",), ("subscribe", "a"), ("unsubscribe", "a"), ("subscribe", "b")]
 
 
+def test_publications_that_a_full_disk_did_not_take_are_told_over_the_longer_time(tmp_path, monkeypatch):
+    node = Node(tmp_path / "events.jsonl")
+    node.start()
+
+    def full(data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    node.telemetry.published("b", 10)
+    with monkeypatch.context() as patch:
+        patch.setattr(node.telemetry, "_append", full)
+        node.look()
+    node.telemetry.published("b", 20)
+    node.look()
+    node.look()
+    sums = [(line["count"], line["bytes"], line["seconds"]) for line in lines(node.path) if line["event"] == "publish"]
+    assert sums == [(2, 30, 20.0)]
+
+
 @pytest.mark.skipif(not hasattr(resource, "RLIMIT_FSIZE"), reason="this system does not limit the size of files")
 def test_a_disk_that_is_full_in_the_midst_of_a_line_leaves_no_half_line(tmp_path):
     """The kernel takes a part of the lines, and refuses the rest."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -80,6 +82,21 @@ def test_a_full_disk_is_one_line_and_other_errors_pass(spark):
         spark._jvm.java.io.FileOutputStream("/dev/full").write(1)
     with pytest.raises(Py4JJavaError), explained():
         spark._jvm.java.io.FileOutputStream("/proc/none").write(1)
+
+
+@pytest.mark.slow
+def test_a_command_whose_results_fill_the_disk_is_one_line(tmp_path):
+    """A disk of 64 kB, in a mount namespace of its own."""
+    if shutil.which("unshare") is None or os.geteuid() != 0:
+        pytest.skip("only root may mount a small disk, with unshare")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "likes.tsv").write_text("".join(f"u{user}\tt{user % 977}\n" for user in range(60_000)))
+    mounted = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64k none full && exec "$@"', "sh"]
+    words = "pipeline pairs likes.tsv --columns 1,2 --no-header -o full/out --master local[1]".split()
+    command = [*mounted, sys.executable, "-m", "trellis", *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "the disk is full; free some space, choose another --output" in done.stderr
 
 
 # Ctrl-C: once while Java starts, once in the middle of a job. Nothing may stay, neither a process nor a file.

@@ -263,6 +263,11 @@ def idle_connections_keep_others_out(patch: Patch) -> None:
     patch.setattr(Listener, "_make_room", refuse_when_full)
 
 
+def clients_that_come_at_once_push_each_other_out(patch: Patch) -> None:
+    """Of many clients that connect in one moment, some are reset without CONNACK before their packet was read."""
+    patch.setattr("trellis.live.listen._YOUNG_S", 0.0)
+
+
 # Slow, or refused
 
 
@@ -336,6 +341,7 @@ MUTANTS: dict[str, Mutant] = {
         a_name_with_a_colon_is_taken_for_an_address,
         a_host_that_cannot_be_looked_up_ends_its_dial,
         idle_connections_keep_others_out,
+        clients_that_come_at_once_push_each_other_out,
         a_repair_waits_for_a_node_that_hangs,
         a_process_that_has_ended_is_waited_for,
         a_publication_waits_for_copies_that_nobody_wants,

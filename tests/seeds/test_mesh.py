@@ -16,9 +16,11 @@ from trellis.cli.main import run
 from trellis.simulate.mesh import limits
 from trellis.simulate.mesh.draw import ALWAYS, KINDS, MeshPlan, draw_faults
 from trellis.simulate.mesh.hostile import HOSTILE
+from trellis.simulate.mesh.inject import Injector
+from trellis.simulate.mesh.natives import Habits
 from trellis.simulate.mesh.reached import SITUATIONS
 from trellis.simulate.mesh.seeds import check_mesh
-from trellis.simulate.mesh.trial import Trial, run_trial
+from trellis.simulate.mesh.trial import RESTART, Trial, run_trial
 
 SMALL = MeshPlan(nodes_max=4, clients=6, span_s=15.0, quiet_s=35.0, crash_gap_s=8.0)
 SHORT = MeshPlan(nodes_max=3, clients=6, form_s=17.0, span_s=8.0, quiet_s=10.0, crash_gap_s=5.0)
@@ -30,6 +32,8 @@ def test_whole_nodes_keep_their_promises(first: int) -> None:
     assert summary.holds, "\n".join(summary.lines())
     assert summary.counts["owed"] > 0
     assert summary.counts["acknowledged"] > 0
+    for kind in (*ALWAYS, RESTART):
+        assert summary.injected[kind] >= 10, f"not every seed had a {kind}"
 
 
 @pytest.mark.slow
@@ -90,8 +94,17 @@ def test_every_seed_has_a_crash_and_a_partition() -> None:
     for seed in range(1, 60):
         kinds = [one.kind for one in draw_faults(SMALL, ["n0", "n1"], ["c0"], seed).faults]
         assert set(ALWAYS) <= set(kinds), f"seed {seed}"
-    drawn = {one.kind for seed in range(1, 60) for one in draw_faults(SMALL, ["n0", "n1"], ["c0"], seed, ["b0"]).faults}
+    schedules = [draw_faults(SMALL, ["n0", "n1"], ["c0"], seed, {"b0": "n0"}) for seed in range(1, 60)]
+    drawn = {one.kind for schedule in schedules for one in schedule.faults}
     assert drawn == set(KINDS)
+
+
+def test_a_seed_in_which_no_client_restarts_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lack is put in: clients that never use a name again, and a partition that does nothing."""
+    monkeypatch.setattr(Habits, "name", lambda self, slot: f"{slot}-{self.random.getrandbits(64)}")
+    monkeypatch.setattr(Injector, "_apply", lambda self, fault: False)
+    failures = run_trial(3, SMALL).failures
+    assert {f"the seed had no {kind}" for kind in (*ALWAYS, RESTART)} <= set(failures)
 
 
 def test_limits_that_are_drawn_make_a_valid_configuration() -> None:

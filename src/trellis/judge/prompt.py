@@ -58,6 +58,58 @@ def alone(story: Story, promise: Promise) -> Iterator[Violation]:
             yield Violation("late", made.began, text, made.session.name, made.message)
 
 
+def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
+    """A node that has restarted in a calm mesh acknowledges soon what a subscriber at another node has as well.
+
+    What nobody subscribes to waits until that is certain. What was published before it waits as well: a client
+    gets its answers in order.
+    """
+    if promise.restart_s == NEVER:
+        return
+    ups = {(one.node, one.t) for one in story.ups if one.t > promise.start_s}
+    for session in story.sessions.values() if ups else ():
+        if session.broker:
+            continue
+        blocked = 0.0  # until when an earlier publication of the session may hold up its answers
+        for made in session.published:
+            up = max((t for node, t in ups if node == session.node_at(made.began) and t <= made.began), default=None)
+            waited = min(made.answered, session.ended, story.end) - made.began
+            is_judged = up is not None and made.qos > 0 and _has_reader(story, promise, made)
+            if up is not None and is_judged and blocked <= made.began and waited > promise.restart_s:
+                until = made.began + promise.restart_s
+                is_calm = _is_calm_but_for(story, session.node_at(made.began), up, until)
+                if is_calm and not session.was_away(made.began, until):
+                    text = f"{made.message} on {made.topic} waited {waited:.1f} s at a node that was back at {up:.3f} s"
+                    yield Violation("late", made.began, text, session.name, made.message)
+            if made.qos and not is_judged:
+                blocked = max(blocked, made.answered)
+
+
+def _has_reader(story: Story, promise: Promise, made: Publication) -> bool:
+    """Tell whether a client at another node has long subscribed to the very topic, and stays."""
+    until = made.began + promise.restart_s
+    return any(
+        one.filter == made.topic
+        and one.is_promised
+        and not one.session.broker
+        and one.confirmed + promise.grace_s <= made.began
+        and one.ended > until
+        and one.session.node_at(made.began) != made.session.node_at(made.began)
+        and not one.session.was_away(made.began - promise.start_s, until)
+        for one in story.subscriptions()
+    )
+
+
+def _is_calm_but_for(story: Story, node: str, up: float, end: float) -> bool:
+    """Tell whether nothing happened before `up` and until `end` but that `node` crashed once and was back soon."""
+    begin = up - 10.0
+    if any(one.t <= end and one.until >= begin for one in story.disturbances):
+        return False
+    downs = [one for one in story.downs if begin <= one.t <= end]
+    ups = [one for one in story.ups if begin <= one.t <= end]
+    return len(downs) == len(ups) == 1 and downs[0].node == ups[0].node == node and not downs[0].silent
+
+
 def kept_out(story: Story, promise: Promise) -> Iterator[Violation]:
     """A node that is up takes clients, unless something has disturbed it or the network within `accept_s` before."""
     for one in story.unreachable:

@@ -31,6 +31,7 @@ class Promise:
     accept_s: float = NEVER  # a node that has been up and undisturbed for so long takes clients
     acknowledge_s: float = 14.0  # no acknowledgement takes longer, while nothing but crashes disturbs the mesh
     start_s: float = 20.0  # a node that has started is sure of itself by then
+    restart_s: float = NEVER  # a node that is back in a calm mesh answers publications on known topics within this time
     may_refuse: tuple[str, ...] | None = None  # words of refusals that are right also in calm; None: all are
 
 

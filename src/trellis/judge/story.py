@@ -75,6 +75,7 @@ class Session:
     subscriptions: list[Subscription] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)
+    published: list[Publication] = field(default_factory=list)
 
     def node_at(self, t: float) -> str:
         """Return the node that the session was connected to at `t`, or the last one before."""
@@ -231,6 +232,7 @@ def _of_session(story: Story, session: Session, event: object) -> None:
             made = Publication(session, message, topic, t, len(story.publications), qos, retain)
             story.publications[message] = made
             story.by_topic[topic].append(made)
+            session.published.append(made)
         case Acknowledged(t, _, message, holders):
             if (publication := _find(story, session, t, message)) is not None:
                 publication.outcomes += 1

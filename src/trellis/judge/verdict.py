@@ -126,6 +126,7 @@ def judge(history: History, promise: Promise | None = None) -> Verdict:
     found += rules.late(story, promise)
     found += prompt.late(story, promise)
     found += prompt.alone(story, promise)
+    found += prompt.restarted(story, promise)
     found += prompt.kept_out(story, promise)
     made = story.publications.values()
     subscriptions = list(story.subscriptions())

@@ -7,8 +7,8 @@
 `trellis pipeline pairs` makes interests of them, `rates` publication rates, `churn` a trace. Everything is looked at
 once in `interval_s`: subscriptions as the difference to what was told last, publications as sums. So however busy the
 node is, it writes at most one line per topic and interval and kind. When a file is full it is put aside, and the next
-one begins with all that is in force. A disk that fails never costs the node. Subscriptions that could not be written
-are told in the next interval; sums of publications of that interval are lost.
+one begins with all that is in force. A disk that fails never costs the node. What could not be written is told in the
+next interval: subscriptions as they are then, publications as sums over the longer time.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Telemetry:
         self.counters: Counter[str] = Counter()
         self._told: set[str] = set()  # Subscriptions as the file has them.
         self._begins = True  # The next lines begin a file, or follow those of an earlier incarnation in it.
-        self._published: dict[str, list[int]] = {}  # topic -> messages and bytes in this interval
+        self._published: dict[str, list[int]] = {}  # topic -> messages and bytes since `_since`
         self._since = clock()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -84,8 +84,10 @@ class Telemetry:
     def look(self) -> None:
         """Once per interval."""
         wanted = set(self.wanted())
-        if self._write([*self._changes(wanted), *self._sums()]):
+        now = self.clock()
+        if self._write([*self._changes(wanted), *self._sums(now)]):
             self._told = wanted
+            self._since, self._published = now, {}
 
     def close(self, *, in_order: bool) -> None:
         """A crash says nothing: the next life's `join` tells that there was one."""
@@ -93,7 +95,7 @@ class Telemetry:
             self._timer.cancel()
             self._timer = None
             if in_order:
-                self._write([*self._sums(), self._line("leave")])
+                self._write([*self._sums(self.clock()), self._line("leave")])
 
     def _wait(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self.config.interval_s, self._due)
@@ -109,11 +111,10 @@ class Telemetry:
         for topic in sorted(wanted - self._told):
             yield self._line("subscribe", topic=topic)
 
-    def _sums(self) -> Iterator[bytes]:
-        now = self.clock()
-        seconds, self._since = max(now - self._since, 0.001), now
-        sums, self._published = self._published, {}
-        for topic, (count, size) in sorted(sums.items()):
+    def _sums(self, now: float) -> Iterator[bytes]:
+        """Return what was published since the file took the last sums."""
+        seconds = max(now - self._since, 0.001)
+        for topic, (count, size) in sorted(self._published.items()):
             yield self._line("publish", topic=topic, count=count, bytes=size, seconds=round(seconds, 3))
 
     def _line(self, event: str, **more: object) -> bytes:

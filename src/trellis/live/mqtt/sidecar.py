@@ -32,6 +32,7 @@ _PING_S = 3.0
 _QUIET_S = 6.0  # a broker that has not answered pings for so long is complained about
 _SILENCE_S = 25.0  # and left after so long: it may only be busy
 _PASSWORD_BYTES_MAX = 65_535  # of MQTT
+_TURN_PACKETS = 64  # of the broker in one turn of the loop
 _SHOWN_LETTERS = 256  # of a topic in the log
 
 
@@ -41,12 +42,12 @@ class BrokerStream(Stream):
         self.framing = Framing(PACKET_BYTES_MAX, reads_past=True)
         self.heard_s = monotonic_s()
         self.fed = owner.fed
-        self.is_held = False
+        self.is_held = False  # the node takes no more for now
+        self.is_queued = False  # whole packets wait for the next turn of the loop
 
-    def hold(self, is_held: bool) -> None:
+    def read_or_not(self) -> None:
         """Stop reading, or go on."""
-        self.is_held = is_held
-        if is_held:
+        if self.is_held or self.is_queued:
             self.pause_reading()
         else:
             self.resume_reading()
@@ -156,7 +157,8 @@ class Sidecar(StreamOwner):
                 for packet in inward:
                     self._hand_in(packet)
             if self._stream is not None and bridge.is_full != self._stream.is_held:
-                self._stream.hold(bridge.is_full)
+                self._stream.is_held = bridge.is_full
+                self._stream.read_or_not()
         finally:
             self._is_moving = False
 
@@ -261,27 +263,43 @@ class Sidecar(StreamOwner):
                 stream.send(encode(self.bridge.version, p.PingReq()))
 
     def fed(self, stream: BrokerStream) -> None:
+        """Take in whole packets, and no more than one turn's share: clients of the node have their turns as well."""
+        if stream.is_queued:
+            return
+        left = _TURN_PACKETS
         try:
             for first, body in stream.framing.packets():
-                packet = self._decode(first, body, stream.framing.left_out)
-                if packet is None:
-                    continue
-                welcomed = self._welcomed
-                if welcomed is not None and not welcomed.done():
-                    if not isinstance(packet, p.ConnAck):
-                        raise PacketError("the broker's first packet is no CONNACK")
-                    welcomed.set_result(packet)
-                    if not packet.reason:
-                        # What follows in the same bytes is of the session: the bridge must know it first.
-                        continue
-                elif not self._is_attached:
-                    self._loop.call_soon(self._late, packet)
-                elif not self.bridge.from_broker(packet):
-                    raise PacketError(self._why_left())
+                self._take_in(self._decode(first, body, stream.framing.left_out))
+                left -= 1
+                if left <= 0 and self._is_attached and stream.framing:
+                    stream.is_queued = True
+                    stream.read_or_not()
+                    self._loop.call_soon(self._next_turn, stream)
+                    break
         except PacketError as error:
             self._move()
             self._leave(stream, str(error))
         self._move()
+
+    def _take_in(self, packet: p.Packet | None) -> None:
+        """Take in one packet, unless it could not be read. Raises PacketError where the broker must be left."""
+        if packet is None:
+            return
+        welcomed = self._welcomed
+        if welcomed is not None and not welcomed.done():
+            if not isinstance(packet, p.ConnAck):
+                raise PacketError("the broker's first packet is no CONNACK")
+            welcomed.set_result(packet)
+        elif not self._is_attached:
+            self._loop.call_soon(self._late, packet)
+        elif not self.bridge.from_broker(packet):
+            raise PacketError(self._why_left())
+
+    def _next_turn(self, stream: BrokerStream) -> None:
+        stream.is_queued = False
+        if not stream.is_ended and not stream.is_closing:
+            self.fed(stream)
+            stream.read_or_not()
 
     def _leave(self, stream: BrokerStream, why: str) -> None:
         if stream.is_ended or stream.is_closing:

@@ -86,7 +86,7 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     Below `window_ms` it may forget what it has acknowledged while a cut network kept it from all subscribers."""
 
     batch_ms: int = 50
-    """Changes of subscriptions within this time are carried out together."""
+    """While clients change many subscriptions, changes within this time are carried out together."""
 
     register_ms: int = 5_000
     """Subscribers tell their topic's home so often that they are there."""

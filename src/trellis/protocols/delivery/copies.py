@@ -40,6 +40,8 @@ class Pending:
     question: int  # answers of homes to questions from this number on were asked after the publication
     holders: dict[NodeId, None] = field(default_factory=dict)  # beside us
     asked_ms: int = 0
+    # All other subscribers that there are, fewer than the copies wanted, as the home has said after the publication.
+    proof: tuple[NodeId, ...] | None = None
 
 
 @dataclass(eq=False)
@@ -112,10 +114,9 @@ class Copies:
         if total >= self.state.config.copies or len(names) < total:
             return
         for pending in list(self.on_topic.get(topic, {}).values()):
-            if pending.question <= question and all(name in pending.holders for name in names if name != self.state.id):
-                self.state.topics[topic].needs_proof = True
-                reached("a publication is acknowledged by proof with fewer copies")
-                self._acknowledge(pending)
+            if pending.question <= question:
+                pending.proof = tuple(name for name in names if name != self.state.id)
+                self._look_at(pending)
 
     def on_count(self, topic: Topic, others: int) -> None:
         """So many others are known to subscribe, where there are no homes: too few for the copies, and all hold it."""
@@ -241,6 +242,10 @@ class Copies:
     def _look_at(self, pending: Pending) -> None:
         if 1 + len(pending.holders) >= self.state.config.copies:
             self.state.topics[pending.entry.stream.id.topic].needs_proof = False
+            self._acknowledge(pending)
+        elif pending.proof is not None and all(name in pending.holders for name in pending.proof):
+            self.state.topics[pending.entry.stream.id.topic].needs_proof = True
+            reached("a publication is acknowledged by proof with fewer copies")
             self._acknowledge(pending)
 
     def _end_unkept(self, pending: Pending) -> None:

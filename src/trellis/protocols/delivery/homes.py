@@ -10,6 +10,8 @@ turned away a registration within `registered_ms`.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec.structs import replace
 
 from trellis.protocols.delivery.heirs import LEASE_TICKS, Heirs
@@ -27,6 +29,8 @@ from trellis.protocols.delivery.state import State
 from trellis.protocols.effects import Effect, Effects, NodeId, Seed, Send, Topic
 from trellis.reached import reached
 
+Kind = Literal["register", "ask"]
+
 HOMES_MAX = 65_536  # topics that one node is home of
 SUBSCRIBERS_MAX = 4_096  # of one topic that its home remembers
 REGISTRATIONS_MAX = 262_144  # of all topics that one node is home of
@@ -39,7 +43,8 @@ class Homes:
         self.table = Registry(HOMES_MAX, SUBSCRIBERS_MAX, REGISTRATIONS_MAX, state.config.registered_ms)
         self.questions = 0
         self._home_of: dict[Topic, NodeId] = {}
-        self._unanswered: dict[Topic, NodeId] = {}  # where the last question about a topic was sent first
+        # Where the last registration ("register") or question ("ask") about a topic was sent first.
+        self._unanswered: dict[tuple[Kind, Topic], NodeId] = {}
         self._silent: dict[NodeId, tuple[int, int]] = {}  # from where no answer came: until when shunned, for how long
         self._range = ""
         self._range_ms = 0  # since when we are home of what we are home of
@@ -64,9 +69,9 @@ class Homes:
             home = self._home_of.pop(topic, None)  # looked for anew if it does not answer
             if home is not None and not state.overlay.is_gone(home):
                 effects.append(Send(home, Register(state.id, (topic,))))
-                self._unanswered[topic] = home
+                self._unanswered["register", topic] = home
             else:
-                effects += self._step(topic, Register(state.id, (topic,)))
+                effects += self._step("register", topic, Register(state.id, (topic,)))
         state.out += _joined(effects)
 
     def unregister(self, topic: Topic) -> None:
@@ -85,10 +90,12 @@ class Homes:
         if sender == state.id and state.overlay.home_range() == state.id and not self._is_sure():
             return False
         for topic in message.topics:
-            self.answered(topic)
+            self.answered("register", topic)
             found = self.state.topics.get(topic)
             if found is not None and found.is_wanted:
-                found.is_registered = True
+                if not found.is_registered:
+                    found.is_registered, found.first_question = True, self.questions + 1
+                    self.state.changed[topic] = None
                 self._home_of[topic] = sender
         return True
 
@@ -98,13 +105,13 @@ class Homes:
 
     def ask(self, topic: Topic) -> None:
         self.questions += 1
-        self.state.out += self._step(topic, AskHome(self.state.id, topic, self.questions))
+        self.state.out += self._step("ask", topic, AskHome(self.state.id, topic, self.questions))
 
     def has_asked(self, number: int) -> bool:
         return 0 < number <= self.questions
 
-    def answered(self, topic: Topic) -> None:
-        self._silent.pop(self._unanswered.pop(topic, ""), None)
+    def answered(self, kind: Kind, topic: Topic) -> None:
+        self._silent.pop(self._unanswered.pop((kind, topic), ""), None)
 
     # Homes
 
@@ -219,14 +226,14 @@ class Homes:
         tells = HomeTells(message.topic, message.number, sample, len(names), is_sure)
         state.out.append(Send(message.node, tells))
 
-    def _step(self, topic: Topic, message: Register | AskHome) -> Effects:
+    def _step(self, kind: Kind, topic: Topic, message: Register | AskHome) -> Effects:
         """The first step of a question. If the last one had no answer, somebody on its way is dead: go another way.
 
         That may have been somebody further on, and the first step may be home itself by now. So it is tried again
         soon, and then ever later: a subscriber must not be unheard of for `registered_ms` while its home lives.
         """
         state = self.state
-        silent = self._unanswered.pop(topic, None)
+        silent = self._unanswered.pop((kind, topic), None)
         if silent is not None and silent != state.id:
             longest = state.config.registered_ms
             pause_ms = min(2 * self._silent.get(silent, (0, longest // 8))[1], longest)
@@ -234,7 +241,7 @@ class Homes:
         effects = state.overlay.toward_home(topic, message, self._shunned())
         for effect in effects:
             if isinstance(effect, Send) and not isinstance(effect.to, Seed):
-                self._unanswered[topic] = effect.to
+                self._unanswered[kind, topic] = effect.to
         return effects
 
     def _shunned(self) -> list[NodeId]:

@@ -53,6 +53,7 @@ class Order:
         Of a stream that the neighbour does not know, whatever is here. What is skipped was published before.
         """
         topic.is_settled = True
+        self.state.changed[topic.topic] = None
         if not topic.is_wanted:
             return  # the subscription that may follow gets baselines of its own
         for (origin, life), handed in baseline.items():

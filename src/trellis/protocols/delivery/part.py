@@ -7,8 +7,9 @@
     copies.py     acknowledgements to publishers
     leaving.py    going without losing
     homes.py      who subscribes, known at a topic's home location
+    meetings.py   links to subscribers that homes have named
     neighbours.py what the overlay did
-    upkeep.py     what is done once per tick
+    upkeep.py     subscriptions until they are confirmed, and what is done once per tick
 
 Inputs: messages, three timers, changes of the overlay (`overlay_changed`, `link_down`), and wishes of clients.
 Everything is answered with effects. Time is the tick's: the part has no clock. A driver says before an input how long
@@ -32,6 +33,7 @@ from trellis.protocols.delivery.config import DeliveryConfig
 from trellis.protocols.delivery.copies import Copies, Pending
 from trellis.protocols.delivery.homes import Homes
 from trellis.protocols.delivery.leaving import LeavingInOrder
+from trellis.protocols.delivery.meetings import Meetings
 from trellis.protocols.delivery.neighbours import Neighbours
 from trellis.protocols.delivery.order import Order
 from trellis.protocols.delivery.outcome import CANARY, ClientId, HomeTold, NotAcknowledged, Outcome, Published
@@ -61,6 +63,7 @@ class Delivery:
         self.is_going = False  # the node leaves for good: nothing is taken in from clients
         self.neighbours = Neighbours(state, self.comparison, self.copies, self.leaving)
         self.upkeep = Upkeep(state, self.order, self.homes)
+        self.meetings = Meetings(state, self._is_apart)
         self._is_soon = self._is_due = False
         self._handlers: dict[type, Callable[[NodeId, Any], object]] = {
             m.Push: self._on_push,
@@ -90,6 +93,8 @@ class Delivery:
     def on_timer(self, tag: str) -> DeliveryEffects:
         if tag == "delivery/tick":
             self._tick()
+        elif tag == "delivery/meet":
+            self.meetings.go()
         elif tag == "delivery/soon":
             self._is_soon = False
             self._round()
@@ -139,6 +144,11 @@ class Delivery:
             self.stay(topic)
             if found.takes_part:
                 self.order.settle_alone(found)
+        return self._finish()
+
+    def begin(self, topics: list[Topic]) -> DeliveryEffects:
+        """The overlay takes part in the topics of new subscriptions now."""
+        self.upkeep.begin(topics)
         return self._finish()
 
     def unwant(self, topic: Topic) -> DeliveryEffects:
@@ -297,7 +307,7 @@ class Delivery:
         if not self.homes.has_asked(message.number):
             self.state.counters.strange += 1
             return
-        self.homes.answered(message.topic)
+        self.homes.answered("ask", message.topic)
         if message.topic.startswith(CANARY):
             self.state.out.append(HomeTold(message.topic, message.is_sure))
             return
@@ -309,16 +319,20 @@ class Delivery:
             self.copies.on_home(message.topic, message.number, message.names, message.total)
             if not others:
                 self.leaving.on_alone(message.topic)
-                if found.is_wanted and found.takes_part and not found.is_settled and not found.ways:
+                is_ours = found.is_wanted and found.is_registered and message.number >= found.first_question
+                if is_ours and found.takes_part and not found.is_settled and not found.ways:
                     self.order.settle(found, {})
-        if others and found.takes_part and self._is_apart(found, others):
-            self.state.out += self.overlay.meet(others)
+        if others and self._is_apart(message.topic, others):
+            self.meetings.note(message.topic, others)
 
-    def _is_apart(self, topic: TopicState, subscribers: tuple[NodeId, ...]) -> bool:
+    def _is_apart(self, name: Topic, subscribers: tuple[NodeId, ...]) -> bool:
         """Nobody to talk to on the topic, or, as far as can be seen from here, only such as do not subscribe either."""
+        topic = self.state.topics.get(name)
+        if topic is None or not topic.takes_part:
+            return False
         if not topic.ways:
             return True
-        is_stuck = self.copies.is_stuck(topic.topic) or self.leaving.is_stuck(topic.topic)
+        is_stuck = self.copies.is_stuck(name) or self.leaving.is_stuck(name)
         return is_stuck and self.state.only_subscribers_count and not any(peer in topic.ways for peer in subscribers)
 
     # Time
@@ -328,6 +342,7 @@ class Delivery:
         state.now_ms += config.tick_ms
         state.since_tick_ms = max(0, state.since_tick_ms - config.tick_ms)
         state.store.expire(state.now_ms)
+        self.meetings.tick()
         for topic, stream in self.order.tick():
             self.comparison.ask(topic, stream)
         self.comparison.tick()
@@ -382,10 +397,11 @@ class Delivery:
         while True:
             out, state.out = state.out, []
             mine = [one for one in out if type(one) is Send and one.to == state.id]
-            if not mine:
+            if not mine and not state.changed:
                 break
             for one in mine:
                 self._take(state.id, one.message)
+            self.upkeep.confirm()
             state.out = [*(one for one in out if not (type(one) is Send and one.to == state.id)), *state.out]
         if not self.gathers:
             return self._go(out)

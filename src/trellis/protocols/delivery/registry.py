@@ -10,6 +10,7 @@ R2  a registration that was turned away or dropped makes its topic doubtful for 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from zlib import crc32
 
 from trellis.protocols.effects import NodeId, Topic
@@ -26,8 +27,9 @@ class Registry:
         self.doubts = Doubts(doubt_ms)
         self._topics_max, self._subscribers_max, self._count_max = topics_max, subscribers_max, count_max
         self._account_of: dict[Key, Account] = {}
-        self._accounts: dict[Account, dict[Key, None]] = {}  # oldest registration first
-        self._by_size: dict[int, dict[Account, None]] = {}  # accounts by their number of registrations
+        # Ordered dictionaries find their first key at once. A plain one looks at every key that was deleted before it.
+        self._accounts: dict[Account, OrderedDict[Key, None]] = {}  # oldest registration first
+        self._by_size: dict[int, OrderedDict[Account, None]] = {}  # accounts by their number of registrations
         self._largest = 0  # the largest number in `_by_size`
 
     def add(self, topic: Topic, node: NodeId, sender: NodeId, heard_ms: int, now_ms: int) -> bool | None:
@@ -96,7 +98,7 @@ class Registry:
                 del self._accounts[before]
         if account is not None:
             self._account_of[key] = account
-            keys = self._accounts.setdefault(account, {})
+            keys = self._accounts.setdefault(account, OrderedDict())
             keys[key] = None
             self._resize(account, len(keys) - 1, len(keys))
 
@@ -106,7 +108,7 @@ class Registry:
             if not self._by_size[before]:
                 del self._by_size[before]
         if now:
-            self._by_size.setdefault(now, {})[account] = None
+            self._by_size.setdefault(now, OrderedDict())[account] = None
         # An account grows or shrinks by one, so the largest size does as well.
         self._largest = now if now > self._largest or self._largest not in self._by_size else self._largest
 

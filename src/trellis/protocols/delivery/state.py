@@ -77,6 +77,7 @@ class State:
         self.streams = 0  # of all topics, as counted lately, and since
         self.dirty: dict[NodeId, None] = {}  # links that have something to send or to acknowledge
         self.is_busy = False  # something is to be announced or pulled
+        self.changed: dict[Topic, None] = {}  # topics that have been settled or registered: are they confirmed now?
         self._sessions = 0
 
     @property

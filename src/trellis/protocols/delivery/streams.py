@@ -114,6 +114,7 @@ class TopicState:
     __slots__ = (
         "changed_ms",
         "confirmed_ms",
+        "first_question",
         "has_news",
         "is_leaving",
         "is_registered",
@@ -138,6 +139,7 @@ class TopicState:
         self.is_leaving = False  # it says so on its links: it vouches for nothing
         self.is_settled = False  # there is a baseline: messages are handed over, if they are wanted
         self.is_registered = False  # its home knows that we subscribe
+        self.first_question = 1  # to its home, that was asked after it knew that
         self.was_confirmed = False
         self.since_ms = now_ms  # of taking part
         self.wanted_ms = 0  # when the application subscribed: what was published before it is not handed over

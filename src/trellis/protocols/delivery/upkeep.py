@@ -1,4 +1,15 @@
-"""What is done once per tick: baselines, confirmations, registrations, forgetting."""
+"""Subscriptions from the wish to the confirmation, and what is done once per tick: registrations, forgetting.
+
+A new subscription goes through these steps. Each follows at once from the answer to the one before, and the tick
+repeats whatever was not answered.
+
+1. `begin`      its topic's home is told (Register), and answers when its heir knows it as well (Registered)
+2. `registered` without neighbors on the topic, the home is asked who else subscribes (AskHome)
+3. a baseline   nobody else subscribes, or a neighbor has compared
+4. `confirm`    it is registered and has a baseline
+
+Step 2 comes after step 1: of two nodes that subscribe at the same moment, at least one then hears of the other.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +24,7 @@ from trellis.protocols.effects import NodeId, Topic
 
 _FORGET_TICKS = 16
 _QUESTIONS_MAX = 2_048  # to homes in one tick, about topics that have no baseline and no neighbor
+_AT_ONCE_MAX = 256  # new subscriptions whose homes are told at once; the tick tells those of the others
 
 
 class Upkeep:
@@ -36,25 +48,41 @@ class Upkeep:
         if self._ticks % _FORGET_TICKS == 0:
             self._forget()
 
+    def begin(self, topics: list[Topic]) -> None:
+        """The overlay takes part in the topics of new subscriptions now. Tell their homes."""
+        if self.state.overlay.has_homes:
+            self.homes.register([topic for topic in topics if topic in self.unregistered][:_AT_ONCE_MAX])
+
     def registered(self, topics: Iterable[Topic]) -> None:
-        for topic in topics:
-            self.unregistered.pop(topic, None)
+        for name in topics:
+            if name in self.unregistered:
+                del self.unregistered[name]
+                topic = self.state.topics.get(name)
+                if topic is not None and topic.is_registered and self._is_alone(topic):
+                    self.homes.ask(name)
+
+    def confirm(self) -> None:
+        """Confirm subscriptions that have been registered or got a baseline since the last look."""
+        changed, self.state.changed = self.state.changed, {}
+        for name in changed:
+            topic = self.state.topics.get(name)
+            if topic is None or not topic.is_confirmed or topic.was_confirmed:
+                continue
+            if self.homes.has_moved(name):
+                topic.is_registered, self.unregistered[name] = False, None
+                continue
+            topic.was_confirmed, topic.confirmed_ms = True, self.state.time_ms
+            self.state.out.append(Confirmed(name))
+
+    def _is_alone(self, topic: TopicState) -> bool:
+        """Return whether a subscription has neither a baseline nor a neighbor that could give one."""
+        return topic.takes_part and topic.is_wanted and not topic.is_settled and not self.state.ways(topic)
 
     def _settle_topics(self) -> None:
         self._alone = []
         for topic in self.state.topics.values():
-            if not topic.takes_part:
-                continue
-            if not topic.is_settled:
+            if topic.takes_part and not topic.is_settled:
                 self._wait_for_baseline(topic)
-            if not topic.is_wanted:
-                continue
-            if topic.is_confirmed and not topic.was_confirmed:
-                if self.homes.has_moved(topic.topic):
-                    topic.is_registered, self.unregistered[topic.topic] = False, None
-                    continue
-                topic.was_confirmed, topic.confirmed_ms = True, self.state.time_ms
-                self.state.out.append(Confirmed(topic.topic))
         # Questions about thousands of topics take turns: one link to a node that wants them answers many.
         first = self._ticks * _QUESTIONS_MAX % max(1, len(self._alone))
         for name in [*self._alone[first:], *self._alone[:first]][:_QUESTIONS_MAX]:
@@ -71,7 +99,8 @@ class Upkeep:
         elif not topic.is_wanted:
             pass  # nobody to relay for: nobody asks for our baseline
         elif self.state.overlay.has_homes:
-            self._alone.append(topic.topic)
+            if topic.is_registered:
+                self._alone.append(topic.topic)
         elif not self.state.overlay.subscribers(topic.topic):
             self.order.settle(topic, {})
 

@@ -30,6 +30,7 @@ from trellis.protocols.wire import TOPICS_BYTES_MAX, TOPICS_MAX, name_fault
 
 TOPIC_BYTES = 8  # what a topic costs in a message beside its name, at most
 
+_SMALL_BATCH = 16  # changes of subscriptions; after a larger batch, the next one gathers for `batch_ms`
 _FIRST_MS = 5  # a client that publishes on many new topics sends them within a few milliseconds
 _OF_DELIVERY = frozenset(kind for union in get_args(DeliveryMessage) for kind in (get_args(union) or (union,)))
 
@@ -49,6 +50,7 @@ class MeshNode:
         self._changes: dict[Topic, bool] = {}  # of subscriptions, in the next batch
         # Publications on topics that this node took no part in: the overlay hears of all these topics at once.
         self._first: dict[Topic, list[tuple[bytes, ClientId | None]]] = {}
+        self._batch_size = 0  # changes of subscriptions that were carried out together last
         self._overlay_changes = -1  # as delivery last looked
         self._is_counted = True
         self._count_topics()
@@ -94,7 +96,9 @@ class MeshNode:
         if fault is not None:
             raise InputError("a topic's name", *fault)
         self._add_topic(topic)
-        return self._note_change(topic, True)
+        if self.is_leaving:
+            return []
+        return [*self.delivery.want(topic), *self._note_change(topic, True)]
 
     def unsubscribe(self, topic: Topic) -> list[Effect | Outcome]:
         """Nothing is delivered from now on. What is held is passed on first."""
@@ -105,8 +109,8 @@ class MeshNode:
 
         A client may publish on thousands of new topics in one moment, so they are taken up together (`mesh/first`).
         """
-        if topic in self._first:
-            self._first[topic].append((payload, client_id))
+        if topic in self._first or self._is_coming(topic):
+            self._first.setdefault(topic, []).append((payload, client_id))
             return []
         if topic not in self.wanted and name_fault(topic) is None and not self.is_leaving:
             is_new = topic not in self.interested
@@ -149,10 +153,11 @@ class MeshNode:
             return []
         self.is_leaving = self.delivery.is_going = True
         self._leaving_since_ms = self.delivery.state.now_ms
+        coming = [topic for topic in self._changes if self._is_coming(topic)]
         self._changes.clear()
         self.interested.clear()
         effects: list[Effect | Outcome] = []
-        for topic in list(self.wanted):
+        for topic in [*self.wanted, *coming]:
             effects += self.delivery.unwant(topic)
         self.wanted.clear()
         names = self.overlay.table.topics(self.overlay.interest)
@@ -205,6 +210,10 @@ class MeshNode:
 
     def _publish_first(self) -> list[Effect | Outcome]:
         first, self._first = self._first, {}
+        for topic in first:
+            if topic not in self.wanted and topic not in self.interested:  # it was to be subscribed to, and is not
+                self.interested[topic] = self.delivery.state.now_ms
+                self._stay(topic)
         effects = [] if self.is_leaving else self._after(self.overlay.publish_on(list(first)))
         for topic, publications in first.items():
             for payload, client_id in publications:
@@ -216,23 +225,33 @@ class MeshNode:
             return []
         is_first = not self._changes
         self._changes[topic] = wanted
-        return [SetTimer("mesh/batch", self.config.batch_ms)] if is_first else []
+        if not is_first:
+            return []
+        was_large = self._batch_size > _SMALL_BATCH
+        return [SetTimer("mesh/batch", self.config.batch_ms if was_large else min(_FIRST_MS, self.config.batch_ms))]
+
+    def _is_coming(self, topic: Topic) -> bool:
+        """Return whether the overlay takes up a topic in the next batch, and no part in it now."""
+        return bool(self._changes.get(topic)) and topic not in self.wanted and topic not in self.interested
 
     def _change_subscriptions(self) -> list[Effect | Outcome]:
         changes, self._changes = self._changes, {}
+        self._batch_size = len(changes)
         effects: list[Effect | Outcome] = []
         new = [topic for topic, wanted in changes.items() if wanted]
         for topic in new:
             self.wanted[topic] = None
             self.interested.pop(topic, None)
-            effects += self.delivery.want(topic)
             self._stay(topic)
         if new:
             effects += self._after(self.overlay.subscribe(new))
+            effects += self.delivery.begin(new)
         for topic, wanted in changes.items():
             if not wanted and topic in self.wanted:
                 del self.wanted[topic]
                 self.draining[topic] = None
+        if any(topic in self._first for topic in changes):
+            effects += self._publish_first()
         return [*effects, *self._tick()] if self.draining else effects
 
     def _forget_topics(self) -> None:

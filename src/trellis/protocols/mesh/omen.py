@@ -51,7 +51,9 @@ class OMenOverlay:
         return self.node.toward(identifier(topic), message, without)
 
     def meet(self, names: Sequence[NodeId]) -> Effects:
-        return [] if self.node.planned.is_patient else self.node.link_to_one_of(names)
+        if self.node.planned.is_patient or self.node.is_finding_links:
+            return []  # links are on their way
+        return self.node.link_to_one_of(names)
 
     def subscribe(self, topics: Sequence[Topic]) -> Effects:
         return self.node.subscribe_all(topics)

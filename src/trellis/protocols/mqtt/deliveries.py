@@ -47,7 +47,7 @@ class Deliveries:
             return
         # The mesh gives a first subscriber what it still holds. A client gets what is published from its SUBACK on; and
         # holders of wildcards get copies until they are confirmed.
-        if topic != QUESTIONS and not self.house.directory.is_confirmed(topic) and topic not in self.early:
+        if topic != QUESTIONS and not self._is_begun(topic, origin):
             self.house.counters["before the subscription"] += 1
             if isinstance(said, Envelope):
                 self._retain(origin, said)
@@ -63,6 +63,15 @@ class Deliveries:
         late = self.house.directory.arrivals.late
         while late:
             self._retain(*late.pop())
+
+    def _is_begun(self, topic: Topic, origin: NodeId) -> bool:
+        """Return whether clients that have named `topic` get its messages of `origin` already.
+
+        What this node publishes itself need not wait for the mesh: a client hears itself from its SUBSCRIBE on.
+        """
+        if self.house.directory.is_confirmed(topic) or topic in self.early:
+            return True
+        return origin == self.house.node and not self.house.interests.is_covered(topic)
 
     def _on_retained(self, topic: Topic, origin: NodeId, said: Recall | Kept) -> None:
         """Somebody asks what is retained, or tells."""

@@ -41,6 +41,7 @@ from trellis.protocols.suspicion import Suspicion
 from trellis.protocols.wire import PEERS_MAX
 
 ASKED, OPENING, UP = "asked", "opening", "up"
+TOLD_AT_ONCE = 256  # topics: neighbors hear of a change of so short a list before the next heartbeat
 CONNECT_TRIES = 6  # periods
 ASKERS_MAX = 64  # of one link: whoever is turned away asks again, and is answered when the link is up
 
@@ -301,13 +302,20 @@ class Links:
             return []
         return [*self._drop(link, "closed", tell=False), Send(peer, Disconnect(self.me.incarnation))]
 
-    def interest_changed(self) -> Effects:
-        """Our topics have changed: links that share none any more are closed."""
+    def interest_changed(self, successors: tuple[NodeId, ...]) -> Effects:
+        """Our topics have changed: links that share none any more are closed, and the others hear of it.
+
+        A short list is told at once, so that a neighbor that has a new topic of ours as well can begin with it. A long
+        one waits for the next heartbeat: a client may take up topics one by one.
+        """
         effects: Effects = []
+        is_told = len(self.me.topics) <= TOLD_AT_ONCE
         for link in list(self.links.values()):
             link.acknowledged = 0  # a topic that is newly shared has hints that were not told
             if link.state == UP and not link.interest & self.me.interest:
                 effects += self.close(link.peer)
+            elif link.state == UP and is_told:
+                effects.append(Send(link.peer, self._heartbeat(link, successors)))
         return effects
 
     def check(self) -> None:

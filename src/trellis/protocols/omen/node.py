@@ -150,7 +150,7 @@ class OMenNode:
         if not new:
             return []
         self.parts.take_part(me.interest | new)
-        return self._settle([*self.links.interest_changed(), *self._find_link(new)])
+        return self._settle([*self.links.interest_changed(tuple(self.ring.successors)), *self._find_link(new)])
 
     def _find_link(self, topics: int) -> Effects:
         alone = topics & ~self.links.covered()
@@ -216,6 +216,11 @@ class OMenNode:
             return parts.route(place, message)
         return [Send(nearest, message)]
 
+    @property
+    def is_finding_links(self) -> bool:
+        """Return whether a repair of ours looks for links on topics that we have taken up."""
+        return any(mend.kind == "join" and mend.node == self.id for mend in self.coordinator.mends.values())
+
     def link_to_one_of(self, names: Sequence[NodeId]) -> Effects:
         if self.me.is_leaving:
             return []
@@ -272,7 +277,7 @@ class OMenNode:
             self._postponements = 0
             self.me.leaving &= ~gone
             self.parts.take_part(self.me.interest & ~gone)
-            effects += self.links.interest_changed()
+            effects += self.links.interest_changed(tuple(self.ring.successors))
         return effects
 
     def _was_asked(self, topics: int) -> bool:

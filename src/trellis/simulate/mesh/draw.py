@@ -7,6 +7,8 @@
 | pause, freeze       | who         | `duration_ms`; the process stands still, or its kernel as well         |
 | leave               | who         | `duration_ms` away after it has left in order                          |
 | flap                | in turn     | `value` crashes in a row, each `duration_ms` down                      |
+| row                 | in order    | crashes along the ring, `value` seconds apart; `duration_ms` down      |
+| sidecar-crash       | a sidecar   | as `crash`, when the broker's clients have long subscribed             |
 | partition           | one side    | `duration_ms`; clients are on either side                              |
 | split               | one side    | `peers`: the other nodes, `duration_ms`; clients reach both sides      |
 | one-way             | senders     | `peers`: receivers, `duration_ms`                                      |
@@ -22,13 +24,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from random import Random
 
 import msgspec
 from msgspec.structs import replace
 
 from trellis import ids
+from trellis.protocols.ring import identifier
 from trellis.simulate.mesh.hostile import HONEST, HOSTILE, LIES
 from trellis.simulate.schedule import Fault, Schedule
 
@@ -36,6 +39,8 @@ KINDS = (
     "crash",
     "machine-crash",
     "flap",
+    "row",
+    "sidecar-crash",
     "pause",
     "freeze",
     "leave",
@@ -56,7 +61,10 @@ KINDS = (
 _HANGS_SHARE = 0.3  # of the meshes of four nodes and more
 LONG_MS = 30_000  # of a split: half of the replay window
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
-TAKE_AWAY = ("crash", "machine-crash", "flap", "leave")
+TAKE_AWAY = ("crash", "machine-crash", "flap", "row", "sidecar-crash", "leave")
+_ALONE_SHARE = 0.6  # of the seeds of an attack that disturbs nobody: it comes first, while nothing else does
+_ALONE_CRASH_SHARE = 0.25  # of the other seeds: a node crashes and is back soon, while nothing else happens
+_LATE_SHARE = 0.5  # of the span: before that, a sidecar crashes too early for its broker's clients
 
 
 class MeshPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,11 +99,15 @@ def draw_sites(plan: MeshPlan, names: list[str], seed: int) -> dict[str, str]:
 
 
 def draw_faults(
-    plan: MeshPlan, names: list[str], clients: list[str], seed: int, brokers: Iterable[str] = ()
+    plan: MeshPlan, names: list[str], clients: list[str], seed: int, sites: Mapping[str, str] | None = None
 ) -> Schedule:
-    """Draw the faults of one seed. The same plan, names and seed give the same schedule."""
+    """Draw the faults of one seed. The same plan, names and seed give the same schedule.
+
+    `sites`: by broker, the node that is its sidecar.
+    """
     random = Random(ids.stream(seed, "mesh", "faults"))
-    brokers = list(brokers)
+    sites = sites or {}
+    brokers = list(sites)
     own = KINDS[seed % len(KINDS)]
     chance = random.random()
     hostile = HOSTILE if own in LIES or chance < plan.lies else HONEST if own in HONEST or chance < plan.hostile else ()
@@ -106,27 +118,46 @@ def draw_faults(
     kinds += [random.choice(more or possible) for _ in range(random.randint(0, plan.faults_max - len(kinds)))]
     random.shuffle(kinds)
     # Faults that take nodes away stand apart, and the last ones may find no place. A crash has one in every seed.
-    first, crash = next(n for n, kind in enumerate(kinds) if kind in TAKE_AWAY), kinds.index("crash")
-    kinds[first], kinds[crash] = kinds[crash], kinds[first]
-    begin_ms, span_ms = round(1_000 * plan.form_s), round(1_000 * plan.span_s)
-    share = random.choice((0.5, 1.0, 1.0))  # early faults leave a long calm time, in which much is owed
-    late_ms = round(random.choice((0.0, 0.0, 0.4)) * span_ms)  # late ones find subscriptions that are long confirmed
-    times = sorted(begin_ms + max(late_ms, random.randrange(round(share * span_ms))) for _ in kinds)
-    faults, gone_ms = [], -(10**9)
-    for time_ms, kind in zip(times, kinds, strict=True):
+    places = [place for place, kind in enumerate(kinds) if kind in TAKE_AWAY]
+    away = sorted((kinds[place] for place in places), key=lambda kind: (kind != "crash", kind != own))
+    for place, kind in zip(places, away, strict=True):
+        kinds[place] = kind
+    faults: list[Fault] = []
+    gap_ms, gone_ms, end_ms = round(1_000 * plan.crash_gap_s), -(10**9), round(1_000 * (plan.form_s + plan.span_s))
+    for time_ms, kind in _times(plan, kinds, own, random):
         if kind in TAKE_AWAY:
-            time_ms = max(time_ms, gone_ms + round(1_000 * plan.crash_gap_s))
-            if time_ms >= begin_ms + span_ms:
+            if gone_ms < 0 and own in TAKE_AWAY:  # the second one finds a place
+                time_ms = max(round(1_000 * plan.form_s), min(time_ms, end_ms - gap_ms - 1))
+            time_ms = max(time_ms, gone_ms + gap_ms)
+            if time_ms >= end_ms:
                 continue
             gone_ms = time_ms
-        one = _fault(kind, time_ms, names, [*clients, *brokers], brokers, random)
+        one = _fault(kind, time_ms, names, [*clients, *brokers], sites, random)
         if one.kind == "split" and one.duration_ms == LONG_MS:  # it needs its time before everything is healed
-            one = replace(one, time_ms=begin_ms + one.time_ms % 2_000)
+            one = replace(one, time_ms=round(1_000 * plan.form_s) + one.time_ms % 2_000)
         faults.append(one)
     faults += _hangs(faults, names, random)
     if any(one in LIES for one in kinds):
         faults = [_short(one) for one in faults]
     return Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
+
+
+def _times(plan: MeshPlan, kinds: list[str], own: str, random: Random) -> list[tuple[int, str]]:
+    """Draw when the faults happen. In some seeds one comes first, and nothing else happens for a while."""
+    begin_ms, span_ms = round(1_000 * plan.form_s), round(1_000 * plan.span_s)
+    share = random.choice((0.5, 1.0, 1.0))  # early faults leave a long calm time, in which much is owed
+    late_ms = round(random.choice((0.0, 0.0, 0.4)) * span_ms)  # late ones find subscriptions that are long confirmed
+    times = sorted(begin_ms + max(late_ms, random.randrange(round(share * span_ms))) for _ in kinds)
+    alone, alone_share = (own, _ALONE_SHARE) if own in HONEST else ("crash", _ALONE_CRASH_SHARE)
+    if random.random() < alone_share:
+        # Clients have subscribed when the node crashes, and an attack meets those that connect for the first time.
+        first, calm = (0.2, 0.6) if alone == "crash" else (0.0, 0.4)
+        kinds = [alone, *(kind for place, kind in enumerate(kinds) if place != kinds.index(alone))]
+        times = [max(one, begin_ms + round(calm * span_ms)) for one in times]
+        times[0] = begin_ms + round(first * span_ms) + random.randrange(2_000)
+    late_ms = begin_ms + round(_LATE_SHARE * span_ms)
+    pairs = zip(times, kinds, strict=True)
+    return sorted((max(one, late_ms) if kind == "sidecar-crash" else one, kind) for one, kind in pairs)
 
 
 def _hangs(faults: list[Fault], names: list[str], random: Random) -> list[Fault]:
@@ -149,10 +180,12 @@ def _short(fault: Fault) -> Fault:
 
 
 def _is_of_brokers(kind: str) -> bool:
-    return kind.startswith("broker-")
+    return kind.startswith(("broker-", "sidecar-"))
 
 
-def _fault(kind: str, time_ms: int, names: list[str], others: list[str], brokers: list[str], random: Random) -> Fault:
+def _fault(
+    kind: str, time_ms: int, names: list[str], others: list[str], sites: Mapping[str, str], random: Random
+) -> Fault:
     who = (random.choice(names),)
     lasts_ms = random.choice((200, 1_000, 4_000, 9_000))
     match kind:
@@ -174,6 +207,14 @@ def _fault(kind: str, time_ms: int, names: list[str], others: list[str], brokers
         case "flap":
             turns = who if random.random() < 0.5 else tuple(random.sample(names, len(names)))
             return Fault(time_ms, kind, turns, duration_ms=random.choice((200, 1_000)), value=random.choice((2, 5, 12)))
+        case "row":
+            ring = sorted(names, key=identifier)
+            first, count = random.randrange(len(ring)), random.randint(1, max(1, len(ring) - 1))
+            order = tuple(ring[(first + step) % len(ring)] for step in range(count))
+            lasts_ms, apart_s = random.choice((1_000, 5_000, 9_000)), random.choice((0.3, 1.0, 1.0, 2.5))
+            return Fault(time_ms, kind, order, duration_ms=lasts_ms, value=apart_s)
+        case "sidecar-crash":
+            return Fault(time_ms, kind, (random.choice(list(sites.values())),), duration_ms=random.choice((200, 3_000)))
         case "one-way":
             other = random.choice([*names, *others])
             return Fault(time_ms, kind, who, (other,), duration_ms=random.choice((500, 3_000, 8_000)))
@@ -188,8 +229,11 @@ def _fault(kind: str, time_ms: int, names: list[str], others: list[str], brokers
         case "clock":
             return Fault(time_ms, kind, who, value=random.choice((-3_600.0, -2.0, 5.0, 86_400.0)))
         case "broker-crash" | "broker-pause":
-            return Fault(time_ms, kind, (random.choice(brokers),), duration_ms=random.choice((200, 2_000, 7_000)))
+            return Fault(time_ms, kind, (random.choice(list(sites)),), duration_ms=random.choice((200, 2_000, 7_000)))
         case _ if kind in HOSTILE:
+            listeners = [name for name in names if name not in sites.values()]  # for MQTT clients; others have brokers
+            if listeners and random.random() < 0.7:
+                who = (random.choice(listeners),)
             return Fault(time_ms, kind, who, duration_ms=random.choice((3_000, 6_000, 10_000)))
         case "files":
             return Fault(time_ms, kind, who, duration_ms=lasts_ms, value=random.choice((0, 1, 3)))

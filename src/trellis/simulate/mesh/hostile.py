@@ -5,8 +5,9 @@
 | stranger     | a peer that says any well-formed message at any time, with any names and numbers         | yes  |
 | replay       | a peer of two nodes that says again what it has heard from either                        | yes  |
 | deaf-peer    | a peer, a native client and an MQTT client that stop reading                             | no   |
-| half-open    | opens connections to every port again and again, and says nothing                        | no   |
-| flood        | a peer that floods pings, and a client that floods subscriptions                         | no   |
+| half-open    | opens connections to every port again and again, and says nothing (`crowds.py`)           | no   |
+| crowd        | hundreds of MQTT clients that connect in one moment (`crowds.py`)                         | no   |
+| flood        | floods of pings, of subscriptions, and of publications with QoS 0                        | no   |
 | burst        | clients that restart under one name, and subscribe and unsubscribe in bursts             | no   |
 | many-topics  | clients that publish on hundreds of new long topics within seconds                       | no   |
 | malformed    | a peer that names nodes and hosts as nobody may be named (`malformed.py`)                 | no   |
@@ -59,7 +60,7 @@ from trellis.simulate.mesh.values import STRANGE_NODES, STRANGE_TOPICS, Values, 
 from trellis.simulate.mesh.witness import Witness
 
 LIES = ("stranger", "replay")
-HONEST = ("deaf-peer", "half-open", "flood", "burst", "many-topics", "malformed")
+HONEST = ("deaf-peer", "half-open", "crowd", "flood", "burst", "many-topics", "malformed")
 HOSTILE = (*LIES, *HONEST)
 
 OVERLAY = "omen"
@@ -83,10 +84,10 @@ _ANSWERS = {
 }
 _RATE = 40.0  # messages of a stranger, a second
 _AGAIN_S = 0.3  # before a connection that was cut is made again
-_HALF_OPEN = 150  # connections to one port at a time: more than a node keeps before they have said who they are
 _DEAF_BYTES = 60_000  # in a message that a client publishes to itself and does not read
 _PINGS = 300  # in one go: some floods stay below what ends a stream, some do not
-_TOPICS = 150  # new ones in one burst
+_TOPICS = (150, 800, 800)  # new ones in one burst
+_QOS_0, _QOS_0_TIMES = 3_000, 4  # publications in one go, each half a second: a server computes 3 s for them all
 _LONG_TOPICS, _LONG_LETTERS = 2_300, 480  # together more than a frame, and less than a node's limit
 
 
@@ -102,6 +103,8 @@ class Target:
     topics: tuple[str, ...]
     witness: Witness  # what hostile clients are promised is promised to them, too
     nowhere: str  # an address of a host on which nobody listens
+    handshakes_max: int  # of the node
+    is_site: bool  # `mqtt` is the broker's
     sessions: list[Observed] = field(default_factory=list)  # that the attacker has begun, and the history knows
 
 
@@ -315,18 +318,6 @@ async def deaf_peer(target: Target, random: Random) -> None:
     await asyncio.gather(*map(again, (peer, native, mqtt)))
 
 
-async def half_open(target: Target, random: Random) -> None:
-    async def one(address: str) -> None:
-        wire = Wire()
-        await wire.connect(address)
-        if random.random() < 0.3:
-            wire.say(b"\x00\x00")  # the first half of a length
-        await wire.ended
-
-    place = random.choice((target.peers[target.node], target.clients, target.mqtt))
-    await asyncio.gather(*(again(lambda: one(place)) for _ in range(_HALF_OPEN)))
-
-
 async def flood(target: Target, random: Random) -> None:
     async def pings() -> None:
         peer, ping = Peer("pinger", target, target.node, random), pack_control(Ping())
@@ -347,7 +338,16 @@ async def flood(target: Target, random: Random) -> None:
             await wire.drain()
             await asyncio.sleep(1.0)
 
-    await asyncio.gather(again(pings), again(subscriptions))
+    async def qos_0() -> None:
+        one = Connection(random.choice((p.V311, p.V5)), asyncio.get_running_loop().time, lambda _: None)
+        await one.open(target.mqtt, p.Connect(version=one.version, client="flood", clean_start=True))
+        for _ in range(_QOS_0_TIMES):
+            for number in range(_QOS_0):
+                one.send(p.Publish(topic=f"flood/{number % 3}", payload=b"", qos=0))
+            await asyncio.sleep(0.5)
+        await one.lost()
+
+    await asyncio.gather(*map(again, random.choice(((qos_0,), (qos_0, pings, subscriptions)))))
 
 
 async def burst(target: Target, random: Random) -> None:
@@ -393,12 +393,14 @@ async def many_topics(target: Target, random: Random) -> None:
     def new(letters: int = 120) -> str:
         return f"new/{random.getrandbits(64):x}/".ljust(letters, "x")
 
+    topics = random.choice(_TOPICS)
+
     async def publish() -> None:
         async with Observed(target.clients, "topics", target.witness, timeout_s=40.0) as client:
             target.sessions.append(client)
             try:
                 while True:
-                    await asyncio.gather(*(client.say(new(), 16) for _ in range(_TOPICS)))
+                    await asyncio.gather(*(client.say(new(), 16) for _ in range(topics)))
                     await asyncio.sleep(random.choice((1.0, 2.0)))
             finally:
                 client.finish()
@@ -425,7 +427,6 @@ PROGRAMS: dict[str, Callable[[Target, Random], Coroutine[Any, Any, None]]] = {
     "stranger": stranger,
     "replay": replay,
     "deaf-peer": deaf_peer,
-    "half-open": half_open,
     "flood": flood,
     "burst": burst,
     "many-topics": many_topics,

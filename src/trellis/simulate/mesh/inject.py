@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from trellis.judge.history import Disturbed, Down, Up
+from trellis.simulate.mesh.crowds import crowd, half_open, watched
 from trellis.simulate.mesh.hostile import HOSTILE, LIES, PROGRAMS, Target
 from trellis.simulate.mesh.malformed import malformed
 from trellis.simulate.mesh.sites import Site
@@ -18,8 +21,10 @@ from trellis.simulate.whole.network import Cut
 from trellis.simulate.whole.whole import CLIENTS, MQTT, PEERS, Mesh
 from trellis.simulate.whole.world import World
 
-_PROGRAMS = {**PROGRAMS, "malformed": malformed}
+_PROGRAMS = {**PROGRAMS, "crowd": crowd, "half-open": half_open, "malformed": malformed}
+_PROGRAMS |= {kind: watched(_PROGRAMS[kind]) for kind in ("flood", "many-topics", "burst", "half-open")}
 _FLAP_S = 3.0  # from one crash of a row to the next, and the time for which it is down
+_AGAIN_S = 0.5  # until a crash that found no node is tried again
 _LEAVE_S = 35.0  # after SIGTERM a node is gone by then
 
 
@@ -47,10 +52,20 @@ class Injector:
         assert not self._later
 
     def _happen(self, fault: Fault) -> None:
-        if self._apply(fault):
+        if fault.kind == "crash" and not self.counts["crash"] and not self._is_free(fault.nodes[0]):
+            self._crash_another(fault)
+        elif self._apply(fault):
             self.counts[fault.kind] += 1
         else:
             self.counts["skipped"] += 1
+
+    def _crash_another(self, fault: Fault) -> None:
+        """Crash a node that runs, or try again later: every seed has a crash."""
+        free = [name for name in self.mesh.names if self._is_free(name)]
+        if free:
+            self._happen(replace(fault, nodes=(free[0],)))
+        elif not self._is_healed:
+            self.world.after(_AGAIN_S, self._happen, fault)
 
     def _apply(self, fault: Fault) -> bool:
         who, peer = fault.nodes[0], fault.peers[0] if fault.peers else ""
@@ -58,10 +73,12 @@ class Injector:
         if fault.kind not in ("partition", "split", "one-way") and who in self.mesh.names and not self._is_free(who):
             return False
         match fault.kind:
-            case "crash" | "machine-crash":
+            case "crash" | "machine-crash" | "sidecar-crash":
                 return self._crash(fault, who, lasts_s)
             case "flap":
                 return self._flap(fault, 0)
+            case "row":
+                return self._row(fault, 0)
             case "leave":
                 return self._leave(who, lasts_s)
             case "pause":
@@ -149,6 +166,8 @@ class Injector:
             (*NATIVE, *SHARED, *MQTT_TOPICS),
             self.witness,
             self.world.host("nowhere").address,
+            mesh.nodes[who].config.limits.handshakes_max,
+            site is not None,
         )
 
     def _is_free(self, who: str) -> bool:
@@ -176,6 +195,17 @@ class Injector:
             self._crash(Fault(fault.time_ms, "crash", (who,)), who, lasts_s)
         if turn + 1 < fault.value:
             self.world.after(lasts_s + _FLAP_S, self._flap, fault, turn + 1)
+        return True
+
+    def _row(self, fault: Fault, place: int) -> bool:
+        """Crash the nodes of the fault, one after the other, while those before are still down."""
+        if self._is_healed:
+            return False
+        who = fault.nodes[place]
+        if self._is_free(who):
+            self._crash(Fault(fault.time_ms, "crash", (who,)), who, fault.duration_ms / 1_000)
+        if place + 1 < len(fault.nodes):
+            self.world.after(fault.value, self._row, fault, place + 1)
         return True
 
     def _forgets(self, who: str) -> None:

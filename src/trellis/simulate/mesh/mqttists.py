@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 from trellis.judge.history import (
@@ -212,6 +213,12 @@ class Session:
 
     # Publishing
 
+    def forget_numbers(self) -> None:
+        """Forget what is under way: identifiers begin anew, and may be in use at the node."""
+        self.flying.clear()
+        self.messages.clear()
+        self._number = 0
+
     async def say(self, topic: str, size: int, *, qos: int = 1, retain: bool = False) -> None:
         """Publish one message, and write down its outcome."""
         connection, session = self._connected(), self.id
@@ -271,7 +278,7 @@ async def mqtt_subscriber(
     while habits.has_time():
         await habits.is_away()
         session = _session(slot, witness, habits)
-        address, wanted = habits.address(), choose()
+        address, wanted = habits.goal(choose)
         try:
             async with asyncio.timeout(habits.stays_s(may_stay=True)):
                 await session.connect(address, place_at(address))
@@ -333,10 +340,12 @@ async def mqtt_publisher(
     while habits.has_time():
         await habits.is_away()
         session = _session(slot, witness, habits)
-        address, window = habits.address(), random.choice((1, 1, 4, 20))
+        (address, _), window = habits.goal(lambda: None), random.choice((1, 1, 4, 20))
         try:
             async with asyncio.timeout(habits.stays_s()):
                 await session.connect(address, place_at(address))
+                if session.is_kept and session.site is None and random.random() < 0.5:
+                    await _forget_numbers(session, habits, address, place_at, choose, rate, size)
                 await _publish_on(session, habits, choose, window, rate, size)
         except* MqttFailed as errors:
             witness.troubles[f"mqtt publisher: {errors.exceptions[0]}"] += 1
@@ -346,6 +355,26 @@ async def mqtt_publisher(
             if session.connection is not None and session.connection.is_ended:
                 session.lose()
             session.finish()
+
+
+async def _forget_numbers(
+    session: Session,
+    habits: Habits,
+    address: str,
+    place_at: Callable[[str], Place],
+    choose: Callable[[], str],
+    rate: float,
+    size: int,
+) -> None:
+    """Restart again and again as a program does that keeps nothing: its session stays, and it numbers from 1 again."""
+    random = habits.random
+    for _ in range(random.choice((1, 3))):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(random.choice((0.3, 1.0, 3.0))):
+                await _publish_on(session, habits, choose, 20, 5 * rate, size)
+        session.lose()
+        session.forget_numbers()
+        await session.connect(address, place_at(address))
 
 
 async def _publish_on(

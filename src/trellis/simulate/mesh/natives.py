@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
+from typing import TypeVar, cast
 
 from trellis.judge.history import (
     Acknowledged,
@@ -30,6 +31,8 @@ from trellis.live.client import Client, ClientError
 from trellis.live.stream import Stream
 from trellis.live.talk import TO_CLIENT, Subscribed
 from trellis.simulate.mesh.witness import Witness, message_in, payload
+
+T = TypeVar("T")
 
 
 class Observed(Client):
@@ -153,11 +156,15 @@ class Habits:
         """`has_time`: whether something new may begin. `is_last`: whether subscribers that begin now stay for good."""
         self.random, self.nodes, self.has_time, self.is_last = random, nodes, has_time, is_last
         self.used: list[str] = []  # names that this client has had
+        self.faithful = random.choice((0.0, 0.3, 0.8))  # share of its sessions that go where the one before was
+        self._sessions = 0
+        self._last: tuple[str, object] | None = None  # where the last session was, and what it wanted
         self.stay = random.choice((0.1, 0.3, 0.8))  # share of its subscriptions that last until the run ends
 
     def name(self, slot: str) -> str:
-        """Return a name that was used before, or a new one."""
-        if self.used and self.random.random() < 0.6:
+        """Return a name that was used before, or a new one. The second session has the name of the first."""
+        self._sessions += 1
+        if self.used and (self._sessions == 2 or self.random.random() < 0.6):
             return self.random.choice(self.used)
         self.used.append(f"{slot}-{len(self.used)}")
         return self.used[-1]
@@ -165,10 +172,18 @@ class Habits:
     def address(self) -> str:
         return self.random.choice(self.nodes)
 
+    def goal(self, choose: Callable[[], T]) -> tuple[str, T]:
+        """Return where a subscriber connects, and what it wants: the same as before, or something new."""
+        if self._last is None or self.random.random() >= self.faithful:
+            self._last = self.address(), choose()
+        return cast("tuple[str, T]", self._last)
+
     def stays_s(self, *, may_stay: bool = False) -> float | None:
         """Return for how long a session lasts. None, where `may_stay`: until the run ends."""
         if may_stay and (self.random.random() < self.stay or self.is_last()):
             return None
+        if self._sessions == 1:  # every client that does not stay restarts soon
+            return self.random.choice((1.0, 6.0, 8.0))
         return self.random.choice((1.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 
     async def is_away(self) -> None:
@@ -180,13 +195,14 @@ async def native_subscriber(slot: str, witness: Witness, habits: Habits, choose:
     random = habits.random
     while habits.has_time():
         await habits.is_away()
-        client = Observed(habits.address(), habits.name(slot), witness, timeout_s=random.choice((2.0, 15.0)))
+        address, topics = habits.goal(choose)
+        client = Observed(address, habits.name(slot), witness, timeout_s=random.choice((2.0, 15.0)))
         pause_s = random.choice((0.0, 0.0, 0.0, 0.01, 0.2))
         try:
             async with client, asyncio.timeout(habits.stays_s(may_stay=True)):
                 reading = asyncio.ensure_future(client.read(lambda: pause_s))  # noqa: B023
                 try:
-                    await asyncio.gather(*(client.want(topic) for topic in choose()))
+                    await asyncio.gather(*(client.want(topic) for topic in topics))
                     await _change_topics(client, random)
                 finally:
                     client.finish()
@@ -215,7 +231,8 @@ async def native_publisher(
     random = habits.random
     while habits.has_time():
         await habits.is_away()
-        client = Observed(habits.address(), habits.name(slot), witness, timeout_s=random.choice((2.0, 15.0)))
+        address, _ = habits.goal(lambda: None)
+        client = Observed(address, habits.name(slot), witness, timeout_s=random.choice((2.0, 15.0)))
         window = random.choice((1, 1, 4, 20))
         try:
             async with client, asyncio.timeout(habits.stays_s()):

@@ -15,16 +15,18 @@ import msgspec
 
 from trellis import ids
 from trellis.judge import History, Promise, Verdict, judge
-from trellis.judge.history import Settled, Up
+from trellis.judge.history import Connected, Settled, Up
 from trellis.live.addresses import BOOK_MAX
 from trellis.live.config import NodeConfig
 from trellis.live.health import unready
 from trellis.live.series import exposition
+from trellis.live.shell import LiveNode
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.reached import listen
 from trellis.simulate.mesh import topics
-from trellis.simulate.mesh.draw import MeshPlan, draw_faults, draw_mesh, draw_sites, has_lies
+from trellis.simulate.mesh.costs import charge, draw_slowness, has_floods
+from trellis.simulate.mesh.draw import ALWAYS, MeshPlan, draw_faults, draw_mesh, draw_sites, has_lies
 from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
 from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
@@ -33,15 +35,18 @@ from trellis.simulate.mesh.repairs import slow_repairs
 from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness
 from trellis.simulate.schedule import Schedule
+from trellis.simulate.whole.host import Host
 from trellis.simulate.whole.network import NetworkConfig
 from trellis.simulate.whole.whole import CLIENTS, MQTT, Mesh
 from trellis.simulate.whole.world import World
 
+RESTART = "client restart"  # counted with the faults: a client comes back under its name
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
 _LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
+RESIDENT = "r0"  # a subscriber at a broker that stays: only a sidecar that remembers brings it messages
 _METRICS_MAX = 1_500  # lines of /metrics of one node
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
-PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, may_refuse=_LIMITS)
+PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, restart_s=9.0, may_refuse=_LIMITS)
 
 
 class TrialResult(msgspec.Struct, kw_only=True):
@@ -87,9 +92,14 @@ class Trial:
         self.schedule = drawn if schedule is None else schedule
         if has_lies(drawn):
             self.limits.setdefault("delivery", {})["window_ms"] = LYING_WINDOW_MS
-        self.world = World(f"{seed}", _draw_network(self._random("network")))
+        self._is_drawn = schedule is None
+        if brokers:
+            self.clients.append(RESIDENT)
+        self.world = World(f"{seed}", _draw_network(self._random("network"), has_floods(drawn)))
         self.witness = Witness(lambda: self.world.now_s)
         self.mesh = Mesh(self.world, self.names, self._configure)
+        self.slowness = draw_slowness(self._random("costs"), drawn)
+        self.mesh.on_made = self._charge
         self.sites = {node: Site(name, node, self.mesh, self.witness) for name, node in brokers.items()}
         self.witness.nodes = {self.mesh.address(name, CLIENTS): name for name in self.names}
         self.injector = Injector(self.world, self.mesh, self.witness, self.sites.values())
@@ -105,7 +115,7 @@ class Trial:
             for number, name in enumerate(self.names):
                 self.world.after(0.05 * number, self._start_node, name)
             for number, name in enumerate(self.clients):
-                self.world.after(plan.form_s + 0.1 * number, self._start_client, name, _KINDS[number % len(_KINDS)])
+                self.world.after(plan.form_s + 0.1 * number, self._start_client, name, _kind(name, number))
             self.injector.plan(self.schedule)
             self.world.run_for(plan.form_s + plan.span_s)
             self.injector.heal()
@@ -123,6 +133,10 @@ class Trial:
             fields["mqtt"] = MqttConfig(broker=f"mqtt://{site.address}", learn=True, learn_file=learned)
         return apply_limits(self.limits, name, fields)
 
+    def _charge(self, node: LiveNode, host: Host) -> None:
+        assert host.loop is not None
+        charge(node, host.loop, self.slowness)
+
     def _start_node(self, name: str) -> None:
         self.mesh.start(name)
         self.witness.add(Up(self.witness.now(), name))
@@ -132,6 +146,8 @@ class Trial:
         places = {}
         for node in self.names:
             site = self.sites.get(node)
+            if name == RESIDENT and site is None:
+                continue
             if kind.startswith("native"):
                 places[self.mesh.address(node, CLIENTS)] = Place(node)
             else:
@@ -140,6 +156,8 @@ class Trial:
         habits = Habits(
             random, list(places), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
         )
+        if name == RESIDENT:
+            habits.stay = 1.0
         self.world.host(name).start(self._client(name, kind, habits, places.__getitem__))
 
     def _client(
@@ -168,6 +186,7 @@ class Trial:
             nodes=len(self.names),
             failures=[
                 *self._broken(),
+                *self._lacking(history),
                 *slow_repairs(self.mesh, history, self._jumped()),
                 *(f"{one.kind}: {one.text}" for one in verdict.violations),
             ],
@@ -195,6 +214,14 @@ class Trial:
             else:
                 found += self._wrong_inside(name)
         return found
+
+    def _lacking(self, history: History) -> list[str]:
+        """What every drawn seed must have, and this one has not had."""
+        names = Counter(one.client for one in history.events if isinstance(one, Connected))
+        self.injector.counts[RESTART] = sum(names.values()) - len(names)
+        if not self._is_drawn or self.plan.clients < len(_KINDS):
+            return []
+        return [f"the seed had no {kind}" for kind in (*ALWAYS, RESTART) if not self.injector.counts[kind]]
 
     def _wrong_inside(self, name: str) -> list[str]:
         """Whatever peers and clients did: invariants hold, and nothing that they name grows without bound."""
@@ -227,7 +254,12 @@ class Trial:
         return counts
 
 
-def _draw_network(random: Random) -> NetworkConfig:
+def _kind(name: str, number: int) -> str:
+    return "mqtt subscriber" if name == RESIDENT else _KINDS[number % len(_KINDS)]
+
+
+def _draw_network(random: Random, is_large: bool) -> NetworkConfig:
+    """`is_large`: kernels take in much, so that a flood reaches the process."""
     latency_us = random.choice((300, 2_000, 40_000))
     # A window of 4 KiB carries 50 KB/s over 40 ms. A mesh that repeats frames there has no room left for anything else.
     buffers = (4 << 10, 256 << 10) if latency_us < 40_000 else (64 << 10, 256 << 10)
@@ -235,5 +267,5 @@ def _draw_network(random: Random) -> NetworkConfig:
         latency_us_high=latency_us,
         split=random.choice((0.0, 0.05, 0.5)),
         send_buffer=random.choice(buffers),
-        receive_buffer=random.choice(buffers),
+        receive_buffer=buffers[-1] if is_large else random.choice(buffers),
     )

@@ -53,6 +53,7 @@ class HostLoop(BareLoop):
         self._wake_us = _NEVER  # when the next turn is due
         self._planned: set[int] = set()  # times of turns that are on the heap of the world
         self._busy_us = 0  # the end of the last turn
+        self.spent_us = 0.0  # what the callbacks of this turn have computed, where somebody charges for it
         self._turn_low, self._turn_span = world.network.config.turn_us_low, world.network.config.turn_us_span
         self._draw = host.random.random
         self._signals: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
@@ -177,7 +178,8 @@ class HostLoop(BareLoop):
             _set_running_loop(None)
             self._wake_us = _NEVER
         self.turns += 1
-        self._busy_us = now_us + self._turn_low + int(self._draw() * self._turn_span)
+        self._busy_us = now_us + self._turn_low + int(self._draw() * self._turn_span + self.spent_us)
+        self.spent_us = 0.0
         self._plan()
 
     def _take_in_timers(self, now_us: int) -> None:

@@ -57,6 +57,7 @@ class Mesh:
         """
         self.world, self.names, self._configure = world, list(names), configure
         self.has_mqtt, self.telemetry = has_mqtt, telemetry
+        self.on_made: Callable[[LiveNode, Host], None] = lambda node, host: None  # before each node starts
         self.nodes: dict[str, LiveNode] = {}  # the last incarnation of each name, also after its process has ended
         self.counters: Counter[str] = Counter()
         for name in self.names:
@@ -102,6 +103,7 @@ class Mesh:
     async def _live(self, name: str) -> None:
         node = LiveNode(self.config(name))
         self.nodes[name] = node
+        self.on_made(node, self.host(name))
         await node.start()
         await node.wait()
         self.world.say(f"{name} has left")
