@@ -171,10 +171,11 @@ def test_the_command_goes_on_with_a_campaign_and_runs_a_failing_case_again(
 
 @pytest.mark.slow
 def test_a_campaign_begins_with_the_committed_corpus_and_goes_on_each_time() -> None:
-    """Its folder stays: each time these tests run, they add as many trials."""
+    """Its folder stays, so each run of these tests adds as many trials: enough to ask for every situation."""
     folder = open_folder(Path(__file__).parents[2] / ".campaign")
     campaign = Campaign.resume(folder, SMALL, 1, read_corpus(Path(__file__).with_name("corpus.json")))
-    summary = campaign.run(campaign.summary.seeds + 320, folder=folder, jobs=2)
+    summary = campaign.run(campaign.summary.seeds + 512, folder=folder, jobs=2)
+    assert summary.seeds >= summaries._ENOUGH
     assert not summary.failures, "\n".join(summary.lines())
     assert not summary.never, summary.never
     assert (folder / CORPUS).stat().st_size < 64 << 10
