@@ -107,6 +107,16 @@ def test_a_seed_in_which_no_client_restarts_fails(monkeypatch: pytest.MonkeyPatc
     assert {f"the seed had no {kind}" for kind in (*ALWAYS, RESTART)} <= set(failures)
 
 
+def test_some_brokers_hear_nothing_of_their_sidecars_until_their_connection_ends() -> None:
+    """Only then do sidecars and brokers have much to send again."""
+    found = 0
+    for seed in range(1, 101):
+        faults = draw_faults(SMALL, ["n0", "n1"], ["c0"], seed, {"b0": "n1"}).faults
+        ends = {(one.kind, one.time_ms) for one in faults if (one.nodes, one.peers) == (("n1",), ("b0",))}
+        found += any(("reset", time_ms + 3_900) in ends for kind, time_ms in ends if kind == "one-way")
+    assert 20 < found < 60
+
+
 def test_limits_that_are_drawn_make_a_valid_configuration() -> None:
     from random import Random
 

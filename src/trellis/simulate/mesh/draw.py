@@ -59,6 +59,7 @@ KINDS = (
     *HOSTILE,
 )
 _HANGS_SHARE = 0.3  # of the meshes of four nodes and more
+_UNHEARD_SHARE = 0.4  # of the seeds with brokers
 LONG_MS = 30_000  # of a split: half of the replay window
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
 TAKE_AWAY = ("crash", "machine-crash", "flap", "row", "sidecar-crash", "leave")
@@ -137,6 +138,7 @@ def draw_faults(
             one = replace(one, time_ms=round(1_000 * plan.form_s) + one.time_ms % 2_000)
         faults.append(one)
     faults += _hangs(faults, names, random)
+    faults += _unheard(plan, sites, random)
     if any(one in LIES for one in kinds):
         faults = [_short(one) for one in faults]
     return Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
@@ -168,6 +170,18 @@ def _hangs(faults: list[Fault], names: list[str], random: Random) -> list[Fault]
     crash = random.choice(crashes)
     who = random.choice([name for name in names if name != crash.nodes[0]])
     return [Fault(crash.time_ms - 1_000, "pause", (who,), duration_ms=7_000)]
+
+
+def _unheard(plan: MeshPlan, sites: Mapping[str, str], random: Random) -> list[Fault]:
+    """Draw a broker that hears nothing of its sidecar until their connection ends. Then both send much again."""
+    if not sites or random.random() >= _UNHEARD_SHARE:
+        return []
+    broker, sidecar = random.choice(list(sites.items()))
+    begin_ms = round(1_000 * (plan.form_s + random.uniform(0.3, 0.8) * plan.span_s))
+    return [
+        Fault(begin_ms, "one-way", (sidecar,), (broker,), duration_ms=4_000),
+        Fault(begin_ms + 3_900, "reset", (sidecar,), (broker,)),
+    ]
 
 
 def has_lies(schedule: Schedule) -> bool:

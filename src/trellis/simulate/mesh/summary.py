@@ -16,7 +16,7 @@ from trellis.simulate.mesh.reached import SITUATIONS
 from trellis.simulate.mesh.trial import TrialResult
 from trellis.simulate.schedule import Fault
 
-_ENOUGH = 400  # seeds after which every situation must have been reached
+_ENOUGH = 500  # seeds after which every situation must have been reached
 _TOLD_MAX = 20  # failures of one trial that are kept
 _SHOWN = 5  # of them are shown
 

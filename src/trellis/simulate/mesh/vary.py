@@ -1,4 +1,7 @@
-"""Vary a case: drop, move, repeat, stretch and splice its faults, give it other limits or other clients.
+"""Vary a case: give it another seed or other limits; drop, move, repeat, stretch, aim and splice its faults.
+
+A seed decides what clients, attackers and the network do. A variation with the seed of its case repeats all of that,
+so most variations take a new seed and keep the faults and the limits: these are what made the case rare.
 
 A variation keeps what every seed keeps to. It has a crash and a partition, and faults that take nodes away stand apart,
 since a mesh promises to survive only so many crashes at a time.
@@ -16,15 +19,19 @@ from trellis.simulate.mesh.limits import draw_limits
 from trellis.simulate.mesh.trial import Trial
 from trellis.simulate.schedule import Fault, Schedule
 
-_OPERATORS = ("drop", "move", "repeat", "stretch", "aim", "splice", "limits", "clients")
+_OPERATORS = ("drop", "move", "repeat", "stretch", "aim", "splice", "limits")
+_ANEW_SHARE = 0.75  # of the variations take a new seed
 _LASTS_MS_MAX = 20_000  # far below the replay window: a cut that outlasts it may lose messages
 
 
 def vary(case: Case, other: Case, plan: MeshPlan, random: Random) -> Case:
-    """Return a case like `case`, with one to three changes. Some of them are taken from `other`."""
+    """Return a case like `case`, with up to three changes. Some of them are taken from `other`."""
     seed = case.seed
     faults, limits = _drawn(case, plan)
-    for _ in range(random.choice((1, 1, 2, 3))):
+    is_anew = random.random() < _ANEW_SHARE
+    if is_anew:
+        seed = random.randrange(1 << 32)
+    for _ in range(random.choice((0, 0, 1, 2) if is_anew else (1, 1, 2, 3))):
         match random.choice(_OPERATORS):
             case "drop" if len(faults) > len(ALWAYS):
                 faults.pop(random.randrange(len(faults)))
@@ -50,11 +57,9 @@ def vary(case: Case, other: Case, plan: MeshPlan, random: Random) -> Case:
                 faults = [one for one in faults if one.time_ms < before_ms] + theirs or faults
             case "limits":
                 limits = random.choice((_drawn(other, plan)[1], draw_limits(random)))
-            case "clients":
-                seed = random.randrange(1 << 32)
             case _:
                 pass
-    return Case(seed, _possible(faults, seed, plan), limits)
+    return Case(seed, _possible(faults, seed, plan, random), limits)
 
 
 def _drawn(case: Case, plan: MeshPlan) -> tuple[list[Fault], Limits]:
@@ -64,8 +69,11 @@ def _drawn(case: Case, plan: MeshPlan) -> tuple[list[Fault], Limits]:
     return list(trial.schedule.faults), trial.limits
 
 
-def _possible(faults: list[Fault], seed: int, plan: MeshPlan) -> tuple[Fault, ...]:
-    """Return the faults that the mesh of `seed` can have, in the order of time."""
+def _possible(faults: list[Fault], seed: int, plan: MeshPlan, random: Random) -> tuple[Fault, ...]:
+    """Return the faults that the mesh of `seed` can have, in the order of time.
+
+    A fault of one node that the mesh does not have is aimed at another one.
+    """
     trial = Trial(seed, plan, None, None)
     drawn = list(trial.schedule.faults)
     begin_ms, end_ms = round(1_000 * plan.form_s), round(1_000 * (plan.form_s + plan.span_s))
@@ -74,6 +82,8 @@ def _possible(faults: list[Fault], seed: int, plan: MeshPlan) -> tuple[Fault, ..
     for one in faults:
         nodes = tuple(name for name in one.nodes if name in known)
         peers = tuple(name for name in one.peers if name in known)
+        if not nodes and len(one.nodes) == 1 and not one.kind.startswith("broker-"):
+            nodes = (random.choice(trial.names),)
         if not nodes or bool(peers) != bool(one.peers):
             continue
         time_ms = min(max(one.time_ms, begin_ms), end_ms - 1)
