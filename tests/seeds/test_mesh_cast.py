@@ -164,11 +164,11 @@ def test_a_broker_tells_subscriptions_on_its_log_until_they_are_read() -> None:
 def test_a_sidecar_that_forgets_what_it_learned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that stay connected to their broker hear nothing any more after a restart of the sidecar."""
     plan = MeshPlan(nodes_min=2, nodes_max=2, clients=6, span_s=15.0, quiet_s=30.0, sites=1.0)
-    (sidecar,) = draw_sites(plan, ["n0", "n1"], 5).values()
+    (sidecar,) = draw_sites(plan, ["n0", "n1"], 8).values()
     restart = Schedule((Fault(28_000, "crash", (sidecar,), duration_ms=1_000),))
-    assert run_trial(5, plan, restart, {}).failures == []
+    assert run_trial(8, plan, restart, {}).failures == []
     monkeypatch.setattr(Memory, "_restore", lambda self: None)
-    assert "did not get" in str(run_trial(5, plan, restart, {}).failures)
+    assert "did not get" in str(run_trial(8, plan, restart, {}).failures)
 
 
 def test_brokers_and_hostile_programs_are_drawn_in_turn() -> None:

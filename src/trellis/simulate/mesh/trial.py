@@ -26,7 +26,7 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.reached import listen
 from trellis.simulate.mesh import topics
 from trellis.simulate.mesh.costs import charge, draw_slowness, has_floods
-from trellis.simulate.mesh.draw import ALWAYS, MeshPlan, draw_faults, draw_mesh, draw_sites, has_lies
+from trellis.simulate.mesh.draw import ALWAYS, MeshPlan, crashes_alone, draw_faults, draw_mesh, draw_sites, has_lies
 from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
 from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
@@ -44,6 +44,7 @@ RESTART = "client restart"  # counted with the faults: a client comes back under
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
 _LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
 RESIDENT = "r0"  # a subscriber at a broker that stays: only a sidecar that remembers brings it messages
+WRITER, READER = "l0", "l1"  # clients that stay with their nodes
 _METRICS_MAX = 1_500  # lines of /metrics of one node
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
 PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, restart_s=9.0, may_refuse=_LIMITS)
@@ -95,6 +96,8 @@ class Trial:
         self._is_drawn = schedule is None
         if brokers:
             self.clients.append(RESIDENT)
+        self._loyal = self._draw_loyal(drawn, list(brokers.values()))
+        self.clients += self._loyal
         self.world = World(f"{seed}", _draw_network(self._random("network"), has_floods(drawn)))
         self.witness = Witness(lambda: self.world.now_s)
         self.mesh = Mesh(self.world, self.names, self._configure)
@@ -126,6 +129,14 @@ class Trial:
     def _random(self, *labels: str) -> Random:
         return Random(ids.stream(self.seed, "mesh", *labels))
 
+    def _draw_loyal(self, drawn: Schedule, sidecars: list[str]) -> dict[str, str]:
+        """Draw clients that stay with their nodes: a publisher at one that crashes and is back soon, and a reader."""
+        crashing = drawn.faults[0].nodes[0]
+        others = [name for name in self.names if name != crashing and name not in sidecars]
+        if not crashes_alone(drawn) or crashing in sidecars or not others:
+            return {}
+        return {WRITER: crashing, READER: self._random("loyal").choice(others)}
+
     def _configure(self, name: str, fields: dict[str, Any]) -> NodeConfig:
         site = self.sites.get(name)
         if site is not None:
@@ -146,7 +157,7 @@ class Trial:
         places = {}
         for node in self.names:
             site = self.sites.get(node)
-            if name == RESIDENT and site is None:
+            if (name == RESIDENT and site is None) or self._loyal.get(name, node) != node:
                 continue
             if kind.startswith("native"):
                 places[self.mesh.address(node, CLIENTS)] = Place(node)
@@ -156,7 +167,7 @@ class Trial:
         habits = Habits(
             random, list(places), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
         )
-        if name == RESIDENT:
+        if name == RESIDENT or name in self._loyal:
             habits.stay = 1.0
         self.world.host(name).start(self._client(name, kind, habits, places.__getitem__))
 
@@ -165,6 +176,10 @@ class Trial:
     ) -> Coroutine[Any, Any, None]:
         random, witness, rate = habits.random, self.witness, self.plan.rate
         size = random.choice(_SIZES)
+        if name == READER:
+            return mqtt_subscriber(name, witness, habits, lambda: topics.MQTT[0], place_at)
+        if name == WRITER:
+            return mqtt_publisher(name, witness, habits, lambda: topics.MQTT[0], place_at, rate, size)
         match kind:
             case "native subscriber":
                 return native_subscriber(name, witness, habits, lambda: topics.native_topics(random, 3))
@@ -255,7 +270,7 @@ class Trial:
 
 
 def _kind(name: str, number: int) -> str:
-    return "mqtt subscriber" if name == RESIDENT else _KINDS[number % len(_KINDS)]
+    return "mqtt subscriber" if name in (RESIDENT, WRITER, READER) else _KINDS[number % len(_KINDS)]
 
 
 def _draw_network(random: Random, is_large: bool) -> NetworkConfig:
