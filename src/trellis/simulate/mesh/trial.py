@@ -130,7 +130,11 @@ class Trial:
         return Random(ids.stream(self.seed, "mesh", *labels))
 
     def _draw_loyal(self, drawn: Schedule, sidecars: list[str]) -> dict[str, str]:
-        """Draw clients that stay with their nodes: a publisher at one that crashes and is back soon, and a reader."""
+        """Draw clients that stay with their nodes: a publisher at one that crashes and is back soon, and a reader.
+
+        They have a topic of their own. No wildcard covers it, and its home may be any node.
+        """
+        self._own = f"l{self._random('own topic').randrange(1_000)}/oven"
         crashing = drawn.faults[0].nodes[0]
         others = [name for name in self.names if name != crashing and name not in sidecars]
         if not crashes_alone(drawn) or crashing in sidecars or not others:
@@ -177,9 +181,9 @@ class Trial:
         random, witness, rate = habits.random, self.witness, self.plan.rate
         size = random.choice(_SIZES)
         if name == READER:
-            return mqtt_subscriber(name, witness, habits, lambda: topics.MQTT[0], place_at)
+            return mqtt_subscriber(name, witness, habits, lambda: self._own, place_at)
         if name == WRITER:
-            return mqtt_publisher(name, witness, habits, lambda: topics.MQTT[0], place_at, rate, size)
+            return mqtt_publisher(name, witness, habits, lambda: self._own, place_at, rate, size)
         match kind:
             case "native subscriber":
                 return native_subscriber(name, witness, habits, lambda: topics.native_topics(random, 3))
