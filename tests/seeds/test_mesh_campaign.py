@@ -35,7 +35,8 @@ def test_a_campaign_that_was_interrupted_ends_as_one_that_was_not(
     once.run(9, folder=whole, shrink_runs_max=0)
     for seeds in (3, 9):
         Campaign.resume(parts, TINY, 1).run(seeds, folder=parts, shrink_runs_max=0)
-    assert (whole / STATE).read_bytes() == (parts / STATE).read_bytes()
+    told = (parts / STATE).read_bytes().replace(b"/parts/", b"/whole/")  # failing cases are in their folders
+    assert (whole / STATE).read_bytes() == told
     assert read_corpus(whole / CORPUS) == once.corpus.entries
     assert once.corpus.entries
     assert 4 <= once.state.drawn < 12  # the first batch is drawn; some cases of the others vary what it found

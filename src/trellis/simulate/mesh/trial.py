@@ -39,7 +39,7 @@ from trellis.simulate.mesh.draw import (
 from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
 from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
-from trellis.simulate.mesh.natives import Habits, native_publisher, native_subscriber
+from trellis.simulate.mesh.natives import Habits, native_publisher, native_reader, native_subscriber
 from trellis.simulate.mesh.repairs import slow_repairs
 from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness
@@ -54,7 +54,7 @@ _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publ
 _LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
 RESIDENT = "r0"  # a subscriber at a broker that stays: only a sidecar that remembers brings it messages
 _RESTARTS_S = 20.0  # a client that works for so long restarts
-WRITER, READER = "l0", "l1"  # MQTT clients that stay with their nodes
+WRITER, READER = "l0", "l1"  # clients that stay with their nodes: one of MQTT, and a native one
 SOURCE, VISITOR = "l2", "l3"  # native ones, which come and go
 _METRICS_MAX = 1_500  # lines of /metrics of one node
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
@@ -188,7 +188,7 @@ class Trial:
         habits = Habits(
             random, list(places), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
         )
-        if name in (RESIDENT, READER, VISITOR):
+        if name in (RESIDENT, VISITOR):
             habits.stay = 0.0 if name == VISITOR else 1.0
         self.world.host(name).start(self._client(name, kind, habits, places.__getitem__))
 
@@ -198,7 +198,7 @@ class Trial:
         random, witness, rate = habits.random, self.witness, self.plan.rate
         size = random.choice(_SIZES)
         if name == READER:
-            return mqtt_subscriber(name, witness, habits, lambda: self._own, place_at)
+            return native_reader(name, witness, habits, self._own)
         if name == WRITER:
             return mqtt_publisher(name, witness, habits, lambda: self._own, place_at, rate, size)
         if name == VISITOR:
@@ -296,7 +296,7 @@ class Trial:
 
 
 def _kind(name: str, number: int) -> str:
-    kinds = {SOURCE: _KINDS[2], VISITOR: _KINDS[0], RESIDENT: _KINDS[1], READER: _KINDS[1], WRITER: _KINDS[3]}
+    kinds = {SOURCE: _KINDS[2], VISITOR: _KINDS[0], RESIDENT: _KINDS[1], READER: _KINDS[0], WRITER: _KINDS[3]}
     return kinds.get(name, _KINDS[number % len(_KINDS)])
 
 
