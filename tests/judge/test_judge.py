@@ -293,6 +293,27 @@ def test_a_node_that_is_left_alone_does_not_wait_for_those_that_have_ended() -> 
     assert found([*left_alone(44.0), Disturbed(28.0, 29.0, "cut")]) == []
 
 
+def back_soon(answered: float, wanted: str = "plant/oven") -> list[Event]:
+    """Node a restarts, and a publication there is answered some time later. Node b has a subscriber."""
+    events: list[Event] = [Up(0.0, "a"), Up(0.0, "b"), Connected(1.0, "s", "s", "b")]
+    events += [Subscribing(2.0, "s", wanted), Confirmed(3.0, "s", wanted)]
+    events += [Down(40.0, "a"), Up(41.0, "a"), Connected(42.0, "p", "p", "a")]
+    events += [Publishing(43.0, "p", "m", "plant/oven"), Acknowledged(answered, "p", "m", ("a", "b"))]
+    return [*events, Received(43.1, "s", "m", "plant/oven"), Up(END, "late")]
+
+
+def test_a_node_that_is_back_in_a_calm_mesh_answers_soon_where_a_subscriber_has_the_message() -> None:
+    assert found(back_soon(51.0), restart_s=9.0) == []
+    assert found(back_soon(53.0), restart_s=9.0) == ["late"]
+    assert found(back_soon(53.0)) == []
+    assert found(back_soon(53.0, "plant/#"), restart_s=9.0) == []  # somebody may have to be asked about wildcards
+    for fault in (Disturbed(35.0, 36.0, "cut"), Down(45.0, "b"), Down(35.0, "c"), Up(44.0, "c")):
+        assert found([*back_soon(53.0), fault], restart_s=9.0) == [], fault
+    # Nobody reads this one, and answers keep their order.
+    earlier = [Publishing(42.5, "p", "first", "plant/hall"), Acknowledged(53.0, "p", "first", ("a",))]
+    assert found([*back_soon(53.0), *earlier], restart_s=9.0) == []
+
+
 def test_a_client_that_cannot_connect_is_found_unless_its_node_or_the_network_is_broken() -> None:
     kept_out = Unreachable(60.0, "late", "a", 58.0, "closed before a welcome")
     assert found([*good(), kept_out, Down(10.0, "a"), Up(12.0, "a")], accept_s=6.0, settle_s=100.0) == ["refused"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seeds.mesh_mutants import MUTANTS, NOT_YET
+from seeds.mesh_mutants import MUTANTS, NOT_YET, SHOWN_BY
 from seeds.mutants import find
 
 # Found within few seeds: what is checked each time that tests run. Seeds without a fault of the named kind are not run.
@@ -28,4 +28,5 @@ def test_a_defect_of_the_past_is_found_soon(mutant: str, only: str, what: str) -
     [pytest.param(one, marks=pytest.mark.skip(NOT_YET[one])) if one in NOT_YET else one for one in MUTANTS],
 )
 def test_each_defect_of_the_past_is_found(mutant: str) -> None:
-    assert find(mutant, seeds=SEEDS_MAX) is not None, f"{mutant} was not found in {SEEDS_MAX} seeds"
+    only = [SHOWN_BY[mutant]] if mutant in SHOWN_BY else []
+    assert find(mutant, seeds=SEEDS_MAX, only=only) is not None, f"{mutant} was not found in {SEEDS_MAX} seeds"

@@ -60,6 +60,7 @@ KINDS = (
 )
 _HANGS_SHARE = 0.3  # of the meshes of four nodes and more
 _UNHEARD_SHARE = 0.4  # of the seeds with brokers
+_ALONE_MS = 9_000
 LONG_MS = 30_000  # of a split: half of the replay window
 ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
 TAKE_AWAY = ("crash", "machine-crash", "flap", "row", "sidecar-crash", "leave")
@@ -141,7 +142,17 @@ def draw_faults(
     faults += _unheard(plan, sites, random)
     if any(one in LIES for one in kinds):
         faults = [_short(one) for one in faults]
-    return Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
+    schedule = Schedule(tuple(sorted(faults, key=lambda one: one.time_ms)))
+    if crashes_alone(schedule):
+        crash, *others = schedule.faults
+        schedule = Schedule((replace(crash, duration_ms=min(crash.duration_ms, 1_000)), *others))
+    return schedule
+
+
+def crashes_alone(schedule: Schedule) -> bool:
+    """Tell whether a crash comes first, and nothing else for a while."""
+    first, *others = schedule.faults
+    return first.kind == "crash" and all(one.time_ms - first.time_ms >= _ALONE_MS for one in others)
 
 
 def _times(plan: MeshPlan, kinds: list[str], own: str, random: Random) -> list[tuple[int, str]]:

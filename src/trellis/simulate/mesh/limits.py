@@ -53,7 +53,6 @@ DELIVERY: Choices = {
     "ask_ms": (300, 2_000),
     "confirm_ms": (1_000, 3_000),
     "sample_max": (2, 4),
-    "interest_ms": (60_000, 90_000),
 }
 MQTT: Choices = {
     "inflight_max": (1, 2, 8),
@@ -75,6 +74,9 @@ OMEN: Choices = {
     "ask_tries": (3, 6),
 }
 
+INTEREST_MS = (1_000, 4_000, 90_000)  # The first two are shorter than a seed: whole topics are left and taken up again.
+_FORGETFUL_SHARE = 0.4
+
 
 def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
     """Draw the fields that all nodes of a mesh share: by table, by key."""
@@ -84,6 +86,8 @@ def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
         chosen = {key: random.choice(values) for key, values in choices.items() if random.random() < share}
         if chosen:
             drawn[table] = chosen
+    if random.random() < _FORGETFUL_SHARE:
+        drawn.setdefault("delivery", {})["interest_ms"] = random.choice(INTEREST_MS)
     omen, limits = drawn.get("omen", {}), drawn.setdefault("limits", {})
     period_s = omen.get("period_ms", 1_000) / 1_000
     # `silent_s` must lie above the time after which OMen suspects a silent neighbor.

@@ -213,6 +213,19 @@ async def native_subscriber(slot: str, witness: Witness, habits: Habits, choose:
                 witness.troubles[f"native subscriber: {type(error).__name__}"] += 1
 
 
+async def native_reader(slot: str, witness: Witness, habits: Habits, topic: str) -> None:
+    """Subscribe to one topic, and read for good."""
+    while True:
+        with suppress(ClientError, OSError):
+            async with Observed(habits.address(), slot, witness, timeout_s=15.0) as client:
+                try:
+                    await client.want(topic)
+                    await client.read()
+                finally:
+                    client.finish()
+        await habits.is_away()
+
+
 async def _change_topics(client: Observed, random: Random) -> None:
     """Stay until the time is over. Now and then give a topic up and take it again."""
     while True:

@@ -25,8 +25,8 @@ def slow_repairs(mesh: Mesh, history: History, jumped: set[str]) -> Iterator[str
         for repair in node.mends.latest:
             lasted_s = (repair.ms or 0) / 1_000
             begin = mesh.world.now_s - (wall_s - repair.at_ms / 1_000)
-            if repair.cause != "crash" or lasted_s <= REPAIR_S_MAX:
-                continue
+            if repair.cause != "crash" or lasted_s <= REPAIR_S_MAX or repair.node not in mesh.names:
+                continue  # a hostile peer goes without a word, and what it said about its links was not true
             if not any(_excuses(one, name, begin - _SETTLE_S, begin + lasted_s) for one in disturbances):
                 yield f"{name}: the repair after the crash of {repair.node} at {begin:.3f} s took {lasted_s:.1f} s"
 

@@ -26,11 +26,20 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.reached import listen
 from trellis.simulate.mesh import topics
 from trellis.simulate.mesh.costs import charge, draw_slowness, has_floods
-from trellis.simulate.mesh.draw import ALWAYS, MeshPlan, draw_faults, draw_mesh, draw_sites, has_lies
+from trellis.simulate.mesh.draw import (
+    ALWAYS,
+    LONG_MS,
+    MeshPlan,
+    crashes_alone,
+    draw_faults,
+    draw_mesh,
+    draw_sites,
+    has_lies,
+)
 from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
 from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
-from trellis.simulate.mesh.natives import Habits, native_publisher, native_subscriber
+from trellis.simulate.mesh.natives import Habits, native_publisher, native_reader, native_subscriber
 from trellis.simulate.mesh.repairs import slow_repairs
 from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness
@@ -44,6 +53,9 @@ RESTART = "client restart"  # counted with the faults: a client comes back under
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
 _LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
 RESIDENT = "r0"  # a subscriber at a broker that stays: only a sidecar that remembers brings it messages
+_RESTARTS_S = 20.0  # a client that works for so long restarts
+WRITER, READER = "l0", "l1"  # clients that stay with their nodes: one of MQTT, and a native one
+SOURCE, VISITOR = "l2", "l3"  # native ones, which come and go
 _METRICS_MAX = 1_500  # lines of /metrics of one node
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
 PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, restart_s=9.0, may_refuse=_LIMITS)
@@ -95,6 +107,8 @@ class Trial:
         self._is_drawn = schedule is None
         if brokers:
             self.clients.append(RESIDENT)
+        self._loyal = self._draw_loyal(drawn, list(brokers.values()))
+        self.clients += self._loyal
         self.world = World(f"{seed}", _draw_network(self._random("network"), has_floods(drawn)))
         self.witness = Witness(lambda: self.world.now_s)
         self.mesh = Mesh(self.world, self.names, self._configure)
@@ -126,6 +140,24 @@ class Trial:
     def _random(self, *labels: str) -> Random:
         return Random(ids.stream(self.seed, "mesh", *labels))
 
+    def _draw_loyal(self, drawn: Schedule, sidecars: list[str]) -> dict[str, str]:
+        """Draw clients that stay with their nodes: by client, its node.
+
+        There may be a publisher at a node that crashes and is back soon, with a reader elsewhere. There may be a native
+        publisher and a reader that come and go, while nodes soon lose interest in topics that nobody uses. Each pair
+        has a topic of its own. No wildcard covers it, and its home may be any node.
+        """
+        random = self._random("loyal")
+        self._own = f"l{random.randrange(1_000)}/oven"
+        loyal: dict[str, str] = {}
+        if self.limits.get("delivery", {}).get("interest_ms", LONG_MS) < LONG_MS:
+            loyal |= {SOURCE: random.choice(self.names), VISITOR: random.choice(self.names)}
+        crashing = drawn.faults[0].nodes[0]
+        others = [name for name in self.names if name != crashing and name not in sidecars]
+        if crashes_alone(drawn) and crashing not in sidecars and others:
+            loyal |= {WRITER: crashing, READER: random.choice(others)}
+        return loyal
+
     def _configure(self, name: str, fields: dict[str, Any]) -> NodeConfig:
         site = self.sites.get(name)
         if site is not None:
@@ -146,7 +178,7 @@ class Trial:
         places = {}
         for node in self.names:
             site = self.sites.get(node)
-            if name == RESIDENT and site is None:
+            if (name == RESIDENT and site is None) or self._loyal.get(name, node) != node:
                 continue
             if kind.startswith("native"):
                 places[self.mesh.address(node, CLIENTS)] = Place(node)
@@ -156,8 +188,8 @@ class Trial:
         habits = Habits(
             random, list(places), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
         )
-        if name == RESIDENT:
-            habits.stay = 1.0
+        if name in (RESIDENT, VISITOR):
+            habits.stay = 0.0 if name == VISITOR else 1.0
         self.world.host(name).start(self._client(name, kind, habits, places.__getitem__))
 
     def _client(
@@ -165,6 +197,14 @@ class Trial:
     ) -> Coroutine[Any, Any, None]:
         random, witness, rate = habits.random, self.witness, self.plan.rate
         size = random.choice(_SIZES)
+        if name == READER:
+            return native_reader(name, witness, habits, self._own)
+        if name == WRITER:
+            return mqtt_publisher(name, witness, habits, lambda: self._own, place_at, rate, size)
+        if name == VISITOR:
+            return native_subscriber(name, witness, habits, lambda: [f"n/{self._own}"])
+        if name == SOURCE:
+            return native_publisher(name, witness, habits, lambda: f"n/{self._own}", rate, size)
         match kind:
             case "native subscriber":
                 return native_subscriber(name, witness, habits, lambda: topics.native_topics(random, 3))
@@ -219,7 +259,8 @@ class Trial:
         """What every drawn seed must have, and this one has not had."""
         names = Counter(one.client for one in history.events if isinstance(one, Connected))
         self.injector.counts[RESTART] = sum(names.values()) - len(names)
-        if not self._is_drawn or self.plan.clients < len(_KINDS):
+        works_s = self._until - self.plan.form_s
+        if not self._is_drawn or self.plan.clients < len(_KINDS) or works_s < _RESTARTS_S:
             return []
         return [f"the seed had no {kind}" for kind in (*ALWAYS, RESTART) if not self.injector.counts[kind]]
 
@@ -255,7 +296,8 @@ class Trial:
 
 
 def _kind(name: str, number: int) -> str:
-    return "mqtt subscriber" if name == RESIDENT else _KINDS[number % len(_KINDS)]
+    kinds = {SOURCE: _KINDS[2], VISITOR: _KINDS[0], RESIDENT: _KINDS[1], READER: _KINDS[0], WRITER: _KINDS[3]}
+    return kinds.get(name, _KINDS[number % len(_KINDS)])
 
 
 def _draw_network(random: Random, is_large: bool) -> NetworkConfig:
