@@ -10,7 +10,7 @@ from seeds.mutants import find
 # Found within few seeds: what is checked each time that tests run. Seeds without a fault of the named kind are not run.
 SOON = (
     ("a_client_that_restarts_repeats_its_numbers", "", "lost"),
-    ("a_name_with_a_colon_is_taken_for_an_address", "malformed", "its process ended by itself"),
+    ("a_name_with_a_colon_is_taken_for_an_address", "malformed", "is no address"),
 )
 SEEDS_MAX = 500
 
