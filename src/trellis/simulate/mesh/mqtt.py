@@ -32,8 +32,14 @@ class MqttFailed(Exception):
 class Connection(asyncio.Protocol):
     """One connection, from CONNECT to its end. Packet identifiers and what is in flight belong to the session."""
 
-    def __init__(self, version: int, now: Callable[[], float], on_publish: Callable[[p.Publish], None]) -> None:
-        self.version, self.now, self.on_publish = version, now, on_publish
+    def __init__(
+        self,
+        version: int,
+        now: Callable[[], float],
+        on_publish: Callable[[p.Publish], None],
+        on_release: Callable[[int], None] = lambda number: None,
+    ) -> None:
+        self.version, self.now, self.on_publish, self.on_release = version, now, on_publish, on_release
         self.heard = now()  # when the node last said anything
         self.is_ended = False
         self.alias_max = 0  # topic aliases that the node takes
@@ -148,6 +154,10 @@ class Connection(asyncio.Protocol):
         match packet:
             case p.Publish():
                 self.on_publish(packet)
+            case p.Ack(kind, number) if kind == p.PUBREL:
+                self.on_release(number)
+                with suppress(MqttFailed):
+                    self.send(p.Ack(p.PUBCOMP, number))
             case p.Ack(kind, number):
                 self._answer(f"Ack{kind}", number, packet)
             case p.SubAck() | p.UnsubAck():
