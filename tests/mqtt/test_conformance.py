@@ -775,3 +775,20 @@ def test_what_waits_for_a_client_is_bounded_and_the_rest_is_counted():
         other.publish("t", b"%d" % number, qos=1, id=number)
     assert desk.host.counters["dropped"] == 3
     assert desk.welcome("away", clean_start=False, expiry_s=50).payloads() == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(("asked", "told"), [(120, 60), (0, 60), (60, None), (30, None)])
+def test_3_1_2_21_a_node_may_say_how_often_a_client_must_speak(asked, told):
+    desk = Desk(keep_alive_s_max=60)
+    client = desk.connect(keep_alive_s=asked)
+    assert client.take(p.ConnAck).keep_alive_s == told
+    desk.pass_time(89_000 if asked != 30 else 44_000)
+    assert client.closed is None
+    desk.pass_time(2_000)
+    assert client.take(p.Disconnect).reason == reasons.KEEP_ALIVE
+
+
+def test_311_3_1_2_10_a_client_that_cannot_be_told_is_turned_away():
+    desk = Desk(keep_alive_s_max=60)
+    assert desk.connect(version=p.V311, keep_alive_s=61).take(p.ConnAck).reason
+    assert not desk.connect(version=p.V311, keep_alive_s=60).take(p.ConnAck).reason

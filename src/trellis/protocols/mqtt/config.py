@@ -9,6 +9,8 @@ import msgspec
 from trellis.errors import InputError
 from trellis.protocols.mqtt.topics import is_filter
 
+KEEP_ALIVE_S_MAX = 65_535  # that a CONNECT can say
+
 
 class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     listen: str = ""
@@ -98,6 +100,10 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     alias_max: int = 32
     """Topic aliases that a client may set."""
 
+    keep_alive_s_max: int = 65_535
+    """A client must say something at least so often; one that asks for more, or for no limit, is told so (MQTT 5), or
+    turned away (3.1.1). At most 65535: then each client's own wish counts."""
+
     retained_max: int = 10_000
     """Retained messages that this node keeps. More are refused."""
 
@@ -141,6 +147,8 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise InputError("broker_password", "the password is given twice", remedy)
         if self.broker_echo == "match" and self.broker_version == "5":
             raise InputError("broker_echo", "a broker of MQTT 5 sends no echoes", 'give broker_version = "3.1.1" too')
+        if self.keep_alive_s_max > KEEP_ALIVE_S_MAX:
+            raise InputError("keep_alive_s_max", f"it is {self.keep_alive_s_max}", f"give 1 to {KEEP_ALIVE_S_MAX}")
         if self.depth > 32:
             raise InputError("depth", f"it is {self.depth}", "give 1 to 32")
         if bool(self.cert) != bool(self.key) or (self.ca and not self.cert):

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.config import KEEP_ALIVE_S_MAX
 from trellis.protocols.mqtt.effects import Check, Close, Connection, SetAside, ToClient
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.primitives import PacketError
@@ -64,6 +65,8 @@ class Entrance:
             return reasons.CLIENT_ID, "a name of a client that is too long, or begins with $"
         if not packet.client and packet.version != p.V5 and not packet.clean_start:
             return reasons.CLIENT_ID, "a session needs a client's name"  # [3.1.1: MQTT-3.1.3-8]
+        if packet.version != p.V5 and self._keep_alive_s(packet) != packet.keep_alive_s:  # 3.1.1 has no word for it
+            return reasons.CLIENT_ID, f"a keep alive above {self.house.config.keep_alive_s_max} s, or none"
         if packet.will is not None and not is_carried(packet.will.topic, self.house.config.depth):
             return reasons.TOPIC_INVALID, "the will's topic is not carried"
         if packet.will is not None and self._will_bytes() + packet.will.size > WILLS_BYTES_MAX:
@@ -96,7 +99,10 @@ class Entrance:
         """The sidecar, as a client of ours that nobody can take over."""
         packet = p.Connect(version=p.V5, client=client, clean_start=True, receive_max=receive_max, expiry_s=0)
         self._welcome(connection, packet)
-        self.house.sessions[client].is_bridge = True
+        session = self.house.sessions[client]
+        session.is_bridge = True
+        if session.link is not None:
+            session.link.keep_alive_ms = 0  # it is a part of this process
 
     def _turn_away(self, connection: Connection, version: int, reason: int, why: str) -> None:
         """`version` is 0 where the client has not said which MQTT it speaks."""
@@ -110,6 +116,7 @@ class Entrance:
 
     def _welcome(self, connection: Connection, packet: p.Connect) -> None:
         client, is_5 = packet.client, packet.version == p.V5
+        keep_alive_s = self._keep_alive_s(packet)
         if not client:  # [MQTT-3.1.3-6, -7]
             self._assigned += 1
             client = f"{self.house.node}-{self.house.life}-{self._assigned}"
@@ -120,7 +127,7 @@ class Entrance:
             connection,
             packet.version,
             self.house.now_ms,
-            packet.keep_alive_s * 1_000,
+            keep_alive_s * 1_000,
             packet.receive_max,
             packet.packet_bytes_max,
             is_5 and packet.wants_reasons,
@@ -137,6 +144,7 @@ class Entrance:
                 session_present=is_present,
                 assigned_client=None if packet.client else client,
                 expiry_s=expiry_s if expiry_s != packet.expiry_s else None,
+                keep_alive_s=keep_alive_s if keep_alive_s != packet.keep_alive_s else None,  # [MQTT-3.1.2-21]
                 receive_max=self.house.config.inflight_max,
                 packet_bytes_max=self.house.config.packet_bytes_max,
                 alias_max=self.house.config.alias_max,
@@ -144,6 +152,11 @@ class Entrance:
             )
         self.house.send(link, answer)
         self.came_back(session)
+
+    def _keep_alive_s(self, packet: p.Connect) -> int:
+        """Return how often a client must say something; 0 is never."""
+        most = self.house.config.keep_alive_s_max
+        return packet.keep_alive_s if most == KEEP_ALIVE_S_MAX or 0 < packet.keep_alive_s <= most else most
 
     def _session(self, client: str, packet: p.Connect) -> tuple[Session, bool]:
         """The client's session, and whether it was there before.  [MQTT-3.1.2-4, -5, -6; 3.1.4-3]"""
