@@ -336,7 +336,6 @@ SHOWN_BY = {
 
 # What the draw lacks to show a mutant. They stay here, so that the lack is known.
 NOT_YET: dict[str, str] = {
-    "a_publication_waits_for_copies_that_nobody_wants": "few nodes restart alone that are the home of a directory",
     "a_subscription_goes_on_where_an_earlier_one_ended": "few publishers leave a topic before a subscriber is back",
 }
 
