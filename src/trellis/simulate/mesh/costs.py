@@ -1,8 +1,8 @@
 """What computing costs. In virtual time a callback is free, however much it computes; a real node is busy meanwhile.
 
 The dearest inputs of a node are charged to its event loop: publications, messages of peers, and every input that
-changes its topics, since the overlay then looks at all topics that the node takes part in. The numbers were measured on
-one core of a server. Some seeds run on machines that are ten times slower.
+changes its topics, since the overlay then looks at all topics that the node takes part in. The cost of a topic was
+measured on one core of a server; the others are estimates. Some seeds run on machines that are ten times slower.
 """
 
 from __future__ import annotations
