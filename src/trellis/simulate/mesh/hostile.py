@@ -8,7 +8,7 @@
 | half-open    | opens connections to every port again and again, and says nothing (`crowds.py`)           | no   |
 | crowd        | hundreds of MQTT clients that connect in one moment (`crowds.py`)                         | no   |
 | flood        | floods of pings, of subscriptions, and of publications with QoS 0                        | no   |
-| burst        | clients that restart under one name, and subscribe and unsubscribe in bursts             | no   |
+| burst        | clients that restart under one name, and subscribe and unsubscribe in bursts (`bursts.py`)| no   |
 | many-topics  | clients that publish on hundreds of new long topics within seconds                       | no   |
 | malformed    | a peer that names nodes and hosts as nobody may be named (`malformed.py`)                 | no   |
 
@@ -24,12 +24,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from trellis.live.addresses import parse_address
-from trellis.live.client import Client, ClientError
+from trellis.live.client import ClientError
 from trellis.live.frames import (
     BODY_BYTES_MAX,
     CONTROL,
@@ -91,6 +91,12 @@ _QOS_0, _QOS_0_TIMES = 3_000, 4  # publications in one go, each half a second: a
 _LONG_TOPICS, _LONG_LETTERS = 2_300, 480  # together more than a frame, and less than a node's limit
 
 
+class Written(Protocol):
+    """A session that the history knows."""
+
+    def finish(self) -> None: ...
+
+
 @dataclass
 class Target:
     """The node that is attacked, and what there is to know about its mesh."""
@@ -105,7 +111,7 @@ class Target:
     nowhere: str  # an address of a host on which nobody listens
     handshakes_max: int  # of the node
     is_site: bool  # `mqtt` is the broker's
-    sessions: list[Observed] = field(default_factory=list)  # that the attacker has begun, and the history knows
+    sessions: list[Written] = field(default_factory=list)  # that the attacker has begun, and the history knows
 
 
 class Wire(asyncio.Protocol):
@@ -350,43 +356,6 @@ async def flood(target: Target, random: Random) -> None:
     await asyncio.gather(*map(again, random.choice(((qos_0,), (qos_0, pings, subscriptions)))))
 
 
-async def burst(target: Target, random: Random) -> None:
-    async def native() -> None:
-        async with Client(target.clients, "burst", None, 3.0) as client:
-            for _ in range(random.choice((1, 3, 10))):
-                topics = random.sample(target.topics, min(3, len(target.topics)))
-                async with asyncio.timeout(5.0):
-                    await asyncio.gather(*map(client.subscribe, topics))
-                if random.random() < 0.8:
-                    await asyncio.gather(*map(client.unsubscribe, topics))
-
-    async def mqtt() -> None:
-        one = Connection(random.choice((p.V311, p.V5)), asyncio.get_running_loop().time, lambda _: None)
-        await one.open(target.mqtt, p.Connect(version=one.version, client="burst", clean_start=random.random() < 0.7))
-        for number in range(1, random.choice((2, 5, 15))):
-            wanted = random.choice(("m/#", "m/+", "b/oven", "burst/#", f"burst/{number}"))
-            one.send(p.Subscribe(number, (p.Asked(wanted, random.randrange(2)),)))
-            if random.random() < 0.8:
-                one.send(p.Unsubscribe(number + 100, (wanted,)))
-            await asyncio.sleep(random.choice((0.0, 0.0, 0.02)))
-        if random.random() < 0.5:
-            one.close()
-        else:
-            one.cut()
-
-    async def impostor() -> None:
-        """Use the name under which the MQTT listener publishes. It must be refused."""
-        wire = Wire()
-        await wire.connect(target.clients)
-        wire.say(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "$mqtt", 0)))
-        for number in range(1, 50):
-            wire.say(pack_to_node(Publish(number, random.choice(target.topics), b"")))
-        await wire.ended
-
-    # Two under each name.
-    await asyncio.gather(again(native), again(native), again(mqtt), again(mqtt), again(impostor))
-
-
 async def many_topics(target: Target, random: Random) -> None:
     """Publish on new topics, or subscribe to so many long ones that a list of them outgrows a frame."""
 
@@ -428,6 +397,5 @@ PROGRAMS: dict[str, Callable[[Target, Random], Coroutine[Any, Any, None]]] = {
     "replay": replay,
     "deaf-peer": deaf_peer,
     "flood": flood,
-    "burst": burst,
     "many-topics": many_topics,
 }

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from trellis.judge.history import Disturbed, Down, Up
+from trellis.simulate.mesh.bursts import burst
 from trellis.simulate.mesh.crowds import crowd, half_open, watched
 from trellis.simulate.mesh.hostile import HOSTILE, LIES, PROGRAMS, Target
 from trellis.simulate.mesh.malformed import malformed
@@ -21,7 +22,7 @@ from trellis.simulate.whole.network import Cut
 from trellis.simulate.whole.whole import CLIENTS, MQTT, PEERS, Mesh
 from trellis.simulate.whole.world import World
 
-_PROGRAMS = {**PROGRAMS, "crowd": crowd, "half-open": half_open, "malformed": malformed}
+_PROGRAMS = {**PROGRAMS, "burst": burst, "crowd": crowd, "half-open": half_open, "malformed": malformed}
 _PROGRAMS |= {kind: watched(_PROGRAMS[kind]) for kind in ("flood", "many-topics", "burst", "half-open")}
 _FLAP_S = 3.0  # from one crash of a row to the next, and the time for which it is down
 _AGAIN_S = 0.5  # until a crash that found no node is tried again
