@@ -10,7 +10,7 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.askers import Askers
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.effects import Emit
-from trellis.protocols.mqtt.envelope import Answer, Ask, Heard, Joined, Who, unwrap
+from trellis.protocols.mqtt.envelope import Answer, Ask, Heard, Joined, Who, unwrap, wrap
 from trellis.protocols.mqtt.host import Host
 from trellis.protocols.mqtt.interests import QUESTIONS
 from trellis.protocols.mqtt.members import SILENT_MS, Members
@@ -165,3 +165,32 @@ def test_a_question_that_is_refused_at_once_is_repeated_later_and_not_at_once():
     host.tick()
     again = [one for one in host.take() if isinstance(one, Emit) and isinstance(unwrap(one.payload), Who)]
     assert len(again) == 1
+
+
+def test_a_newcomer_asks_again_who_is_there_until_it_is_informed():
+    """The answer of a node that was too busy to publish it never comes: only a new question brings another one."""
+    host = Host("n", 1, MqttConfig(listen="127.0.0.1:0"))
+    now_ms = 1_000
+
+    def questions(duration_ms: int) -> int:
+        nonlocal now_ms
+        count = 0
+        for _ in range(duration_ms // 200):
+            now_ms += 200
+            host.at(now_ms, WALL_MS)
+            host.tick()
+            for effect in host.take():
+                if isinstance(effect, Emit) and isinstance(unwrap(effect.payload), Who):
+                    count += 1
+                    host.acknowledged(effect.number, 1)
+        return count
+
+    host.at(now_ms, WALL_MS)
+    host.start()
+    host.take()
+    host.confirmed(QUESTIONS)
+    assert questions(1_000) == 1
+    assert questions(6_000) == 2
+    host.delivered(QUESTIONS, "m", wrap(Heard(1, (Answer("n", 1, (), True),), True, ("m",))))
+    assert questions(60_000) == 0
+    assert host.directory.is_informed

@@ -72,7 +72,8 @@ class Directory:
         self.arrivals.counters = self.counters
         self._ask_ms = int(config.ask_s * 1_000)
         self._who = 0  # the number of our question
-        self._repeats_who = False  # the mesh has not taken it
+        self._who_ms = NEVER  # when it is asked again, because not everybody has answered, or the mesh has not taken it
+        self._who_pause_ms = AGAIN_MS
         self._new: dict[str, None] = {}  # patterns to be told
         self._gone: dict[str, None] = {}
         self._unready: dict[int, Wildcard] = {}  # by number
@@ -139,7 +140,8 @@ class Directory:
         self._confirmed[topic] = self.now_ms
         if topic == QUESTIONS:
             self.members.joined(self.now_ms + self._ask_ms * 3 // 2)  # or sooner: the others answer
-            self._say(Who(self.life, True), "who")
+            self._who_pause_ms = AGAIN_MS
+            self._ask_who()
             self._new.update(dict.fromkeys(self.wildcards))
             self._tell()
         elif topic.startswith("$"):
@@ -164,7 +166,13 @@ class Directory:
     def not_acknowledged(self, number: int) -> None:
         """Repeat our question at the next tick: what is refused at once would be refused at once again."""
         if number == self._who and not self.is_informed:
-            self._repeats_who = True
+            self._who_ms = self.now_ms
+
+    def _ask_who(self) -> None:
+        """Say `Who`, and again later: the answer of a node that was too busy to publish it never comes."""
+        self._who_ms = self.now_ms + self._who_pause_ms
+        self._who_pause_ms = min(2 * self._who_pause_ms, self._ask_ms)
+        self._say(Who(self.life, True), "who")
 
     def on_said(self, topic: Topic, origin: NodeId, said: Said) -> list[Envelope]:
         """Take in what came over one of our own topics; return the messages to hand over."""
@@ -337,10 +345,12 @@ class Directory:
 
     def tick(self) -> list[tuple[NodeId, Envelope]]:
         now_ms = self.now_ms
-        if self._repeats_who:
-            self._repeats_who = False
-            self._say(Who(self.life, True), "who")
         self._tick_members()
+        if self._who_ms <= now_ms:
+            if self.is_informed:
+                self._who_ms = NEVER
+            else:
+                self._ask_who()
         if self.wildcards and now_ms - self._told_all_ms > self._ask_ms:
             self._tell(everything=True)
         elif self._new or self._gone:

@@ -66,7 +66,10 @@ class Owed:
         self.whos: dict[NodeId, Since] = {}  # nodes that have said `Who`
 
     def on_who(self, origin: NodeId, life: int, now_ms: int) -> None:
-        if origin in self.whos or len(self.whos) < MEMBERS_MAX:
+        known = self.whos.get(origin)
+        if known is not None and known[0] == life:
+            return  # it asks again
+        if known is not None or len(self.whos) < MEMBERS_MAX:
             self.whos[origin] = (life, now_ms)
 
     def is_owed(self, prefix: Topic, origin: NodeId, life: int, number: int, path: Topic) -> bool:
