@@ -13,27 +13,12 @@ from trellis.live.config import LiveOMenConfig
 from trellis.simulate.check import CheckConfig, check_seed
 from trellis.simulate.draw import InstanceDraw
 from trellis.simulate.seeds import check_seeds
-from trellis.simulate.systems.omen import OMen
+from trellis.simulate.systems.omen import REPAIRED, OMen
 
 sys.path.insert(0, str(Path(__file__).parent))
 from omen_mutants import NoClosure, OldProof
 
 SMALL = CheckConfig(instance=InstanceDraw(nodes=14, topics=6, subscriptions=3))
-# What repairs mend by themselves: everything but partitions, and joiners that know no subscriber.
-REPAIRED = (
-    "crash-uniform",
-    "crash-adjacent",
-    "crash-ring",
-    "crash-hub",
-    "restart",
-    "pause",
-    "leave",
-    "interest",
-    "loss",
-    "duplicate",
-    "reorder",
-    "slow",
-)
 CRASHES = REPAIRED[:4]
 
 
