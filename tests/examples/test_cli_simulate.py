@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from trellis.cli.main import run
+from trellis.simulate.check import CheckConfig, check_seed
+from trellis.simulate.systems.omen import REPAIRED, OMen
 
 PROTOCOLS = ["omen", "spidercast", "similarity", "random", "vitis", "rvr", "opt", "magnet", "scribe"]
 
@@ -94,6 +98,27 @@ def test_a_trace_is_replayed_round_by_round_from_a_planned_overlay(interests, ca
     assert found["tco"] is True
     assert sum(found["events_from_outside"].values()) == 4
     assert json.loads(Path("run/parameters.json").read_text())["run"]["rounds_per_event"] == 12
+
+
+def test_repairs_of_omen_are_checked_without_the_fallback(capsys):
+    """Only faults that repairs promise to survive are drawn, and the run starts from a planned overlay."""
+    assert run("simulate omen --check --no-fallback --seeds 2 --seed 7 --json".split()) == 0
+    alone = summary(capsys)
+    assert alone["holds"] is True
+    assert not {"join", "partition", "asymmetric-loss"} & set(alone["injected"])
+    assert alone["counts"]["repairs by coordinators"] > 0
+    plan = msgspec.structs.replace(OMen().fault_plan, kinds=REPAIRED)
+    config = CheckConfig(plan=plan, planned=True)
+    assert [check_seed(partial(OMen, net=False), seed, config).digest for seed in (7, 8)] == alone["digests"]
+    assert run("simulate omen --check --seeds 1 --seed 7 --json".split()) == 0
+    assert summary(capsys)["digests"] != alone["digests"][:1]
+
+
+def test_the_help_of_omen_shows_how_to_check_without_the_fallback(capsys):
+    assert run("simulate omen --help".split()) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "--no-fallback" in said
+    assert "trellis simulate omen --check --no-fallback --seeds 40" in said
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

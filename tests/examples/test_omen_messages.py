@@ -11,8 +11,10 @@ from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import LinkUp, Send
 from trellis.protocols.omen import OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
+from trellis.protocols.omen.knowledge import Answers, Told
 from trellis.protocols.omen.me import REFUTATIONS
 from trellis.protocols.omen.mend import Departed, Mend
+from trellis.protocols.omen.offers import Offer, covering
 from trellis.protocols.omen.shadow import low_edges
 from trellis.simulate.engine import Engine
 from trellis.simulate.systems.omen import OMen
@@ -142,10 +144,67 @@ def split(described, **options):
     return mend, [effect.to for effect in effects if isinstance(effect, Send)]
 
 
+def triangle():
+    """Three nodes that are apart on t. Each two have a neighbor in common, and `mid` is a neighbor of all three."""
+    mend = Mend(1, "relink", "v", 1, OMenConfig(), lambda *_: [], lambda *_: None, low_edges, len, "me")
+    mend.topics, mend.required_only = ("t",), dict.fromkeys("abc")
+    mend.start()
+    effects = []
+    for name, peers in {"a": ("x", "mid", "z"), "b": ("x", "y", "mid"), "c": ("y", "z", "mid")}.items():
+        effects = mend.on_answer(name, answer(*peers))
+    return mend, [effect.to for effect in effects if isinstance(effect, Send)]
+
+
+def answer(*peers, wants=1):
+    return m.Answer(
+        1, 1, LIFE, len(peers), m.pack(wants), b"", tuple(m.Neighbour(one, LIFE, m.pack(1)) for one in peers)
+    )
+
+
+def test_one_node_is_asked_where_it_may_connect_all_parts():
+    mend, asked = triangle()
+    assert asked == ["mid"]
+    mend.on_answer("mid", answer("a", "b", "c"))
+    assert (mend.state, mend.opened, mend.opening) == ("done", [], {})
+
+
+def test_all_nodes_on_ways_between_parts_are_asked_where_the_first_answers_prove_too_little():
+    mend, _ = triangle()
+    more = mend.on_answer("mid", answer("a", "b", "c", wants=0))
+    assert [effect.to for effect in more if isinstance(effect, Send)] == ["x", "y", "z"]
+    mend.on_answer("x", answer("a", "b"))
+    mend.on_answer("y", answer("b", "c"))
+    mend.on_answer("z", answer("c", "a"))
+    assert (mend.state, mend.opening) == ("done", {})
+
+
+def test_a_node_that_is_asked_for_another_topic_is_preferred():
+    answers = Answers()
+    for name in ("a", "b"):
+        answers.add(name, Told(answer("x", "y"), {"t": 0}))
+    assert answers.worth_asking(0, {"a", "b"}, (), hints=False, asked=set()) == {"x"}
+    assert answers.worth_asking(0, {"a", "b"}, (), hints=False, asked={"y"}) == {"y"}
+
+
 def test_backups_are_asked_that_have_two_topics_which_are_apart():
-    topics = {"none": ("s",), "one": ("s", "t"), "both": ("t", "u"), "all": ("s", "t", "u")}
+    topics = {"none": ("s",), "one": ("s", "t"), "both": ("t", "u")}
     _, asked = split({name: Descriptor(name, interest=some) for name, some in topics.items()})
-    assert asked == ["both", "all"]
+    assert asked == ["both"]
+
+
+def test_of_backups_with_the_same_topics_the_one_with_fewest_links_is_asked():
+    """The others could save no further link."""
+    degrees = {"many": 40, "few": 3, "some": 7}
+    known = {name: Descriptor(name, interest=("t", "u"), numbers=(degree,)) for name, degree in degrees.items()}
+    _, asked = split(known)
+    assert asked == ["few"]
+
+
+def test_backups_are_asked_until_they_cover_all_topics_or_add_too_few():
+    offers = {"a": Offer(0b000111), "b": Offer(0b011100), "c": Offer(0b110000), "d": Offer(0b100000), "e": Offer(0)}
+    assert covering(offers, 2, len) == ["a", "b"]
+    assert covering(offers, 1, len) == ["a", "b", "c"]
+    assert covering({}, 1, len) == []
 
 
 @pytest.mark.parametrize(("degree", "ends"), [(60, ("by", "leaf")), (2, ("hub", "leaf"))])

@@ -41,7 +41,7 @@ class _OldAnswers(Answers):
             part |= dict.fromkeys((one for one in seen if one in self.told and self.told[one].stays & bit), number)
         return part
 
-    def worth_asking(self, place: int, required: Any, gone: Any, *, hints: bool) -> set[NodeId]:
+    def worth_asking(self, place: int, required: Any, gone: Any, *, hints: bool, asked: Any) -> set[NodeId]:
         return set()
 
 

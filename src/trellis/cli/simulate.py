@@ -48,6 +48,13 @@ EXAMPLE = examples(
     "trellis simulate mesh --check --seeds 100 --jobs 2",
     "trellis simulate --replay run/recording.jsonl.gz --until 30",
 )
+# Shown by the help of one protocol, after the example that all have.
+MORE_EXAMPLES = {
+    "omen": [
+        "trellis simulate omen --check --seeds 40 --jobs 2",
+        "trellis simulate omen --check --no-fallback --seeds 40 --jobs 2",
+    ]
+}
 _PROTOCOL, _NETWORK, _CHECK = "Protocol", "Network", "Check over seeds"
 
 
@@ -170,7 +177,8 @@ def _command(protocol: str) -> Any:
     command.__annotations__ = {one.name: one.annotation for one in (*shared, *own, *added)}
     command.__doc__ = PROTOCOLS[protocol]
     made = typer.Typer(add_completion=False)
-    made.command(protocol, epilog=examples(f"trellis simulate {protocol} interests.parquet -o run"))(command)
+    shown = [f"trellis simulate {protocol} interests.parquet -o run", *MORE_EXAMPLES.get(protocol, [])]
+    made.command(protocol, epilog=examples(*shown))(command)
     return typer.main.get_command(made)
 
 

@@ -78,7 +78,7 @@ def check_seed(
     plan = config.plan or system.fault_plan
     wanted = interests if interests is not None else draw_interests(config.instance, seed)
     planned = schedule if schedule is not None else draw_schedule(plan, list(wanted), seed)
-    if config.planned and not overlay:
+    if (config.planned or system.needs_overlay) and not overlay:
         overlay = _planned({node: topics for node, topics in wanted.items() if node not in planned.absent}, seed)
     engine = Engine(
         system,

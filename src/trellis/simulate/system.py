@@ -151,6 +151,7 @@ class System(Protocol):
 
     nodes_linger: bool = False  # True: a node that leaves goes on until it gives `Left`
     overlay_is_tco_promised: bool = False  # True: once settled, an overlay that is no TCO is a violation
+    needs_overlay: bool = False  # True: a check starts from LowODA's overlay where none is given
     fault_plan: FaultPlan = FaultPlan()  # what the system promises to survive
 
     def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:

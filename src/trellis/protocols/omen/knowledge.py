@@ -13,13 +13,15 @@ Masks are bitsets over the topics of the question.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.messages import Answer, unpack
 from trellis.protocols.topics import places
+
+_Ways = dict[NodeId, dict[NodeId, None]]  # a node -> nodes that may be linked to it on one topic
 
 
 class Told:
@@ -115,14 +117,47 @@ class Answers:
         return self._proven
 
     def worth_asking(
-        self, place: int, required: Collection[NodeId], gone: Collection[NodeId], *, hints: bool
+        self,
+        place: int,
+        required: Collection[NodeId],
+        gone: Collection[NodeId],
+        *,
+        hints: bool,
+        asked: Collection[NodeId] | None,
     ) -> set[NodeId]:
-        """Nodes that have not answered and may prove that required nodes are connected: those on ways between them.
+        """Return nodes that have not answered and may prove that the required nodes are connected.
 
-        Ways lead over links that only one end has told of, and over root paths.
+        They lie on ways that lead over links of which only one end has told, and over root paths. One part after the
+        other is joined to those before it, each by the way that has the fewest nodes to ask beside those in `asked`. If
+        `asked` is None, all nodes are returned that lie on a shortest way between two required nodes.
         """
-        bit, part = 1 << place, self.parts(place)
-        ways: dict[NodeId, dict[NodeId, None]] = {}
+        part, ways = self.parts(place), self._ways(place, gone, hints=hints)
+        apart = [node for node in sorted(required) if node in part]
+        if asked is not None:
+            return self._on_few_ways(apart, part, ways, asked)
+        found = set[NodeId]()
+        for start in apart:
+            goals = [other for other in required if part.get(other, -1) != part[start]]
+            found |= self._on_the_way(start, goals, ways)
+        return found
+
+    def _on_few_ways(
+        self, apart: list[NodeId], part: Mapping[NodeId, int], ways: _Ways, asked: Collection[NodeId]
+    ) -> set[NodeId]:
+        joined, tree, found = {part[node] for node in apart[:1]}, apart[:1], set[NodeId]()
+        while goals := {node for node in apart if part[node] not in joined}:
+            way = _cheapest_way(tree, goals, ways, {*self.told, *asked, *found})
+            if not way:
+                break
+            joined.add(part[way[-1]])
+            tree += way
+            found.update(node for node in way if node not in self.told)
+        return found
+
+    def _ways(self, place: int, gone: Collection[NodeId], *, hints: bool) -> _Ways:
+        """Return for each node the nodes that may be linked to it on the topic, those with most such nodes first."""
+        bit = 1 << place
+        ways: _Ways = {}
 
         def way(one: NodeId, other: NodeId) -> None:
             if one not in gone and other not in gone:
@@ -139,16 +174,9 @@ class Answers:
                 steps = [node, *told.paths.get(place, ())]
                 for one, other in pairwise(steps):
                     way(one, other)
-        asked: set[NodeId] = set()
-        for start in required:
-            if start not in part:
-                continue
-            asked |= self._on_the_way(start, [other for other in required if part.get(other, -1) != part[start]], ways)
-        return asked
+        return {node: dict.fromkeys(sorted(near, key=lambda peer: -len(ways[peer]))) for node, near in ways.items()}
 
-    def _on_the_way(
-        self, start: NodeId, goals: Iterable[NodeId], ways: dict[NodeId, dict[NodeId, None]]
-    ) -> set[NodeId]:
+    def _on_the_way(self, start: NodeId, goals: Iterable[NodeId], ways: _Ways) -> set[NodeId]:
         before: dict[NodeId, NodeId | None] = {start: None}
         queue = deque([start])
         while queue:
@@ -172,3 +200,28 @@ class Answers:
 
 def masks(topics: tuple[str, ...]) -> dict[str, int]:
     return {topic: place for place, topic in enumerate(topics)}
+
+
+def _cheapest_way(
+    starts: Iterable[NodeId],
+    goals: Collection[NodeId],
+    ways: _Ways,
+    free: Collection[NodeId],
+) -> list[NodeId]:
+    """Return the nodes from a start to a goal, over the fewest nodes that are not `free`. Empty: there is no way."""
+    before: dict[NodeId, NodeId | None] = {}
+    queue: deque[tuple[NodeId, NodeId | None]] = deque((start, None) for start in starts)
+    while queue:
+        node, last = queue.popleft()
+        if node in before:
+            continue
+        before[node] = last
+        if node in goals:
+            way = [node]
+            while (step := before[way[-1]]) is not None:
+                way.append(step)
+            return way[::-1]
+        for peer in ways.get(node, ()):
+            if peer not in before:
+                (queue.appendleft if peer in free else queue.append)((peer, node))
+    return []

@@ -4,7 +4,7 @@
     answers     of their neighbours and of survivors who reported; a neighbour that stays silent counts as departed:
                 its record is looked for as well, and its neighbours are asked (the closure of dead groups)
     proof       more answers, of nodes that may connect what seems apart
-    backups     more answers, of backups that have topics which are still apart; for a join, of those that Alg. 1 would
+    backups     more answers, of backups that cover topics which are still apart; for a join, of those that Alg. 1 would
                 choose by what gossip says of them
     links       by Alg. 1; one end of each is told, and the repair is over when all of them stand
 
@@ -36,6 +36,7 @@ from trellis.protocols.omen.messages import (
     Opened,
     Record,
 )
+from trellis.protocols.omen.offers import Offer, covering
 from trellis.protocols.omen.opening import open_requests
 from trellis.protocols.omen.shadow import LowEdges, Pair
 from trellis.protocols.topics import places
@@ -45,9 +46,9 @@ from trellis.reached import reached
 PASSES_MAX = 6
 PROOFS_MAX = 2  # rounds of questions to nodes that may connect what seems apart: the first answers name further ones
 CHOICES_MAX = 4  # times that ends of links are chosen for a joiner; the last time all that are left are asked
-# Deviation: [OM Alg. 1] has all of B(v') in the shadow set. One with a single topic that is apart saves no link: it is
-# asked only where a link would end at a hub, which it may spare.
-BACKUP_TOPICS = 2  # topics that are apart and that a backup must have to be asked in any case
+# Deviation: [OM Alg. 1] has all of B(v') in the shadow set. Here as few are asked as cover the topics that are apart.
+# One that adds a single topic saves no link: it is asked only where a link would end at a hub, which it may spare.
+BACKUP_TOPICS = 2  # topics that are apart and that a backup must add to those of backups asked before it
 HUB = 2  # times the median degree of those who answered: whoever has more is a hub
 ASKING = ("answers", "proof", "backups")
 RECORD_TRIES = 3  # times `ask_tries`: until the ring has noticed who of its nodes is dead
@@ -353,7 +354,8 @@ class Mend:
                 found = self.answers.parts(place)
                 if len({found[node] for node in nodes if node in found}) > 1:
                     hints = self.config.knowledge == "hints"
-                    worth |= self.answers.worth_asking(place, nodes, self.departed, hints=hints)
+                    asked = worth if self.proofs == 1 else None
+                    worth |= self.answers.worth_asking(place, nodes, self.departed, hints=hints, asked=asked)
             ask = sorted(worth - {*self.asked, *self.departed, *self.silent})
             if ask:
                 return [*self._ask(ask, must=False), self._timer(1)]
@@ -361,7 +363,7 @@ class Mend:
         if parts and self.state != "backups":
             self.state = "backups"
             split = sum(parts)
-            ask = [node for node in self._unasked_backups() if self._shared(node, split) >= BACKUP_TOPICS]
+            ask = covering(self._offers(split), BACKUP_TOPICS, self.key)
             if ask:
                 return [*self._ask(ask, must=False), self._timer(1)]
         chosen = self._chosen(parts, None)
@@ -371,13 +373,19 @@ class Mend:
             return [*self._ask(ask, must=False), self._timer(1)]
         return self._link(chosen)
 
-    def _unasked_backups(self) -> list[NodeId]:
-        return [node for node in self.backups if node not in {*self.asked, *self.departed, *self.silent}]
+    def _offers(self, topics: int) -> dict[NodeId, Offer]:
+        """Return for each backup that was not asked which of these topics it has, and its degree, as gossip says.
 
-    def _shared(self, node: NodeId, topics: int) -> int:
-        """How many of these topics a backup has, as gossip says; all of them where it says nothing."""
-        known = self.described(node)
-        return (self._mask(known.interest) & topics if known is not None else topics).bit_count()
+        A backup of which gossip says nothing counts as having all of them.
+        """
+        seen = {*self.asked, *self.departed, *self.silent}
+        known = {node: self.described(node) for node in self.backups if node not in seen}
+        return {
+            node: Offer(self._mask(said.interest) & topics, sum(said.numbers[-1:]))
+            if said is not None
+            else Offer(topics)
+            for node, said in known.items()
+        }
 
     def _in_place_of_hubs(self, chosen: list[Pair], split: int) -> list[NodeId]:
         """Return backups that have a topic for which Alg. 1 would link to a hub: they may be ends instead."""
@@ -387,7 +395,7 @@ class Mend:
         for pair in chosen:
             if any(told[end].degree > HUB * usual for end in pair):
                 topics |= told[pair[0]].stays & told[pair[1]].stays & split
-        return [node for node in self._unasked_backups() if topics and self._shared(node, topics)]
+        return [node for node, offer in self._offers(topics).items() if offer.topics]
 
     def _mask(self, topics: Iterable[Topic]) -> int:
         return sum(1 << self._places[topic] for topic in topics if topic in self._places)

@@ -23,12 +23,17 @@ from trellis.protocols.omen import CODEC, CONTROL, OMenConfig, OMenNode
 from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.mend import Mend
 from trellis.protocols.ring import clockwise, identifier
-from trellis.simulate.schedule import FaultPlan
+from trellis.simulate.schedule import FAULT_KINDS, FaultPlan
 from trellis.simulate.system import System, Violation, Watcher, World
 from trellis.simulate.systems.omen_departure import Departures, draw_departure
 
 if TYPE_CHECKING:
     from trellis.simulate.run import Run
+
+
+# Faults after which repairs alone keep every topic connected. The others need the fallback: joiners that know no
+# subscriber, and nodes that cannot hear each other.  [docs/omen.md, What is promised]
+REPAIRED = tuple(kind for kind in FAULT_KINDS if kind not in ("join", "asymmetric-loss", "partition"))
 
 
 class OMen(System):
@@ -43,6 +48,11 @@ class OMen(System):
         knowledge: Annotated[str, "what a coordinator learns: neighbours, hints or global"] = "hints",
         backups: Annotated[str, "primal-dual, primal-dual-carry, primal-dual-uncovered, greedy"] = "primal-dual-carry",
         rho: Annotated[float, "LowODA's rule"] = 3.0,
+        net: Annotated[
+            bool,
+            "roots of a topic's parts meet at its home location; --no-fallback: repairs alone, from a planned overlay",
+            "--fallback",
+        ] = True,
         **fields: Any,
     ) -> None:
         chosen = {
@@ -51,6 +61,7 @@ class OMen(System):
             "knowledge": knowledge,
             "backups": backups,
             "rho": rho,
+            "net": net,
             **fields,
         }
         try:
@@ -65,7 +76,9 @@ class OMen(System):
         quiet = max(config.try_periods_max, config.report_tries, config.leave_periods_max)
         self.settle_ms = (quiet + 10) * config.period_ms
         self.settle_ms_max = 600 * config.period_ms
+        self.needs_overlay = not config.net
         self.fault_plan = FaultPlan(
+            kinds=FAULT_KINDS if config.net else REPAIRED,
             crash_size_max=config.resilience,
             start_ms=30 * config.period_ms,
             span_ms=60 * config.period_ms,
