@@ -167,16 +167,34 @@ class Dialing:
             if dial is None:
                 continue
             was_lost = was_lost or dial.since > 0
-            while dial.outbox:
-                frame = dial.outbox.take()
-                if kind_of(frame) == PIECES and ends.version < PIECES_SINCE:  # said again, and written out then
-                    self.transport.counters["dropped version"] += 1
-                    continue
-                self.transport.counters["sent"] += 1
-                stream.send(frame)
+            self._send_waiting(dial, stream)
         if was_lost:
             reached("a peer that could not be reached is back")
             self._healed()
+
+    def found(self, to: Contact, name: NodeId) -> None:
+        """A second stream was refused: the seed `to` is the node `name`, to which a stream stands. Use that one.
+
+        A seed that has dialed this node first, or that was dialed by its name, is known only in this way. Otherwise
+        all that is sent to the seed would be lost for as long as the other stream stands.
+        """
+        stream = self.transport.peers.get(name)
+        if not isinstance(to, Seed) or stream is None:
+            return
+        self.names[to] = name
+        self.failures.pop(to, None)
+        dial = self.dials.pop(to, None)
+        if dial is not None:
+            self._send_waiting(dial, stream)
+
+    def _send_waiting(self, dial: Dial, stream: Stream) -> None:
+        while dial.outbox:
+            frame = dial.outbox.take()
+            if kind_of(frame) == PIECES and stream.tag.version < PIECES_SINCE:  # said again, and written out then
+                self.transport.counters["dropped version"] += 1
+                continue
+            self.transport.counters["sent"] += 1
+            stream.send(frame)
 
     def _healed(self) -> None:
         """A peer that could not be reached is here again: a network has healed. Try all others anew, at once."""
