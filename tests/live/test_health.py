@@ -20,9 +20,10 @@ from live.test_admin import ADMIN, overlay, read
 from trellis.live.addresses import parse_seed
 from trellis.live.admin import exposition
 from trellis.live.config import LimitsConfig
-from trellis.live.health import LOOK_S, Canary, Links, Names
+from trellis.live.health import LOOK_S, Canary, Links
 from trellis.live.mqtt import sidecar
 from trellis.live.mqtt.client import MqttClient
+from trellis.live.seeds import Names
 from trellis.live.shell import LiveNode
 from trellis.protocols.delivery.messages import AskHome, Frame
 from trellis.protocols.effects import Send

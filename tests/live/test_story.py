@@ -11,9 +11,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from live.lives import config, mesh, peer_address, run, until
-from trellis.live.log import Damper, JsonLines, PlainLines, start_logging
+from trellis.live.log import Damper, JsonLines, PlainLines, listed, start_logging
 from trellis.live.shell import LiveNode
-from trellis.live.story import listed
 from trellis.protocols.delivery.outcome import Lost
 
 

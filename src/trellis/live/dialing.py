@@ -31,6 +31,7 @@ DIALLED_BYTES_MAX = 2 << 20  # that wait for one stream to come up
 _LOOKS_MAX = 16  # nodes that are dialled at a time to see whether anybody is left
 _NAME_REFUSALS_MAX = 256
 _LOST_S = 0.3  # an attempt to connect that has lasted so long has lost its first packet, or goes very far
+_JUST_NOW_S = 5.0  # for so long, and one pause more, it counts that nothing listened at a seed
 _FORGET_S = 60.0  # after the pause of a dial that failed and that nobody has asked for since
 
 
@@ -52,6 +53,7 @@ class Dialing:
         self.dials: dict[Contact, Dial] = {}
         self.names: dict[Seed, NodeId] = {}  # the name that answered at each seed
         self.failures: dict[Seed, str] = {}  # why the last dial to a seed did not lead to a peer
+        self._unheard: dict[Seed, float] = {}  # seeds at whose address nothing listened at the last dial -> when
         self.name_refusals: dict[Contact, float] = {}  # who refused our name in its last word to us -> when
         self._ended: dict[NodeId, int] = {}  # nodes at whose address nothing listens any more -> their incarnations
         self._connecting = 0  # dials whose connection is not there yet
@@ -138,7 +140,10 @@ class Dialing:
             self.name_refusals.pop(to, None)
             self.note_failure(to, why)
             self.failed(to)
-            if not isinstance(to, Seed):
+            if isinstance(to, Seed):
+                if isinstance(error, ConnectionRefusedError):
+                    self._unheard[to] = self._loop.time()
+            else:
                 # Only its own word about its address makes a refusal there a proof that it has ended.
                 if isinstance(error, ConnectionRefusedError) and transport.book.is_first_hand(to):
                     self._note_ended(to)
@@ -167,16 +172,34 @@ class Dialing:
             if dial is None:
                 continue
             was_lost = was_lost or dial.since > 0
-            while dial.outbox:
-                frame = dial.outbox.take()
-                if kind_of(frame) == PIECES and ends.version < PIECES_SINCE:  # said again, and written out then
-                    self.transport.counters["dropped version"] += 1
-                    continue
-                self.transport.counters["sent"] += 1
-                stream.send(frame)
+            self._send_waiting(dial, stream)
         if was_lost:
             reached("a peer that could not be reached is back")
             self._healed()
+
+    def found(self, to: Contact, name: NodeId) -> None:
+        """A second stream was refused: the seed `to` is the node `name`, to which a stream stands. Use that one.
+
+        A seed that has dialed this node first, or that was dialed by its name, is known only in this way. Otherwise
+        all that is sent to the seed would be lost for as long as the other stream stands.
+        """
+        stream = self.transport.peers.get(name)
+        if not isinstance(to, Seed) or stream is None:
+            return
+        self.names[to] = name
+        self.failures.pop(to, None)
+        dial = self.dials.pop(to, None)
+        if dial is not None:
+            self._send_waiting(dial, stream)
+
+    def _send_waiting(self, dial: Dial, stream: Stream) -> None:
+        while dial.outbox:
+            frame = dial.outbox.take()
+            if kind_of(frame) == PIECES and stream.tag.version < PIECES_SINCE:  # said again, and written out then
+                self.transport.counters["dropped version"] += 1
+                continue
+            self.transport.counters["sent"] += 1
+            stream.send(frame)
 
     def _healed(self) -> None:
         """A peer that could not be reached is here again: a network has healed. Try all others anew, at once."""
@@ -215,6 +238,14 @@ class Dialing:
         dial = self.dials[peer] = Dial()
         self._begin(peer, dial, *place)
 
+    def look_at(self, seed: Seed) -> None:
+        """Dial a seed although there is nothing to say, unless that has failed just now: does anything listen there?"""
+        dial, transport = self.dials.get(seed, Dial()), self.transport
+        is_due = dial.task is None and self._loop.time() >= dial.not_before
+        if is_due and not transport.is_closed and self.name_of(seed) not in transport.peers and transport.has_room():
+            self.dials[seed] = dial
+            self._begin(seed, dial, seed.host, seed.port)
+
     def _note_ended(self, peer: NodeId) -> None:
         """Nothing listens at the address of `peer`. Who is connected to nobody looks whether anybody is left."""
         transport = self.transport
@@ -233,6 +264,16 @@ class Dialing:
         is_connected = node in self.transport.peers
         return known is not None and not is_connected and known.incarnation <= self._ended.get(node, -1)
 
+    def is_switched_off(self, seed: Seed) -> bool:
+        """Return whether nothing listens at the address of a seed just now, so no node runs there."""
+        found = self._unheard.get(seed)
+        return found is not None and self._loop.time() - found < _JUST_NOW_S + self.transport.limits.backoff_s_max
+
+    def note_heard(self, to: Contact) -> None:
+        """Something listens at `to`: a connection stands."""
+        if isinstance(to, Seed):
+            self._unheard.pop(to, None)
+
     def note_name_refused(self, to: Contact) -> None:
         """Remember that another node of our name is known at `to`, until a dial to it ends otherwise."""
         self.name_refusals.pop(to, None)  # Those asked longest ago come first.
@@ -241,6 +282,9 @@ class Dialing:
 
     def note_failure(self, to: Contact, why: str) -> None:
         """Remember why a seed is no peer, and log it when the reason is new."""
-        if isinstance(to, Seed) and self.failures.get(to) != why:
+        if not isinstance(to, Seed):
+            return
+        self._unheard.pop(to, None)
+        if self.failures.get(to) != why:
             self.failures[to] = why
             log.warning("%s: seed %s did not accept us: %s", self.transport.me.node, to, why)

@@ -76,11 +76,13 @@ class Hello(msgspec.Struct, frozen=True, gc=False, tag="hello"):
     address: Address  # the node, its incarnation, and where it listens
 
 
-class Refused(msgspec.Struct, frozen=True, gc=False, tag="refused"):
+class Refused(msgspec.Struct, frozen=True, gc=False, tag="refused", omit_defaults=True):
     """Instead of a hello; the stream ends after it."""
 
     kind: Reason
     text: Reason = ""
+    # Kind "second": the name of the node that refuses. The dialer of a seed knows only an address so far.
+    node: NodeName | None = None
 
 
 class Addresses(msgspec.Struct, frozen=True, gc=False, tag="addresses"):

@@ -70,6 +70,8 @@ class Handshake:
         refusal = self._refusal(message) or self._misnamed(stream, message) or self._of_streams(stream, message)
         if refusal is not None:
             self.refuse(stream, refusal, is_question=message.address.incarnation == 0)
+            if refusal.kind == "second":
+                self.transport.dialing.found(ends.dialled, message.address.node)
         elif ends.claim is None:
             self.transport.adopt(stream, message)
 
@@ -115,7 +117,7 @@ class Handshake:
         is_by_smaller = bool(ends.dialled) == (transport.me.node < peer)
         is_alive = not before.proof.waits_s(self._loop.time())  # else it may be dead, and only the peer knows
         if incarnation == before.incarnation and not is_same_dialler and not is_by_smaller and is_alive:
-            return Refused("second", "another stream is there")
+            return self._second()
         # Of two nodes that dial each other at once, each takes what it has dialled by the rule: both must do the same.
         is_race = ends.dialled and incarnation == before.incarnation
         if is_alive and not is_race and transport.tls is None and before.version >= PINGS_SINCE:
@@ -154,6 +156,8 @@ class Handshake:
             transport.dialing.note_name_refused(dialled)
         if refusal.kind not in ("second", "self"):
             transport.dialing.note_failure(dialled, f"it refused this node ({kind}): {text}")
+        if refusal.kind == "second" and refusal.node is not None:
+            transport.dialing.found(dialled, refusal.node)
         if refusal.kind == "self" and isinstance(dialled, Seed):
             transport.names[dialled] = transport.me.node
         elif (
@@ -194,8 +198,11 @@ class Handshake:
         """Return the refusal of a newcomer under a name whose stream stands and answers."""
         standing = self.transport.peers.get(peer)
         if standing is not None and incarnation == standing.tag.incarnation:
-            return Refused("second", "another stream is there")
+            return self._second()
         return Refused("taken", f"a node named {peer} is connected and answers: names must be unique in a cluster")
+
+    def _second(self) -> Refused:
+        return Refused("second", "another stream is there", self.transport.me.node)
 
     def ended(self, stream: Stream) -> None:
         """A stream has ended: if it was a newcomer, it wants nothing more; if it stood, a newcomer takes its place."""
@@ -220,7 +227,7 @@ class Handshake:
         for one, timer in others.items():
             timer.cancel()
             if one is not stream:
-                self.refuse(one, Refused("second", "another stream is there"))
+                self.refuse(one, self._second())
         ends: Ends = stream.tag
         claim, ends.claim = ends.claim, None
         assert claim is not None

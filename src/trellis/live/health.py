@@ -22,18 +22,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from trellis.live.addresses import parse_seed
-from trellis.live.log import one_line
 from trellis.live.registrations import Registrations
+from trellis.live.seeds import Names, Seeds, bounded
 from trellis.live.window import Window
 from trellis.protocols.delivery.outcome import CANARY
-from trellis.protocols.effects import Contact, NodeId, Seed, Topic
+from trellis.protocols.effects import NodeId, Topic
 
 if TYPE_CHECKING:
     from trellis.live.shell import LiveNode
@@ -55,7 +54,6 @@ KINDS = (
 )
 LOOK_S = 0.5
 COMPLAINTS_MAX = 32  # that are told; a node has many links, and all may be silent
-TEXT_LETTERS_MAX = 500
 
 
 class Complaint(msgspec.Struct, frozen=True):
@@ -201,52 +199,6 @@ class Links:
         ]
 
 
-class Seeds:
-    """Whether any seed accepted this node, if it has seeds."""
-
-    def __init__(self, node: LiveNode) -> None:
-        self.node = node
-
-    def others(self) -> list[Seed]:
-        """Return the seeds that are not this node itself."""
-        names = self.node.transport.names
-        return [seed for seed in map(parse_seed, self.node.config.seeds) if names.get(seed) != self.node.name]
-
-    def complaints(self) -> list[str]:
-        transport, others = self.node.transport, self.others()
-        silence_s = self.node.health.links.silence_s()
-        if others and transport.peers and silence_s:
-            return [f"No other node has said anything for {int(silence_s)} s, although streams to some are open."]
-        if transport.peers:
-            return []
-        return [f"Seed {seed} did not accept this node: {self._why(seed)}." for seed in others]
-
-    def _why(self, seed: Seed) -> str:
-        transport = self.node.transport
-        if seed in transport.failures:
-            return transport.failures[seed]
-        return "its stream has ended, and it is dialed again" if seed in transport.names else "it has not answered yet"
-
-
-class Names:
-    """Whether another node runs under this node's name: others then refuse this one.
-
-    The complaint is over when the peer that refused this node accepts it, or cannot be reached any more. That peer is
-    dialed again every second or two.
-    """
-
-    TOLD_S = 6.0  # The complaint is over after so long without a word of that peer.
-
-    def __init__(self, refusals: Mapping[Contact, float], name: NodeId, now: Callable[[], float]) -> None:
-        """`refusals`: who refused this node's name in its last word to it, and when."""
-        self._refusals, self._name, self._now = refusals, name, now
-
-    def complaints(self) -> list[str]:
-        if all(self._now() - when >= self.TOLD_S for when in self._refusals.values()):
-            return []
-        return [f"Another node named {self._name} runs, or this machine's clock was set back: peers refuse this one."]
-
-
 class Learning:
     """Whether a node with MQTT clients cannot promise yet, since its start, what SUBACK says.
 
@@ -326,7 +278,7 @@ class Health:
         if self.node.mqtt is not None:
             found += [Complaint("subscribing", text) for text in self.node.mqtt.unready()]
         for kind, part in self.parts:
-            found += [Complaint(kind, _bounded(text)) for text in part.complaints()]
+            found += [Complaint(kind, bounded(text)) for text in part.complaints()]
         return found[:COMPLAINTS_MAX]
 
     def stood_still(self) -> None:
@@ -336,6 +288,7 @@ class Health:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_S, self._look)
+        self.seeds.look()
         if self._has_canary:
             if not_ready(self.node) or self.seeds.complaints():
                 self.canary.rest()
@@ -391,9 +344,3 @@ def period_s(node: LiveNode) -> float:
         "magnet": config.magnet.skewed.beat_ms,
     }
     return period_ms[config.overlay] / 1_000
-
-
-def _bounded(text: str) -> str:
-    """A seed's reason is its own words: they make one line, and no more than that."""
-    text = one_line(text)
-    return text if len(text) <= TEXT_LETTERS_MAX else f"{text[: TEXT_LETTERS_MAX - 4]} ..."

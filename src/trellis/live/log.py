@@ -13,12 +13,13 @@ import logging
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 from trellis.errors import InputError
 from trellis.live.clock import monotonic_s
 
+NAMED = 5  # names that a line lists before it says how many more there are
 LEVELS = ("debug", "info", "warning", "error")
 
 # the sentence -> its name, and the names of its parts
@@ -26,6 +27,10 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: is up: peers %s, clients %s": ("node-up", ("node", "listen", "client_listen")),
     "%s: leaves": ("node-leaving", ("node",)),
     "%s: has left": ("node-left", ("node",)),
+    "%s: has left, and nobody has taken over messages that it held: %d on %d topics": (
+        "node-left-messages",
+        ("node", "messages", "topics"),
+    ),
     "%s: cannot reach %s: %s": ("peer-unreachable", ("node", "peer", "why")),
     "%s: joined the mesh after %.1f s: %s; %s": ("joined", ("node", "after_s", "neighbors", "streams")),
     "%s: seed %s did not accept us: %s": ("seed-failed", ("node", "seed", "why")),
@@ -80,6 +85,13 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: %s is damaged and was set aside as %s: %s": ("learned-set-aside", ("node", "file", "aside", "why")),
     "%s: broker %s:%d: %s": ("broker-lost", ("node", "host", "port", "why")),
 }
+
+
+def listed(names: Iterable[str], count: int | None = None) -> str:
+    """The first few names, and how many more there are."""
+    known = list(names)
+    more = (len(known) if count is None else count) - NAMED
+    return ", ".join(known[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def one_line(text: str) -> str:

@@ -8,6 +8,7 @@ nodes can run on simulated clocks and a simulated network.
 from __future__ import annotations
 
 import asyncio
+import errno
 import secrets
 import socket
 import time
@@ -51,11 +52,12 @@ class Machine:
     async def connect(self, host: str, port: int, connect_s: float) -> socket.socket:
         """Return a connected socket, to the first address of the host that answers within `connect_s`.
 
+        Raises ConnectionRefusedError only if nothing listens at any address of the host: that is a proof.
         The loop's own `create_connection` has one limit for the connection and TLS together. A packet that asks for a
         connection and is lost is repeated by the kernel after 1, 3, 7 s; it is better to give up and to ask anew.
         """
         loop = asyncio.get_running_loop()
-        error = OSError(f"{host} has no address")
+        errors: list[OSError] = []
         for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             one = socket.socket(family, kind, protocol)
             try:
@@ -65,16 +67,25 @@ class Machine:
                     await loop.sock_connect(one, address)
             except TimeoutError:
                 one.close()
-                error = OSError(f"no answer within {connect_s:g} s")
+                errors.append(OSError(f"no answer within {connect_s:g} s"))
             except OSError as failed:
                 one.close()
-                error = failed
+                errors.append(failed)
             except BaseException:
                 one.close()
                 raise
             else:
                 return one
-        raise error
+        raise telling(errors) if errors else OSError(f"{host} has no address")
+
+
+def telling(errors: list[OSError]) -> OSError:
+    """Return the error that tells most of several addresses: a refusal, only if every one of them refuses.
+
+    This machine may lack a kind of address (EADDRNOTAVAIL). That says nothing about the other end.
+    """
+    told = [one for one in errors if one.errno != errno.EADDRNOTAVAIL] or errors
+    return next((one for one in reversed(told) if not isinstance(one, ConnectionRefusedError)), told[-1])
 
 
 MACHINE = Machine()

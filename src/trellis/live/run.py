@@ -81,7 +81,14 @@ async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None
     is_up(about)
     log.info("%s: is up: peers %s, clients %s", node.name, about["listen"], about["client_listen"])
     await node.wait()
-    log.info("%s: has left", node.name)
+    if node.left_behind[0]:
+        log.warning("%s: has left, and nobody has taken over messages that it held: %d on %d topics", *_left(node))
+    else:
+        log.info("%s: has left", node.name)
+
+
+def _left(node: LiveNode) -> tuple[str, int, int]:
+    return (node.name, *node.left_behind)
 
 
 def _collect_less() -> None:

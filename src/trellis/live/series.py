@@ -169,6 +169,7 @@ _COUNTERS = {
     "turned_lazy": "Links that were full and are told of messages only.",
     "restarts": "Sessions of links begun anew.",
     "left_undrained": "Topics left although nobody had taken over what was held.",
+    "left_behind": "Messages that this node held when it left the mesh, and that nobody had taken over.",
 }
 _GAUGES = {
     "held": ("held_messages", "Messages in the window."),

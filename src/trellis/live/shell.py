@@ -77,6 +77,8 @@ class LiveNode:
         self.timers = Timers(self.name, self._on_timer, self._end, self.counters)
         self._gone = asyncio.Event()  # the node has left, or was stopped
         self.is_stopped = False
+        self.has_met = False  # another node has said anything since the start
+        self.left_behind = (0, 0)  # when it has left: messages that nobody had taken over, and their topics
         self._input: tuple[NodeId | None, str] = (None, "")  # what is taken in: by whom, and its kind
 
     async def start(self) -> None:
@@ -101,6 +103,7 @@ class LiveNode:
         )
         self.story = Story(self, self.now())
         self.health = Health(self)
+        self.mesh.delivery.state.why_unjoined = self.health.seeds.why_unjoined
         self.mends.watcher = self.story
         try:
             self.transport.bind(config.listen)
@@ -169,6 +172,7 @@ class LiveNode:
     async def wait(self) -> None:
         """Until the node has left; then everything is closed. Raises what has broken it."""
         await self._gone.wait()
+        self.left_behind = self.mesh.left_behind()
         await self.stop()
         if self.failure is not None:
             raise self.failure
@@ -200,6 +204,7 @@ class LiveNode:
     def take_in(self, sender: NodeId, message: msgspec.Struct) -> None:
         if self.is_stopped:
             return
+        self.has_met = True
         self.health.links.hears(sender)
         self._input = (sender, type(message).__name__)
         try:

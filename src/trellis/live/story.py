@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from trellis.live.health import not_ready
+from trellis.live.log import listed
 from trellis.live.mends import MendTime
 from trellis.protocols.delivery.outcome import Lost, Overflowed
 from trellis.protocols.delivery.state import is_internal
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trellis.live")
 
-NAMED = 5  # names that a line lists before it says how many more there are
 JOINED_S_MAX = 10.0  # a node that is ready waits so long for its first neighbor before it says that it has joined
 WHOLE_S_MAX = 10.0  # after so long, topics without a neighbor are taken for topics that only this node has
 _RESTARTED = ("Connect", "Heartbeat")  # messages of a neighbor by which an overlay learns of its new incarnation
@@ -145,13 +145,6 @@ class Story:
         about = (node.name, after_s, lost, neighbors, rest)
         log.info("%s: whole again %.1f s after the loss of %s: neighbors %s%s", *about)
         self._lost, self._lost_topics = {}, 0
-
-
-def listed(names: Iterable[str], count: int | None = None) -> str:
-    """The first few names, and how many more there are."""
-    known = list(names)
-    more = (len(known) if count is None else count) - NAMED
-    return ", ".join(known[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _topics(names: Iterable[Topic], count: int) -> str:

@@ -198,6 +198,7 @@ class Transport:
         stream.notice_death(self.limits.silent_s)
         ends.timer = self._loop.call_later(self.limits.handshake_s, stream.cut, "handshake")
         if ends.dialled:
+            self.dialing.note_heard(ends.dialled)
             stream.send(pack_control(self.handshake.hello()))
 
     def received(self, stream: Stream, body: bytes) -> None:

@@ -96,9 +96,10 @@ class Copies:
             if not entry.is_kept and state.topics[topic].takes_part:
                 self._end_unkept(pending)
             elif state.now_ms - pending.since_ms > config.publish_timeout_ms:
-                copies = 1 + len(pending.holders)
+                copies, unjoined = 1 + len(pending.holders), state.why_unjoined()
                 reached("a publication is not acknowledged in time")
-                self._over(pending, f"{copies} of {config.copies} copies after {config.publish_timeout_ms} ms")
+                too_few = f"{copies} of {config.copies} copies after {config.publish_timeout_ms} ms"
+                self._over(pending, f"this node has not joined the mesh: {unjoined}" if unjoined else too_few)
             elif state.now_ms - pending.asked_ms >= config.ask_ms:
                 pending.asked_ms = state.now_ms
                 topics[topic] = None
@@ -120,7 +121,7 @@ class Copies:
 
     def on_count(self, topic: Topic, others: int) -> None:
         """So many others are known to subscribe, where there are no homes: too few for the copies, and all hold it."""
-        if others + 1 >= self.state.config.copies:
+        if others + 1 >= self.state.config.copies or self.state.why_unjoined():
             return
         for pending in list(self.on_topic.get(topic, {}).values()):
             if len(pending.holders) >= others:
@@ -270,6 +271,7 @@ class Copies:
     def _over(self, pending: Pending, reason: str) -> None:
         stream_id, sequence = pending.entry.stream.id, pending.entry.sequence
         self._waits_no_more(pending)
+        pending.entry.is_given_up = True
         self.state.counters.not_acknowledged += 1
         self.state.counters.not_acknowledged_internal += is_internal(stream_id.topic)
         self._tell(pending, NotAcknowledged(stream_id.topic, stream_id.life, sequence, reason, pending.client_id))

@@ -249,6 +249,9 @@ class Homes:
 
     def _is_sure(self) -> bool:
         """Looked at with every question: a range may have grown a moment ago."""
+        return self._has_heard_all() and not self.state.why_unjoined()
+
+    def _has_heard_all(self) -> bool:
         state, place = self.state, self.state.overlay.home_range()
         if self._is_alone and place == state.id:
             return True  # there is nobody left who could have subscribed

@@ -112,6 +112,16 @@ class LeavingInOrder:
         departure = self.departures.get(topic)
         return departure is not None and departure.was_taken_over and not departure.is_alone
 
+    def has_left_nothing(self, topic: Topic) -> bool:
+        """Return whether another node holds what we held of a topic that we leave, or nobody else subscribes to it.
+
+        That nobody does must be known in time: later, the registrations of nodes that are only silent run out.
+        """
+        departure = self.departures.get(topic)
+        return departure is not None and (
+            departure.was_taken_over or (self.is_drained(topic) and not departure.was_late)
+        )
+
     def is_late(self, topic: Topic) -> bool:
         """Nobody took over what is held, and it is not waited for any longer: counted."""
         departure = self.departures[topic]

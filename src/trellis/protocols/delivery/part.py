@@ -22,7 +22,7 @@ turn (the timer `delivery/go`, at once), and what came together goes together.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -229,6 +229,23 @@ class Delivery:
             return True
         return self.leaving.is_late(topic)
 
+    def left_behind(self, topics: Iterable[Topic]) -> tuple[int, int]:
+        """Return how many messages on `topics` are held and not taken over, and on how many of these topics.
+
+        Publications that nobody was promised do not count, and neither does what nodes say to each other.
+        """
+        left = []
+        for name in topics:
+            found = self.state.topics.get(name)
+            if found is None or is_internal(name) or self.leaving.has_left_nothing(name):
+                continue
+            waiting = self.copies.on_topic.get(name, {})
+            for stream in found.streams.values():
+                is_ours = self.state.is_ours(stream)
+                kept = [one for number, one in stream.entries.items() if not (is_ours and number in waiting)]
+                left += [name for one in kept if not one.is_given_up]
+        return len(left), len(set(left))
+
     def is_publishing(self, topic: Topic) -> bool:
         return topic in self.copies.on_topic
 
@@ -354,7 +371,7 @@ class Delivery:
             else:
                 others = overlay.subscribers(name)
                 self.copies.on_count(name, others)
-                if not others:
+                if not others and not state.why_unjoined():
                     self.leaving.on_alone(name)
         for topic in state.topics.values():
             if topic.must_compare and len(topic.missing) < config.missing_max // 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -52,6 +53,7 @@ class Counters(msgspec.Struct):
     # believed until their publisher, or a later message of it, refuted them.
     forged: int = 0
     left_undrained: int = 0  # topics that were left although nobody had taken over what was held
+    left_behind: int = 0  # messages that the node held when it left the mesh, and that nobody had taken over
     restarts: int = 0  # sessions begun anew because the other end did, or took nothing
     # Parts of `published`, `acknowledged`, `not_acknowledged` and `lost`: topics of the mesh itself (`is_internal`).
     published_internal: int = 0
@@ -79,6 +81,9 @@ class State:
         self.is_busy = False  # something is to be announced or pulled
         self.changed: dict[Topic, None] = {}  # topics that have been settled or registered: are they confirmed now?
         self._sessions = 0
+        # The driver replaces it: why this node has met nobody since its start and may not be alone. Empty: it has met
+        # others, or is certainly alone. While there is a reason, nothing proves that others do not subscribe.
+        self.why_unjoined: Callable[[], str] = lambda: ""
 
     @property
     def time_ms(self) -> int:

@@ -11,7 +11,19 @@ ENTRY_BYTES = 256  # what an entry costs beside its payload
 class Entry:
     """One message held."""
 
-    __slots__ = ("asker", "born_ms", "is_kept", "names", "needs", "pause_ms", "payload", "sequence", "size", "stream")
+    __slots__ = (
+        "asker",
+        "born_ms",
+        "is_given_up",
+        "is_kept",
+        "names",
+        "needs",
+        "pause_ms",
+        "payload",
+        "sequence",
+        "size",
+        "stream",
+    )
 
     def __init__(self, stream: Stream, sequence: int, payload: bytes, born_ms: int, pause_ms: int = 0) -> None:
         self.stream, self.sequence, self.payload, self.born_ms = stream, sequence, payload, born_ms
@@ -21,6 +33,7 @@ class Entry:
         self.asker: NodeId | None = None  # whom to tell of holders: who brought the message first, or asked last
         self.names: dict[NodeId, None] | None = None  # holders beyond us that we have told of
         self.is_kept = True
+        self.is_given_up = False  # of our own: its client was told that it is not acknowledged
 
 
 class Stream:

@@ -91,6 +91,8 @@ class Upkeep:
     def _wait_for_baseline(self, topic: TopicState) -> None:
         """Neighbours that have none either: nobody was there before us. No neighbours: does anybody subscribe?"""
         now_ms, config = self.state.now_ms, self.state.config
+        if not self.state.overlay.has_homes and self.state.why_unjoined():
+            return  # there is no home that would have to know of it
         if now_ms - topic.since_ms >= config.alone_ms:
             self.order.settle(topic, {})
         elif self.state.ways(topic):

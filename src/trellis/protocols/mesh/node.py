@@ -47,6 +47,7 @@ class MeshNode:
         self.is_leaving = False
         self._leaving_since_ms = 0
         self._has_left_overlay = False
+        self._left_behind = (0, 0)  # when the overlay was left: messages that nobody had taken over, and their topics
         self._changes: dict[Topic, bool] = {}  # of subscriptions, in the next batch
         # Publications on topics that this node took no part in: the overlay hears of all these topics at once.
         self._first: dict[Topic, list[tuple[bytes, ClientId | None]]] = {}
@@ -163,6 +164,12 @@ class MeshNode:
         names = self.overlay.table.topics(self.overlay.interest)
         self.draining.update(dict.fromkeys(names))
         return [*effects, *self._tick()]
+
+    def left_behind(self) -> tuple[int, int]:
+        """Return how many messages nobody has taken over from this node, which leaves or has left, and their topics."""
+        if self._has_left_overlay or not self.is_leaving:
+            return self._left_behind
+        return self.delivery.left_behind(self.draining)
 
     def stood_still(self, duration_ms: int) -> DeliveryEffects:
         return self.delivery.stood_still(duration_ms)
@@ -282,7 +289,8 @@ class MeshNode:
             del self.parting[topic]
         if not self.draining and not self.is_leaving:
             return []
-        if self.is_leaving and delivery.state.now_ms - self._leaving_since_ms > self.config.leave_ms_max:
+        is_late = delivery.state.now_ms - self._leaving_since_ms > self.config.leave_ms_max
+        if self.is_leaving and (is_late or delivery.state.why_unjoined()):
             delivery.copies.gives_up("this node leaves")
         effects: list[Effect | Outcome] = []
         for topic in self.draining:
@@ -298,7 +306,8 @@ class MeshNode:
                 for topic in drained:  # where it takes part all the same, it is a relay now, and stays
                     self._stay(topic)
         elif len(drained) == len(self.draining) and not self._has_left_overlay:
-            self._has_left_overlay = True
+            self._has_left_overlay, self._left_behind = True, delivery.left_behind(self.draining)
+            delivery.state.counters.left_behind += self._left_behind[0]
             effects += self._after(self.overlay.leave())
         return effects
 
