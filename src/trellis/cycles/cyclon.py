@@ -54,7 +54,7 @@ def cyclon_cycle(views, order, chance, shuffle_size, age_max):
     shuffle(order, chance)
     exchanges = 0
     for turn in range(len(order)):
-        node = order[turn]
+        node = np.int64(order[turn])
         grow_older(views, node, age_max)
         partner = choose_partner(views, node, chance)
         if partner < 0:
@@ -62,7 +62,7 @@ def cyclon_cycle(views, order, chance, shuffle_size, age_max):
         place = find(views, node, partner)
         if place >= 0:
             forget(views, node, place)
-        my_count = offer(views, node, -1, shuffle_size - 1, chance, places, mine, my_ages)
+        my_count = offer(views, node, np.int64(-1), shuffle_size - 1, chance, places, mine, my_ages)
         their_count = offer(views, partner, node, shuffle_size, chance, places, theirs, their_ages)
         hear(views, partner, node)
         hear(views, node, partner)

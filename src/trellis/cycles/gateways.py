@@ -15,28 +15,20 @@ import numpy as np
 from trellis.cycles.chance import shuffle
 from trellis.jit import njit
 
+_ONE = np.uint32(1)
+
 
 class Proposals(NamedTuple):
     """What each subscription's node proposes for its topic."""
 
-    gateway: Any  # int32[subscriptions]
-    parent: Any  # int32[subscriptions]: from whom the node has it; itself: its own proposal
+    gateway: Any  # uint32[subscriptions]
+    parent: Any  # uint32[subscriptions]: from whom the node has it; itself: its own proposal
     hops: Any  # int8[subscriptions]: how far the gateway is
-
-
-class Best(NamedTuple):
-    """Scratch: the best proposal for each topic of a node."""
-
-    gateway: Any  # int32
-    parent: Any  # int32
-    hops: Any  # int8
-    distance: Any  # uint64: of the gateway to the topic
-    at: Any  # int32[topics]: the place of a topic among those of the node; -1: the node does not want it
 
 
 def make_proposals(wants: Any) -> Proposals:
     """Return proposals in which every node proposes itself."""
-    owners = np.repeat(np.arange(len(wants.places), dtype=np.int32), np.diff(wants.offsets))
+    owners = np.repeat(np.arange(len(wants.places), dtype=np.uint32), np.diff(wants.offsets))
     return Proposals(owners, owners.copy(), np.zeros(len(owners), np.int8))
 
 
@@ -50,80 +42,96 @@ def elect_cycle(proposals, wants, links, order, chance, mark, hops_max, take_bac
     most = 0
     for node in range(len(wants.offsets) - 1):
         most = max(most, wants.offsets[node + 1] - wants.offsets[node])
-    best = Best(
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int8),
-        np.empty(most, np.uint64),
-        np.full(len(wants.topic_places), -1, np.int32),
-    )
+    gateway, parent, hops = np.empty(most, np.uint32), np.empty(most, np.uint32), np.empty(most, np.int8)
+    distances, at = np.empty(most, np.uint64), np.zeros(len(wants.topic_places), np.uint32)
     shuffle(order, chance)
     mark[:] = -1
     changes = 0
     for turn in range(len(order)):
-        changes += elect(proposals, wants, links, order[turn], best, mark, hops_max, take_back)
+        node = np.uint32(order[turn])
+        begin(node, wants.offsets, wants.topics, wants.places, wants.topic_places, gateway, parent, hops, distances, at)
+        listen(
+            node, proposals.gateway, proposals.parent, proposals.hops, wants.offsets, wants.topics, wants.places,
+            wants.topic_places, links.offsets, links.peers, gateway, parent, hops, distances, at, mark, hops_max,
+            take_back,
+        )  # fmt: skip
+        changes += settle(
+            node, proposals.gateway, proposals.parent, proposals.hops, wants.offsets, wants.topics, gateway, parent,
+            hops, at,
+        )  # fmt: skip
     return changes
 
 
 @njit(folder=True)
-def elect(proposals, wants, links, node, best, mark, hops_max, take_back):
-    """Renew the proposals of one node, and return how many changed."""
-    begin, end = wants.offsets[node], wants.offsets[node + 1]
-    for slot in range(begin, end):  # l. 3
-        place = slot - begin
-        best.at[wants.topics[slot]] = place
-        best.gateway[place], best.parent[place], best.hops[place] = node, node, 0
-        best.distance[place] = distance(wants.places[node], wants.topic_places[wants.topics[slot]])
-    for link in range(links.offsets[node], links.offsets[node + 1]):
-        mark[links.peers[link]] = node
-    for link in range(links.offsets[node], links.offsets[node + 1]):
-        neighbor = links.peers[link]
-        for slot in range(wants.offsets[neighbor], wants.offsets[neighbor + 1]):
-            place = best.at[wants.topics[slot]]
-            if place >= 0:
-                hear(proposals, wants, node, neighbor, slot, begin, best, place, mark, hops_max, take_back)
-    changes = 0
-    for slot in range(begin, end):
-        place = slot - begin
-        best.at[wants.topics[slot]] = -1
-        changes += (
-            proposals.gateway[slot] != best.gateway[place]
-            or proposals.parent[slot] != best.parent[place]
-            or proposals.hops[slot] != best.hops[place]
-        )
-        proposals.gateway[slot], proposals.parent[slot] = best.gateway[place], best.parent[place]
-        proposals.hops[slot] = best.hops[place]
-    return changes
+def begin(node, offsets, topics, places, topic_places, gateway, parent, hops, distances, at):
+    """Let the node propose itself for each of its topics.  [l. 3]
+
+    at  one more than the place of a topic among those of the node; 0: the node does not want it
+    """
+    first = offsets[node]
+    for place in range(offsets[node + _ONE] - first):
+        topic = topics[first + place]
+        gateway[place], parent[place], hops[place] = node, node, 0
+        distances[place], at[topic] = distance(places[node], topic_places[topic]), place + 1
 
 
 @njit(folder=True)
-def hear(proposals, wants, node, neighbor, slot, begin, best, place, mark, hops_max, take_back):
-    """Take what a neighbor proposes for a topic, where it is better than what is known.  [l. 7-15]
+def listen(
+    node, gateways, parents, hops_of, offsets, topics, places, topic_places, link_offsets, linked,
+    gateway, parent, hops, distances, at, mark, hops_max, take_back,
+):  # fmt: skip
+    """Take what neighbors propose, where it is better than what is known.  [l. 4-15]
 
     A parent that is a neighbor told us itself: it wants the topic, too (A-VIT-15).
     """
-    gateway, parent, hops = proposals.gateway[slot], proposals.parent[slot], proposals.hops[slot] + 1
-    if hops > hops_max or gateway == node:
-        return
-    if parent == node:
-        if not take_back:
-            return
-    elif parent != neighbor and mark[parent] == node:
-        return
-    if gateway == best.gateway[place]:
-        if hops > best.hops[place]:
-            return
-        if hops == best.hops[place]:
-            present = proposals.parent[begin + place]
-            if best.parent[place] == present or (neighbor != present and neighbor > best.parent[place]):
-                return
-        best.parent[place], best.hops[place] = neighbor, hops
-        return
-    far = distance(wants.places[gateway], wants.topic_places[wants.topics[slot]])
-    known = best.distance[place]
-    if far < known or (far == known and wants.places[gateway] < wants.places[best.gateway[place]]):
-        best.gateway[place], best.parent[place], best.hops[place] = gateway, neighbor, hops
-        best.distance[place] = far
+    first, first_link, last_link = offsets[node], np.uint64(link_offsets[node]), np.uint64(link_offsets[node + _ONE])
+    for link in range(first_link, last_link):
+        mark[linked[link]] = node
+    for link in range(first_link, last_link):
+        neighbor = linked[link]
+        for slot in range(np.uint64(offsets[neighbor]), np.uint64(offsets[neighbor + _ONE])):
+            place = at[topics[slot]]
+            if place == 0:
+                continue
+            place -= _ONE
+            new, via, far = gateways[slot], parents[slot], hops_of[slot] + 1
+            if far > hops_max or new == node:
+                continue
+            if via == node:
+                if not take_back:
+                    continue
+            elif via != neighbor and mark[via] == node:
+                continue
+            if new == gateway[place]:
+                if is_shorter(far, neighbor, hops[place], parent[place], parents[first + place]):
+                    parent[place], hops[place] = neighbor, far
+                continue
+            away, known = distance(places[new], topic_places[topics[slot]]), distances[place]
+            if away < known or (away == known and places[new] < places[gateway[place]]):
+                gateway[place], parent[place], hops[place], distances[place] = new, neighbor, far, away
+
+
+@njit(folder=True)
+def is_shorter(hops, parent, known_hops, known_parent, present):
+    """Return whether a way to the same gateway is better: fewer hops, the present parent, the smaller name."""
+    if hops != known_hops:
+        return hops < known_hops
+    if known_parent == present or parent == present:
+        return parent == present
+    return parent < known_parent
+
+
+@njit(folder=True)
+def settle(node, gateways, parents, hops_of, offsets, topics, gateway, parent, hops, at):
+    """Write the proposals of the node down, and return how many changed.  [l. 19]"""
+    changes, first = 0, offsets[node]
+    for place in range(offsets[node + _ONE] - first):
+        slot = first + place
+        at[topics[slot]] = 0
+        if gateways[slot] != gateway[place] or parents[slot] != parent[place] or hops_of[slot] != hops[place]:
+            gateways[slot], parents[slot], hops_of[slot] = gateway[place], parent[place], hops[place]
+            changes += 1
+    return changes
 
 
 @njit(folder=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +22,9 @@ class Wants(NamedTuple):
     places: Any  # uint64[nodes]
     topic_places: Any  # uint64[topics]
     offsets: Any  # int64[nodes + 1]
-    topics: Any  # int32[subscriptions]: of each node, ascending
+    topics: Any  # uint32[subscriptions]: of each node, ascending
     topic_offsets: Any  # int64[topics + 1]
-    subscribers: Any  # int32[subscriptions]: of each topic, ascending
+    subscribers: Any  # uint32[subscriptions]: of each topic, ascending
     slots: Any  # int64[subscriptions]: the place of each of `subscribers` in `topics`
     rates: Any  # float64[topics], or empty: all topics count alike
     totals: Any  # float64[nodes]: rates of all topics of a node, or how many they are
@@ -48,7 +49,7 @@ def make_instance(interests: Mapping[str, tuple[str, ...]], rates: Mapping[str, 
     sizes = np.array([len(interests[node]) for node in nodes], np.int64)
     listed = np.fromiter(
         (place for node in nodes for place in sorted(number[topic] for topic in interests[node])),
-        np.int32,
+        np.uint32,
         int(sizes.sum()),
     )
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -57,14 +58,14 @@ def make_instance(interests: Mapping[str, tuple[str, ...]], rates: Mapping[str, 
     weights = np.array([rates.get(topic, 0.0) for topic in topics] if rates is not None else [], np.float64)
     totals = np.array(sizes, np.float64)
     if rates is not None:
-        totals = np.array([weights[listed[a:b]].sum() for a, b in zip(offsets, offsets[1:], strict=False)], np.float64)
+        totals = np.array([weights[listed[a:b]].sum() for a, b in pairwise(offsets)], np.float64)
     wants = Wants(
         places_of(nodes),
         places_of(topics),
         offsets,
         listed,
         np.concatenate([[0], np.cumsum(popularity)]).astype(np.int64),
-        np.repeat(np.arange(len(nodes), dtype=np.int32), sizes)[by_topic],
+        np.repeat(np.arange(len(nodes), dtype=np.uint32), sizes)[by_topic],
         by_topic.astype(np.int64),
         weights,
         totals,

@@ -18,7 +18,7 @@ from trellis.cycles.gateways import elect_cycle, make_proposals
 from trellis.cycles.instance import Instance
 from trellis.cycles.newscast import AGE_MAX, NODES_MAX, make_views, newscast_cycle
 from trellis.cycles.spread import RVR, VITIS, Instants, Tally, join_links, make_scratch, make_tally, spread
-from trellis.cycles.tables import Links, Rule, close_ring_cycle, links_of, make_tables, table_cycle
+from trellis.cycles.tables import Links, Rule, links_of, make_tables, table_cycle
 from trellis.errors import InputError
 from trellis.protocols.newscast import NewscastConfig
 from trellis.protocols.vitis import TableConfig, VitisConfig
@@ -48,7 +48,7 @@ class Network:
         self.views = make_views(contacts_of(nodes, seed), config.view_size)
         self.tables = make_tables(nodes, self.rule, stream(seed, "long links"))
         self.proposals = make_proposals(instance.wants)
-        self.links = Links(np.zeros(nodes + 1, np.int64), np.empty(0, np.int32))
+        self.links = Links(np.zeros(nodes + 1, np.int64), np.empty(0, np.uint32))
         self._order, self._mark = np.arange(nodes, dtype=np.int32), np.zeros(nodes, np.int32)
         self._past: deque[tuple[Links, Any]] = deque(maxlen=config.linger_rounds)
         self._scratch: Any = None
@@ -62,8 +62,8 @@ class Network:
             self._past.append((self.links, self.looks_up))
         exchanges = newscast_cycle(self.views, order, chance["newscast"], mark, self.config.age_max, LONELY_ROUNDS)
         tables = (self.tables, wants, self.views, self.links, order)
-        swaps, changes = table_cycle(*tables, chance["tables"], mark, self.rule)
-        more, changed = close_ring_cycle(*tables, chance["ring"], mark, self.rule)
+        swaps, changes = table_cycle(*tables, chance["tables"], mark, self.rule, False)
+        more, changed = table_cycle(*tables, chance["ring"], mark, self.rule, True)
         self.links = Links(*links_of(self.tables, order, mark))
         if self.kind == VITIS:
             proposals, links = self.proposals, self.links
@@ -77,7 +77,7 @@ class Network:
     @property
     def looks_up(self) -> Any:
         """Return for each subscription whether its node looks up the topic: gateways do, in RVR all."""
-        owners = np.repeat(np.arange(len(self.instance.nodes), dtype=np.int32), np.diff(self.instance.wants.offsets))
+        owners = np.repeat(np.arange(len(self.instance.nodes), dtype=np.uint32), np.diff(self.instance.wants.offsets))
         if self.kind != VITIS:
             return np.ones(len(owners), np.bool_)
         return self.proposals.gateway == owners

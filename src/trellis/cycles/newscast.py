@@ -78,7 +78,7 @@ def newscast_cycle(views, order, chance, mark, age_max, lonely_rounds):
     mark[:] = 0
     stamp, exchanges = 0, 0
     for place in range(len(order)):
-        node = order[place]
+        node = np.int64(order[place])
         views.silent[node] += 1
         grow_older(views, node, oldest)
         partner = choose_partner(views, node, chance, lonely_rounds)

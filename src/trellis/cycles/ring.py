@@ -67,7 +67,7 @@ def ring_cycle(rings, places, views, order, chance, mark, age_max):
     mark[:] = 0
     stamp, exchanges = 0, 0
     for turn in range(len(order)):
-        node = order[turn]
+        node = np.int64(order[turn])
         grow_older(rings, node, age_max)
         partner = choose_partner(rings, views, node, chance)
         if partner < 0:

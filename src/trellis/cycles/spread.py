@@ -1,7 +1,7 @@
 """Events in cycles: relay paths by greedy lookups, and how an event travels over them.  [VI §III-B, §III-C, §IV]
 
-The rules are those of `trellis.protocols.vitis` (`relays.py`, `node.py`, `events.py`) and `trellis.protocols.lookup`. An
-event travels faster than tables change, so it is carried over the links of one instant, a hop at a time:
+The rules are those of `trellis.protocols.vitis` (`relays.py`, `node.py`, `events.py`) and `trellis.protocols.lookup`.
+An event travels faster than tables change, so it is carried over the links of one instant, a hop at a time:
 
 - A subscriber notifies its interested neighbors, and the nodes before and behind it on relay paths of the topic.
 - A relay that does not want the topic notifies along relay paths only, unless relays flood (A-VIT-19).
@@ -30,7 +30,7 @@ class Instants(NamedTuple):
     """The links of the last instants, the present one last, and who looked up its topics then."""
 
     offsets: Any  # int64[instants, nodes + 1]: into `peers`
-    peers: Any  # int32
+    peers: Any  # uint32
     looks_up: Any  # bool[instants, subscriptions]
 
 
@@ -67,7 +67,7 @@ class Tally(NamedTuple):
 class Scratch(NamedTuple):
     paths: Paths
     wave: Wave
-    stamps: Any  # int64[2]: lookups and events so far
+    stamps: Any  # int64[3]: lookups and events so far, and how many nodes the last event has reached
 
 
 def make_tally(nodes: int) -> Tally:
@@ -92,7 +92,7 @@ def make_scratch(nodes: int) -> Scratch:
         np.zeros(nodes, np.int32),
         np.zeros(nodes, np.int64),
     )
-    return Scratch(paths, wave, np.zeros(2, np.int64))
+    return Scratch(paths, wave, np.zeros(3, np.int64))
 
 
 @njit(folder=True)
@@ -110,7 +110,8 @@ def spread(topics, publishers, wants, carrying, instants, kind, relays_flood, sc
 @njit(folder=True)
 def publish(topic, publisher, wants, carrying, instants, kind, relays_flood, scratch, tally):
     """Carry one event. It has been at the first nodes of `scratch.wave.queue`; return how many these are."""
-    paths, wave = scratch.paths, scratch.wave
+    paths, wave, totals = scratch.paths, scratch.wave, tally.totals
+    hops, queue, notifiers, heard, wanting = wave
     scratch.stamps[1] += 1
     number = scratch.stamps[1]
     for place in range(wants.topic_offsets[topic], wants.topic_offsets[topic + 1]):
@@ -120,20 +121,25 @@ def publish(topic, publisher, wants, carrying, instants, kind, relays_flood, scr
     wave.hops[publisher], wave.queue[0], wave.heard[publisher] = 0, publisher, 0
     reached, turn = 1, 0
     while turn < reached:
-        node = wave.queue[turn]
+        node = np.int64(wave.queue[turn])
         turn += 1
         floods = kind != RVR and (wave.wants[node] == number or relays_flood)
         if floods:
             for link in range(carrying.offsets[node], carrying.offsets[node + 1]):
-                peer = carrying.peers[link]
+                peer = np.int64(carrying.peers[link])
                 if wave.wants[peer] == number:
-                    reached += notify(node, peer, number, publisher, reached, wave, tally.totals)
+                    reached += notify(
+                        node, peer, number, publisher, reached, hops, queue, notifiers, heard, wanting, totals
+                    )
         link = paths.first[node]
         while link >= 0:
-            peer = paths.to[link]
-            if not floods or wave.wants[peer] != number or not is_linked(carrying, node, peer):
-                reached += notify(node, peer, number, publisher, reached, wave, tally.totals)
+            peer = np.int64(paths.to[link])
+            if not floods or wave.wants[peer] != number or not is_linked(carrying.offsets, carrying.peers, node, peer):
+                reached += notify(
+                    node, peer, number, publisher, reached, hops, queue, notifiers, heard, wanting, totals
+                )
             link = paths.following[link]
+    scratch.stamps[2] = reached
     count(topic, publisher, wants, number, reached, wave, tally)
     return reached
 
@@ -142,35 +148,33 @@ def publish(topic, publisher, wants, carrying, instants, kind, relays_flood, scr
 def forget(scratch):
     """Make scratch ready for the next event."""
     paths, wave = scratch.paths, scratch.wave
-    turn = 0
-    while turn < len(wave.queue) and wave.hops[wave.queue[turn]] >= 0:
+    for turn in range(scratch.stamps[2]):
         wave.hops[wave.queue[turn]] = -1
-        turn += 1
     for place in range(paths.ends[1]):
         paths.first[paths.nodes[place]] = -1
     paths.ends[0] = paths.ends[1] = 0
 
 
 @njit(folder=True)
-def notify(node, peer, number, publisher, reached, wave, totals):
+def notify(node, peer, number, publisher, reached, hops, queue, notifiers, heard, wanting, totals):
     """Notify `peer`, unless it has notified the node. Return 1 if the event comes there for the first time, or 0."""
-    for place in range(wave.heard[node]):
-        if wave.notifiers[node, place] == peer:
+    for place in range(heard[node]):
+        if notifiers[node, place] == peer:
             return 0
-    unwanted = peer != publisher and wave.wants[peer] != number
+    unwanted = peer != publisher and wanting[peer] != number
     totals[NOTIFICATIONS] += 1
     totals[MESSAGES] += 1
     totals[UNWANTED_MESSAGES] += unwanted
-    if wave.hops[peer] < 0:
-        wave.hops[peer], wave.queue[reached] = wave.hops[node] + 1, peer
-        wave.notifiers[peer, 0], wave.heard[peer] = node, 1
+    if hops[peer] < 0:
+        hops[peer], queue[reached] = hops[node] + 1, peer
+        notifiers[peer, 0], heard[peer] = node, 1
         totals[MESSAGES] += 2  # the pull and the event
-        totals[UNWANTED_MESSAGES] += unwanted + (node != publisher and wave.wants[node] != number)
+        totals[UNWANTED_MESSAGES] += unwanted + (node != publisher and wanting[node] != number)
         return 1
     totals[DUPLICATES] += 1
-    if wave.hops[peer] == wave.hops[node] + 1 and wave.heard[peer] < NOTIFIERS_MAX:
-        wave.notifiers[peer, wave.heard[peer]] = node
-        wave.heard[peer] += 1
+    if hops[peer] == hops[node] + 1 and heard[peer] < NOTIFIERS_MAX:
+        notifiers[peer, heard[peer]] = node
+        heard[peer] += 1
     return 0
 
 
@@ -203,34 +207,34 @@ def find_paths(topic, wants, instants, kind, scratch):
         for one in range(wants.topic_offsets[topic], wants.topic_offsets[topic + 1]):
             if not instants.looks_up[instant, wants.slots[one]]:
                 continue
-            node = wants.subscribers[one]
+            node = np.int64(wants.subscribers[one])
             while paths.seen[node] != scratch.stamps[0]:
                 paths.seen[node] = scratch.stamps[0]
                 hop = next_hop(wants.places, instants.offsets[instant], instants.peers, node, place)
                 if hop < 0:
                     break
                 if back == 0:
-                    add_link(paths, node, hop)
-                add_link(paths, hop, node)
+                    add_link(paths.first, paths.following, paths.to, paths.nodes, paths.ends, node, hop)
+                add_link(paths.first, paths.following, paths.to, paths.nodes, paths.ends, hop, node)
                 if kind == VITIS and wave.wants[hop] == number:
                     break  # a subscriber: its own gateway is at least as close (A-VIT-17)
                 node = hop
 
 
 @njit(folder=True)
-def add_link(paths, node, to):
-    link = paths.first[node]
+def add_link(first, following, to, nodes, ends, node, peer):
+    link = first[node]
     if link < 0:
-        paths.nodes[paths.ends[1]] = node
-        paths.ends[1] += 1
+        nodes[ends[1]] = node
+        ends[1] += 1
     while link >= 0:
-        if paths.to[link] == to:
+        if to[link] == peer:
             return
-        link = paths.following[link]
-    link = paths.ends[0]
-    paths.to[link], paths.following[link] = to, paths.first[node]
-    paths.first[node] = link
-    paths.ends[0] += 1
+        link = following[link]
+    link = ends[0]
+    to[link], following[link] = peer, first[node]
+    first[node] = link
+    ends[0] += 1
 
 
 @njit(folder=True)
@@ -246,18 +250,18 @@ def next_hop(places, offsets, peers, node, place):
 
 
 @njit(folder=True)
-def is_linked(links, node, peer):
-    for link in range(links.offsets[node], links.offsets[node + 1]):
-        if links.peers[link] == peer:
-            return True
-    return False
+def is_linked(offsets, peers, node, peer):
+    link = offsets[node]
+    while link < offsets[node + 1] and peers[link] != peer:
+        link += 1
+    return link < offsets[node + 1]
 
 
 @njit(folder=True)
 def join_links(offsets, peers, mark):
     """Return the links of all instants together. mark: int32[nodes], scratch."""
     nodes = offsets.shape[1] - 1
-    joined, all_offsets, end = np.empty(len(peers), np.int32), np.zeros(nodes + 1, np.int64), 0
+    joined, all_offsets, end = np.empty(len(peers), np.uint32), np.zeros(nodes + 1, np.int64), 0
     mark[:] = -1
     for node in range(nodes):
         for instant in range(len(offsets)):

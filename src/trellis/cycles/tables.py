@@ -24,13 +24,13 @@ from trellis.jit import njit
 
 _PEER = np.uint32((1 << 26) - 1)  # of an entry of `trellis.cycles.newscast`
 _RING = 2.0**64
-_ZERO = np.uint64(0)
+_ZERO, _ONE = np.uint64(0), np.uint32(1)
 
 
 class Tables(NamedTuple):
     """The routing tables of all nodes."""
 
-    peers: Any  # int32[nodes, size]
+    peers: Any  # uint32[nodes, size]
     utility: Any  # float64[nodes, size]: of each entry
     count: Any  # int32[nodes]
     beside: Any  # int32[nodes, 2]: successor and predecessor; -1: not known
@@ -53,26 +53,27 @@ class Links(NamedTuple):
     """Who has a link with whom, whichever end holds it, in CSR form."""
 
     offsets: Any  # int64[nodes + 1]
-    peers: Any  # int32
+    peers: Any  # uint32
 
 
 class Candidates(NamedTuple):
     """Scratch of a selection."""
 
-    peers: Any  # int32
+    peers: Any  # uint32
     utility: Any  # float64
     away: Any  # uint64: how far clockwise from the node
     free: Any  # bool: not taken yet
     picked: Any  # int32[size]: which of them are chosen, in the order of the table
     mark: Any  # int32[nodes]
-    wanted: Any  # bool[topics]: by the node that selects
+    wanted: Any  # uint8[topics]: by the node that selects
+    told: Any  # uint32[size]: the table of the node that begins an exchange
 
 
 def make_tables(nodes: int, rule: Rule, chance: Any) -> Tables:
     """Return empty tables, with the draws of long links made."""
     long_links = rule.sw_neighbors - 2
     tables = Tables(
-        np.full((nodes, rule.size), -1, np.int32),
+        np.zeros((nodes, rule.size), np.uint32),
         np.zeros((nodes, rule.size)),
         np.zeros(nodes, np.int32),
         np.full((nodes, 2), -1, np.int32),
@@ -81,87 +82,76 @@ def make_tables(nodes: int, rule: Rule, chance: Any) -> Tables:
         np.empty((nodes, long_links), np.uint64),
         np.full(nodes, max(2.0, float(rule.network_size))),
     )
-    draw_long_links(tables, chance)
+    draw_long_links(tables.estimate, tables.draws, tables.distances, chance)
     return tables
 
 
 @njit(folder=True)
-def draw_long_links(tables, chance):
-    for node in range(len(tables.count)):
-        for link in range(tables.draws.shape[1]):
-            tables.draws[node, link] = unit(chance)
-        place_long_links(tables, node)
+def draw_long_links(sizes, draws, distances, chance):
+    for node in range(len(sizes)):
+        for link in range(draws.shape[1]):
+            draws[node, link] = unit(chance)
+        place_long_links(sizes, draws, distances, node)
 
 
 @njit(folder=True)
-def place_long_links(tables, node):
+def place_long_links(sizes, draws, distances, node):
     """Symphony's draw: a distance x in [1/n, 1] of the circle with density proportional to 1/x."""
-    size = log(tables.estimate[node])
-    for link in range(tables.draws.shape[1]):
-        tables.distances[node, link] = np.uint64(_RING * exp(size * (tables.draws[node, link] - 1.0)))
+    size = log(sizes[node])
+    for link in range(draws.shape[1]):
+        distances[node, link] = np.uint64(_RING * exp(size * (draws[node, link] - 1.0)))
 
 
 @njit(folder=True)
-def table_cycle(tables, wants, views, links, order, chance, mark, rule):
-    """Let each node of `order` swap tables with a random neighbor, in random order.  [VI Alg. 2-3]
+def table_cycle(tables, wants, views, links, order, chance, mark, rule, closing):
+    """Let each node of `order` swap tables with others, in random order.
+
+    closing  False: with a random neighbor [VI Alg. 2-3]; True: with whoever stands, as its ring neighbors told, between
+             them and it
 
     Return the number of exchanges, and of selections that changed a table.
     """
     scratch = make_candidates(tables, wants, views, links, mark)
-    kept = np.empty(rule.size, np.int32)
+    kept, partners = np.empty(rule.size, np.uint32), np.empty(4, np.int64)
     shuffle(order, chance)
     mark[:] = 0
     stamp, exchanges, changes = 0, 0, 0
     for turn in range(len(order)):
-        node = order[turn]
-        if tables.count[node] > 0:
-            partner = np.int64(tables.peers[node, below(chance, tables.count[node])])
+        node, count = np.int64(order[turn]), 1
+        if closing:
+            count = nearer_ones(tables.beside, tables.told, tables.peers, tables.count, wants.places, node, partners)
+        elif tables.count[node] > 0:
+            partners[0] = tables.peers[node, below(chance, tables.count[node])]
         elif views.count[node] > 0:
-            partner = np.int64(views.entries[node * (views.size + 1) + below(chance, views.count[node])] & _PEER)
+            partners[0] = views.entries[node * (views.size + 1) + below(chance, views.count[node])] & _PEER
         else:
-            continue
-        changes += exchange(tables, wants, views, links, node, partner, scratch, stamp, kept, rule)
-        stamp += 2
-        exchanges += 1
-    return exchanges, changes
-
-
-@njit(folder=True)
-def close_ring_cycle(tables, wants, views, links, order, chance, mark, rule):
-    """Let each node swap tables with whoever stands, as its ring neighbors told, between them and it.
-
-    Return the number of exchanges, and of selections that changed a table.
-    """
-    scratch = make_candidates(tables, wants, views, links, mark)
-    kept, nearer = np.empty(rule.size, np.int32), np.empty(4, np.int32)
-    shuffle(order, chance)
-    mark[:] = 0
-    stamp, exchanges, changes = 0, 0, 0
-    for turn in range(len(order)):
-        node = order[turn]
-        for one in range(nearer_ones(tables, wants.places, node, nearer)):
-            changes += exchange(tables, wants, views, links, node, np.int64(nearer[one]), scratch, stamp, kept, rule)
+            count = 0
+        for one in range(count):
+            changes += exchange(tables, wants, views, links, node, partners[one], scratch, stamp, kept, rule)
             stamp += 2
-            exchanges += 1
-        tables.told[node, 0], tables.told[node, 1] = tables.beside[node, 0], tables.beside[node, 1]
+        exchanges += count
+        if closing:
+            tables.told[node, 0], tables.told[node, 1] = tables.beside[node, 0], tables.beside[node, 1]
     return exchanges, changes
 
 
 @njit(folder=True)
-def nearer_ones(tables, places, node, nearer):
-    """Fill `nearer`, and return how many they are."""
+def nearer_ones(beside, told, peers, counts, places, node, nearer):
+    """Fill `nearer` with those that stand nearer to the node than its ring neighbors, and return how many they are."""
     count = 0
     for side in range(2):
-        beside = tables.beside[node, side]
-        if beside < 0:
+        next_one = beside[node, side]
+        if next_one < 0:
             continue
-        gap = places[beside] - places[node]
-        for told in range(2):
-            other = tables.told[beside, told]
-            if other < 0 or other == node or is_in_table(tables, node, other):
+        gap = places[next_one] - places[node]
+        for turn in range(2):
+            other = told[next_one, turn]
+            if other < 0 or other == node:
                 continue
             far = places[other] - places[node]
             new = far < gap if side == 0 else far > gap
+            for place in range(counts[node]):
+                new = new and peers[node, place] != other
             for place in range(count):
                 new = new and nearer[place] != other
             if new:
@@ -171,192 +161,220 @@ def nearer_ones(tables, places, node, nearer):
 
 
 @njit(folder=True)
-def is_in_table(tables, node, other):
-    for place in range(tables.count[node]):
-        if tables.peers[node, place] == other:
-            return True
-    return False
-
-
-@njit(folder=True)
 def make_candidates(tables, wants, views, links, mark):
     most = 0
     for node in range(len(tables.count)):
         most = max(most, links.offsets[node + 1] - links.offsets[node])
     most += 2 * (tables.peers.shape[1] + views.size + 1)
     return Candidates(
-        np.empty(most, np.int32),
+        np.empty(most, np.uint32),
         np.empty(most, np.float64),
         np.empty(most, np.uint64),
         np.empty(most, np.bool_),
         np.empty(tables.peers.shape[1], np.int32),
         mark,
-        np.zeros(len(wants.topic_places), np.bool_),
+        np.zeros(len(wants.topic_places), np.uint8),
+        np.empty(tables.peers.shape[1], np.uint32),
     )
 
 
 @njit(folder=True)
 def exchange(tables, wants, views, links, node, partner, scratch, stamp, kept, rule):
     """Swap buffers: both select from what the other had before. Return how many of the two tables changed."""
-    count = tables.count[partner]
-    for place in range(count):
-        kept[place] = tables.peers[partner, place]
     changes = 0
-    found = gather(tables, views, links, partner, node, tables.peers[node], tables.count[node], scratch, stamp + 1)
-    changes += select(tables, wants, partner, found, scratch, rule)
-    found = gather(tables, views, links, node, partner, kept, count, scratch, stamp + 2)
-    changes += select(tables, wants, node, found, scratch, rule)
+    for turn in range(2):
+        one, other, told = (node, partner, kept) if turn else (partner, node, scratch.told)
+        if turn == 0:
+            counts = tables.count[partner], tables.count[node]
+            for place in range(counts[0]):
+                kept[place] = tables.peers[partner, place]
+            for place in range(counts[1]):
+                scratch.told[place] = tables.peers[node, place]
+        changes += select(
+            tables, wants, views, links, one, other, told, counts[1 - turn], scratch, stamp + 1 + turn, rule
+        )
     return changes
 
 
 @njit(folder=True)
-def gather(tables, views, links, node, teller, told, told_count, scratch, stamp):
-    """Put the candidates of `node` into `scratch`. Return how many they are."""
-    peers, mark = scratch.peers, scratch.mark
-    mark[node] = stamp
-    count = tables.count[node]
-    for place in range(count):
-        peers[place] = tables.peers[node, place]
-        scratch.utility[place] = tables.utility[node, place]
-        mark[peers[place]] = stamp
-    count = add(np.int32(teller), peers, mark, stamp, count)
-    begin = teller * (views.size + 1)
-    for place in range(begin, begin + views.count[teller]):
-        count = add(np.int32(views.entries[place] & _PEER), peers, mark, stamp, count)
-    for place in range(told_count):
-        count = add(told[place], peers, mark, stamp, count)
-    for place in range(links.offsets[node], links.offsets[node + 1]):
-        count = add(links.peers[place], peers, mark, stamp, count)
-    begin = node * (views.size + 1)
-    for place in range(begin, begin + views.count[node]):
-        count = add(np.int32(views.entries[place] & _PEER), peers, mark, stamp, count)
-    return count
+def select(tables, wants, views, links, node, teller, told, told_count, scratch, stamp, rule):
+    """selectNeighbors [VI Alg. 4] of `node`, after `teller` has told of the nodes in its table, `told`.
 
-
-@njit(folder=True)
-def add(peer, peers, mark, stamp, count):
-    if mark[peer] == stamp:
-        return count
-    mark[peer] = stamp
-    peers[count] = peer
-    return count + 1
-
-
-@njit(folder=True)
-def select(tables, wants, node, count, scratch, rule):
-    """selectNeighbors [VI Alg. 4] among the candidates in `scratch`. Return whether the table changed."""
-    before, peers, picked = tables.count[node], scratch.peers, scratch.picked
-    for place in range(count):
-        scratch.away[place] = wants.places[peers[place]] - wants.places[node]
-        scratch.free[place] = True
-    if rule.size > rule.sw_neighbors:
-        weigh(wants, node, before, count, scratch)
-    taken = take_small_world(tables, wants.places, node, count, scratch, rule.network_size)
-    left = rule.size - max(rule.sw_neighbors, taken)
-    chosen = take_friends(taken, left, count, scratch, rule.strangers)
+    Return whether the table changed.
+    """
+    rows, utilities, peers, utility = tables.peers, tables.utility, scratch.peers, scratch.utility
+    away, free, picked = scratch.away, scratch.free, scratch.picked
+    before = tables.count[node]
+    scratch.mark[node] = stamp
+    for place in range(before):
+        peers[place], utility[place] = rows[node, place], utilities[node, place]
+        scratch.mark[peers[place]] = stamp
+    count = gather(
+        views.entries, views.count, views.size, links.offsets, links.peers, node, teller, told, told_count,
+        peers, scratch.mark, stamp, before,
+    )  # fmt: skip
+    friends = rule.size > rule.sw_neighbors
+    if friends:
+        weigh(
+            wants.offsets, wants.topics, wants.rates, wants.totals, scratch.wanted, node, peers, utility, before, count
+        )
+    place_around(wants.places, node, peers, away, free, count)
+    taken = take_ring(away, free, picked, count)
+    if taken > 0 and rule.network_size == 0:
+        renew_estimate(
+            tables.estimate,
+            tables.draws,
+            tables.distances,
+            wants.places,
+            node,
+            peers[picked[0]],
+            peers[picked[taken - 1]],
+        )
+    if taken > 1:
+        taken = take_long_links(tables.distances, node, away, free, picked, count)
+    chosen = taken
+    if friends:
+        left = rule.size - max(rule.sw_neighbors, taken)
+        chosen = take_friends(utility, free, picked, taken, left, count, rule.strangers)
     changed = chosen != before
     for place in range(chosen):
         one = picked[place]
-        tables.peers[node, place], tables.utility[node, place] = peers[one], scratch.utility[one]
+        rows[node, place], utilities[node, place] = peers[one], utility[one]
         changed = changed or one >= before
     tables.count[node] = chosen
     for side in range(2):
-        tables.beside[node, side] = tables.peers[node, side] if side < taken else -1
+        tables.beside[node, side] = rows[node, side] if side < taken else -1
     return changed
 
 
 @njit(folder=True)
-def weigh(wants, node, begin, end, scratch):
-    """Compute the utility of candidates to the node.  [VI Eq. 1]"""
-    offsets, topics, wanted = wants.offsets, wants.topics, scratch.wanted
-    for place in range(offsets[node], offsets[node + 1]):
-        wanted[topics[place]] = True
-    for one in range(begin, end):
-        peer = scratch.peers[one]
-        together = 0.0
-        if len(wants.rates) == 0:
-            shared = 0
-            for place in range(offsets[peer], offsets[peer + 1]):
-                shared += wanted[topics[place]]
-            together = np.float64(shared)
-        else:
-            for place in range(offsets[peer], offsets[peer + 1]):
-                if wanted[topics[place]]:
-                    together += wants.rates[topics[place]]
-        whole = wants.totals[node] + wants.totals[peer] - together
-        scratch.utility[one] = together / whole if together > 0.0 else 0.0
-    for place in range(offsets[node], offsets[node + 1]):
-        wanted[topics[place]] = False
+def gather(entries, view_count, view_size, offsets, linked, node, teller, told, told_count, peers, mark, stamp, count):
+    """Add whom the teller tells of, whom links lead to and own samples to `peers`. Return how many there are then."""
+    if mark[teller] != stamp:
+        mark[teller] = stamp
+        peers[count] = teller
+        count += 1
+    for turn in range(2):
+        begin = np.uint64((node if turn else teller) * (view_size + 1))
+        for place in range(begin, begin + np.uint64(view_count[node if turn else teller])):
+            peer = entries[place] & _PEER
+            if mark[peer] != stamp:
+                mark[peer] = stamp
+                peers[count] = peer
+                count += 1
+        if turn:
+            break
+        for place in range(told_count):
+            peer = told[place]
+            if mark[peer] != stamp:
+                mark[peer] = stamp
+                peers[count] = peer
+                count += 1
+        for place in range(np.uint64(offsets[node]), np.uint64(offsets[node + 1])):
+            peer = linked[place]
+            if mark[peer] != stamp:
+                mark[peer] = stamp
+                peers[count] = peer
+                count += 1
+    return count
 
 
 @njit(folder=True)
-def take_small_world(tables, places, node, count, scratch, network_size):
-    """Pick successor, predecessor and long links, each out of the rest.  [VI Alg. 4, l. 2-10]. Return their number."""
-    away, free, picked = scratch.away, scratch.free, scratch.picked
-    if count == 0:
-        return 0
+def weigh(offsets, topics, rates, totals, wanted, node, peers, utility, begin, end):
+    """Compute the utility of some candidates to the node.  [VI Eq. 1]"""
+    first, last = np.uint64(offsets[node]), np.uint64(offsets[node + 1])
+    for place in range(first, last):
+        wanted[topics[place]] = 1
+    own, plain = totals[node], len(rates) == 0
+    for one in range(begin, end):
+        peer, together = peers[one], 0.0
+        if plain:
+            shared = np.uint32(0)
+            for place in range(np.uint64(offsets[peer]), np.uint64(offsets[peer + _ONE])):
+                shared += wanted[topics[place]]
+            together = np.float64(shared)
+        else:
+            for place in range(np.uint64(offsets[peer]), np.uint64(offsets[peer + _ONE])):
+                if wanted[topics[place]]:
+                    together += rates[topics[place]]
+        utility[one] = together / (own + totals[peer] - together) if together > 0.0 else 0.0
+    for place in range(first, last):
+        wanted[topics[place]] = 0
+
+
+@njit(folder=True)
+def place_around(places, node, peers, away, free, count):
+    """Compute how far clockwise the candidates are from the node."""
+    own = places[node]
+    for one in range(count):
+        away[one] = places[peers[one]] - own
+        free[one] = True
+
+
+@njit(folder=True)
+def take_ring(away, free, picked, count):
+    """Pick successor and predecessor.  [VI Alg. 4, l. 2-7]. Return how many there are: 2, or 1 of one candidate."""
     first = last = 0
     for one in range(1, count):
         if away[one] < away[first]:
             first = one
         if away[one] > away[last]:
             last = one
-    picked[0], free[first], taken = first, False, 1
+    if count > 0:
+        picked[0], free[first] = first, False
     if count > 1:
-        picked[1], free[last], taken = last, False, 2
-    if network_size == 0:
-        renew_estimate(tables, places, node, scratch.peers[first], scratch.peers[picked[taken - 1]])
-    for link in range(tables.distances.shape[1]):
-        best = nearest_to(tables.distances[node, link], count, scratch)
-        if best < 0:
-            break
+        picked[1], free[last] = last, False
+    return min(count, 2)
+
+
+@njit(folder=True)
+def renew_estimate(sizes, draws, distances, places, node, successor, predecessor):
+    """Keep the estimate of the network's size until it is wrong by a factor of 2 (A-SUB-3)."""
+    gap = np.float64(places[successor] - places[predecessor])
+    estimate = max(2.0, 2.0 * _RING / (gap if gap > 0.0 else _RING))
+    if not sizes[node] / 2.0 <= estimate <= 2.0 * sizes[node]:
+        sizes[node] = estimate
+        place_long_links(sizes, draws, distances, node)
+
+
+@njit(folder=True)
+def take_long_links(distances, node, away, free, picked, count):
+    """Pick the candidate nearest to each of the drawn distances; of two the one before it.  [VI Alg. 4, l. 8-10]
+
+    Successor and predecessor are picked. Return how many are picked in all.
+    """
+    taken = 2
+    for link in range(min(distances.shape[1], count - taken)):
+        distance = distances[node, link]
+        best, least, is_before = -1, _ZERO, False
+        for one in range(count):
+            if free[one]:
+                before, after = distance - away[one], away[one] - distance
+                apart = min(before, after)
+                if best < 0 or apart < least or (apart == least and before <= after and not is_before):
+                    best, least, is_before = one, apart, before <= after
         picked[taken], free[best] = best, False
         taken += 1
     return taken
 
 
 @njit(folder=True)
-def renew_estimate(tables, places, node, successor, predecessor):
-    """Keep the estimate of the network's size until it is wrong by a factor of 2 (A-SUB-3)."""
-    gap = np.float64(places[successor] - places[predecessor])
-    estimate = max(2.0, 2.0 * _RING / (gap if gap > 0.0 else _RING))
-    if not tables.estimate[node] / 2.0 <= estimate <= 2.0 * tables.estimate[node]:
-        tables.estimate[node] = estimate
-        place_long_links(tables, node)
-
-
-@njit(folder=True)
-def nearest_to(distance, count, scratch):
-    """Return the free candidate nearest to a distance from the node; of two the one before it. -1: none is left."""
-    away, free = scratch.away, scratch.free
-    best, least, is_before = -1, _ZERO, False
-    for one in range(count):
-        if not free[one]:
-            continue
-        before, after = distance - away[one], away[one] - distance
-        apart = min(before, after)
-        if best < 0 or apart < least or (apart == least and before <= after and not is_before):
-            best, least, is_before = one, apart, before <= after
-    return best
-
-
-@njit(folder=True)
-def take_friends(taken, most, count, scratch, strangers):
+def take_friends(utility, free, picked, taken, most, count, strangers):
     """Pick the free candidates of greatest utility, `most` at most, the first of equals.  [VI Alg. 4, l. 11-16]
 
     Return how many are picked in all.
     """
-    utility, free, picked = scratch.utility, scratch.free, scratch.picked
     end = taken
     for one in range(count):
-        if not free[one] or (not strangers and utility[one] <= 0.0):
+        value = utility[one]
+        if not free[one] or (not strangers and value <= 0.0):
             continue
         if end - taken == most:
-            if most == 0 or utility[picked[end - 1]] >= utility[one]:
+            if most == 0 or utility[picked[end - 1]] >= value:
                 continue
             end -= 1
         place = end
-        while place > taken and utility[picked[place - 1]] < utility[one]:
+        while place > taken and utility[picked[place - 1]] < value:
             picked[place] = picked[place - 1]
             place -= 1
         picked[place] = one
@@ -377,14 +395,14 @@ def links_of(tables, order, mark):
             incoming[tables.peers[node, place] + 1] += 1
     for node in range(nodes):
         incoming[node + 1] += incoming[node]
-    sources, filled = np.empty(incoming[nodes], np.int32), incoming[:nodes].copy()
+    sources, filled = np.empty(incoming[nodes], np.uint32), incoming[:nodes].copy()
     for turn in range(len(order)):
         node = order[turn]
         for place in range(tables.count[node]):
             peer = tables.peers[node, place]
-            sources[filled[peer]] = node
+            sources[filled[peer]] = np.uint32(node)
             filled[peer] += 1
-    offsets, peers = np.zeros(nodes + 1, np.int64), np.empty(incoming[nodes] * 2, np.int32)
+    offsets, peers = np.zeros(nodes + 1, np.int64), np.empty(incoming[nodes] * 2, np.uint32)
     mark[:] = -1
     end = 0
     for node in range(nodes):
