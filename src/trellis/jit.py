@@ -85,7 +85,7 @@ def _forgiving(kernel: Any) -> Any:
 
 def _stamped_by_folder(kernel: Any, function: Callable[..., Any]) -> Any:
     """Let the cache of `kernel` hold for the present state of its folder only."""
-    index = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
+    index: Any = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
     if hasattr(index, "_source_stamp"):
         index._source_stamp = _folder_stamp(Path(function.__code__.co_filename).parent)
     return kernel

@@ -5,7 +5,7 @@ The rules are those of `trellis.protocols.cyclon`. A view is a row of peers and 
 C1  in each row the first `count` places are in use, without the node itself and repeats.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, assignment"
 
 from __future__ import annotations
 

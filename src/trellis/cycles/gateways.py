@@ -4,7 +4,7 @@ The rules are those of `trellis.protocols.vitis.gateways`. A proposal belongs to
 beside the interests in CSR form.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, assignment"
 
 from __future__ import annotations
 

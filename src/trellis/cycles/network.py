@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,13 @@ class Network:
             self.tally,
         )
         return self.tally
+
+    def digest(self) -> str:
+        """Return a digest of everything that the run has come to: the same seed gives the same one."""
+        hashed = blake2b(digest_size=16)
+        for array in (*self.views[1:3], *self.tables, *self.proposals, *self.links, *self.tally):
+            hashed.update(np.ascontiguousarray(array).tobytes())
+        return hashed.hexdigest()
 
     def instants(self) -> tuple[Instants, Links]:
         """Return the instants whose links and paths carry events now, and their links together."""

@@ -7,7 +7,7 @@ when the view is full, and a row of 20 entries fits into two cache lines.
 V1  in each row entries ascend, without the node itself and repeats; the places that are not used hold NONE.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, assignment"
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ of the protocol's 160, so that arithmetic wraps by itself.
 R1  the first `count` entries of a row stand clockwise from the node, without the node itself and repeats.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, assignment"
 
 from __future__ import annotations
 

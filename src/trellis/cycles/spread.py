@@ -10,7 +10,7 @@ An event travels faster than tables change, so it is carried over the links of o
 Links and paths that linger (`linger_rounds`) are those of the last instants: `spread` takes several.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, assignment"
 
 from __future__ import annotations
 

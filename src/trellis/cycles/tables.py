@@ -5,12 +5,17 @@ The rules are those of `trellis.protocols.vitis` (`table.py`, `select.py`, `ring
 the same without friends. Descriptors have no ages here: everybody is there.
 
 A selection sees candidates in this order: the table, then what the partner tells (itself, its samples, its table), then
-those that hold a link to the node, then its own samples. Of equal utility the first one wins.
+those that hold a link to the node and whose profile came since its own last one, then its own samples. Of equal utility
+the first one wins.
+
+Profiles come once per period, at the same moment of it. So whether the profile of a neighbor comes between a node's own
+profile and its next swap of tables depends on the moments that the two have drawn, and does not change. The protocol
+has it so (`OverlayNode._renew_table`); only about half of those that hold a link to a node are candidates of it.
 
 T1  no row holds the node itself or a repetition.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, assignment"
 
 from __future__ import annotations
 
@@ -19,12 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trellis.cycles.chance import below, shuffle, unit
+from trellis.cycles.chance import below, draw, shuffle, unit
 from trellis.jit import njit
 
 _PEER = np.uint32((1 << 26) - 1)  # of an entry of `trellis.cycles.newscast`
 _RING = 2.0**64
-_ZERO, _ONE = np.uint64(0), np.uint32(1)
+_ZERO, _ONE, _32 = np.uint64(0), np.uint32(1), np.uint64(32)
 
 
 class Tables(NamedTuple):
@@ -38,6 +43,8 @@ class Tables(NamedTuple):
     draws: Any  # float64[nodes, long links]: where each of them should lead, drawn once (A-VIT-3)
     distances: Any  # uint64[nodes, long links]: the same, for the present estimate of the network's size
     estimate: Any  # float64[nodes] (A-SUB-3)
+    beats: Any  # uint32[nodes]: the moment of the period at which the node sends its profile
+    turns: Any  # uint32[nodes]: and at which it swaps tables
 
 
 class Rule(NamedTuple):
@@ -81,8 +88,11 @@ def make_tables(nodes: int, rule: Rule, chance: Any) -> Tables:
         np.empty((nodes, long_links)),
         np.empty((nodes, long_links), np.uint64),
         np.full(nodes, max(2.0, float(rule.network_size))),
+        np.empty(nodes, np.uint32),
+        np.empty(nodes, np.uint32),
     )
     draw_long_links(tables.estimate, tables.draws, tables.distances, chance)
+    draw_moments(tables.beats, tables.turns, chance)
     return tables
 
 
@@ -92,6 +102,12 @@ def draw_long_links(sizes, draws, distances, chance):
         for link in range(draws.shape[1]):
             draws[node, link] = unit(chance)
         place_long_links(sizes, draws, distances, node)
+
+
+@njit(folder=True)
+def draw_moments(beats, turns, chance):
+    for node in range(len(beats)):
+        beats[node], turns[node] = draw(chance) >> _32, draw(chance) >> _32
 
 
 @njit(folder=True)
@@ -210,8 +226,8 @@ def select(tables, wants, views, links, node, teller, told, told_count, scratch,
         peers[place], utility[place] = rows[node, place], utilities[node, place]
         scratch.mark[peers[place]] = stamp
     count = gather(
-        views.entries, views.count, views.size, links.offsets, links.peers, node, teller, told, told_count,
-        peers, scratch.mark, stamp, before,
+        views.entries, views.count, views.size, links.offsets, links.peers, tables.beats, tables.turns, node, teller,
+        told, told_count, peers, scratch.mark, stamp, before,
     )  # fmt: skip
     friends = rule.size > rule.sw_neighbors
     if friends:
@@ -248,7 +264,10 @@ def select(tables, wants, views, links, node, teller, told, told_count, scratch,
 
 
 @njit(folder=True)
-def gather(entries, view_count, view_size, offsets, linked, node, teller, told, told_count, peers, mark, stamp, count):
+def gather(
+    entries, view_count, view_size, offsets, linked, beats, turns, node, teller, told, told_count, peers, mark, stamp,
+    count,
+):  # fmt: skip
     """Add whom the teller tells of, whom links lead to and own samples to `peers`. Return how many there are then."""
     if mark[teller] != stamp:
         mark[teller] = stamp
@@ -272,7 +291,7 @@ def gather(entries, view_count, view_size, offsets, linked, node, teller, told, 
                 count += 1
         for place in range(np.uint64(offsets[node]), np.uint64(offsets[node + 1])):
             peer = linked[place]
-            if mark[peer] != stamp:
+            if mark[peer] != stamp and np.uint32(beats[peer] - beats[node]) < np.uint32(turns[node] - beats[node]):
                 mark[peer] = stamp
                 peers[count] = peer
                 count += 1
