@@ -50,7 +50,7 @@ def test_streams_of_other_seeds_and_names_differ():
     assert stream(1, "newscast")[0] == stream(1, "newscast")[0]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.integers(0, 3), st.integers(1, 6), st.integers(1, 8), seeds)
 def test_newscast_is_its_twin_draw_by_draw(nodes, contacts, size, age_max, seed):
     known = contacts_of(nodes, contacts, seed)
@@ -65,7 +65,7 @@ def test_newscast_is_its_twin_draw_by_draw(nodes, contacts, size, age_max, seed)
     assert int(chance[0]) == twin.chance.state
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     st.dictionaries(st.integers(2, 19), st.integers(0, 9), max_size=8),
     st.dictionaries(st.integers(1, 19), st.integers(1, 9), max_size=8),
@@ -96,7 +96,7 @@ def test_newscast_keeps_what_the_protocol_keeps(own, told, seed):
     assert {peer for peer in found if found[peer] < last} == {peer for peer in expected if expected[peer] < last}
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.integers(0, 3), st.integers(1, 6), st.integers(1, 6), st.integers(1, 12), seeds)
 def test_cyclon_is_its_twin_draw_by_draw(nodes, contacts, size, shuffled, age_max, seed):
     known, shuffled = contacts_of(nodes, contacts, seed), min(size, shuffled)

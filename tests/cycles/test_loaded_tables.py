@@ -36,14 +36,19 @@ def load(engine: Engine, network: Network) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "level", "flood"), [("vitis", "random", False), ("vitis", "high", True), ("rvr", "random", False)]
+    ("name", "level", "flood"),
+    [
+        ("vitis", "random", False),
+        pytest.param("vitis", "high", True, marks=pytest.mark.slow),
+        ("rvr", "random", False),
+    ],
 )
 def test_tables_of_an_event_run_give_the_same_elections_paths_and_reached_nodes(name, level, flood):
-    wanted = topics_by_node(interests_of(60, 60, 6, level, 3))
+    wanted = topics_by_node(interests_of(45, 50, 6, level, 3))
     system = system_of(name, table_size=8, **({"relays_flood": True} if flood else {}))
     engine = Engine(system, wanted, seed=3)
     engine.watchers.clear()
-    engine.run(45_000)
+    engine.run(40_000)
     world, instance = engine.world, make_instance(wanted)
     network = Network(instance, system.config)
     load(engine, network)

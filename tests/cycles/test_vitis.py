@@ -55,7 +55,7 @@ def instance_at(places: list[int], seed: int, rates: dict[str, float] | None = N
     return make_instance(wanted, rates), wanted
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(few_places, seeds, st.integers(0, 3), st.integers(3, 8), st.booleans(), st.booleans())
 def test_tables_are_those_that_the_protocol_selects(places, seed, long_links, size, strangers, rated):
     random = Random(seed)
@@ -90,7 +90,7 @@ def test_tables_are_those_that_the_protocol_selects(places, seed, long_links, si
     assert beside == [*taken[:2], None, None][:2]
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(few_places, seeds, st.integers(1, 4), st.booleans())
 def test_proposals_are_those_that_the_protocol_elects(places, seed, hops_max, take_back):
     random = Random(seed)
@@ -133,7 +133,7 @@ def test_proposals_are_those_that_the_protocol_elects(places, seed, hops_max, ta
     assert found == [(one.gateway, one.parent, one.hops) for one in expected]
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(few_places, seeds, st.integers(0, 81))
 def test_lookups_go_where_the_compass_points(places, seed, target):
     random = Random(seed)
