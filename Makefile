@@ -38,7 +38,8 @@ test: $(INSTALLED)  ## set up, then run every test that is not slow
 test-slow: $(INSTALLED)  ## the long checks; kernels once more without compiling, once more with every index checked
 	@$(PYTEST) -n auto -m slow
 	@NUMBA_DISABLE_JIT=1 $(PYTEST) -n auto -m "not slow" $(KERNEL_TESTS)
-	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.numba-bounds-cache $(PYTEST) -n auto -m "not slow" $(KERNEL_TESTS)
+	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.numba-bounds-cache $(PYTEST) -n auto -m "not slow" $(KERNEL_TESTS) \
+	  tests/cycles/test_gossip.py tests/cycles/test_vitis.py
 
 lint: $(INSTALLED)  ## ruff, mypy and the import rules
 	@$(BIN)/ruff check .

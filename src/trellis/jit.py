@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -17,14 +19,19 @@ from numba.core import event
 _uncached: set[str] = set()  # kernels that no folder was found for
 
 
-def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`numba.njit` that goes without a cache where none can be kept."""
+def njit(*, cache: bool = True, folder: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """`numba.njit` that goes without a cache where none can be kept.
+
+    numba compiles a cached kernel again when the kernel's own file changes, and does not look at the kernels that it
+    calls. `folder`: compile it again when any file of its folder changes.
+    """
 
     def decorate(function: Callable[..., Any]) -> Any:
         if not cache:
             return numba.njit(**options)(function)
         try:
-            return _forgiving(numba.njit(cache=True, **options)(function))
+            kernel = _forgiving(numba.njit(cache=True, **options)(function))
+            return _stamped_by_folder(kernel, function) if folder else kernel
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
@@ -74,3 +81,16 @@ def _forgiving(kernel: Any) -> Any:
 
     cache.save_overload = save_if_possible
     return kernel
+
+
+def _stamped_by_folder(kernel: Any, function: Callable[..., Any]) -> Any:
+    """Let the cache of `kernel` hold for the present state of its folder only."""
+    index: Any = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
+    if hasattr(index, "_source_stamp"):
+        index._source_stamp = _folder_stamp(Path(function.__code__.co_filename).parent)
+    return kernel
+
+
+@lru_cache(maxsize=16)
+def _folder_stamp(folder: Path) -> tuple[tuple[str, float, int], ...]:
+    return tuple((path.name, path.stat().st_mtime, path.stat().st_size) for path in sorted(folder.glob("*.py")))

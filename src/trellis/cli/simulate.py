@@ -90,6 +90,13 @@ def _common(
         typer.Option(help="Gossip rounds from one event of --churn to the next; its own times unless given.", min=1),
     ] = None,
     warmup_rounds: Annotated[int, typer.Option(help="Gossip rounds before the first event.", min=0)] = 0,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="events: message by message; cycles: round by round on arrays, for large networks (vitis, rvr).",
+            autocompletion=among(["events", "cycles"]),
+        ),
+    ] = "events",
     seed: Annotated[int, typer.Option(help="The same seed gives the same run, event for event.")] = 1,
     encode: Annotated[bool, typer.Option("--encode", help="Send every message through its wire form.")] = False,
     record: Annotated[bool, typer.Option("--record", help="Record the run, to step through it with --replay.")] = False,
@@ -218,6 +225,7 @@ def _simulate(
     duration: float | None,
     rounds_per_event: int | None,
     warmup_rounds: int,
+    engine: str,
     seed: int,
     encode: bool,
     record: bool,
@@ -241,6 +249,8 @@ def _simulate(
     schedule = None if schedule_file is None else read_schedule(schedule_file)
     interests = None if interests_file is None else reading.interests(interests_file)
     overlay = None if overlay_file is None or interests is None else _overlay(overlay_file, interests, seed)
+    if check and engine != "events":
+        raise InputError(f"--engine {engine}", "faults are drawn for the engine `events` alone", "leave --engine out")
     if check:
         planned = overlay_file == "lowoda" and overlay is None
         fields: dict[str, Any] = {"view_share": share, "encode": encode, "planned": planned}
@@ -260,11 +270,12 @@ def _simulate(
     with removed_on_failure(output):
         make_folder(output, "parameters.json")  # refused now, not after the run
         recorder = Recorder() if record else None
-        with progress(f"{protocol}, virtual seconds") as report:
+        with progress(f"{protocol}, virtual seconds") as report, says_compiling():
             run = trellis.simulate(
                 protocol,
                 interests,
                 options=options,
+                engine=engine,
                 overlay=overlay,
                 churn=None if churn_file is None else trellis.read_churn(churn_file, interests),
                 schedule=schedule,

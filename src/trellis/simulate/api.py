@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trellis.errors import InputError
 from trellis.model import ChurnTrace, Interests, Overlay
@@ -15,12 +15,18 @@ from trellis.simulate.schedule import Schedule
 from trellis.simulate.system import System
 from trellis.simulate.systems import maker_of
 
+if TYPE_CHECKING:
+    from trellis.simulate.by_cycles import CycleRun
+
+ENGINES = ("events", "cycles")
+
 
 def simulate(
     protocol: str | System,
     interests: Interests,
     *,
     options: Mapping[str, Any] | None = None,
+    engine: str = "events",
     overlay: Overlay | None = None,
     churn: ChurnTrace | None = None,
     schedule: Schedule | None = None,
@@ -34,7 +40,7 @@ def simulate(
     broken_stream_s: float | None = None,
     recorder: Recorder | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> Run:
+) -> Run | CycleRun:
     """Run a distributed protocol in virtual time; the same arguments give the same run, event for event.
 
     What is returned has `.summary()`, and `trellis.simulate.run.write_run` leaves it in a folder.
@@ -42,6 +48,8 @@ def simulate(
     protocol          omen, spidercast, similarity, random, vitis, rvr, opt, magnet, scribe or delivery; or a `System`
                       of your own (`trellis.simulate.system`)
     options           of the protocol, by name: {"kg": 3}; see `trellis simulate PROTOCOL --help`
+    engine            events: message by message; cycles: round by round on arrays, for large networks (vitis and rvr).
+                      See docs/cycles.md
     overlay           the links to start from; none unless given
     churn, schedule   who comes and goes; or faults of all kinds. One of them at most
     duration_s        virtual seconds; until nothing changes any more unless given
@@ -73,6 +81,16 @@ def simulate(
         warmup_rounds=warmup_rounds,
         broken_stream_ms=None if broken_stream_s is None else round(1000 * broken_stream_s),
     )
+    if engine not in ENGINES:
+        raise InputError("", f'no engine is called "{engine}"', f"choose from {', '.join(ENGINES)}")
+    if engine == "cycles":
+        from trellis.simulate.by_cycles import simulate_cycles
+
+        if recorder is not None:
+            raise InputError("", "the cycle engine sends no messages that could be recorded", "record with events")
+        if churn is not None:
+            raise InputError("", "the cycle engine knows no churn", "run traces with the engine `events`")
+        return simulate_cycles(system, interests, config, overlay=overlay, schedule=schedule, progress=progress)
     return run_system(
         system,
         interests,

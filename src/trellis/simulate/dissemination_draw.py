@@ -11,6 +11,7 @@ from trellis.measure.picture import BLUE, GREEN, INK, MUTED, ORANGE, RED, pictur
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.lookup import rendezvous
 from trellis.protocols.ring import RING, identifier
+from trellis.simulate.dissemination import Measured
 from trellis.simulate.dissemination_system import TableSystem, node_of
 from trellis.simulate.system import World
 
@@ -45,9 +46,12 @@ def draw_dissemination(run: Run, path: Path) -> None:
     system = run.engine.system
     watched = system.dissemination if isinstance(system, TableSystem) else None
     found = watched.measure() if watched is not None else None
-    if found is None or not found.publications:
-        return
-    title = f"{found.publications:,} events, hit ratio {found.hit_ratio:.2%}, {system.name}"
+    if found is not None and found.publications:
+        draw_measured(found, system.name, path)
+
+
+def draw_measured(found: Measured, name: str, path: Path) -> None:
+    title = f"{found.publications:,} events, hit ratio {found.hit_ratio:.2%}, {name}"
     with picture(path, title, rows=1, columns=2) as ((left, right),):
         left.bar(list(found.hops), list(found.hops.values()), color=BLUE)
         left.axvline(found.delay, color=ORANGE, label=f"mean {found.delay:.2f}")

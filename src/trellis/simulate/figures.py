@@ -6,16 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trellis.measure.picture import BLUE, GREEN, MUTED, ORANGE, RED, picture
-from trellis.simulate.probes import Probe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from trellis.simulate.run import Watching
 
 TYPES_MAX = 7  # message types with a line of their own; the rest is only counted
 COLORS = (BLUE, ORANGE, GREEN, RED, "#7d5ba6", "#5f9ea0", "#a0522d")
 
 
-def draw_run(probe: Probe, title: str, folder: Path) -> None:
+def draw_run(probe: Watching, title: str, folder: Path) -> None:
     """degrees.png, topics.png, messages.png, histogram.png. The same run gives the same bytes."""
     with picture(folder / "degrees.png", f"Degree, {title}", rows=1, columns=1) as ((axes,),):
         axes.set(xlabel="virtual time, s", ylabel="links of a node")
@@ -37,8 +38,8 @@ def draw_run(probe: Probe, title: str, folder: Path) -> None:
         _legend(axes)
 
 
-def _draw_messages(axes: Axes, probe: Probe) -> None:
-    totals = probe.engine.sent_by_type()
+def _draw_messages(axes: Axes, probe: Watching) -> None:
+    totals = probe.sent_by_type()
     ranked = sorted(totals, key=lambda kind: (-totals[kind], kind))
     for kind, color in zip(ranked, COLORS, strict=False):
         _line(axes, probe, f"messages/{kind}", f"{kind} {totals[kind]:,}", color)
@@ -52,7 +53,7 @@ def _draw_messages(axes: Axes, probe: Probe) -> None:
         _legend(axes)
 
 
-def _line(axes: Axes, probe: Probe, metric: str, label: str, color: str) -> None:
+def _line(axes: Axes, probe: Watching, metric: str, label: str, color: str) -> None:
     times, values = probe.series(metric)
     axes.plot(times, values, color=color, label=label, linewidth=1.4)
 

@@ -75,51 +75,13 @@ class Camera:
             self._topic_id = {name: place for place, name in enumerate(self._topics)}
 
 
-class Probe:
-    """A series of (time in seconds, metric, value) rows.
+class Series:
+    """Rows of (time in seconds, metric, value)."""
 
-    nodes, links, degree_mean, degree_max     of the living, at the instant
-    topics, connected_topics                  with subscribers; share of them that is connected
-    components_missing                        sum over topics of (components - 1)
-    messages, messages/TYPE, deliveries       since the sample before
-    control_messages                          those of the system's control types, since the sample before
-    and what `System.metrics` gives
-    """
-
-    def __init__(self, engine: Engine, *, age_ms_min: int = 0) -> None:
-        self.engine, self.age_ms_min = engine, age_ms_min
-        self.camera = Camera(engine.world)
-        self.last: Snapshot | None = None
-        self.connectivity_checks = 0
+    def __init__(self) -> None:
         self._time: list[float] = []
         self._metric: list[str] = []
         self._value: list[float] = []
-        self._sent: dict[str, int] = {}
-        self._deliveries = 0
-        self._seen: tuple[int, int] | None = None
-
-    def sample(self) -> Snapshot:
-        found = self.snapshot()
-        degrees = found.degrees
-        self._add("nodes", degrees.total)
-        self._add("links", len(found.overlay))
-        self._add("degree_mean", degrees.mean)
-        self._add("degree_max", degrees.maximum)
-        self._add("topics", found.topics)
-        self._add("connected_topics", found.connected_share)
-        self._add("components_missing", found.connectivity.missing)
-        for metric, value in self.engine.system.metrics(self.engine.world).items():
-            self._add(metric, value)
-        self._add_messages()
-        return found
-
-    def snapshot(self) -> Snapshot:
-        """The present state; looked at anew only where something has changed."""
-        seen = (self.engine.changes, self.engine.world.now_us if self.age_ms_min else 0)
-        if self.last is None or seen != self._seen:
-            self.last, self._seen = self.camera.take(self.age_ms_min), seen
-            self.connectivity_checks += 1
-        return self.last
 
     def table(self) -> pa.Table:
         """Columns time, metric, value."""
@@ -136,6 +98,63 @@ class Probe:
         chosen = [place for place, name in enumerate(self._metric) if name == metric]
         return [self._time[place] for place in chosen], [self._value[place] for place in chosen]
 
+    def add(self, time_s: float, metric: str, value: float) -> None:
+        self._time.append(time_s)
+        self._metric.append(metric)
+        self._value.append(float(value))
+
+    def add_snapshot(self, time_s: float, found: Snapshot) -> None:
+        """What every run has in its series."""
+        degrees = found.degrees
+        self.add(time_s, "nodes", degrees.total)
+        self.add(time_s, "links", len(found.overlay))
+        self.add(time_s, "degree_mean", degrees.mean)
+        self.add(time_s, "degree_max", degrees.maximum)
+        self.add(time_s, "topics", found.topics)
+        self.add(time_s, "connected_topics", found.connected_share)
+        self.add(time_s, "components_missing", found.connectivity.missing)
+
+
+class Probe(Series):
+    """A series of (time in seconds, metric, value) rows.
+
+    nodes, links, degree_mean, degree_max     of the living, at the instant
+    topics, connected_topics                  with subscribers; share of them that is connected
+    components_missing                        sum over topics of (components - 1)
+    messages, messages/TYPE, deliveries       since the sample before
+    control_messages                          those of the system's control types, since the sample before
+    and what `System.metrics` gives
+    """
+
+    def __init__(self, engine: Engine, *, age_ms_min: int = 0) -> None:
+        super().__init__()
+        self.engine, self.age_ms_min = engine, age_ms_min
+        self.camera = Camera(engine.world)
+        self.last: Snapshot | None = None
+        self.connectivity_checks = 0
+        self._sent: dict[str, int] = {}
+        self._deliveries = 0
+        self._seen: tuple[int, int] | None = None
+
+    def sample(self) -> Snapshot:
+        found = self.snapshot()
+        self.add_snapshot(self.engine.world.now_us / 1e6, found)
+        for metric, value in self.engine.system.metrics(self.engine.world).items():
+            self._add(metric, value)
+        self._add_messages()
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """The present state; looked at anew only where something has changed."""
+        seen = (self.engine.changes, self.engine.world.now_us if self.age_ms_min else 0)
+        if self.last is None or seen != self._seen:
+            self.last, self._seen = self.camera.take(self.age_ms_min), seen
+            self.connectivity_checks += 1
+        return self.last
+
+    def sent_by_type(self) -> dict[str, int]:
+        return self.engine.sent_by_type()
+
     def _add_messages(self) -> None:
         sent = self.engine.sent_by_type()
         since = {kind: count - self._sent.get(kind, 0) for kind, count in sent.items()}
@@ -147,9 +166,7 @@ class Probe:
         self._sent, self._deliveries = sent, self.engine.deliveries
 
     def _add(self, metric: str, value: float) -> None:
-        self._time.append(self.engine.world.now_us / 1e6)
-        self._metric.append(metric)
-        self._value.append(float(value))
+        self.add(self.engine.world.now_us / 1e6, metric, value)
 
 
 def control_messages(engine: Engine, sent: Mapping[str, int]) -> int:

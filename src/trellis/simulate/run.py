@@ -10,9 +10,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
+import pyarrow as pa
 
 import trellis
 from trellis.errors import InputError
@@ -22,7 +23,7 @@ from trellis.simulate.churn import schedule_of
 from trellis.simulate.engine import Engine
 from trellis.simulate.faults import Injector
 from trellis.simulate.network import NetworkConfig
-from trellis.simulate.probes import Probe, control_messages
+from trellis.simulate.probes import Probe, Snapshot, control_messages
 from trellis.simulate.record import Recorder
 from trellis.simulate.schedule import Schedule
 from trellis.simulate.system import System
@@ -99,6 +100,14 @@ class Run:
             "overlay_digest": engine.overlay_digest(),
         }
 
+    @property
+    def title(self) -> str:
+        return f"{self.engine.system.name}, seed {self.engine.world.seed}"
+
+    def draw(self, folder: Path) -> None:
+        """Draw what the system has to show."""
+        self.engine.system.draw(self, folder)
+
     def _control_per_event(self, churned: int) -> float | None:
         """Control messages sent since the first event from outside, per event; None where there was none."""
         if not churned:
@@ -106,6 +115,34 @@ class Run:
         first = min(fault.time_ms for fault in self.injector.happened.faults) / 1000
         times, values = self.probe.series("control_messages")
         return sum(value for time, value in zip(times, values, strict=True) if time > first) / churned
+
+
+class Ended(Protocol):
+    """A run that has ended, of either engine."""
+
+    parameters: dict[str, Any]
+
+    @property
+    def probe(self) -> Watching: ...
+
+    @property
+    def title(self) -> str: ...
+
+    def draw(self, folder: Path) -> None: ...
+
+    def summary(self) -> dict[str, Any]: ...
+
+
+class Watching(Protocol):
+    """The series of a run, and how it stood at its end."""
+
+    def snapshot(self) -> Snapshot: ...
+
+    def table(self) -> pa.Table: ...
+
+    def series(self, metric: str) -> tuple[list[float], list[float]]: ...
+
+    def sent_by_type(self) -> dict[str, int]: ...
 
 
 def simulate(
@@ -154,7 +191,7 @@ def simulate(
     return Run(engine, injector, probe, _parameters(system, interests, config, churn, planned), settled)
 
 
-def write_run(run: Run, folder: str | Path, *, figures: bool = True) -> None:
+def write_run(run: Ended, folder: str | Path, *, figures: bool = True) -> None:
     """parameters.json, overlay.parquet, series.parquet, summary.json and figures/."""
     folder = make_folder(folder, "parameters.json")
     found = run.probe.snapshot()
@@ -165,8 +202,8 @@ def write_run(run: Run, folder: str | Path, *, figures: bool = True) -> None:
         from trellis.simulate.figures import draw_run
 
         (folder / "figures").mkdir(exist_ok=True)
-        draw_run(run.probe, f"{run.engine.system.name}, seed {run.engine.world.seed}", folder / "figures")
-        run.engine.system.draw(run, folder / "figures")
+        draw_run(run.probe, run.title, folder / "figures")
+        run.draw(folder / "figures")
     write_json(run.summary(), folder / "summary.json")
 
 

@@ -1,0 +1,122 @@
+"""The cycle engine: Newscast exchanges per second, and Vitis and RVR at the papers' size: time, memory, growth.
+
+    python benchmarks/bench_cycles.py                                   10,000 nodes: the speed lines of docs/cycles.md
+    python benchmarks/bench_cycles.py --nodes 10000 30000 100000        growth; the exponent is printed
+    python benchmarks/bench_cycles.py --beside 300                      one run of 300 nodes on both engines
+
+Interests as in VI §IV-A: 50 of 5,000 topics a node, unless --topics says otherwise; routing tables of 15 entries, 50
+cycles, then one event on every topic. Times are processor times on one core, after the kernels were compiled; the peak
+is that of the whole process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import time
+from math import log
+from typing import Any
+
+import numpy as np
+
+from trellis.cycles.chance import stream
+from trellis.cycles.instance import make_instance
+from trellis.cycles.memory import memory_needed
+from trellis.cycles.network import LONELY_ROUNDS, Network, contacts_of
+from trellis.cycles.newscast import make_views, newscast_cycle
+from trellis.simulate.by_cycles import measured
+from trellis.simulate.dissemination_system import TableSystem
+from trellis.simulate.engine import Engine
+from trellis.simulate.faults import Injector
+from trellis.simulate.publications import one_per_topic, together
+from trellis.simulate.run import topics_by_node
+from trellis.simulate.systems import maker_of
+from trellis.workloads.configs import Correlated
+from trellis.workloads.generate import generate
+
+
+def newscast(nodes: int, cycles: int) -> float:
+    """Return exchanges per second."""
+    views, chance = make_views(contacts_of(nodes, 1), 20), stream(1, "newscast")
+    order, mark = np.arange(nodes, dtype=np.int32), np.zeros(nodes, np.int32)
+    begun, exchanges = time.process_time(), 0
+    for _ in range(cycles):
+        exchanges += newscast_cycle(views, order, chance, mark, 30, LONELY_ROUNDS)
+    return exchanges / (time.process_time() - begun)
+
+
+def interests(nodes: int, topics: int, subs: int, level: str) -> dict[str, tuple[str, ...]]:
+    return topics_by_node(generate(Correlated(nodes, topics, subs, max(5, topics // 50), level), 1))
+
+
+def system_of(name: str) -> TableSystem:
+    made: Any = maker_of(name)(publications=0, linger_rounds=0)
+    return made
+
+
+def run(name: str, wanted: dict[str, tuple[str, ...]], cycles: int) -> tuple[float, str]:
+    begun = time.process_time()
+    instance = make_instance(wanted)
+    network = Network(instance, system_of(name).config)
+    for _ in range(cycles):
+        network.cycle()
+    built = time.process_time()
+    wants, random = instance.wants, np.random.default_rng(1)
+    drawn = random.integers(wants.topic_offsets[:-1], wants.topic_offsets[1:])
+    network.publish(np.arange(len(instance.topics)), wants.subscribers[drawn])
+    done = time.process_time()
+    found = measured(network)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    told = memory_needed(len(instance.nodes), len(instance.topics), instance.subscriptions, network.config) >> 20
+    return done - begun, (
+        f"{name:>6} {len(instance.nodes):8,} {len(instance.topics):7,} {built - begun:9.1f} {done - built:9.2f} "
+        f"{done - begun:9.1f} {peak:9.0f} {told:9.0f} {found.hit_ratio:10.6f} {found.overhead:9.4f} {found.delay:7.2f}"
+    )
+
+
+def beside(nodes: int, cycles: int) -> None:
+    """Print what the same run costs on both engines."""
+    wanted = interests(nodes, nodes // 2, 20, "random")
+    system = system_of("vitis")
+    begun = time.process_time()
+    engine = Engine(system, wanted, seed=1)
+    Injector(engine, together(one_per_topic(wanted, start_ms=1000 * cycles, span_ms=0, seed=1)))
+    engine.run(1000 * (cycles + 1))
+    events = time.process_time() - begun
+    arrays, _ = run("vitis", wanted, cycles)
+    print(f"{nodes:,} nodes: events {events:.2f} s, cycles {arrays:.3f} s: {events / arrays:,.0f} times as fast")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--systems", nargs="+", choices=("vitis", "rvr"), default=["vitis", "rvr"])
+    parser.add_argument("--nodes", type=int, nargs="+", default=[10_000])
+    parser.add_argument("--topics", type=int, default=5_000)
+    parser.add_argument("--subs", type=int, default=50)
+    parser.add_argument("--level", choices=("random", "low", "high"), default="random")
+    parser.add_argument("--cycles", type=int, default=50)
+    parser.add_argument("--beside", type=int, default=0, metavar="NODES", help="compare with the event engine")
+    chosen = parser.parse_args()
+    newscast(100, 2)
+    for nodes in chosen.nodes:
+        rate = newscast(nodes, 100 if nodes <= 20_000 else 20)
+        print(f"Newscast, {nodes:,} nodes: {rate:,.0f} exchanges/s (aim at 10,000 nodes: 1,500,000)")
+    for name in chosen.systems:
+        run(name, interests(100, 50, 5, "random"), 2)  # compiles
+    print("system    nodes  topics  cycles s  events s     all s  peak MiB  told MiB  hit ratio  overhead   delay")
+    for name in chosen.systems:
+        spent = []
+        for nodes in chosen.nodes:
+            seconds, line = run(name, interests(nodes, chosen.topics, chosen.subs, chosen.level), chosen.cycles)
+            spent.append(seconds)
+            print(line, flush=True)
+        if len(spent) > 1:
+            ratio = log(spent[-1] / spent[0]) / log(chosen.nodes[-1] / chosen.nodes[0])
+            print(f"{name}: time grows with nodes to the power of {ratio:.2f}")
+    if chosen.beside:
+        beside(chosen.beside, chosen.cycles)
+
+
+if __name__ == "__main__":
+    main()
