@@ -192,8 +192,8 @@ class Mesh:
             task.add_done_callback(lambda done: under_way.pop(done, None))
             number += 1
             await asyncio.sleep(max(0.0, begun + number * every_s - loop.time()))
-        while under_way:
-            await next(iter(under_way))
+        if under_way:
+            await asyncio.wait(under_way)  # one that is done may still be listed: its callback comes a turn later
 
     async def _publish(self, name: str, publish: Callable[[str, bytes], Any], topic: str, payload: bytes) -> None:
         self._note(name, "publishes", topic, payload)
