@@ -55,6 +55,35 @@ def test_the_same_seed_plans_the_same_bytes(files, capsys):
     assert Path("a.parquet").read_bytes() != Path("c.parquet").read_bytes()
 
 
+@pytest.mark.parametrize("algorithm", ["gm", "minmax", "lowoda"])
+def test_sampled_candidates_give_a_tco_and_are_counted(files, capsys, algorithm):
+    sampled = ["--candidates", "sampled", "--sample", "4", "--keep", "3"]
+    summary = answer(capsys, "plan", "i.tsv", "--algorithm", algorithm, *sampled, "-o", "o.tsv")
+    assert answer(capsys, "check", "i.tsv", "o.tsv")["tco"]
+    subscriptions = len(Path("i.tsv").read_text().splitlines()) - 1
+    assert summary["links"] <= summary["candidates"] <= 60 * 3 + subscriptions
+    whole = answer(capsys, "plan", "i.tsv", "--algorithm", algorithm, "-o", "whole.tsv")
+    assert whole["candidates"] is None, "auto looks at all pairs of a small instance"
+    assert run(["plan", "i.tsv", *sampled, "-o", "o.tsv"]) == 0
+    assert "pairs, sampled" in capsys.readouterr().out
+
+
+def test_auto_samples_where_all_pairs_take_long_or_do_not_fit(files, capsys, monkeypatch):
+    from trellis.plan import tables
+
+    plan = ["plan", "i.tsv", "-o", "o.tsv"]
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "EXACT_NS", 1)
+        assert answer(capsys, *plan)["candidates"] is None, "60 nodes are below the number where it may sample"
+        patch.setattr(tables, "EXACT_NODES", 59)
+        assert answer(capsys, *plan)["candidates"] > 0
+        assert answer(capsys, *plan, "--candidates", "all")["candidates"] is None
+        assert answer(capsys, *plan, "--algorithm", "star")["candidates"] is None
+    with monkeypatch.context() as patch:
+        patch.setattr("trellis.plan.api.memory_needed", lambda over, sampling=None: 0 if sampling else 10**18)
+        assert answer(capsys, *plan)["candidates"] > 0
+
+
 def test_an_existing_overlay_is_kept_and_completed(files, capsys):
     Path("half.tsv").write_text("u\tv\nn1\tn2\nn3\tn40\n")
     summary = answer(capsys, "plan", "i.tsv", "--existing", "half.tsv", "-o", "o.tsv")
@@ -142,6 +171,10 @@ def test_an_interrupted_maintain_leaves_a_valid_history_marked_partial(files, ca
         ("plan i.tsv --algorithm best -o x.tsv", "best"),
         ("plan i.tsv", "no output file is named"),
         ("plan i.tsv n1 -o x.tsv", "nothing is asked of this node"),
+        ("plan i.tsv --candidates few -o x.tsv", "auto, all, sampled"),
+        ("plan i.tsv --candidates sampled --keep 0 -o x.tsv", "keep is 0"),
+        ("plan i.tsv --candidates sampled --sample -1 -o x.tsv", "sample is -1"),
+        ("plan i.tsv --candidates sampled --algorithm ring -o x.tsv", "ring takes no candidates"),
         ("plan i.tsv --memory 1KiB -o x.tsv", "trellis pipeline plan"),
         ("plan i.tsv --memory lots -o x.tsv", "is not a size"),
         ("plan i.tsv --existing other.tsv -o x.tsv", 'other.tsv:2: u "z1" is no node of the interests'),
