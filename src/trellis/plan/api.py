@@ -26,6 +26,7 @@ def plan(
     candidates: str = "auto",
     sample: int = Sampling.sample,
     keep: int = Sampling.keep,
+    connectivity: int = 1,
     seed: int | str = 0,
     memory_bytes_max: int | None = None,
     progress: Progress | None = None,
@@ -42,6 +43,7 @@ def plan(
                       nodes and it would take long, or more memory than is allowed
     sample, keep      candidates sampled: how many subscribers of each topic a node looks at, at least, and how many
                       of all these it keeps
+    connectivity      2: with more links, so that no loss of a single node splits a topic
     seed              breaks ties: the same seed gives the same overlay
     memory_bytes_max  refuse a plan that needs more; 60 % of the machine's unless given
     progress          told now and then how many components of topics are joined, of how many
@@ -51,7 +53,7 @@ def plan(
         raise InputError("--candidates", f'"{candidates}" is unknown', f"choose one of {', '.join(CANDIDATES)}")
     allowed = _machine_bytes() * 6 // 10 if memory_bytes_max is None else memory_bytes_max
     sampling = _sampling(interests, algorithm, candidates, Sampling(sample, keep), allowed)
-    needed = memory_needed(interests, sampling)
+    needed = memory_needed(interests, sampling, connectivity)
     if needed > allowed:
         raise InputError(
             "--memory",
@@ -64,6 +66,7 @@ def plan(
         rho=rho,
         existing=existing,
         sampling=sampling,
+        connectivity=connectivity,
         seed=seed,
         progress=progress,
         on_compile=on_compile,

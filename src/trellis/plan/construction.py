@@ -21,6 +21,7 @@ from trellis.plan.fill import count_listed
 from trellis.plan.state import LISTS
 from trellis.plan.tables import Shape, make_components
 from trellis.plan.ties import in_rank_order, ranks_of
+from trellis.plan.twice import block_edges
 
 GREEDY_RULES = ("gm", "minmax", "lowoda")
 ALGORITHMS = (*GREEDY_RULES, "ring", "random", "star")
@@ -42,6 +43,7 @@ class Construction:
     algorithm: str
     rho: float
     seed: int | str
+    connectivity: int  # 2: no loss of a single node splits a topic
     candidates: int | None  # pairs that the edges were chosen among; None: all pairs that share a topic
     seconds: float  # of the algorithm alone: without keys of names, compiling, and making the overlay
 
@@ -54,6 +56,7 @@ def construct(
     existing: Overlay | None = None,
     candidates: Overlay | None = None,
     sampling: Sampling | None = None,
+    connectivity: int = 1,
     seed: int | str = 0,
     progress: Progress | None = None,
     on_compile: Callable[[], None] | None = None,
@@ -71,12 +74,13 @@ def construct(
     Any overlay may exist at the start: its links count in degrees and are no candidates [A-LOW-5].
     candidates  E_pot: gm, minmax and lowoda choose only among these links, instead of all pairs
     sampling    the same among candidates that are drawn (`trellis.plan.candidates`), which can connect every topic
+    connectivity  2: add links until no loss of a single node splits a topic (`trellis.plan.twice`)
     seed        of the keys that break ties (`trellis.plan.ties`) and, for random, of its chance
     progress    told from time to time how many TC-components are joined, of how many
     on_compile  told once if a kernel is compiled now, which takes some seconds; not if all come from the cache
     """
     algorithm = ALIASES.get(algorithm, algorithm)
-    _check(interests, algorithm, rho, existing, candidates, sampling)
+    _check(interests, algorithm, rho, existing, candidates, sampling, connectivity)
     start_links = Overlay.from_ids(interests.nodes, [], []) if existing is None else existing
     order = in_rank_order(interests.nodes, seed)
     rank = ranks_of(order)
@@ -117,10 +121,38 @@ def construct(
         new = _with_contributions(offsets, topics, rank, start_links, i, j)
     seconds = time.perf_counter() - started
 
+    if connectivity == 2:
+        started = time.perf_counter()
+        new = _twice(
+            offsets, topics, topic_count, rank, start_links, new, rho_of(algorithm, rho), sampling, seed, progress
+        )
+        seconds += time.perf_counter() - started
+
     u, v = order[new.i], order[new.j]
     overlay = Overlay.from_ids(interests.nodes, np.concatenate([start_links.u, u]), np.concatenate([start_links.v, v]))
     pairs = None if among is None else len(among.columns)
-    return Construction(overlay, u, v, new.contribution, new.split, algorithm, rho, seed, pairs, seconds)
+    return Construction(overlay, u, v, new.contribution, new.split, algorithm, rho, seed, connectivity, pairs, seconds)
+
+
+def _twice(
+    offsets: OffsetArray,
+    topics: IdArray,
+    topic_count: int,
+    rank: IdArray,
+    start_links: Overlay,
+    new: Edges,
+    rho: float,
+    sampling: Sampling | None,
+    seed: int | str,
+    progress: Progress | None,
+) -> Edges:
+    """The edges chosen so far, and those that make each topic one block."""
+    assert not len(new.split), "only connected topics can be made two-connected"
+    u, v = np.concatenate([rank[start_links.u], new.i]), np.concatenate([rank[start_links.v], new.j])
+    degrees = np.bincount(u, minlength=len(rank)) + np.bincount(v, minlength=len(rank))
+    among = sampled(offsets, topics, topic_count, sampling or Sampling(), seed)
+    more = block_edges(offsets, topics, u, v, degrees, among, rho=rho, progress=progress)
+    return Edges(*(np.concatenate(both) for both in zip(new, more, strict=True)))
 
 
 def rho_of(algorithm: str, rho: float) -> float:
@@ -128,17 +160,18 @@ def rho_of(algorithm: str, rho: float) -> float:
     return {"gm": 1.0, "minmax": np.inf}.get(algorithm, rho)
 
 
-def memory_needed(interests: Interests, sampling: Sampling | None = None) -> int:
+def memory_needed(interests: Interests, sampling: Sampling | None = None, connectivity: int = 1) -> int:
     """Bytes that gm, minmax and lowoda take at most, beside the interests themselves."""
     shape = Shape.of(interests.node_offsets, interests.node_topics, len(interests.topics))
+    second = shape.bytes_sampled(sampling or Sampling()) + 64 * shape.slots if connectivity == 2 else 0
     if sampling is not None:
-        return shape.bytes_sampled(sampling)
+        return max(second, shape.bytes_sampled(sampling))
     form = shape.best_form()
     if form != LISTS:
-        return shape.bytes_of(form)
+        return max(second, shape.bytes_of(form))
     alone = np.arange(interests.subscriptions, dtype=np.int32)
     components = make_components(interests.node_offsets, interests.node_topics, len(interests.topics), alone)
-    return shape.bytes_of(form, int(count_listed(*components).sum()))
+    return max(second, shape.bytes_of(form, int(count_listed(*components).sum())))
 
 
 def _warm_up(algorithm: str, form: int, exact: bool, on_compile: Callable[[], None] | None) -> None:
@@ -163,11 +196,16 @@ def _check(
     existing: Overlay | None,
     candidates: Overlay | None,
     sampling: Sampling | None,
+    connectivity: int,
 ) -> None:
     if algorithm not in ALGORITHMS:
         raise InputError("", f'unknown algorithm "{algorithm}"', f"choose one of {', '.join([*ALGORITHMS, *ALIASES])}")
     if not rho >= 1:  # so that nan is refused as well
         raise InputError("", f"rho is {rho}", "give a number of at least 1, or inf")
+    if connectivity not in (1, 2):
+        raise InputError("", f"connectivity is {connectivity}", "give 1 or 2")
+    if candidates is not None and connectivity == 2:
+        raise InputError("", "given candidates may not connect every topic twice", "leave them out")
     if candidates is not None and sampling is not None:
         raise InputError("", "candidates are given and to be drawn", "leave one of them out")
     if (candidates is not None or sampling is not None) and algorithm not in GREEDY_RULES:
