@@ -4,12 +4,14 @@ LowODA compares all pairs of nodes that share a topic, and these grow with the s
 gets a short list of candidates instead, and the edge choice looks at listed pairs alone:
 
 1. Nodes go by their ranks (`trellis.plan.ties`), which is a random order. Each node looks at a stretch of this order,
-   all around or from a random place on, with about MEETINGS subscriptions to topics of its own. The stretch tells how
-   many topics the node shares with each other node in it.
-2. A topic with fewer than `sample` subscribers in the stretch gets the next ones beyond it, up to `sample`. Their
-   shared topics are counted one by one.
-3. The node keeps the `keep` others that share the most topics with it. Ties go round the topics in turn, so that each
-   topic has its share of the list.
+   all around or from a random place on, with about MEETINGS subscriptions to topics of its own. The stretch tells
+   which topics the node shares with each other node in it.
+2. A topic with fewer than `sample` subscribers in the stretch gets the next ones beyond it, up to `sample`. The topics
+   shared with these are found one by one.
+3. The node keeps the `keep` others that share the most with it. A topic weighs the more, the rarer it is: one that a
+   share p of all nodes has weighs p^-1/2, from 1 to 64. Links for rare topics connect the popular ones on their way,
+   not the other way round; so weighed candidates give fewer links than all pairs where popularity is skewed. Ties go
+   round the topics in turn, so that each topic has its share of the list.
 4. In each topic, every two subscribers that follow each other in the order of ranks are a candidate pair as well,
    and so are the last and the first.
 
@@ -35,6 +37,7 @@ from trellis.model.interests import OffsetArray
 from trellis.model.names import IdArray
 
 COUNT_MAX = 100_000  # of a sampling's numbers
+WEIGHT_MAX = 64  # of a topic
 GOLDEN, HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 MEETINGS = 4000  # subscriptions that a node looks at; at 100,000 nodes x 10,000 topics x 20 that is all of them
 
@@ -80,7 +83,7 @@ def sampled(offsets: OffsetArray, topics: IdArray, topic_count: int, sampling: S
     _fill_subscribers(offsets, topics, start[:-1].copy(), node_at)
     kept = np.full((nodes, min(sampling.keep, max(nodes - 1, 1))), -1, np.int32)
     chance = np.uint64(ids.stream(seed, "candidates") % 2**64)
-    _draw(offsets, topics, start, node_at, MEETINGS, sampling.sample, kept, chance)
+    _draw(offsets, topics, start, weights(np.diff(start), nodes), node_at, MEETINGS, sampling.sample, kept, chance)
     ends = np.zeros(nodes + 1, np.int64)
     _count(kept, start, node_at, ends)
     np.cumsum(ends, out=ends)
@@ -95,6 +98,11 @@ def sampled(offsets: OffsetArray, topics: IdArray, topic_count: int, sampling: S
     last[:] = -1
     _fill_rows(ends, lower, last, row_start[:-1].copy(), columns)
     return Candidates(row_start, columns)
+
+
+def weights(popularity: OffsetArray, nodes: int) -> IdArray:
+    """What each topic counts in the choice of candidates."""
+    return np.clip(np.rint(np.sqrt(nodes / np.maximum(popularity, 1))), 1, WEIGHT_MAX).astype(np.int32)
 
 
 def listed(u: IdArray, v: IdArray, nodes: int) -> Candidates:
@@ -115,7 +123,7 @@ def _fill_subscribers(offsets, topics, ends, node_at):
 
 
 @njit(cache=True)
-def _draw(offsets, topics, start, node_at, meetings, sample, kept, seed):
+def _draw(offsets, topics, start, weight, node_at, meetings, sample, kept, seed):
     """Steps 1 to 3: fill each row of `kept` with the candidates of its node, in no special order.
 
     The subscribers that a node looks at in its t-th topic are looked[t] of them from first[t] on, where the first
@@ -125,15 +133,16 @@ def _draw(offsets, topics, start, node_at, meetings, sample, kept, seed):
     for node in range(nodes):
         largest = max(largest, offsets[node + 1] - offsets[node])
     first, looked = np.empty(largest, np.int64), np.empty(largest, np.int64)
-    shared = np.zeros(nodes, np.int32)  # by node: topics shared with the row's node; 0 again when the row is done
-    shares = np.zeros(largest + 1, np.int64)  # by number of shared topics: nodes met that share as many
+    shared = np.zeros(nodes, np.int32)  # by node: weight of topics shared with the row's; 0 again when that is done
+    shares = np.zeros(largest * WEIGHT_MAX + 1, np.int64)  # by weight: nodes met that share as much
     mine = np.full(len(start), -1, np.int32)  # by topic: the last row's node that has it
     met = np.empty(nodes + 1, np.int32)
     for node in range(nodes):
         own = topics[offsets[node] : offsets[node + 1]]
-        total = 0
+        total, most = 0, 0
         for t in range(len(own)):
             mine[own[t]] = node
+            most += weight[own[t]]
             total += start[own[t] + 1] - start[own[t]]
         begin = np.int64((mix(seed + np.uint64(node) * GOLDEN) >> HALF) * np.uint64(nodes) >> HALF)
         end = begin + (nodes if total <= meetings else np.int64(nodes * (meetings / total)) + 1)
@@ -141,8 +150,8 @@ def _draw(offsets, topics, start, node_at, meetings, sample, kept, seed):
         for t in range(len(own)):
             low, high = start[own[t]], start[own[t] + 1]
             first[t] = _first_from(node_at, low, high, begin)
-            straight, count = _meet(node_at, first[t], high, end, shared, met, count)
-            around, count = _meet(node_at, low, first[t], end - nodes, shared, met, count)
+            straight, count = _meet(node_at, first[t], high, end, weight[own[t]], shared, met, count)
+            around, count = _meet(node_at, low, first[t], end - nodes, weight[own[t]], shared, met, count)
             looked[t] = straight + around
         for t in range(len(own)):
             low, high = start[own[t]], start[own[t] + 1]
@@ -150,12 +159,13 @@ def _draw(offsets, topics, start, node_at, meetings, sample, kept, seed):
                 other = _subscriber(node_at, low, high, first[t] + nth)
                 if shared[other] == 0:
                     for slot in range(offsets[other], offsets[other + 1]):
-                        shared[other] += mine[topics[slot]] == node
+                        if mine[topics[slot]] == node:
+                            shared[other] += weight[topics[slot]]
                     met[count] = other
                     count += 1
             looked[t] = max(looked[t], min(sample, high - low))
         shared[node] = 0
-        _keep(start, node_at, own, first, looked, shared, shares, met[:count], kept[node])
+        _keep(start, node_at, own, most, first, looked, shared, shares, met[:count], kept[node])
 
 
 @njit(cache=True)
@@ -171,24 +181,24 @@ def _first_from(node_at, low, high, rank):
 
 
 @njit(cache=True)
-def _meet(node_at, at, high, end, shared, met, count):
+def _meet(node_at, at, high, end, weight, shared, met, count):
     """Count subscribers from place `at` on, up to place `high` or rank `end`: how many, and the new count of `met`."""
     begin = at
     while at < high and node_at[at] < end:
         other = node_at[at]
         met[count] = other
         count += shared[other] == 0
-        shared[other] += 1
+        shared[other] += weight
         at += 1
     return at - begin, count
 
 
 @njit(cache=True)
-def _keep(start, node_at, own, first, looked, shared, shares, met, row):
-    """Step 3: fill `row` with those who share the most topics, then set `shared` and `shares` back to 0."""
+def _keep(start, node_at, own, most, first, looked, shared, shares, met, row):
+    """Step 3: fill `row` with those who share the most, then set `shared` and `shares` back to 0."""
     for k in range(len(met)):
         shares[shared[met[k]]] += 1
-    least, above = len(own), 0  # those kept share at least `least` topics; `above` of them share more
+    least, above = most, 0  # those kept share at least `least`; `above` of them share more
     while least > 0 and above + shares[least] <= len(row):
         above += shares[least]
         least -= 1
@@ -210,7 +220,7 @@ def _keep(start, node_at, own, first, looked, shared, shares, met, row):
         turn += 1
     for k in range(len(met)):
         shared[met[k]] = 0
-    for k in range(len(own) + 1):
+    for k in range(most + 1):
         shares[k] = 0
 
 
