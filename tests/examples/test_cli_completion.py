@@ -28,6 +28,7 @@ def offered(typed: str, folder: Path | None = None) -> list[str]:
     [
         ("trellis plan i.tsv --algorithm ", {"lowoda", "gm", "minmax", "star"}),
         ("trellis plan i.tsv --repeated ", {"merge", "refuse"}),
+        ("trellis plan i.tsv --candidates ", {"auto", "all", "sampled"}),
         ("trellis workload ", {"zipf", "spidercast-rss"}),
         ("trellis workload --preset spidercast-r", {"spidercast-rss"}),
         ("trellis churn ", {"random", "crash-groups"}),
@@ -62,9 +63,11 @@ def test_words_that_are_written_down_twice_agree():
     from trellis.model.read import REPEATED
     from trellis.pipeline import jobs
     from trellis.pipeline.session import LOG_LEVELS
+    from trellis.plan.api import CANDIDATES
     from trellis.plan.construction import ALGORITHMS, ALIASES, GREEDY_RULES
 
     assert set(values.PLAN_ALGORITHMS) == {*ALGORITHMS, *ALIASES}
+    assert tuple(values.CANDIDATES) == CANDIDATES
     assert set(values.GREEDY_ALGORITHMS) == set(GREEDY_RULES)
     assert set(values.OVERLAYS) == set(get_args(get_type_hints(NodeConfig)["overlay"]))
     assert set(values.LOG_LEVELS) == set(LEVELS)

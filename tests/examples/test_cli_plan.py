@@ -55,6 +55,56 @@ def test_the_same_seed_plans_the_same_bytes(files, capsys):
     assert Path("a.parquet").read_bytes() != Path("c.parquet").read_bytes()
 
 
+@pytest.mark.parametrize("algorithm", ["gm", "minmax", "lowoda"])
+def test_sampled_candidates_give_a_tco_and_are_counted(files, capsys, algorithm):
+    sampled = ["--candidates", "sampled", "--sample", "4", "--keep", "3"]
+    summary = answer(capsys, "plan", "i.tsv", "--algorithm", algorithm, *sampled, "-o", "o.tsv")
+    assert answer(capsys, "check", "i.tsv", "o.tsv")["tco"]
+    subscriptions = len(Path("i.tsv").read_text().splitlines()) - 1
+    assert summary["links"] <= summary["candidates"] <= 60 * 3 + subscriptions
+    whole = answer(capsys, "plan", "i.tsv", "--algorithm", algorithm, "-o", "whole.tsv")
+    assert whole["candidates"] is None, "auto looks at all pairs of a small instance"
+    assert run(["plan", "i.tsv", *sampled, "-o", "o.tsv"]) == 0
+    assert "pairs, sampled" in capsys.readouterr().out
+
+
+def test_auto_samples_where_all_pairs_take_long_or_do_not_fit(files, capsys, monkeypatch):
+    from trellis.plan import tables
+
+    plan = ["plan", "i.tsv", "-o", "o.tsv"]
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "EXACT_NS", 1)
+        assert answer(capsys, *plan)["candidates"] is None, "60 nodes are below the number where it may sample"
+        patch.setattr(tables, "EXACT_NODES", 59)
+        assert answer(capsys, *plan)["candidates"] > 0
+        assert answer(capsys, *plan, "--candidates", "all")["candidates"] is None
+        assert answer(capsys, *plan, "--algorithm", "star")["candidates"] is None
+    with monkeypatch.context() as patch:
+        patch.setattr("trellis.plan.api.memory_needed", lambda over, sampling=None, twice=1: 0 if sampling else 10**18)
+        assert answer(capsys, *plan)["candidates"] > 0
+
+
+def test_a_two_connected_plan_is_told_from_a_connected_one(files, capsys):
+    once = answer(capsys, "plan", "i.tsv", "-o", "once.tsv")
+    twice = answer(capsys, "plan", "i.tsv", "--connectivity", "2", "-o", "twice.tsv")
+    assert (once["connectivity"], twice["connectivity"]) == (1, 2)
+    assert once["links"] < twice["links"]
+    assert answer(capsys, "check", "i.tsv", "once.tsv")["two_connected"] is None, "it was not asked"
+    found = answer(capsys, "check", "i.tsv", "twice.tsv", "--connectivity", "2")
+    assert (found["two_connected"], found["cuts"]["topics"]) == (True, 0)
+    assert run("check i.tsv twice.tsv --connectivity 2".split()) == 0
+    assert "no loss of a single node splits a topic" in capsys.readouterr().out
+    assert answer(capsys, "plan", "i.tsv", "--existing", "twice.tsv", "--what-if-worst", "3")["worst"] == []
+    assert run("check i.tsv once.tsv --connectivity 2 --json".split()) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["tco"], found["two_connected"]) == (True, False)
+    worst = found["cuts"]["worst"][0]
+    left = answer(capsys, "plan", "i.tsv", "--existing", "once.tsv", "--what-if-leave", worst["node"])["leave"]
+    assert worst["topic"] in [split["topic"] for split in left["splits"]]
+    assert run("check i.tsv once.tsv --connectivity 2".split()) == 1
+    assert f"{worst['topic']} (" in capsys.readouterr().out
+
+
 def test_an_existing_overlay_is_kept_and_completed(files, capsys):
     Path("half.tsv").write_text("u\tv\nn1\tn2\nn3\tn40\n")
     summary = answer(capsys, "plan", "i.tsv", "--existing", "half.tsv", "-o", "o.tsv")
@@ -142,6 +192,12 @@ def test_an_interrupted_maintain_leaves_a_valid_history_marked_partial(files, ca
         ("plan i.tsv --algorithm best -o x.tsv", "best"),
         ("plan i.tsv", "no output file is named"),
         ("plan i.tsv n1 -o x.tsv", "nothing is asked of this node"),
+        ("plan i.tsv --candidates few -o x.tsv", "auto, all, sampled"),
+        ("plan i.tsv --candidates sampled --keep 0 -o x.tsv", "keep is 0"),
+        ("plan i.tsv --candidates sampled --sample -1 -o x.tsv", "sample is -1"),
+        ("plan i.tsv --candidates sampled --algorithm ring -o x.tsv", "ring takes no candidates"),
+        ("plan i.tsv --connectivity 3 -o x.tsv", "give 1 or 2"),
+        ("check i.tsv o.tsv --connectivity 0", "give 1 or 2"),
         ("plan i.tsv --memory 1KiB -o x.tsv", "trellis pipeline plan"),
         ("plan i.tsv --memory lots -o x.tsv", "is not a size"),
         ("plan i.tsv --existing other.tsv -o x.tsv", 'other.tsv:2: u "z1" is no node of the interests'),
@@ -160,6 +216,7 @@ def test_an_interrupted_maintain_leaves_a_valid_history_marked_partial(files, ca
 def test_bad_input_is_refused_in_one_line(files, capsys, arguments, message):
     Path("other.tsv").write_text("u\tv\nz1\tz2\n")
     Path("empty.tsv").write_text("u\tv\n")
+    Path("o.tsv").write_text("u\tv\nn1\tn2\n")
     Path("unfit.tsv").write_text("time\tnode\tevent\ttopic\n1\tz9\tleave\t\n")
     assert run(arguments.split()) == 2
     out, err = capsys.readouterr()

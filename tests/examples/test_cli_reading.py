@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pyarrow as pa
@@ -131,3 +132,58 @@ def test_a_program_must_ask_before_repeated_rows_are_merged(export):
     with pytest.raises(InputError, match=r'export\.csv:4: node "a" subscribes to topic "x" twice'):
         read_interests("export.csv", columns="client_id,subscription")
     assert pairs_of("export.csv", columns="client_id,subscription", repeated="merge") == PAIRS
+
+
+LINES = (
+    '{"when": 1, "client": "a", "topic": "x"}\n{"client": "b", "topic": "x", "qos": 1}\n\n'
+    '{"client": "a", "topic": "x"}\n{"topic": "y", "client": "b"}\n{"client": "c", "topic": "y"}\n'
+)
+
+
+@pytest.mark.parametrize("name", ["i.jsonl", "i.ndjson", "i.jsonl.gz"])
+def test_json_lines_are_read_by_their_keys(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(LINES.encode()) if name.endswith(".gz") else b"\xef\xbb\xbf" + LINES.encode())
+    for columns in ("client,topic", "node=client", "topic=topic,node=client"):
+        assert pairs_of(str(path), columns=columns, repeated="merge") == PAIRS
+    with pytest.raises(InputError, match=rf"{name}:4: node \"a\" subscribes to topic \"x\" twice"):
+        read_interests(path, columns="client,topic")
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="no subscription"):
+        read_interests(path)
+
+
+def test_plan_check_and_convert_take_json_lines(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("i.jsonl").write_text(LINES)
+    assert run("plan i.jsonl --columns client,topic -o o.csv".split()) == 0
+    assert "i.jsonl: 1 repeated row was merged" in capsys.readouterr().err
+    assert run("check i.jsonl o.csv --columns client,topic".split()) == 0
+    assert run("convert i.jsonl i.tsv --columns client,topic".split()) == 0
+    assert Path("i.tsv").read_text() == "node\ttopic\na\tx\nb\tx\nb\ty\nc\ty\n"
+    Path("numbers.jsonl").write_text('{"node": 7, "topic": "t", "more": [1]}\n{"node": "8", "topic": "t"}\n')
+    assert pairs_of("numbers.jsonl") == {("7", "t"), ("8", "t")}
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "message"),
+    [
+        ('{"node": "a"', [], "i.jsonl:2: not a JSON object"),
+        ('["a", "x"]', [], "i.jsonl:2: not a JSON object"),
+        ('{"node": "a", "topic": ["x"]}', [], "i.jsonl:2: topic is neither text nor a whole number"),
+        ('{"node": true, "topic": "x"}', [], "i.jsonl:2: node is neither text nor a whole number"),
+        ('{"node": "a"}', [], 'i.jsonl:2: there is no key "topic"; the keys are node'),
+        ('{"node": "a", "topic": null}', [], "i.jsonl:2: the topic is empty"),
+        ('{"node": "a", "topic": "\\ud800"}', [], "i.jsonl:2: not a JSON object"),
+        ("[" * 100_000, [], "i.jsonl:2: not a JSON object"),
+        ("x" * (1 << 20 | 1), [], "i.jsonl:2: the line is longer than"),
+        ("", ["--columns", "who,what"], 'i.jsonl:1: there is no column "who"'),
+        ("", ["--columns", "subject=node"], "subject"),
+        ("", ["--no-header"], "leave out --no-header"),
+        ("", ["--separator", ";"], "leave out --separator"),
+    ],
+)
+def test_json_lines_that_are_wrong_are_refused_with_their_line(tmp_path, monkeypatch, capsys, line, options, message):
+    monkeypatch.chdir(tmp_path)
+    Path("i.jsonl").write_text('{"node": "b", "topic": "x"}\n' + line + "\n")
+    assert message in refused(capsys, "profile", "i.jsonl", *options)

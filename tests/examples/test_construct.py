@@ -14,6 +14,7 @@ from trellis.model.interests import Interests
 from trellis.model.names import Names
 from trellis.model.overlay import Overlay
 from trellis.plan import ties
+from trellis.plan.candidates import Sampling
 from trellis.plan.edges import low_edges
 from trellis.plan.state import BITS, LISTS, TRIANGLE
 from trellis.plan.tables import Shape
@@ -210,6 +211,10 @@ def test_one_node_or_none_needs_no_links():
             {"algorithm": "ring", "candidates": Overlay.from_ids(FIVE.nodes, [0], [1])},
             "ring takes no candidates; choose one of gm, minmax, lowoda",
         ),
+        (
+            {"sampling": Sampling(), "candidates": Overlay.from_ids(FIVE.nodes, [0], [1])},
+            "candidates are given and to be drawn; leave one of them out",
+        ),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused_in_one_line(arguments, message):
@@ -231,6 +236,16 @@ def test_the_memory_that_is_told_suffices(form, algorithm, monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak <= plan.memory_needed(over) < 3 * peak
+
+
+def test_the_memory_that_is_told_suffices_for_sampled_candidates():
+    over, sampling = skewed(1500, 300, seed=4), Sampling(16, 16)
+    plan.construct(FIVE, sampling=sampling)
+    tracemalloc.start()
+    plan.construct(over, sampling=sampling)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak <= plan.memory_needed(over, sampling) < 3 * peak
 
 
 @pytest.mark.slow  # compiles the kernels for wide contributions

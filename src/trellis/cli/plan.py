@@ -28,7 +28,7 @@ from trellis.cli.common import (
     table,
 )
 from trellis.cli.reading import Reading, reads_interests
-from trellis.cli.values import PLAN_ALGORITHMS, among
+from trellis.cli.values import CANDIDATES, PLAN_ALGORITHMS, among
 from trellis.errors import InputError
 from trellis.files import removed_on_failure, written_whole
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 EXAMPLE = examples(
     "trellis plan interests.parquet --algorithm lowoda --rho 3 -o overlay.parquet",
     "trellis plan export.csv --columns node=client_id,topic=subscription -o overlay.csv",
+    "trellis plan interests.parquet --connectivity 2 -o overlay.parquet",
     "trellis plan interests.parquet -o overlay.parquet --configs planned/",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-leave n17 n18",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-worst 5",
@@ -88,6 +89,23 @@ def plan(
             show_default=False,
         ),
     ] = None,
+    connectivity: Annotated[
+        int, typer.Option(help="2: more links, so that no loss of a single node splits a topic.", metavar="1|2")
+    ] = 1,
+    candidates: Annotated[
+        str,
+        typer.Option(
+            help="Pairs to choose links from: all; sampled, a few for each node; auto, sampled above 20,000 nodes.",
+            metavar="auto|all|sampled",
+            autocompletion=among(CANDIDATES),
+        ),
+    ] = "auto",
+    sample: Annotated[
+        int, typer.Option(help="Sampled: subscribers of each topic that a node looks at, at least.", metavar="N")
+    ] = 64,
+    keep: Annotated[
+        int, typer.Option(help="Sampled: candidates that a node keeps. More: fewer links, more time.", metavar="N")
+    ] = 48,
     memory: Annotated[
         str | None, typer.Option(help="Refuse above this, as 4GiB; 60% of the machine's unless given.", metavar="SIZE")
     ] = None,
@@ -111,11 +129,20 @@ def plan(
         raise InputError("", "no output file is named", "say where to write, for instance -o overlay.parquet")
     if output is not None:
         expect_format(output)
-    allowed = _bytes_allowed(memory)
+    how = {
+        "algorithm": algorithm,
+        "rho": rho,
+        "candidates": candidates,
+        "sample": sample,
+        "keep": keep,
+        "connectivity": connectivity,
+        "seed": seed,
+        "memory_bytes_max": _bytes_allowed(memory),
+    }
     interests = reading.interests(interests_file)
     base = None if existing is None else trellis.read_overlay(existing, interests.nodes)
     if asks:
-        overlay = base if base is not None else _built(interests, None, algorithm, rho, seed, allowed).overlay
+        overlay = base if base is not None else _built(interests, None, how).overlay
         _what_if(
             interests,
             overlay,
@@ -130,25 +157,15 @@ def plan(
     with removed_on_failure(configs) if configs is not None else nullcontext():
         if configs is not None:
             _make(configs)  # refused now, not after the work
-        made = _built(interests, base, algorithm, rho, seed, allowed)
+        made = _built(interests, base, how)
         _deliver(interests, made, output, export, plot, as_json)
         if configs is not None:
             _write_configs(made.overlay, configs)
 
 
-def _built(
-    interests: Interests, base: Overlay | None, algorithm: str, rho: float, seed: int, allowed: int | None
-) -> Construction:
+def _built(interests: Interests, base: Overlay | None, how: dict[str, Any]) -> Construction:
     with says_compiling(), progress("choosing links") as report:
-        return trellis.plan(
-            interests,
-            algorithm,
-            rho=rho,
-            existing=base,
-            seed=seed,
-            memory_bytes_max=allowed,
-            progress=report,
-        )
+        return trellis.plan(interests, existing=base, progress=report, **how)
 
 
 def _deliver(
@@ -159,7 +176,8 @@ def _deliver(
     from trellis.model.graphml import write_graphml
 
     with says_compiling():
-        checked = trellis.check(interests, made.overlay, diameters=plot is not None)
+        checked = trellis.check(interests, made.overlay, diameters=plot is not None, connectivity=made.connectivity)
+    assert checked.is_two_connected is not False, "a node's loss splits a topic: a bug of ours, please report it"
     assert checked.is_tco, f"{made.algorithm} left {len(checked.split)} topics split: a bug of ours, please report it"
     trellis.write_table(made.overlay.to_table(), output)
     if export is not None:
@@ -178,6 +196,8 @@ def _deliver(
         "degree_mean": checked.degrees.mean,
         "links_lower_bound": bound,
         "links_over_bound": links / bound if bound else None,
+        "candidates": made.candidates,
+        "connectivity": made.connectivity,
         "kernel_seconds": made.seconds,
         "memory_peak_bytes": _peak_bytes(),
         "file": str(output),
@@ -188,10 +208,18 @@ def _deliver(
         ("links", f"{links:,} ({len(made.new_u):,} new)"),
         ("degree", f"max {checked.degrees.maximum}, mean {number(checked.degrees.mean)}"),
         ("no overlay has fewer links than", f"{bound:,} (ours: {number(result['links_over_bound'])} times that)"),
+        ("links chosen among", _among(made)),
         ("time", f"{made.seconds:.3f} s in the kernel"),
         ("memory", f"{_size(_peak_bytes())} at the peak"),
     ]
-    show(result, as_json, [f"{output}: a topic-connected overlay by {made.algorithm}", *table(rows)])
+    kind = "topic-connected" if made.connectivity == 1 else "two-connected"
+    show(result, as_json, [f"{output}: a {kind} overlay by {made.algorithm}", *table(rows)])
+
+
+def _among(made: Construction) -> str:
+    if made.candidates is None:
+        return "all pairs of nodes that share a topic"
+    return f"{made.candidates:,} pairs, sampled; --candidates all may need fewer links, and takes longer"
 
 
 def _make(folder: Path) -> None:

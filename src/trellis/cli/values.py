@@ -21,6 +21,11 @@ PLAN_ALGORITHMS = {
     "random": "a baseline",
     "star": "a baseline",
 }
+CANDIDATES = {
+    "auto": "all, and sampled above 20,000 nodes where that takes long",
+    "all": "every pair of nodes that shares a topic",
+    "sampled": "a few for each node",
+}
 GREEDY_ALGORITHMS = ("lowoda", "gm", "minmax")
 OVERLAYS = ("omen", "spidercast", "vitis", "magnet")  # that a live mesh can keep
 FORMATS = {  # of raw files, by the job of `trellis pipeline` that reads them

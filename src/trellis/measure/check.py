@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from trellis.measure.connectivity import Connectivity, SplitTopic, connectivity, split_topics
+from trellis.errors import InputError
+from trellis.measure.connectivity import Connectivity, SplitTopic, split_topics
+from trellis.measure.connectivity import connectivity as topic_connectivity
+from trellis.measure.cuts import Cuts, find_cuts
 from trellis.measure.diameters import TopicDiameters, topic_diameters
 from trellis.measure.distributions import Distribution, degrees
 from trellis.measure.fairness import gini
@@ -31,10 +34,16 @@ class CheckResult:
     degrees: Distribution
     degree_gini: float
     diameters: TopicDiameters | None  # None: not asked for
+    cuts: Cuts | None = None  # what single nodes would split; None: not asked for
 
     @property
     def is_tco(self) -> bool:
         return self.connectivity.is_tco
+
+    @property
+    def is_two_connected(self) -> bool | None:
+        """Whether every topic stays connected without any one node; None: not asked for."""
+        return None if self.cuts is None else self.is_tco and not self.cuts.topics
 
     def to_json(self) -> dict[str, Any]:
         """Plain Python values, ready for `json.dumps`."""
@@ -50,6 +59,14 @@ class CheckResult:
             "components_missing": found.missing,
             "split_topics": len(found.split),
             "split": [topic.to_json() for topic in self.split],
+            "two_connected": self.is_two_connected,
+            "cuts": None
+            if self.cuts is None
+            else {
+                "topics": self.cuts.topics,
+                "nodes": self.cuts.nodes,
+                "worst": [cut.to_json() for cut in self.cuts.worst],
+            },
             "degree": {**self.degrees.to_json(), "gini": self.degree_gini},
             "diameter": None
             if self.diameters is None
@@ -64,14 +81,22 @@ class CheckResult:
 
 
 def check_overlay(
-    interests: Interests, overlay: Overlay, *, diameters: bool = True, progress: Progress | None = None
+    interests: Interests,
+    overlay: Overlay,
+    *,
+    diameters: bool = True,
+    connectivity: int = 1,
+    progress: Progress | None = None,
 ) -> CheckResult:
     """Judge an overlay: `.is_tco` says whether every topic is connected, `.split` which are not and where.
 
-    diameters  measure exact topic diameters as well, from every node
-    progress   follows the search for diameters, which takes most of the time
+    diameters     measure exact topic diameters as well, from every node
+    connectivity  2: find what the loss of single nodes would split as well: `.is_two_connected`, `.cuts`
+    progress      follows the search for diameters, which takes most of the time
     """
-    found = connectivity(interests, overlay)
+    if connectivity not in (1, 2):
+        raise InputError("--connectivity", f"{connectivity} cannot be checked", "give 1 or 2")
+    found = topic_connectivity(interests, overlay)
     return CheckResult(
         nodes=len(interests.nodes),
         topics=int(np.count_nonzero(found.components)),
@@ -82,4 +107,5 @@ def check_overlay(
         degrees=degrees(overlay),
         degree_gini=gini(overlay.degrees),
         diameters=topic_diameters(interests, overlay, connected=found, progress=progress) if diameters else None,
+        cuts=find_cuts(interests, overlay, topics_max=SPLIT_MAX) if connectivity == 2 else None,
     )

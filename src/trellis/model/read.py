@@ -22,12 +22,13 @@ from trellis.model.churn import ChurnTrace, Event, RowError, replay
 from trellis.model.interests import Interests
 from trellis.model.kinds import CHURN, INTERESTS, OVERLAY, RATES, Kind, kind_of
 from trellis.model.layout import OURS, Layout
+from trellis.model.lines import is_lines, line_batches, objects, read_keys
 from trellis.model.names import IdArray, Names
 from trellis.model.overlay import Overlay
 from trellis.model.text import numbered_rows, read_batches, read_header, separator_of
 
 REPEATED = ("merge", "refuse")  # what may happen to a subscription that is there more than once
-_FORMATS = "name it .parquet, .tsv, .csv, .tsv.gz or .csv.gz, or name a folder of Parquet parts"
+_FORMATS = "name it .parquet, .tsv, .csv or .jsonl (the last three also .gz), or name a folder of Parquet parts"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ class Rows:
 
     def where(self, row: int) -> str:
         """`a.tsv:18` for text, `a.parquet, row 17` (from 1) for Parquet, with the part's name in a folder."""
+        if is_lines(self.path):
+            return next(f"{self.path}:{line}" for place, (line, _) in enumerate(objects(self.path)) if place == row)
         separator = separator_of(self.path, self.layout)
         if separator is not None:
             for place, (line, _) in enumerate(numbered_rows(self.path, separator, self.layout)):
@@ -204,17 +207,25 @@ def read_rows(path: str | Path, kind: Kind | None = None, layout: Layout = OURS)
             for column in kind.columns
         }
     )
-    separator = separator_of(path, layout)
-    if separator is None and kind is INTERESTS and path.is_file() and path.suffix != ".parquet":
-        raise InputError(str(path), "its name does not tell the format", f"{_FORMATS}, or give --separator")
-    batches = read_batches(path, kind, separator, layout) if separator else _parquet_batches(path, kind, layout)
+    batches = _batches(path, kind, layout)
     table = pa.Table.from_batches((batch.select(kind.columns) for batch in batches), schema).unify_dictionaries()
     rows = Rows(kind, path, table.combine_chunks(), layout)
     _refuse_empty(rows)
     return rows
 
 
+def _batches(path: Path, kind: Kind, layout: Layout) -> Iterator[pa.RecordBatch]:
+    if is_lines(path):
+        return line_batches(path, kind, layout)
+    separator = separator_of(path, layout)
+    if separator is None and kind is INTERESTS and path.is_file() and path.suffix != ".parquet":
+        raise InputError(str(path), "its name does not tell the format", f"{_FORMATS}, or give --separator")
+    return read_batches(path, kind, separator, layout) if separator else _parquet_batches(path, kind, layout)
+
+
 def _columns(path: Path, layout: Layout) -> list[str]:
+    if is_lines(path):
+        return read_keys(path)
     separator = separator_of(path, layout)
     if separator is not None:
         return read_header(path, separator)

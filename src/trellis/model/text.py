@@ -37,7 +37,7 @@ def separator_of(path: Path, layout: Layout = OURS) -> str | None:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(path: Path) -> Iterator[IO[bytes]]:
     """The bytes of a plain or gzip file, with the errors of both as one clear line."""
     try:
         with path.open("rb") as plain:
@@ -57,7 +57,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 def read_header(path: Path, separator: str) -> list[str]:
     """The column names of the first line; its fields where it is a row like the others."""
-    with _opened(path) as file:
+    with opened(path) as file:
         first = file.readline(1 << 20)
     if not first:
         raise InputError(str(path), "the file is empty", "its first line must name the columns")
@@ -81,7 +81,7 @@ def read_batches(path: Path, kind: Kind, separator: str, layout: Layout = OURS) 
         column: pa.float64() if column in kind.numbers else pa.dictionary(pa.int32(), pa.string())
         for column in kind.columns
     }
-    with _opened(path) as file:
+    with opened(path) as file:
         counted = _QuoteCounter(file)
         broken_lines = False
         try:
@@ -154,7 +154,7 @@ def diagnose(path: Path, kind: Kind, separator: str, layout: Layout = OURS) -> N
 
 def numbered_rows(path: Path, separator: str, layout: Layout = OURS) -> Iterator[tuple[int, list[str]]]:
     """Each row, without the header, with the line it begins on. Slow: for error messages only."""
-    with _opened(path) as file:
+    with opened(path) as file:
         reader = csv.reader(_decoded(path, file), delimiter=separator, strict=True)
         begins = 1
         try:

@@ -7,10 +7,14 @@ from collections.abc import Callable
 
 from trellis.errors import InputError
 from trellis.model import ChurnTrace, Interests, Overlay
-from trellis.plan.construction import Construction, construct, memory_needed
+from trellis.plan.candidates import Sampling
+from trellis.plan.construction import GREEDY_RULES, Construction, construct, memory_needed
 from trellis.plan.edges import Progress
 from trellis.plan.maintain import Maintenance
 from trellis.plan.maintain_config import MaintainConfig
+from trellis.plan.tables import Shape
+
+CANDIDATES = ("auto", "all", "sampled")
 
 
 def plan(
@@ -19,6 +23,10 @@ def plan(
     *,
     rho: float = 3.0,
     existing: Overlay | None = None,
+    candidates: str = "auto",
+    sample: int = Sampling.sample,
+    keep: int = Sampling.keep,
+    connectivity: int = 1,
     seed: int | str = 0,
     memory_bytes_max: int | None = None,
     progress: Progress | None = None,
@@ -30,22 +38,51 @@ def plan(
                       to both; ring, random and star are baselines
     rho               lowoda: 1 is nearly gm, inf is nearly minmax
     existing          links to keep and to add to
+    candidates        gm, minmax, lowoda: the pairs of nodes to choose links from. all: every pair that shares a topic.
+                      sampled: a few for each node, in nearly linear time. auto: all, unless there are more than 20,000
+                      nodes and it would take long, or more memory than is allowed
+    sample, keep      candidates sampled: how many subscribers of each topic a node looks at, at least, and how many
+                      of all these it keeps
+    connectivity      2: with more links, so that no loss of a single node splits a topic
     seed              breaks ties: the same seed gives the same overlay
     memory_bytes_max  refuse a plan that needs more; 60 % of the machine's unless given
     progress          told now and then how many components of topics are joined, of how many
     on_compile        told once if a kernel is compiled now, which takes some seconds; not if all come from the cache
     """
+    if candidates not in CANDIDATES:
+        raise InputError("--candidates", f'"{candidates}" is unknown', f"choose one of {', '.join(CANDIDATES)}")
     allowed = _machine_bytes() * 6 // 10 if memory_bytes_max is None else memory_bytes_max
-    needed = memory_needed(interests)
+    sampling = _sampling(interests, algorithm, candidates, Sampling(sample, keep), allowed)
+    needed = memory_needed(interests, sampling, connectivity)
     if needed > allowed:
         raise InputError(
             "--memory",
             f"the plan needs {needed / 2**20:,.1f} MiB and {allowed / 2**20:,.1f} MiB are allowed",
-            "allow more, or plan in parts: trellis pipeline plan",
+            "allow more, let candidates be sampled, or plan in parts: trellis pipeline plan",
         )
     return construct(
-        interests, algorithm, rho=rho, existing=existing, seed=seed, progress=progress, on_compile=on_compile
+        interests,
+        algorithm,
+        rho=rho,
+        existing=existing,
+        sampling=sampling,
+        connectivity=connectivity,
+        seed=seed,
+        progress=progress,
+        on_compile=on_compile,
     )
+
+
+def _sampling(
+    interests: Interests, algorithm: str, candidates: str, sampling: Sampling, allowed: int
+) -> Sampling | None:
+    """The sampling if candidates are to be drawn, None if all pairs are looked at."""
+    if candidates != "auto":
+        return sampling if candidates == "sampled" else None
+    if algorithm not in GREEDY_RULES:
+        return None
+    shape = Shape.of(interests.node_offsets, interests.node_topics, len(interests.topics))
+    return sampling if shape.prefers_sampling() or memory_needed(interests) > allowed else None
 
 
 def maintain(

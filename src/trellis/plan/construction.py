@@ -14,17 +14,21 @@ from trellis.model.interests import Interests, OffsetArray
 from trellis.model.names import IdArray
 from trellis.model.overlay import Overlay
 from trellis.plan import baselines
+from trellis.plan.candidates import Candidates, Sampling, listed, sampled
 from trellis.plan.components import tc_components
 from trellis.plan.edges import Edges, Progress, low_edges
 from trellis.plan.fill import count_listed
 from trellis.plan.state import LISTS
 from trellis.plan.tables import Shape, make_components
 from trellis.plan.ties import in_rank_order, ranks_of
+from trellis.plan.twice import block_edges
 
 GREEDY_RULES = ("gm", "minmax", "lowoda")
 ALGORITHMS = (*GREEDY_RULES, "ring", "random", "star")
 ALIASES = {"ringpt": "ring"}  # the papers' names
-_warm: set[tuple[str, int]] = set()  # algorithms and forms whose kernels this process has compiled or loaded
+_warm: set[tuple[str, int, bool]] = (
+    set()
+)  # algorithm, form, all pairs or not: those whose kernels this process has compiled or loaded
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,8 @@ class Construction:
     algorithm: str
     rho: float
     seed: int | str
+    connectivity: int  # 2: no loss of a single node splits a topic
+    candidates: int | None  # pairs that the edges were chosen among; None: all pairs that share a topic
     seconds: float  # of the algorithm alone: without keys of names, compiling, and making the overlay
 
 
@@ -49,6 +55,8 @@ def construct(
     rho: float = 3.0,
     existing: Overlay | None = None,
     candidates: Overlay | None = None,
+    sampling: Sampling | None = None,
+    connectivity: int = 1,
     seed: int | str = 0,
     progress: Progress | None = None,
     on_compile: Callable[[], None] | None = None,
@@ -65,21 +73,29 @@ def construct(
 
     Any overlay may exist at the start: its links count in degrees and are no candidates [A-LOW-5].
     candidates  E_pot: gm, minmax and lowoda choose only among these links, instead of all pairs
+    sampling    the same among candidates that are drawn (`trellis.plan.candidates`), which can connect every topic
+    connectivity  2: add links until no loss of a single node splits a topic (`trellis.plan.twice`)
     seed        of the keys that break ties (`trellis.plan.ties`) and, for random, of its chance
     progress    told from time to time how many TC-components are joined, of how many
     on_compile  told once if a kernel is compiled now, which takes some seconds; not if all come from the cache
     """
     algorithm = ALIASES.get(algorithm, algorithm)
-    _check(interests, algorithm, rho, existing, candidates)
+    _check(interests, algorithm, rho, existing, candidates, sampling, connectivity)
     start_links = Overlay.from_ids(interests.nodes, [], []) if existing is None else existing
     order = in_rank_order(interests.nodes, seed)
     rank = ranks_of(order)
     offsets, topics = _by_rank(interests, order)
     topic_count = len(interests.topics)
-    form = LISTS if candidates is not None else Shape.of(offsets, topics, topic_count).best_form()
-    _warm_up(algorithm, form, on_compile)
+    exact = candidates is None and sampling is None
+    form = Shape.of(offsets, topics, topic_count).best_form() if exact else LISTS
+    _warm_up(algorithm, form, exact, on_compile)
 
     started = time.perf_counter()
+    among: Candidates | None = None
+    if candidates is not None:
+        among = listed(rank[candidates.u], rank[candidates.v], len(order))
+    elif sampling is not None:
+        among = sampled(offsets, topics, topic_count, sampling, seed)
     component, _ = tc_components(offsets, topics, rank[start_links.u], rank[start_links.v])
     if algorithm in GREEDY_RULES:
         new = low_edges(
@@ -91,7 +107,7 @@ def construct(
             int(start_links.degrees.max(initial=0)),
             rho=rho_of(algorithm, rho),
             light=algorithm == "minmax",
-            candidates=None if candidates is None else _pairs(rank[candidates.u], rank[candidates.v]),
+            candidates=among,
             form=form,
             progress=progress,
         )
@@ -105,9 +121,38 @@ def construct(
         new = _with_contributions(offsets, topics, rank, start_links, i, j)
     seconds = time.perf_counter() - started
 
+    if connectivity == 2:
+        started = time.perf_counter()
+        new = _twice(
+            offsets, topics, topic_count, rank, start_links, new, rho_of(algorithm, rho), sampling, seed, progress
+        )
+        seconds += time.perf_counter() - started
+
     u, v = order[new.i], order[new.j]
     overlay = Overlay.from_ids(interests.nodes, np.concatenate([start_links.u, u]), np.concatenate([start_links.v, v]))
-    return Construction(overlay, u, v, new.contribution, new.split, algorithm, rho, seed, seconds)
+    pairs = None if among is None else len(among.columns)
+    return Construction(overlay, u, v, new.contribution, new.split, algorithm, rho, seed, connectivity, pairs, seconds)
+
+
+def _twice(
+    offsets: OffsetArray,
+    topics: IdArray,
+    topic_count: int,
+    rank: IdArray,
+    start_links: Overlay,
+    new: Edges,
+    rho: float,
+    sampling: Sampling | None,
+    seed: int | str,
+    progress: Progress | None,
+) -> Edges:
+    """The edges chosen so far, and those that make each topic one block."""
+    assert not len(new.split), "only connected topics can be made two-connected"
+    u, v = np.concatenate([rank[start_links.u], new.i]), np.concatenate([rank[start_links.v], new.j])
+    degrees = np.bincount(u, minlength=len(rank)) + np.bincount(v, minlength=len(rank))
+    among = sampled(offsets, topics, topic_count, sampling or Sampling(), seed)
+    more = block_edges(offsets, topics, u, v, degrees, among, rho=rho, progress=progress)
+    return Edges(*(np.concatenate(both) for both in zip(new, more, strict=True)))
 
 
 def rho_of(algorithm: str, rho: float) -> float:
@@ -115,39 +160,55 @@ def rho_of(algorithm: str, rho: float) -> float:
     return {"gm": 1.0, "minmax": np.inf}.get(algorithm, rho)
 
 
-def memory_needed(interests: Interests) -> int:
+def memory_needed(interests: Interests, sampling: Sampling | None = None, connectivity: int = 1) -> int:
     """Bytes that gm, minmax and lowoda take at most, beside the interests themselves."""
     shape = Shape.of(interests.node_offsets, interests.node_topics, len(interests.topics))
+    second = shape.bytes_sampled(sampling or Sampling()) + 64 * shape.slots if connectivity == 2 else 0
+    if sampling is not None:
+        return max(second, shape.bytes_sampled(sampling))
     form = shape.best_form()
     if form != LISTS:
-        return shape.bytes_of(form)
+        return max(second, shape.bytes_of(form))
     alone = np.arange(interests.subscriptions, dtype=np.int32)
     components = make_components(interests.node_offsets, interests.node_topics, len(interests.topics), alone)
-    return shape.bytes_of(form, int(count_listed(*components).sum()))
+    return max(second, shape.bytes_of(form, int(count_listed(*components).sum())))
 
 
-def _warm_up(algorithm: str, form: int, on_compile: Callable[[], None] | None) -> None:
+def _warm_up(algorithm: str, form: int, exact: bool, on_compile: Callable[[], None] | None) -> None:
     """Compile the kernels or load them from the cache on disk; `on_compile` is called if one is compiled."""
-    if (algorithm, form) in _warm:
+    if (algorithm, form, exact) in _warm:
         return
     with compiling(on_compile or (lambda: None)):  # two nodes with one topic
         offsets, topics, zeros = np.arange(3, dtype=np.int64), np.zeros(2, np.int32), np.zeros(2, np.int32)
         component, _ = tc_components(offsets, topics, zeros[:0], zeros[:0])
         if algorithm in GREEDY_RULES:
-            low_edges(offsets, topics, 1, component, zeros, 0, light=algorithm == "minmax", form=form)
+            among = None if exact else sampled(offsets, topics, 1, Sampling(), 0)
+            low_edges(offsets, topics, 1, component, zeros, 0, light=algorithm == "minmax", candidates=among, form=form)
         elif algorithm == "random":
             baselines.random(offsets, topics, 1, component, np.arange(2, dtype=np.uint64), np.zeros(1, np.uint64))
-    _warm.add((algorithm, form))
+    _warm.add((algorithm, form, exact))
 
 
 def _check(
-    interests: Interests, algorithm: str, rho: float, existing: Overlay | None, candidates: Overlay | None
+    interests: Interests,
+    algorithm: str,
+    rho: float,
+    existing: Overlay | None,
+    candidates: Overlay | None,
+    sampling: Sampling | None,
+    connectivity: int,
 ) -> None:
     if algorithm not in ALGORITHMS:
         raise InputError("", f'unknown algorithm "{algorithm}"', f"choose one of {', '.join([*ALGORITHMS, *ALIASES])}")
     if not rho >= 1:  # so that nan is refused as well
         raise InputError("", f"rho is {rho}", "give a number of at least 1, or inf")
-    if candidates is not None and algorithm not in GREEDY_RULES:
+    if connectivity not in (1, 2):
+        raise InputError("", f"connectivity is {connectivity}", "give 1 or 2")
+    if candidates is not None and connectivity == 2:
+        raise InputError("", "given candidates may not connect every topic twice", "leave them out")
+    if candidates is not None and sampling is not None:
+        raise InputError("", "candidates are given and to be drawn", "leave one of them out")
+    if (candidates is not None or sampling is not None) and algorithm not in GREEDY_RULES:
         raise InputError("", f"{algorithm} takes no candidates", f"choose one of {', '.join(GREEDY_RULES)}")
     for name, overlay in (("existing overlay", existing), ("overlay of candidates", candidates)):
         if overlay is not None and overlay.nodes != interests.nodes:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from trellis.model.interests import OffsetArray
 from trellis.model.names import IdArray
+from trellis.plan.candidates import Candidates
 from trellis.plan.kernel import choose_edges
 from trellis.plan.light import choose_light_edges, weigh
 from trellis.plan.state import ALL, COMPONENT, DEGREE_MAX, EDGES, GIANT, LEFT, LEVEL, LISTS, LOW, SIZE, TOPIC, State
@@ -42,7 +43,7 @@ def low_edges(
     *,
     rho: float = 3.0,
     light: bool = False,
-    candidates: tuple[IdArray, IdArray] | None = None,
+    candidates: Candidates | None = None,
     form: int | None = None,
     progress: Progress | None = None,
 ) -> Edges:
@@ -57,7 +58,7 @@ def low_edges(
     degree_max       D, the maximum degree that counts: of these nodes, or of the whole overlay
     rho              of LowODA; 1 makes it GM, infinity takes e2 at all times
     light            MinMaxODA: e2 at all times, and lighter edges first (`trellis.plan.light`)
-    candidates       E_pot as pairs (i, j), i < j, ascending; all pairs when left out
+    candidates       E_pot; all pairs when left out
     form             how pairs are kept (`trellis.plan.tables`); it changes the time, not the result
     """
     nodes = len(offsets) - 1

@@ -16,7 +16,8 @@ BITS      Nothing is kept of a pair. Each node has two bitsets: its topics, and 
 TRIANGLE  The contribution of every pair is kept, and lowered pair by pair when TC-components merge
           [SH Alg. 2, l. 8-9]: each pair is touched once a topic. For many topics.
 LISTS     A bound is kept for each of a list of candidate pairs, and set right when the level has come
-          down to it. For few pairs among many nodes.
+          down to it. For few pairs among many nodes. BLOCKS is the same for another kind of contribution,
+          that of `trellis.plan.blocks`.
 
 The class of e2, the edges that raise the maximum degree D least, are those between *active* nodes, of
 degree below D. While D stays, that class only shrinks, so it has a sweep of its own; when D grows it
@@ -39,9 +40,11 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from trellis.jit import njit
+from trellis.plan.blocks import block_contribution, link_blocks
 from trellis.plan.state import (
     ALL,
     BITS,
+    BLOCKS,
     CHUNK,
     COMPONENT,
     DEGREE_MAX,
@@ -117,9 +120,12 @@ def choose_edges(components, pairs, state, rho, edges_max):
         totals[LEFT] -= gain
         degrees[i] += 1
         degrees[j] += 1
-        link(
-            offsets, slots, by_topic, slot_at, node_at, form, planes, contributions, row_start, i, j
-        )  # fmt: skip
+        if form == BLOCKS:
+            link_blocks(offsets, slots, i, j)
+        else:
+            link(
+                offsets, slots, by_topic, slot_at, node_at, form, planes, contributions, row_start, i, j
+            )  # fmt: skip
         if raises:  # e1 was not in the class of e2: one of its ends had degree D
             totals[DEGREE_MAX] += 1
             for node in range(len(degrees)):
@@ -190,7 +196,7 @@ def next_edge(
                         start = row_start[i] + nth * CHUNK
                         end = min(start + CHUNK, row_start[i + 1])
                         best, low, j = look_listed(
-                            offsets, slots, contributions, columns, start, end, active, which, i, level
+                            offsets, slots, form, contributions, columns, start, end, active, which, i, level
                         )
                     if j >= 0:
                         cursors[which, LEVEL], cursors[which, ROW] = level, i
@@ -242,14 +248,17 @@ def look(array, start, active, which, first, level):
 
 
 @njit(cache=True)
-def look_listed(offsets, slots, contributions, columns, start, end, active, which, i, level):
+def look_listed(offsets, slots, form, contributions, columns, start, end, active, which, i, level):
     """LISTS: the same for the listed pairs start:end of row i, which are set right where it matters."""
     best, low = np.int64(0), np.int64(0)
     for k in range(start, end):
         gain, j = np.int64(contributions[k]), np.int64(columns[k])
         if active[which, j] != 0:
             if gain >= level:
-                gain = contribution(offsets, slots, i, j)
+                if form == BLOCKS:
+                    gain = np.int64(block_contribution(offsets, slots, i, j))
+                else:
+                    gain = contribution(offsets, slots, i, j)
                 if gain >= level:
                     return best, low, j
                 contributions[k] = gain

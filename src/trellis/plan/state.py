@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-BITS, TRIANGLE, LISTS = range(3)  # forms
+BITS, TRIANGLE, LISTS, BLOCKS = range(4)  # forms; BLOCKS: LISTS of what `trellis.plan.twice` looks for
 ALL, LOW = range(2)
 LEVEL, ROW = range(2)  # of `cursors`
 DEGREE_MAX, EDGES, LEFT = range(3)  # of `totals`; LEFT: sum over topics of (TC-components - 1)

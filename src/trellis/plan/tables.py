@@ -16,6 +16,7 @@ import numpy as np
 from trellis.model.interests import OffsetArray
 from trellis.model.names import IdArray
 from trellis.plan import fill
+from trellis.plan.candidates import Candidates, Sampling
 from trellis.plan.kernel import single_out_giants
 from trellis.plan.state import (
     BITS,
@@ -37,6 +38,8 @@ from trellis.plan.state import (
 # Nanoseconds per pair and 256 topics (BITS), per pair and shared topic (the others), and per pair
 # (TRIANGLE): rough figures of benchmarks/bench_plan.py. They decide the time, never the result.
 BITS_NS, TRIANGLE_NS, TRIANGLE_PAIR_NS, LISTS_NS = 6, 8, 1, 300
+# Up to so many nodes all pairs are looked at, and beyond it up to so long, by the figures above.
+EXACT_NODES, EXACT_NS = 20_000, 8 * 10**9
 FREELY_BYTES = 2**30  # up to here the fastest form is taken, beyond it the smallest
 
 
@@ -78,6 +81,15 @@ class Shape(NamedTuple):
         listed = min(self.pairs, self.meetings) if listed is None else listed
         return common + (4 + self.width) * listed + 5 * self.width * (listed // CHUNK + self.nodes)
 
+    def bytes_sampled(self, sampling: Sampling) -> int:
+        """Memory at the peak when candidates are drawn: first the draw, then LISTS with what was drawn."""
+        listed = min(sampling.pairs_max(self.nodes, self.slots), self.meetings)
+        return max(sampling.bytes_of(self.nodes, self.slots), self.bytes_of(LISTS, listed))
+
+    def prefers_sampling(self) -> bool:
+        """Whether all pairs would take so long that candidates are worth the few links more."""
+        return self.nodes > EXACT_NODES and self.nanoseconds_of(self.best_form()) > EXACT_NS
+
     def nanoseconds_of(self, form: int) -> int:
         if form == BITS:
             return BITS_NS * self.pairs * groups_of(self.topics)
@@ -108,10 +120,10 @@ def make_components(offsets: OffsetArray, topics: IdArray, topic_count: int, com
     return Components(np.asarray(offsets, np.int64), slots, by_topic, slot_at, node_at)
 
 
-def make_pairs(form: int, components: Components, candidates: tuple[IdArray, IdArray] | None = None) -> Pairs:
+def make_pairs(form: int, components: Components, candidates: Candidates | None = None) -> Pairs:
     """The tables of a form, after which the giants are singled out.
 
-    candidates  pairs (i, j), i < j, ascending, instead of all that share a topic; only in the form LISTS
+    candidates  pairs instead of all that share a topic; only in the form LISTS
     """
     offsets, slots, by_topic, slot_at, node_at = components
     nodes, sizes = len(offsets) - 1, np.diff(offsets)
@@ -134,8 +146,8 @@ def make_pairs(form: int, components: Components, candidates: tuple[IdArray, IdA
         columns, contributions = np.empty(row_start[-1], np.int32), np.empty(row_start[-1], dtype)
         fill.fill_listed(offsets, slots, by_topic, slot_at, node_at, row_start[:-1].copy(), columns, contributions)
     else:
-        np.cumsum(np.bincount(candidates[0], minlength=nodes), out=row_start[1:])
-        columns, contributions = np.array(candidates[1], np.int32), np.empty(row_start[-1], dtype)
+        row_start, columns = candidates
+        contributions = np.empty(row_start[-1], dtype)
         fill.fill_candidates(offsets, slots, by_topic, row_start, columns, contributions)
     if form == LISTS:
         chunks = -(-np.diff(row_start) // CHUNK)

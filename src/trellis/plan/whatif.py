@@ -9,13 +9,13 @@ import numpy as np
 
 from trellis.errors import InputError
 from trellis.measure.connectivity import SplitTopic, connectivity, split_topics
-from trellis.measure.induced import over_the_same_nodes, topic_graphs
+from trellis.measure.cuts import pieces_without
+from trellis.measure.induced import over_the_same_nodes
 from trellis.model.interests import Interests
 from trellis.model.overlay import Overlay
 from trellis.plan.maintain import algorithm_for, expect_tco
 from trellis.plan.maintain_config import MaintainConfig
 from trellis.plan.maintain_overlay import CurrentOverlay
-from trellis.plan.whatif_kernels import extra_components
 
 Link = tuple[str, str]
 
@@ -98,10 +98,7 @@ def what_if_worst(interests: Interests, overlay: Overlay, count: int) -> tuple[L
     """
     if count < 1:
         raise InputError("", f"the {count} worst nodes were asked for", "ask for 1 or more")
-    graphs = topic_graphs(interests, overlay)
-    pieces = np.zeros(interests.subscriptions, np.int64)
-    extra_components(graphs.first, graphs.neighbors, pieces)
-    more = np.maximum(pieces - 1, 0)
+    more = np.maximum(pieces_without(interests, overlay) - 1, 0)
     extra = np.bincount(interests.topic_nodes, more, minlength=len(interests.nodes)).astype(np.int64)
     splits = np.bincount(interests.topic_nodes, more > 0, minlength=len(interests.nodes)).astype(np.int64)
     worst = np.argsort(-extra, kind="stable")[:count]

@@ -1,0 +1,298 @@
+"""Candidate pairs by sampling: what keeps planning nearly linear where all pairs would be too many.
+
+LowODA compares all pairs of nodes that share a topic, and these grow with the square of the nodes. Here every node
+gets a short list of candidates instead, and the edge choice looks at listed pairs alone:
+
+1. Nodes go by their ranks (`trellis.plan.ties`), which is a random order. Each node looks at a stretch of this order,
+   all around or from a random place on, with about MEETINGS subscriptions to topics of its own. The stretch tells
+   which topics the node shares with each other node in it.
+2. A topic with fewer than `sample` subscribers in the stretch gets the next ones beyond it, up to `sample`. The topics
+   shared with these are found one by one.
+3. The node keeps the `keep` others that share the most with it. A topic weighs the more, the rarer it is: one that a
+   share p of all nodes has weighs p^-1/2, from 1 to 64. Links for rare topics connect the popular ones on their way,
+   not the other way round; so weighed candidates give fewer links than all pairs where popularity is skewed. Ties go
+   round the topics in turn, so that each topic has its share of the list.
+4. In each topic, every two subscribers that follow each other in the order of ranks are a candidate pair as well,
+   and so are the last and the first.
+
+I1  The candidates can connect every topic: by step 4 they hold a ring of all its subscribers. The edge choice ends
+    only when no candidate contributes, and then both ends of every step of each ring are connected. A ring stays
+    connected when one of its nodes is lost, so they can connect every topic twice as well.
+I2  There are at most `keep` pairs a node and one pair a subscription.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from trellis import ids
+from trellis.errors import InputError
+from trellis.jit import njit
+from trellis.model.interests import OffsetArray
+from trellis.model.names import IdArray
+
+COUNT_MAX = 100_000  # of a sampling's numbers
+WEIGHT_MAX = 64  # of a topic
+GOLDEN, HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+MEETINGS = 4000  # subscriptions that a node looks at; at 100,000 nodes x 10,000 topics x 20 that is all of them
+
+
+class Candidates(NamedTuple):
+    """Pairs (i, j), i < j, as rows: the partners j of node i, ascending, are columns[row_start[i]:row_start[i + 1]]."""
+
+    row_start: OffsetArray
+    columns: IdArray
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many nodes become candidates. `docs/planning.md` says what the numbers cost and bring."""
+
+    # At least so many subscribers of each topic are looked at. More find better partners where some topics are much
+    # more popular than others; the time of sampling grows with it.
+    sample: int = 64
+    # So many of them are kept for each node. More bring the plan closer to that of all pairs; memory and the time of
+    # the edge choice grow with it.
+    keep: int = 48
+
+    def __post_init__(self) -> None:
+        for name, value in (("sample", self.sample), ("keep", self.keep)):
+            if not 1 <= value <= COUNT_MAX:
+                raise InputError("", f"{name} is {value}", f"give a number from 1 to {COUNT_MAX:,}")
+
+    def pairs_max(self, nodes: int, subscriptions: int) -> int:
+        """No more pairs than that are listed (I2)."""
+        return min(nodes * self.keep + subscriptions, nodes * (nodes - 1) // 2)
+
+    def bytes_of(self, nodes: int, subscriptions: int) -> int:
+        """Memory of the draw at its peak, the candidates included."""
+        return 4 * (2 * nodes * self.keep + 3 * subscriptions) + 64 * nodes
+
+
+def sampled(offsets: OffsetArray, topics: IdArray, topic_count: int, sampling: Sampling, seed: int | str) -> Candidates:
+    """Draw the candidate pairs of nodes that go by their ranks."""
+    nodes = len(offsets) - 1
+    start = np.zeros(topic_count + 1, np.int64)
+    np.cumsum(np.bincount(topics, minlength=topic_count), out=start[1:])
+    node_at = np.empty(len(topics), np.int32)
+    _fill_subscribers(offsets, topics, start[:-1].copy(), node_at)
+    kept = np.full((nodes, min(sampling.keep, max(nodes - 1, 1))), -1, np.int32)
+    chance = np.uint64(ids.stream(seed, "candidates") % 2**64)
+    _draw(offsets, topics, start, weights(np.diff(start), nodes), node_at, MEETINGS, sampling.sample, kept, chance)
+    ends = np.zeros(nodes + 1, np.int64)
+    _count(kept, start, node_at, ends)
+    np.cumsum(ends, out=ends)
+    lower = np.empty(int(ends[-1]), np.int32)
+    _place(kept, start, node_at, ends[:-1].copy(), lower)
+    del kept
+    row_start = np.zeros(nodes + 1, np.int64)
+    last = np.full(nodes, -1, np.int32)
+    _count_rows(ends, lower, last, row_start)
+    np.cumsum(row_start, out=row_start)
+    columns = np.empty(int(row_start[-1]), np.int32)
+    last[:] = -1
+    _fill_rows(ends, lower, last, row_start[:-1].copy(), columns)
+    return Candidates(row_start, columns)
+
+
+def weights(popularity: OffsetArray, nodes: int) -> IdArray:
+    """What each topic counts in the choice of candidates."""
+    return np.clip(np.rint(np.sqrt(nodes / np.maximum(popularity, 1))), 1, WEIGHT_MAX).astype(np.int32)
+
+
+def listed(u: IdArray, v: IdArray, nodes: int) -> Candidates:
+    """Given pairs, in any order, as rows."""
+    i, j = np.minimum(u, v), np.maximum(u, v)
+    row_start = np.zeros(nodes + 1, np.int64)
+    np.cumsum(np.bincount(i, minlength=nodes), out=row_start[1:])
+    return Candidates(row_start, np.asarray(j[np.lexsort((j, i))], np.int32))
+
+
+@njit(cache=True)
+def _fill_subscribers(offsets, topics, ends, node_at):
+    """The subscribers of each topic, ascending; `ends` starts as the starts of the topics."""
+    for node in range(len(offsets) - 1):
+        for slot in range(offsets[node], offsets[node + 1]):
+            node_at[ends[topics[slot]]] = node
+            ends[topics[slot]] += 1
+
+
+@njit(cache=True)
+def _draw(offsets, topics, start, weight, node_at, meetings, sample, kept, seed):
+    """Steps 1 to 3: fill each row of `kept` with the candidates of its node, in no special order.
+
+    The subscribers that a node looks at in its t-th topic are looked[t] of them from first[t] on, where the first
+    subscriber follows the last.
+    """
+    nodes, largest = len(kept), 0
+    for node in range(nodes):
+        largest = max(largest, offsets[node + 1] - offsets[node])
+    first, looked = np.empty(largest, np.int64), np.empty(largest, np.int64)
+    shared = np.zeros(nodes, np.int32)  # by node: weight of topics shared with the row's; 0 again when that is done
+    shares = np.zeros(largest * WEIGHT_MAX + 1, np.int64)  # by weight: nodes met that share as much
+    mine = np.full(len(start), -1, np.int32)  # by topic: the last row's node that has it
+    met = np.empty(nodes + 1, np.int32)
+    for node in range(nodes):
+        own = topics[offsets[node] : offsets[node + 1]]
+        total, most = 0, 0
+        for t in range(len(own)):
+            mine[own[t]] = node
+            most += weight[own[t]]
+            total += start[own[t] + 1] - start[own[t]]
+        begin = np.int64((mix(seed + np.uint64(node) * GOLDEN) >> HALF) * np.uint64(nodes) >> HALF)
+        end = begin + (nodes if total <= meetings else np.int64(nodes * (meetings / total)) + 1)
+        count = 0
+        for t in range(len(own)):
+            low, high = start[own[t]], start[own[t] + 1]
+            first[t] = _first_from(node_at, low, high, begin)
+            straight, count = _meet(node_at, first[t], high, end, weight[own[t]], shared, met, count)
+            around, count = _meet(node_at, low, first[t], end - nodes, weight[own[t]], shared, met, count)
+            looked[t] = straight + around
+        for t in range(len(own)):
+            low, high = start[own[t]], start[own[t] + 1]
+            for nth in range(looked[t], min(sample, high - low)):
+                other = _subscriber(node_at, low, high, first[t] + nth)
+                if shared[other] == 0:
+                    for slot in range(offsets[other], offsets[other + 1]):
+                        if mine[topics[slot]] == node:
+                            shared[other] += weight[topics[slot]]
+                    met[count] = other
+                    count += 1
+            looked[t] = max(looked[t], min(sample, high - low))
+        shared[node] = 0
+        _keep(start, node_at, own, most, first, looked, shared, shares, met[:count], kept[node])
+
+
+@njit(cache=True)
+def _first_from(node_at, low, high, rank):
+    """The first place in low:high whose node is not before `rank`."""
+    while low < high:
+        middle = (low + high) // 2
+        if node_at[middle] < rank:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True)
+def _meet(node_at, at, high, end, weight, shared, met, count):
+    """Count subscribers from place `at` on, up to place `high` or rank `end`: how many, and the new count of `met`."""
+    begin = at
+    while at < high and node_at[at] < end:
+        other = node_at[at]
+        met[count] = other
+        count += shared[other] == 0
+        shared[other] += weight
+        at += 1
+    return at - begin, count
+
+
+@njit(cache=True)
+def _keep(start, node_at, own, most, first, looked, shared, shares, met, row):
+    """Step 3: fill `row` with those who share the most, then set `shared` and `shares` back to 0."""
+    for k in range(len(met)):
+        shares[shared[met[k]]] += 1
+    least, above = most, 0  # those kept share at least `least`; `above` of them share more
+    while least > 0 and above + shares[least] <= len(row):
+        above += shares[least]
+        least -= 1
+    at = 0
+    for k in range(len(met)):
+        if shared[met[k]] > least:
+            row[at] = met[k]
+            at += 1
+    turn, left = 0, shares[least] if least > 0 else 0
+    while left > 0 and at < len(row):
+        for t in range(len(own)):
+            if turn < looked[t] and at < len(row):
+                other = _subscriber(node_at, start[own[t]], start[own[t] + 1], first[t] + turn)
+                if shared[other] == least:
+                    shared[other] = 0
+                    left -= 1
+                    row[at] = other
+                    at += 1
+        turn += 1
+    for k in range(len(met)):
+        shared[met[k]] = 0
+    for k in range(most + 1):
+        shares[k] = 0
+
+
+@njit(cache=True)
+def _subscriber(node_at, low, high, place):
+    """The subscriber at a place of the topic low:high, behind whose end its start follows."""
+    return node_at[place if place < high else place - (high - low)]
+
+
+@njit(cache=True)
+def mix(word):
+    """SplitMix64: 64 bits that look independent of those given."""
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
+@njit(cache=True)
+def _count(kept, start, node_at, ends):
+    """How many pairs have node j as their higher end, repeated ones included: in ends[j + 1]."""
+    for node in range(len(kept)):
+        for k in range(kept.shape[1]):
+            if kept[node, k] >= 0:
+                ends[max(node, kept[node, k]) + 1] += 1
+    for topic in range(len(start) - 1):
+        for at in range(start[topic] + 1, start[topic + 1]):
+            ends[node_at[at] + 1] += 1
+        if start[topic + 1] - start[topic] > 2:
+            ends[node_at[start[topic + 1] - 1] + 1] += 1
+
+
+@njit(cache=True)
+def _place(kept, start, node_at, ends, lower):
+    """Put the lower end of each pair among those of its higher end; `ends` starts as where these start."""
+    for node in range(len(kept)):
+        for k in range(kept.shape[1]):
+            other = kept[node, k]
+            if other >= 0:
+                high = max(node, other)
+                lower[ends[high]] = min(node, other)
+                ends[high] += 1
+    for topic in range(len(start) - 1):
+        for at in range(start[topic] + 1, start[topic + 1]):
+            high = node_at[at]
+            lower[ends[high]] = node_at[at - 1]
+            ends[high] += 1
+        if start[topic + 1] - start[topic] > 2:
+            high = node_at[start[topic + 1] - 1]
+            lower[ends[high]] = node_at[start[topic]]
+            ends[high] += 1
+
+
+# The next two take the higher ends in ascending order. So the columns of every row come out ascending, and a pair that
+# is there again is told by the last column of its row.
+
+
+@njit(cache=True)
+def _count_rows(ends, lower, last, row_start):
+    for high in range(len(last)):
+        for at in range(ends[high], ends[high + 1]):
+            low = lower[at]
+            row_start[low + 1] += last[low] != high
+            last[low] = high
+
+
+@njit(cache=True)
+def _fill_rows(ends, lower, last, cursor, columns):
+    """`cursor` starts as the starts of the rows."""
+    for high in range(len(last)):
+        for at in range(ends[high], ends[high + 1]):
+            low = lower[at]
+            if last[low] != high:
+                last[low] = high
+                columns[cursor[low]] = high
+                cursor[low] += 1
