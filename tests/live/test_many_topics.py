@@ -37,8 +37,7 @@ async def publish_to_all(nodes: list[LiveNode], topics: list[str], published: in
             assert node.counters["too_large"] == 0
             assert node.pieces.counters["refused"] == node.pieces.counters["pushed out"] == 0
             node.pieces.check()
-        await until(lambda: set(nodes[0].links) == {node.name for node in nodes[1:]})
-        await until(lambda: all("a" in node.links for node in nodes[1:]))
+        await until(lambda: all(node.links for node in nodes))  # publishers may be linked to each other, and one to `a`
 
 
 def test_a_node_whose_topics_do_not_fit_into_a_frame_stays_linked_and_gets_everything():
