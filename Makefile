@@ -26,8 +26,8 @@ run: $(INSTALLED)  ## set up, then take a short tour
 # even where the environment says otherwise, since pytest else rewrites every test file anew in every worker.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
-# One worker more than cores: tests of live nodes mostly wait.
-WORKERS := $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)' 2>/dev/null || echo auto)
+# Two workers more than cores: tests of live nodes mostly wait, and one worker is busy with Spark.
+WORKERS := $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)' 2>/dev/null || echo auto)
 
 KERNEL_TESTS := tests/properties/test_construct_low_edges.py tests/properties/test_tables.py \
   $(wildcard tests/properties/test_maintain*.py) $(wildcard tests/properties/test_measure*.py) tests/examples/test_construct.py

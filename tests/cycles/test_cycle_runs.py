@@ -58,6 +58,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_others(interests):
     assert len(set(digests)) == 3
 
 
+@pytest.mark.slow
 def test_a_run_without_duration_ends_when_no_table_changes(interests):
     run = trellis.simulate("vitis", interests, engine="cycles", options={"publications": 0})
     summary = run.summary()
