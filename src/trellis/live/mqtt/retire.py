@@ -154,11 +154,12 @@ class _Talk:
         others: list[p.Publish] = []  # of these none is of a client; not acknowledged either
         try:
             while under_way < _RECEIVE_MAX:
+                left_s = until - loop.time()
                 try:
-                    async with asyncio.timeout(min(_QUIET_S, max(0.0, until - loop.time()))):
+                    async with asyncio.timeout(min(_QUIET_S, max(0.0, left_s))):
                         packet = await self._read()
                 except TimeoutError:
-                    if loop.time() >= until:
+                    if left_s < _QUIET_S:  # it was not waited for long enough; the loop's clock may be a moment behind
                         found.is_more = True
                         break
                     if not others or (found.messages and not drops):
