@@ -134,8 +134,11 @@ def test_messages_that_wait_for_a_retired_site_are_told_and_dropped_only_if_that
             async with sidecar(tmp_path, port) as site:
                 pass  # killed: its session stays
             await publish(port, 7)
-            code, told = await retire("--config", str(site.node.config))
-            assert code == 1, told
+            for _ in range(3):  # on a busy machine a broker pauses, and a look ends before all messages have come
+                code, told = await retire("--config", str(site.node.config))
+                assert code == 1, told
+                if "7 messages wait" in told:
+                    break
             assert "Node s does not run." in told
             assert f"7 messages wait in the session trellis-s at 127.0.0.1:{port}: t/0 (4), t/1 (3)." in told
             assert await is_there(port, "trellis-s")
