@@ -57,7 +57,7 @@ class Rule(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Who has a link with whom, whichever end holds it, in CSR form."""
+    """Return which nodes are linked, whichever end holds the link, in CSR form."""
 
     offsets: Any  # int64[nodes + 1]
     peers: Any  # uint32
