@@ -281,3 +281,27 @@ def test_the_coroutines_of_a_world_are_closed_with_it():
         world.run_for(1)
         assert not closed
     assert closed
+
+
+def test_a_task_that_fails_unseen_is_found_although_somebody_keeps_it(world):
+    """asyncio reports a failed task when it is collected, which never happens to one that is kept."""
+    kept = []
+
+    async def fail(text):
+        raise ValueError(text)
+
+    async def program():
+        kept.append(asyncio.ensure_future(fail("unseen")))
+        kept.append(asyncio.ensure_future(fail("seen")))
+        for _ in range(200):  # so many that the loop forgets those that are done
+            kept.append(asyncio.ensure_future(asyncio.sleep(0)))
+            await kept[-1]
+        with pytest.raises(ValueError, match="seen"):
+            await kept[1]
+        await for_ever()
+
+    host = world.host("a")
+    host.start(program())
+    world.run_for(1)
+    assert [str(error) for error in host.loop.unseen_errors()] == ["unseen"]
+    assert not world.failures

@@ -74,7 +74,7 @@ OMEN: Choices = {
     "ask_tries": (3, 6),
 }
 
-INTEREST_MS = (1_000, 4_000, 90_000)  # The first two are shorter than a seed: whole topics are left and taken up again.
+INTEREST_MS = (1_000, 2_000, 90_000)  # The first two are shorter than a seed: whole topics are left and taken up again.
 _FORGETFUL_SHARE = 0.4
 
 

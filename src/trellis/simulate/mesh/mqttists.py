@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from random import Random
 from zlib import crc32
 
 from trellis.judge.history import (
@@ -276,7 +275,6 @@ async def mqtt_subscriber(
     slot: str, witness: Witness, habits: Habits, choose: Callable[[], str], place_at: Callable[[str], Place]
 ) -> None:
     """Subscribe somewhere, read for a while, perhaps lose the connection and come back, and end. Again and again."""
-    random = habits.random
     while habits.has_time():
         await habits.is_away()
         session = _session(slot, witness, habits)
@@ -285,7 +283,7 @@ async def mqtt_subscriber(
             async with asyncio.timeout(habits.stays_s(may_stay=True)):
                 await session.connect(address, place_at(address))
                 await session.want(wanted)
-                await _stay(session, address, wanted, random, place_at)
+                await _stay(session, address, wanted, habits, place_at)
         except MqttFailed as error:
             witness.troubles[f"mqtt subscriber: {error}"] += 1
         except TimeoutError:
@@ -296,7 +294,8 @@ async def mqtt_subscriber(
             session.finish()
 
 
-async def _stay(session: Session, address: str, wanted: str, random: Random, place_at: Callable[[str], Place]) -> None:
+async def _stay(session: Session, address: str, wanted: str, habits: Habits, place_at: Callable[[str], Place]) -> None:
+    random, moods = habits.random, ("stay", "stay", "change", "drop", "doze") if habits.changes else ("stay", "doze")
     while True:
         connection = session.connection
         assert connection is not None
@@ -304,7 +303,7 @@ async def _stay(session: Session, address: str, wanted: str, random: Random, pla
             async with asyncio.timeout(random.choice((1.0, 4.0, 9.0))):
                 await connection.lost()
         except TimeoutError:
-            match random.choice(("stay", "stay", "change", "drop", "doze")):
+            match random.choice(moods):
                 case "change":
                     await session.want_no_more(wanted)
                     await asyncio.sleep(random.choice((0.0, 0.01, 0.3, 2.0)))

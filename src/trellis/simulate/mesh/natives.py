@@ -159,6 +159,8 @@ class Habits:
         self.faithful = random.choice((0.0, 0.3, 0.8))  # share of its sessions that go where the one before was
         self._sessions = 0
         self._last: tuple[str, object] | None = None  # where the last session was, and what it wanted
+        self.changes = True  # a subscriber gives topics up now and then, and takes them again
+        self.away_s: tuple[float, ...] = (0.0, 0.05, 0.5, 2.0, 6.0)  # between two sessions
         self.stay = random.choice((0.1, 0.3, 0.8))  # share of its subscriptions that last until the run ends
 
     def name(self, slot: str) -> str:
@@ -187,7 +189,44 @@ class Habits:
         return self.random.choice((1.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 
     async def is_away(self) -> None:
-        await asyncio.sleep(self.random.choice((0.0, 0.05, 0.5, 2.0, 6.0)))
+        await asyncio.sleep(self.random.choice(self.away_s))
+
+
+class Visits(Habits):
+    """Short sessions at times that are set before. A subscriber that begins late stays for good."""
+
+    def set_out(self, visits: list[tuple[float, float]], now: Callable[[], float]) -> None:
+        """`visits`: when each begins, and how long it lasts, in seconds."""
+        self._visits, self._now = visits, now
+        self.changes = False
+
+    def stays_s(self, *, may_stay: bool = False) -> float | None:
+        return None if may_stay and self.is_last() else self._lasts_s
+
+    async def is_away(self) -> None:
+        now_s = self._now()
+        begins_s, self._lasts_s = next((one for one in self._visits if one[0] >= now_s), self._visits[-1])
+        await asyncio.sleep(max(0.0, begins_s - now_s))
+
+
+def draw_visits(
+    random: Random, interest_s: float, begin_s: float, end_s: float
+) -> dict[str, list[tuple[float, float]]]:
+    """Draw when a publisher and a subscriber are there, so that a topic is left by all and taken up again.
+
+    They meet. Then both are away until their nodes have lost interest. The publisher comes alone, and goes. When its
+    node has lost interest again, they meet again: the subscriber has missed what was published in between, and must
+    not wait for it.
+    """
+    visits: dict[str, list[tuple[float, float]]] = {"source": [], "visitor": []}
+    while begin_s < end_s:
+        lost_s = interest_s + random.choice((1.5, 2.5))  # a node leaves its topics in order, which takes a moment
+        visits["visitor"].append((begin_s, 3.5))
+        visits["source"].append((begin_s + 2.0, 0.5))
+        alone_s = begin_s + 3.5 + lost_s
+        visits["source"].append((alone_s, 0.5))
+        begin_s = alone_s + 0.5 + lost_s
+    return visits
 
 
 async def native_subscriber(slot: str, witness: Witness, habits: Habits, choose: Callable[[], list[str]]) -> None:
@@ -203,7 +242,7 @@ async def native_subscriber(slot: str, witness: Witness, habits: Habits, choose:
                 reading = asyncio.ensure_future(client.read(lambda: pause_s))  # noqa: B023
                 try:
                     await asyncio.gather(*(client.want(topic) for topic in topics))
-                    await _change_topics(client, random)
+                    await (_change_topics(client, random) if habits.changes else asyncio.Event().wait())
                 finally:
                     client.finish()
                     reading.cancel()

@@ -39,7 +39,14 @@ from trellis.simulate.mesh.draw import (
 from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
 from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
-from trellis.simulate.mesh.natives import Habits, native_publisher, native_reader, native_subscriber
+from trellis.simulate.mesh.natives import (
+    Habits,
+    Visits,
+    draw_visits,
+    native_publisher,
+    native_reader,
+    native_subscriber,
+)
 from trellis.simulate.mesh.repairs import slow_repairs
 from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness
@@ -53,6 +60,7 @@ RESTART = "client restart"  # counted with the faults: a client comes back under
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
 _LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
 RESIDENT = "r0"  # a subscriber at a broker that stays: only a sidecar that remembers brings it messages
+AUTHOR = "r1"  # publishes for it at another node, on a topic that nobody else uses
 _RESTARTS_S = 20.0  # a client that works for so long restarts
 WRITER, READER = "l0", "l1"  # clients that stay with their nodes: one of MQTT, and a native one
 SOURCE, VISITOR = "l2", "l3"  # native ones, which come and go
@@ -105,9 +113,8 @@ class Trial:
         if has_lies(drawn):
             self.limits.setdefault("delivery", {})["window_ms"] = LYING_WINDOW_MS
         self._is_drawn = schedule is None
-        if brokers:
-            self.clients.append(RESIDENT)
         self._loyal = self._draw_loyal(drawn, list(brokers.values()))
+        self.clients += [RESIDENT] if brokers and RESIDENT not in self._loyal else []
         self.clients += self._loyal
         self.world = World(f"{seed}", _draw_network(self._random("network"), has_floods(drawn)))
         self.witness = Witness(lambda: self.world.now_s)
@@ -144,19 +151,29 @@ class Trial:
         """Draw clients that stay with their nodes: by client, its node.
 
         There may be a publisher at a node that crashes and is back soon, with a reader elsewhere. There may be a native
-        publisher and a reader that come and go, while nodes soon lose interest in topics that nobody uses. Each pair
-        has a topic of its own. No wildcard covers it, and its home may be any node.
+        publisher and a reader that come and go, while nodes soon lose interest in topics that nobody uses. There may be
+        a reader at the broker of a sidecar that crashes, with a publisher elsewhere. Each pair has a topic of its own.
+        No wildcard covers it, and its home may be any node.
         """
         random = self._random("loyal")
         self._own = f"l{random.randrange(1_000)}/oven"
         loyal: dict[str, str] = {}
-        if self.limits.get("delivery", {}).get("interest_ms", LONG_MS) < LONG_MS:
-            loyal |= {SOURCE: random.choice(self.names), VISITOR: random.choice(self.names)}
+        if self._interest_s() < LONG_MS / 1_000:
+            source, visitor = random.sample(self.names, 2) if len(self.names) > 1 else self.names * 2
+            loyal |= {SOURCE: source, VISITOR: visitor}
         crashing = drawn.faults[0].nodes[0]
         others = [name for name in self.names if name != crashing and name not in sidecars]
         if crashes_alone(drawn) and crashing not in sidecars and others:
             loyal |= {WRITER: crashing, READER: random.choice(others)}
+        crashed = [one.nodes[0] for one in drawn.faults if one.kind == "sidecar-crash"]
+        if crashed and len(self.names) > 1:
+            loyal |= {RESIDENT: crashed[0], AUTHOR: random.choice([name for name in self.names if name != crashed[0]])}
         return loyal
+
+    def _interest_s(self) -> float:
+        """Return for how long a node takes part in a topic that nobody uses any more."""
+        drawn: int = self.limits.get("delivery", {}).get("interest_ms", DeliveryConfig().interest_ms)
+        return drawn / 1_000
 
     def _configure(self, name: str, fields: dict[str, Any]) -> NodeConfig:
         site = self.sites.get(name)
@@ -185,11 +202,17 @@ class Trial:
             else:
                 places[self.mesh.address(node, MQTT) if site is None else site.address] = Place(node, site)
         healed = self.plan.form_s + self.plan.span_s
-        habits = Habits(
+        kind_of_habits = Visits if name in (SOURCE, VISITOR) else Habits
+        habits = kind_of_habits(
             random, list(places), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
         )
-        if name in (RESIDENT, VISITOR):
-            habits.stay = 0.0 if name == VISITOR else 1.0
+        if name == RESIDENT:  # its sidecar must remember what it wants: it says it once
+            habits.stay, habits.changes = 1.0, False
+        if name == WRITER:  # it is back as soon as its node is, which knows little then
+            habits.away_s = (0.05, 0.2)
+        if isinstance(habits, Visits):
+            visits = draw_visits(self._random("visits"), self._interest_s(), self.plan.form_s + 1.0, self._until)
+            habits.set_out(visits["source" if name == SOURCE else "visitor"], lambda: self.world.now_s)
         self.world.host(name).start(self._client(name, kind, habits, places.__getitem__))
 
     def _client(
@@ -203,6 +226,10 @@ class Trial:
             return mqtt_publisher(name, witness, habits, lambda: self._own, place_at, rate, size)
         if name == VISITOR:
             return native_subscriber(name, witness, habits, lambda: [f"n/{self._own}"])
+        if name == AUTHOR:
+            return native_publisher(name, witness, habits, lambda: f"r{self._own}", rate, size)
+        if name == RESIDENT and name in self._loyal:
+            return mqtt_subscriber(name, witness, habits, lambda: f"r{self._own}", place_at)
         if name == SOURCE:
             return native_publisher(name, witness, habits, lambda: f"n/{self._own}", rate, size)
         match kind:
@@ -244,6 +271,9 @@ class Trial:
         """What no process may do, whatever its clients see."""
         found = [f"{one.host}: {one.message}: {one.error!r}" for one in self.world.failures]
         found += [f"{one.host}: its process ended by itself: {one.error!r}" for one in self.world.exits if one.error]
+        for host in self.world.hosts.values():
+            unseen = host.loop.unseen_errors() if host.loop is not None else []
+            found += [f"{host.name}: a task failed, and nobody looked at its error: {error!r}" for error in unseen]
         for name in self.names:
             if not self.mesh.is_running(name):
                 found.append(f"{name} does not run at the end")
@@ -296,7 +326,14 @@ class Trial:
 
 
 def _kind(name: str, number: int) -> str:
-    kinds = {SOURCE: _KINDS[2], VISITOR: _KINDS[0], RESIDENT: _KINDS[1], READER: _KINDS[0], WRITER: _KINDS[3]}
+    kinds = {
+        SOURCE: _KINDS[2],
+        AUTHOR: _KINDS[2],
+        VISITOR: _KINDS[0],
+        RESIDENT: _KINDS[1],
+        READER: _KINDS[0],
+        WRITER: _KINDS[3],
+    }
     return kinds.get(name, _KINDS[number % len(_KINDS)])
 
 

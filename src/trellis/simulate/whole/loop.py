@@ -34,6 +34,10 @@ _CANCELLED_MIN = 100  # timers that were cancelled before the heap is tidied up
 _set_running_loop = asyncio._set_running_loop
 
 
+def _has_unseen_error(task: asyncio.Task[Any]) -> bool:
+    return bool(task._log_traceback)
+
+
 class HostLoop(BareLoop):
     _ready: Any
     _scheduled: Any
@@ -61,7 +65,7 @@ class HostLoop(BareLoop):
         self._on_fuse: Callable[[], None] | None = None
         self._is_paused = False
         self.turns = self.callbacks = 0
-        self._tasks: list[asyncio.Task[Any]] = []  # in the order in which they were made; some are done
+        self._tasks: list[asyncio.Task[Any]] = []  # as they were made; some are done, or failed unseen
         self._tasks_max = 64  # then those that are done are forgotten
 
     # Time
@@ -315,9 +319,17 @@ class HostLoop(BareLoop):
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **more)
         self._tasks.append(task)
         if len(self._tasks) > self._tasks_max:
-            self._tasks = [one for one in self._tasks if not one.done()]
+            self._tasks = [one for one in self._tasks if not one.done() or _has_unseen_error(one)]
             self._tasks_max = 2 * len(self._tasks) + 64
         return task
+
+    def unseen_errors(self) -> list[BaseException]:
+        """Return the errors of tasks that have failed, and at which nobody has looked until now.
+
+        asyncio reports such a task when its memory is collected. A task that somebody keeps is never reported.
+        """
+        failed = [task for task in self._tasks if _has_unseen_error(task)]
+        return [error for task in failed if (error := task.exception()) is not None]
 
     async def getaddrinfo(
         self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
