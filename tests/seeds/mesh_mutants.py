@@ -70,6 +70,7 @@ def a_subscription_goes_on_where_an_earlier_one_ended(patch: Patch) -> None:
     def say_that_others_keep_it(self: Neighbours, stream: Any) -> None:
         if stream.entries:
             stream.left = self.state.floor(stream), self.state.now_ms + self.config.window_ms
+        self._drop_all(stream)
 
     patch.setattr(Order, "end_subscription", keep_baselines)
     patch.setattr(Neighbours, "_note_what_is_left", say_that_others_keep_it)

@@ -98,12 +98,20 @@ class Neighbours:
         for stream in topic.streams.values():
             if self.state.is_ours(stream):
                 self._note_what_is_left(stream)
-            for entry in list(stream.entries.values()):
-                self.state.store.drop(entry)
+            else:
+                self._drop_all(stream)
             stream.waiting.clear()
         topic.missing.clear()
         topic.takes_part = topic.is_settled = topic.is_leaving = False
         self.leaving.over(topic.topic)
+
+    def _drop_all(self, stream: Stream) -> None:
+        """Forget the messages of another publisher. We keep our own for their window, in case that we come back.
+
+        The node that took them over may crash. Then later messages of ours would wait for them everywhere.
+        """
+        for entry in list(stream.entries.values()):
+            self.state.store.drop(entry)
 
     def _note_what_is_left(self, stream: Stream) -> None:
         """Remember whether other nodes keep the messages of this own stream after we have left its topic.
