@@ -142,7 +142,11 @@ class Stream(asyncio.Protocol):
             self.cut(self.why)
         elif self._transport is not None:
             if self.lingers and self._transport.can_write_eof():
-                self._transport.write_eof()
+                try:
+                    self._transport.write_eof()
+                except OSError:  # the other end has reset the connection, and the loop has not looked yet
+                    self.cut(self.why)
+                    return
                 self._transport.resume_reading()
                 self._loop.call_later(_LINGER_S, self._transport.close)
             else:
