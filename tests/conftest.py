@@ -28,20 +28,32 @@ def logs_end_with_the_test():
     root.setLevel(level)
 
 
+# Tests that one worker runs one after the other, by how their names begin. Spark compiles what it runs for the first
+# time, so a second session costs more than its start. Kernels are compiled once as well, not once in every worker.
+TOGETHER = {
+    "tests/pipeline/": "pipeline",
+    "tests/cycles/": "cycles",
+    "tests/properties/test_maintain": "kernels",
+    "tests/properties/test_construct": "kernels",
+    "tests/properties/test_plan": "kernels",
+    "tests/examples/test_construct": "kernels",
+    "tests/examples/test_maintain": "kernels",
+}
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give all tests of the pipeline to one worker, as its first work, and any other test to any worker.
+    """Give tests that belong together to one worker, as its first work, and any other test to any worker.
 
-    Spark compiles what it runs for the first time, so a second session costs more than its start. Meanwhile the other
-    workers run tests of live nodes, which mostly wait. Groups (`--dist loadgroup`) would say the same, but xdist 3.8
-    does not see them with pytest 9.2.
+    Meanwhile the other workers run tests of live nodes, which mostly wait. Groups (`--dist loadgroup`) would say the
+    same, but xdist 3.8 does not see them with pytest 9.2.
     """
     if config.getvalue("dist") != "load":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
-    class SparkOnOneWorker(LoadScopeScheduling):
+    class Together(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "pipeline" if nodeid.startswith("tests/pipeline/") else nodeid
+            return next((group for begin, group in TOGETHER.items() if nodeid.startswith(begin)), nodeid)
 
-    return SparkOnOneWorker(config, log)
+    return Together(config, log)

@@ -220,9 +220,9 @@ def test_a_client_library_that_nobody_answers_gives_up_with_a_reason():
 
 
 def test_the_program_on_the_page_runs():
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "simulator.md").read_text("utf-8"), re.DOTALL)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "simulator-loop.md").read_text("utf-8"), re.DOTALL)
     found: dict[str, Any] = {}
-    exec(compile(block, "docs/simulator.md", "exec"), found)
+    exec(compile(block, "docs/simulator-loop.md", "exec"), found)
     assert found["received"] > 300
     assert "fault c machine crash" in found["history"]
 

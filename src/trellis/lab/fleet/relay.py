@@ -82,9 +82,9 @@ class Relays:
                         both.create_task(self._pump(dialler, name, reader, back))
                         both.create_task(self._pump(dialler, name, there, writer))
                 finally:
-                    back.transport.abort()
+                    _abort(back)
             finally:
-                writer.transport.abort()
+                _abort(writer)
 
     async def _pump(self, u: str, v: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One direction. When it ends, or breaks, so does the other end, unless the network is cut."""
@@ -99,3 +99,9 @@ class Relays:
     async def _open_between(self, u: str, v: str) -> None:
         while self.is_cut(u, v):
             await self._changed.wait()
+
+
+def _abort(writer: asyncio.StreamWriter) -> None:
+    """End a connection at once. CPython's transports raise if they have ended, after their last bytes had to wait."""
+    with suppress(AttributeError):
+        writer.transport.abort()

@@ -28,7 +28,7 @@ from trellis.simulate.run import make_folder, write_json
 
 STATE, CORPUS = "campaign.json", "corpus.json"
 BATCH = 16  # cases between two writes of the state
-_DRAWN_SHARE = 0.75  # of the cases, drawn at random: variations of few cases show less (docs/simulator.md, Mutants)
+_DRAWN_SHARE = 0.75  # of the cases, drawn at random: variations of few cases show less (docs/simulator-mutants.md)
 _VERSION = 1
 
 

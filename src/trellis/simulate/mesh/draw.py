@@ -58,7 +58,7 @@ KINDS = (
     "broker-pause",
     *HOSTILE,
 )
-_HANGS_SHARE = 0.3  # of the meshes of four nodes and more
+_HANGS_SHARE = 0.6  # of the meshes of three nodes and more
 _UNHEARD_SHARE = 0.4  # of the seeds with brokers
 _ALONE_MS = 9_000
 LONG_MS = 30_000  # of a split: half of the replay window
@@ -174,12 +174,17 @@ def _times(plan: MeshPlan, kinds: list[str], own: str, random: Random) -> list[t
 
 
 def _hangs(faults: list[Fault], names: list[str], random: Random) -> list[Fault]:
-    """Draw a node that hangs while another one crashes: now and then, in meshes where somebody is left to repair."""
+    """Draw a node that hangs while another one crashes: now and then, in meshes where somebody is left to repair.
+
+    Half of the time it is the next one on the ring, which repairs.
+    """
     crashes = [one for one in faults if one.kind == "crash"]
-    if len(names) < 4 or not crashes or random.random() >= _HANGS_SHARE:
+    if len(names) < 3 or not crashes or random.random() >= _HANGS_SHARE:
         return []
     crash = random.choice(crashes)
-    who = random.choice([name for name in names if name != crash.nodes[0]])
+    ring = sorted(names, key=identifier)
+    after = [ring[(ring.index(crash.nodes[0]) + step) % len(ring)] for step in range(1, len(ring))]
+    who = after[0] if random.random() < 0.5 else random.choice(after)
     return [Fault(crash.time_ms - 1_000, "pause", (who,), duration_ms=7_000)]
 
 

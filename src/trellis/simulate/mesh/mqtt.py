@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
 
     def cut(self) -> None:
         """End without a word."""
-        if self._transport is not None:
+        if self._transport is not None and not self.is_ended:  # CPython's `abort` may raise on one that has ended
             self._transport.abort()
         self._end("the connection was cut")
 

@@ -295,7 +295,7 @@ async def mqtt_subscriber(
 
 
 async def _stay(session: Session, address: str, wanted: str, habits: Habits, place_at: Callable[[str], Place]) -> None:
-    random, moods = habits.random, ("stay", "stay", "change", "drop", "doze") if habits.changes else ("stay", "doze")
+    random = habits.random
     while True:
         connection = session.connection
         assert connection is not None
@@ -303,6 +303,10 @@ async def _stay(session: Session, address: str, wanted: str, habits: Habits, pla
             async with asyncio.timeout(random.choice((1.0, 4.0, 9.0))):
                 await connection.lost()
         except TimeoutError:
+            moods: tuple[str, ...] = ("stay", "stay", "change", "drop", "doze")
+            if not habits.changes:  # it says once more what it wants, only where it was not heard
+                was_heard = session.site is None or session.site.has_read(session.id, wanted)
+                moods = ("stay", "doze") if was_heard else ("change",)
             match random.choice(moods):
                 case "change":
                     await session.want_no_more(wanted)

@@ -61,6 +61,11 @@ class Site:
         """The broker has confirmed a subscription, or the client is back and has it still."""
         self._wishes[session, wanted] = _Wish(client)
 
+    def has_read(self, session: str, wanted: str) -> bool:
+        """Tell whether the sidecar knows the subscription. What it has not read, nobody can expect it to remember."""
+        wish = self._wishes.get((session, wanted))
+        return wish is not None and (wish.is_saved or self.store.is_read(wish.client, wanted))
+
     def gone(self, session: str, wanted: str) -> None:
         self._wishes.pop((session, wanted), None)
 
