@@ -600,6 +600,18 @@ def test_a_publisher_that_comes_back_still_has_what_it_has_left_to_others():
     assert net.got("s") == net.got("u") == net.got("v") == [b"x", b"y"]
 
 
+def test_publications_of_clients_leave_room_for_what_nodes_say_to_each_other():
+    """Else a client that publishes much would hold up the confirmations of other clients' subscriptions."""
+    part = Part("a", topics=("t", "$mqtt/ask"), pending_max=2)
+    net = Mesh([part])
+    net.start()
+    for number in range(4):
+        net.publish("a", b"%d" % number)
+    net.publish("a", b"who", topic="$mqtt/ask")
+    refused = [one.topic for one in part.outcomes if isinstance(one, NotAcknowledged)]
+    assert refused == ["t", "t"]
+
+
 def test_what_cannot_be_sent_is_refused_at_once():
     net = mesh([("a", "b")], payload_bytes_max=100)
     net.publish("a", b"x" * 101)

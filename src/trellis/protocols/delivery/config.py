@@ -67,7 +67,7 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Larger publications are refused."""
 
     pending_max: int = 10_000
-    """Publications that wait for copies. More are refused."""
+    """Publications of clients that wait for copies. More are refused. Nodes may have more of their own."""
 
     publish_timeout_ms: int = 30_000
     """A publication without enough copies fails then. Above the time of a mend."""

@@ -66,11 +66,17 @@ class Copies:
 
     # At the publisher
 
-    def refusal(self, size: int) -> str | None:
-        """Return why one more publication of `size` bytes is refused, or None. Without room it would wait in vain."""
+    def refusal(self, topic: Topic, size: int) -> str | None:
+        """Return why one more publication of `size` bytes is refused, or None. Without room it would wait in vain.
+
+        More of what the nodes say to each other may wait than publications of clients. Else these would hold up the
+        confirmations of subscriptions.
+        """
         config, reason = self.state.config, None
-        if len(self.pending) >= config.pending_max:
-            reason = f"{config.pending_max} publications wait for their copies"
+        # A publication of an MQTT client may have a copy in each of two directories, which are of the mesh itself.
+        pending_max = config.pending_max * (4 if is_internal(topic) else 1)
+        if len(self.pending) >= pending_max:
+            reason = f"{pending_max} publications wait for their copies"
         elif self.bytes + size + ENTRY_BYTES > config.window_bytes:
             limit = f"window_bytes is {config.window_bytes}"
             reason = f"publications that wait for their copies fill this node's window: {limit}; try again later"

@@ -407,7 +407,7 @@ class Delivery:
             return f"a payload of {len(payload)} bytes is over {self.config.payload_bytes_max}"
         if topic is None or not topic.takes_part:
             return "this node takes no part in the topic"
-        return self.copies.refusal(len(payload))
+        return self.copies.refusal(name, len(payload))
 
     def _finish(self) -> DeliveryEffects:
         """What waits for the links goes, and what we say to ourselves is heard."""
