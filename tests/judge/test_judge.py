@@ -263,6 +263,15 @@ def test_messages_may_come_until_the_node_has_confirmed_the_end_and_no_later() -
     assert found([*good(), *end, Unsubscribed(52.1, "s", "plant/oven"), *late]) == ["not subscribed"]
 
 
+def test_what_was_published_before_the_end_of_a_subscription_may_come_after_its_confirmation() -> None:
+    """A server may still send what it had taken in before it took in the end of the subscription."""
+    end = [Unsubscribing(52.0, "s", "plant/oven"), Unsubscribed(52.3, "s", "plant/oven")]
+    made = [Publishing(52.2, "p", "m3", "plant/oven"), Acknowledged(52.4, "p", "m3", ("a", "c"))]
+    made += [Received(52.3, "r", "m3", "plant/oven")]
+    assert found([*good(), *end, *made, Received(52.35, "s", "m3", "plant/oven")]) == []
+    assert found([*good(), *end, *made, Received(90.0, "s", "m3", "plant/oven")]) == ["not subscribed"]
+
+
 def test_a_message_that_comes_long_after_the_last_fault_is_late() -> None:
     more: list[Event] = [Connected(1.0, "q", "q", "a")]
     for t in (53.0, 60.0):  # the reader keeps up: it gets what another client publishes later

@@ -74,16 +74,26 @@ def not_what_was_published(story: Story, promise: Promise) -> Iterator[Violation
 
 
 def not_subscribed(story: Story, calm: Calm) -> Iterator[Violation]:
-    """A client gets nothing that it did not ask for. What was under way when it unsubscribed may still come."""
+    """A client gets nothing that it did not ask for.
+
+    What was under way when it unsubscribed may still come, also after UNSUBACK.  [MQTT 5, 3.10.4; 3.1.1, 3.10.4]
+    """
     for session in story.sessions.values():
         for got in session.received:
+            made = story.publications.get(got.message)
             if not any(
-                one.asked <= got.t <= (one.over if one.over < NEVER else calm.due(one.ended, one.ended))
+                one.asked <= got.t <= (one.over if made is None or made.began > one.over else _over_by(one, calm))
                 for one in session.subscriptions
                 if one.wants(got.topic)
             ):
                 text = f"{session.name} got {got.message} on {got.topic} without a subscription to it"
                 yield Violation("not subscribed", got.t, text, session.name, got.message)
+
+
+def _over_by(subscription: Subscription, calm: Calm) -> float:
+    """Return until when a client may get what was published before its subscription was over."""
+    over = subscription.ended if subscription.over == NEVER else subscription.over
+    return calm.due(over, over)
 
 
 def older_than_subscribed(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:

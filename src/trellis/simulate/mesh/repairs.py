@@ -13,28 +13,30 @@ _HANGS = ("pause", "freeze")
 
 
 def slow_repairs(mesh: Mesh, history: History, jumped: set[str]) -> Iterator[str]:
-    """Yield a sentence for each repair that was over too late: it took long, or began long after the crash.
+    """Yield a sentence for each crash after which no repair was over soon: all took long, or began late.
 
     `jumped` are nodes whose clock on the wall has jumped: nobody knows when their repairs began.
     """
     disturbances = [one for one in history.events if isinstance(one, Disturbed)]
+    crashes = [one.t for one in history.events if isinstance(one, Down)]
+    first: dict[tuple[str, float], tuple[float, float, str]] = {}  # by crash: the repair that was over first
     for name, node in mesh.nodes.items():
-        if name in jumped:
-            continue
         wall_s = mesh.host(name).wall_s()
         for repair in node.mends.latest:
             begin = mesh.world.now_s - (wall_s - repair.at_ms / 1_000)
             end = begin + (repair.ms or 0) / 1_000
-            if repair.cause != "crash" or repair.node not in mesh.names:
+            if name in jumped or repair.cause != "crash" or repair.node not in mesh.names:
                 continue  # a hostile peer goes without a word, and what it said about its links was not true
-            since = _seen_at(history, repair.node, begin)
-            if end - since > REPAIR_S_MAX and not any(
-                _excuses(one, name, since - _SETTLE_S, end) for one in disturbances
-            ):
-                yield (
-                    f"{name}: the repair after the crash of {repair.node} at {since:.3f} s began after "
-                    f"{begin - since:.1f} s and took {end - begin:.1f} s"
-                )
+            crash = repair.node, _seen_at(history, repair.node, begin)
+            first[crash] = min(first.get(crash, (end, begin, name)), (end, begin, name))
+    for (crashed, since), (end, begin, name) in first.items():
+        is_excused = any(_excuses(one, name, since - _SETTLE_S, end) for one in disturbances)
+        is_excused = is_excused or any(since < t < end for t in crashes)  # another crash came in between
+        if end - since > REPAIR_S_MAX and not is_excused:
+            yield (
+                f"{name}: the repair after the crash of {crashed} at {since:.3f} s began after "
+                f"{begin - since:.1f} s and took {end - begin:.1f} s"
+            )
 
 
 def _seen_at(history: History, node: str, begin: float) -> float:
