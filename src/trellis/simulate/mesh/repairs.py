@@ -9,6 +9,7 @@ from trellis.simulate.whole.whole import Mesh
 
 REPAIR_S_MAX = 3.0  # after a crash, where the network is whole; nodes that hang do not count as a disturbance
 _SETTLE_S = 5.0  # before a repair began: what was sent into a cut comes late
+_ROUNDED_S = 0.002  # nodes tell times in whole milliseconds
 _HANGS = ("pause", "freeze")
 
 
@@ -41,7 +42,8 @@ def slow_repairs(mesh: Mesh, history: History, jumped: set[str]) -> Iterator[str
 
 def _seen_at(history: History, node: str, begin: float) -> float:
     """Return when the others could see that `node` had crashed. A crash that nobody is told of is seen by silence."""
-    changes = [one for one in history.events if isinstance(one, Down | Up) and one.node == node and one.t <= begin]
+    known = begin + _ROUNDED_S
+    changes = [one for one in history.events if isinstance(one, Down | Up) and one.node == node and one.t <= known]
     last = changes[-1] if changes else None
     return last.t if isinstance(last, Down) and not last.silent and not last.leave else begin
 
