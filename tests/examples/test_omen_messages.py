@@ -170,8 +170,8 @@ def test_one_node_is_asked_where_it_may_connect_all_parts():
 
 def test_all_nodes_on_ways_between_parts_are_asked_where_the_first_answers_prove_too_little():
     mend, _ = triangle()
-    more = mend.on_answer("mid", answer("a", "b", "c", wants=0))
-    assert [effect.to for effect in more if isinstance(effect, Send)] == ["x", "y", "z"]
+    (more,) = [one for one in mend.on_answer("mid", answer("a", "b", "c", wants=0)) if isinstance(one, Send)]
+    assert (more.to, *more.message.way.left) == ("x", "y", "z")
     mend.on_answer("x", answer("a", "b"))
     mend.on_answer("y", answer("b", "c"))
     mend.on_answer("z", answer("c", "a"))
