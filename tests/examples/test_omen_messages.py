@@ -265,6 +265,17 @@ def test_of_many_survivors_few_report_and_all_are_told_when_the_repair_is_done()
     assert not any(engine.world.node(leaf).survivor.reports for leaf in leaves)
 
 
+def test_neighbors_of_a_node_that_leaves_in_order_are_not_told_that_its_repair_is_done():
+    """They saw it close the link, and wait for nothing. The leaving node waits for that word."""
+    leaves = [f"leaf{number:02}" for number in range(6)]
+    engine = star(leaves)
+    engine.leave("hub")
+    engine.run(45_000)
+    assert "hub" not in engine.world.living
+    assert engine.sent_by_type()["ReportOk"] == 1
+    assert not any(engine.world.node(leaf).survivor.reports for leaf in leaves)
+
+
 # Groups of dead neighbors
 
 
