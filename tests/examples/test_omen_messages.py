@@ -170,8 +170,8 @@ def test_one_node_is_asked_where_it_may_connect_all_parts():
 
 def test_all_nodes_on_ways_between_parts_are_asked_where_the_first_answers_prove_too_little():
     mend, _ = triangle()
-    more = mend.on_answer("mid", answer("a", "b", "c", wants=0))
-    assert [effect.to for effect in more if isinstance(effect, Send)] == ["x", "y", "z"]
+    (more,) = [one for one in mend.on_answer("mid", answer("a", "b", "c", wants=0)) if isinstance(one, Send)]
+    assert (more.to, *more.message.way.left) == ("x", "y", "z")
     mend.on_answer("x", answer("a", "b"))
     mend.on_answer("y", answer("b", "c"))
     mend.on_answer("z", answer("c", "a"))
@@ -262,6 +262,17 @@ def test_of_many_survivors_few_report_and_all_are_told_when_the_repair_is_done()
     sent = engine.sent_by_type()
     assert 0 < sent["Report"] < 10
     assert len(leaves) - 1 <= sent["ReportOk"] < len(leaves) + 5  # the coordinator may be one of them
+    assert not any(engine.world.node(leaf).survivor.reports for leaf in leaves)
+
+
+def test_neighbors_of_a_node_that_leaves_in_order_are_not_told_that_its_repair_is_done():
+    """They saw it close the link, and wait for nothing. The leaving node waits for that word."""
+    leaves = [f"leaf{number:02}" for number in range(6)]
+    engine = star(leaves)
+    engine.leave("hub")
+    engine.run(45_000)
+    assert "hub" not in engine.world.living
+    assert engine.sent_by_type()["ReportOk"] == 1
     assert not any(engine.world.node(leaf).survivor.reports for leaf in leaves)
 
 

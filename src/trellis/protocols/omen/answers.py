@@ -6,12 +6,62 @@ from itertools import islice
 
 import msgspec
 
-from trellis.protocols.effects import Effects, Send
+from trellis.protocols.effects import Effects, NodeId, Send
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.messages import HINTS_MAX, Answer, Ask, FindRecord, FoundRecord, Hint, Neighbour, pack
+from trellis.protocols.omen.messages import (
+    HINTS_MAX,
+    WAY_MAX,
+    Answer,
+    Ask,
+    FindRecord,
+    FoundRecord,
+    Hint,
+    Neighbour,
+    Relayed,
+    Way,
+    pack,
+)
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier
 from trellis.protocols.topics import places
+
+WAY_BYTES_MAX = 1 << 18  # of answers that are passed on to the next node of a way; more are sent to the asker at once
+
+
+def answers(parts: Parts, sender: NodeId, question: Ask) -> Effects:
+    """Answer the asker; or add our answer to the question, and pass it on to the next node of its way."""
+    own, way = answer(parts, question), question.way
+    if way is None:
+        return [Send(sender, own)]
+    ahead = [node for node in way.left if not parts.believes_dead(node)]  # the asker asks the others itself
+    told, effects = (*way.answers, _relayed(parts.me.id, own)), list[Send]()
+    if not ahead or len(told) > WAY_MAX or sum(map(_bytes, told)) > WAY_BYTES_MAX:
+        effects.append(Send(way.asker, msgspec.structs.replace(own, mend=way.mend, more=way.answers)))
+        told = ()
+    if ahead:
+        onward = Way(way.asker, way.mend, tuple(ahead[1:]), told)
+        effects.append(Send(ahead[0], msgspec.structs.replace(question, mend=0, gone=(), way=onward)))
+    return [*effects]
+
+
+def _relayed(node: NodeId, own: Answer) -> Relayed:
+    return Relayed(
+        node,
+        own.incarnation,
+        own.degree,
+        own.wants,
+        own.leaving,
+        own.neighbours,
+        own.hints,
+        own.joining,
+        own.topics_version,
+    )
+
+
+def _bytes(told: Relayed) -> int:
+    """Return about how many bytes an answer takes, for names of plain letters."""
+    neighbours = sum(len(one.node) + len(one.wants) + 12 for one in told.neighbours)
+    return neighbours + sum(len(hint.topic) + sum(map(len, hint.path)) + 2 * len(hint.path) + 4 for hint in told.hints)
 
 
 def answer(parts: Parts, question: Ask) -> Answer:

@@ -320,7 +320,9 @@ class Coordinator:
         # coordinator: the same nodes, and one more behind them.
         effects: Effects = [Send(peer, finished) for peer in parts.ring.successors]
         effects += self._group_finished(mend)
-        survivors = dict.fromkeys([*event.reporters, *mend.departed[event.node].neighbours])
+        survivors = dict.fromkeys(event.reporters)
+        if not event.is_announced:  # neighbors of a node that leaves in order wait for nothing
+            survivors |= dict.fromkeys(mend.departed[event.node].neighbours)
         effects += [Send(survivor, done) for survivor in survivors if survivor in event.counted]
         if event.is_announced:
             effects.append(Send(event.node, done))

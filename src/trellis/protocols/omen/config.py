@@ -46,6 +46,11 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     optional_tries: int = 2
     """Questions to a node whose answer only saves links. Each waits `ask_ms`; 1 is enough where no message is lost."""
 
+    way_max: int = 8
+    """Nodes that one question visits, where answers only save links: each passes it on with the answers so far, and
+    the last one answers. Raising it saves messages; a node that says nothing costs the others on its way another
+    question. 1 asks each node by itself, as live nodes do: few of them have streams to each other."""
+
     helper_tries: int = 0
     """Questions, `ask_ms` apart, to a node that a repair needs and that says nothing, before the repair goes on without
     it: a required node then counts as departed for this repair, a holder of a record is not waited for, and the next

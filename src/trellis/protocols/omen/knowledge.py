@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.me import life_of
-from trellis.protocols.omen.messages import Answer, unpack
+from trellis.protocols.omen.messages import Answer, Relayed, unpack
 from trellis.protocols.topics import places
 
 _Ways = dict[NodeId, dict[NodeId, None]]  # a node -> nodes that may be linked to it on one topic
@@ -39,7 +39,7 @@ class Told:
         "wants",
     )
 
-    def __init__(self, answer: Answer, place_of: dict[str, int]) -> None:
+    def __init__(self, answer: Answer | Relayed, place_of: dict[str, int]) -> None:
         self.incarnation, self.degree, self.joining = answer.incarnation, answer.degree, answer.joining
         self.topics_version = answer.topics_version
         self.wants, self.leaving = unpack(answer.wants), unpack(answer.leaving)

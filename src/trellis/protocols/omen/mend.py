@@ -35,10 +35,13 @@ from trellis.protocols.omen.messages import (
     LinkOpened,
     Opened,
     Record,
+    Relayed,
+    Way,
 )
 from trellis.protocols.omen.offers import Offer, covering
 from trellis.protocols.omen.opening import open_requests
 from trellis.protocols.omen.shadow import LowEdges, Pair
+from trellis.protocols.omen.ways import ways_over
 from trellis.protocols.topics import places
 from trellis.protocols.wire import PEERS_MAX
 from trellis.reached import reached
@@ -97,6 +100,8 @@ class Mend:
     answers: Answers = field(default_factory=Answers)
     asked: dict[NodeId, int] = field(default_factory=dict)  # who was asked -> questions so far
     must_answer: set[NodeId] = field(default_factory=set)
+    ways: dict[NodeId, frozenset[NodeId]] = field(default_factory=dict)  # who was asked on a way -> all nodes of it
+    on_ways: set[NodeId] = field(default_factory=set)  # of them, who was not asked by itself since
     silent: set[NodeId] = field(default_factory=set)  # who did not answer in this pass
     opening: dict[Pair, int] = field(default_factory=dict)  # new links -> requests so far
     opened: list[Pair] = field(default_factory=list)
@@ -113,6 +118,7 @@ class Mend:
         self.passes += 1
         self.choices, self.is_sparing, self.silent = 0, False, set()
         self.answers, self.asked, self.must_answer = Answers(), {}, set()
+        self.ways, self.on_ways = {}, set()
         self.opening, self.leavers = {}, {}
         return self._records()
 
@@ -175,10 +181,15 @@ class Mend:
         return self._records()
 
     def on_answer(self, sender: NodeId, answer: Answer) -> Effects:
-        if answer.attempt != self.attempt or sender not in self.asked or self.state not in ASKING:
+        if answer.attempt != self.attempt or self.state not in ASKING:
             return []
-        self.answers.add(sender, Told(answer, self._places))
-        if all(node in self.answers for node in self.asked):
+        way = self.ways.get(sender, ())  # who passes on answers of others was asked on the same way
+        passed_on = [one for one in answer.more if one.node in way and one.node not in self.answers]
+        given: dict[NodeId, Answer | Relayed] = {**{one.node: one for one in passed_on}, sender: answer}
+        taken = {node: Told(one, self._places) for node, one in given.items() if node in self.asked}
+        for node, told in taken.items():
+            self.answers.add(node, told)
+        if taken and all(node in self.answers for node in self.asked):
             return self._examine()
         return []
 
@@ -252,6 +263,7 @@ class Mend:
             if topics != self.topics:  # answers are about the topics of the question: ask all anew
                 self.topics, self.attempt = topics, self.attempt + 1
                 self.answers, self.asked = Answers(), {}
+                self.ways, self.on_ways = {}, set()
         self._places = masks(self.topics)
         must = [*self._neighbours(), *self.survivors]
         if self.required_only is not None:
@@ -263,7 +275,7 @@ class Mend:
             effects += self._ask([node for node in self.backups if self.described(node) is None], must=False)
         if not self.asked:
             return [*effects, *self._finish()]
-        return [*effects, self._timer(1)]
+        return [*effects, self._timer(2 if self.on_ways else 1)]
 
     def _neighbours(self) -> list[NodeId]:
         gone = self.departed
@@ -277,10 +289,22 @@ class Mend:
             if node not in self.asked:
                 self.asked[node] = 1
         fresh = [node for node, questions in self.asked.items() if questions == 1 and node not in self.answers]
-        for node in fresh:
-            self.asked[node] = 2
-            effects.append(self._question(node))
+        self.asked.update(dict.fromkeys(fresh, 2))
+        alone = [node for node in fresh if node in self.must_answer or node == self.me or self.is_quiet(node)]
+        others = [node for node in fresh if node not in alone]
+        for way in [*[[node] for node in alone], *ways_over(others, self.config.way_max)]:
+            if len(way) == 1:
+                effects.append(self._question(way[0]))
+                continue
+            self.ways.update(dict.fromkeys(way, frozenset(way)))
+            self.on_ways.update(way)
+            onward = Way(self.me, self.number, tuple(way[1:]))
+            effects.append(Send(way[0], Ask(self.number, self.attempt, self.topics, (), onward)))
         return effects
+
+    def _ask_for_more(self, nodes: Iterable[NodeId]) -> Effects:
+        """Ask nodes whose answers only save links. A way takes longer than a question and its answer."""
+        return [*self._ask(nodes, must=False), self._timer(2 if self.on_ways else 1)]
 
     def _question(self, node: NodeId) -> Send:
         gone = [Life(name, one.incarnation) for name, one in self.departed.items() if node in one.neighbours]
@@ -289,18 +313,21 @@ class Mend:
     def _ask_again(self) -> Effects:
         effects: Effects = []
         silent = [node for node in self.asked if node not in self.answers]
+        # It may be another node on a way that said nothing: who was asked on one is now asked by itself.
+        alone = [node for node in silent if node not in self.on_ways]
         # Required nodes are asked `helper_tries` or `ask_tries` times, once if they were quiet before. Others are asked
         # `optional_tries` times.
         tries = self.config.helper_tries or self.config.ask_tries
-        given_up = [node for node in silent if self.asked[node] > (1 if self.is_quiet(node) else tries)]
+        given_up = [node for node in alone if self.asked[node] > (1 if self.is_quiet(node) else tries)]
         for node in silent:
             if node in given_up:
                 continue
-            if node not in self.must_answer and self.asked[node] > self.config.optional_tries:
+            if node in alone and node not in self.must_answer and self.asked[node] > self.config.optional_tries:
                 given_up.append(node)
                 continue
             self.asked[node] += 1
             effects.append(self._question(node))
+        self.on_ways.clear()
         self.silent.update(given_up)
         for node in given_up:
             del self.asked[node]
@@ -329,6 +356,7 @@ class Mend:
 
     def _examine(self) -> Effects:
         """All have answered: who of them has departed, and what is proven?"""
+        self.on_ways.clear()
         more = self._closure()
         if len(self.departed) > 1:
             reached("a repair covers two dead nodes")
@@ -344,7 +372,7 @@ class Mend:
             more = self._partners()
             if more:
                 self.state = "backups"
-                return [*self._ask(more, must=False), self._timer(1)]
+                return self._ask_for_more(more)
             return self._join()
         required = self._required()
         if self.oracle is None and self.state in ("answers", "proof") and self.proofs < PROOFS_MAX:
@@ -358,19 +386,19 @@ class Mend:
                     worth |= self.answers.worth_asking(place, nodes, self.departed, hints=hints, asked=asked)
             ask = sorted(worth - {*self.asked, *self.departed, *self.silent})
             if ask:
-                return [*self._ask(ask, must=False), self._timer(1)]
+                return self._ask_for_more(ask)
         parts = self._split(required)
         if parts and self.state != "backups":
             self.state = "backups"
             split = sum(parts)
             ask = covering(self._offers(split), BACKUP_TOPICS, self.key)
             if ask:
-                return [*self._ask(ask, must=False), self._timer(1)]
+                return self._ask_for_more(ask)
         chosen = self._chosen(parts, None)
         ask = self._in_place_of_hubs(chosen, sum(parts)) if not self.is_sparing else []
         if ask:
             self.is_sparing = True
-            return [*self._ask(ask, must=False), self._timer(1)]
+            return self._ask_for_more(ask)
         return self._link(chosen)
 
     def _offers(self, topics: int) -> dict[NodeId, Offer]:

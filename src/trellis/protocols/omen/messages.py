@@ -28,6 +28,7 @@ from trellis.protocols.wire import PEERS_MAX, TOPICS_MAX, Codec, Count, Name, No
 PATH_MAX = 64  # nodes on a root path
 HINTS_MAX = 4_096  # hints in one message
 LINKS_MAX = 16_384  # links of one node
+WAY_MAX = 32  # nodes that one question visits
 
 Path = Annotated[tuple[NodeName, ...], Meta(max_length=PATH_MAX)]
 Names = Annotated[tuple[NodeName, ...], Meta(max_length=PEERS_MAX)]
@@ -178,19 +179,49 @@ class Back(msgspec.Struct, frozen=True, gc=False, tag="back"):
 # Repair
 
 
-class Ask(msgspec.Struct, frozen=True, gc=False, tag="ask"):
-    """What do you know about these topics? It also tells a survivor that it need not report for a while."""
-
-    mend: Count
-    attempt: Count
-    topics: Topics
-    gone: Annotated[tuple[Life, ...], Meta(max_length=PEERS_MAX)] = ()  # departed nodes whose record names the receiver
-
-
 class Neighbour(msgspec.Struct, frozen=True, gc=False, array_like=True):
     node: NodeName
     incarnation: Count
     wants: Mask
+
+
+Neighbours = Annotated[tuple[Neighbour, ...], Meta(max_length=LINKS_MAX)]
+
+
+class Relayed(msgspec.Struct, frozen=True, array_like=True):
+    """The answer of a node, as nodes that were asked after it pass it on. The fields are those of `Answer`."""
+
+    node: NodeName
+    incarnation: Count
+    degree: Count
+    wants: Mask
+    leaving: Mask
+    neighbours: Neighbours
+    hints: Annotated[tuple[Hint, ...], Meta(max_length=HINTS_MAX)] = ()
+    joining: bool = False
+    topics_version: Count = 0
+
+
+RelayedAnswers = Annotated[tuple[Relayed, ...], Meta(max_length=WAY_MAX)]
+
+
+class Way(msgspec.Struct, frozen=True, array_like=True):
+    """A question goes from node to node, and the last one sends all answers to the asker."""
+
+    asker: NodeName
+    mend: Count  # the number of the asker's repair
+    left: Annotated[tuple[NodeName, ...], Meta(max_length=WAY_MAX)]  # who is asked next, in this order
+    answers: RelayedAnswers = ()  # of those who were asked before
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False, tag="ask"):
+    """What do you know about these topics? It also tells a survivor that it need not report for a while."""
+
+    mend: Count  # 0 in a question that another node than the asker passes on: who does not know `way` answers in vain
+    attempt: Count
+    topics: Topics
+    gone: Annotated[tuple[Life, ...], Meta(max_length=PEERS_MAX)] = ()  # departed nodes whose record names the receiver
+    way: Way | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
@@ -200,10 +231,11 @@ class Answer(msgspec.Struct, frozen=True, tag="answer"):
     degree: Count
     wants: Mask
     leaving: Mask  # topics that it still relays but wants no more
-    neighbours: Annotated[tuple[Neighbour, ...], Meta(max_length=LINKS_MAX)]
+    neighbours: Neighbours
     hints: Annotated[tuple[Hint, ...], Meta(max_length=HINTS_MAX)] = ()
     joining: bool = False  # its own join is not over: a link to it leads nowhere yet
     topics_version: Count = 0
+    more: RelayedAnswers = ()  # of others on the way of the question
 
 
 class OpenLink(msgspec.Struct, frozen=True, gc=False, tag="open-link"):

@@ -26,7 +26,7 @@ from trellis.protocols.detector import Ping, Pong
 from trellis.protocols.effects import Contact, Effects, Left, NodeId, Send, SetTimer, Topic
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.omen import messages as m
-from trellis.protocols.omen.answers import answer, find_record
+from trellis.protocols.omen.answers import answers, find_record
 from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.me import life_of
@@ -422,8 +422,9 @@ class OMenNode:
         if len(self._asked) < ASKERS_MAX:
             known = self.me.table.known
             bits = reduce(or_, map(known, message.topics), 0) & self.me.interest
-            self._asked[sender, message.mend] = (self.parts.ticks, bits)
-        return [Send(sender, answer(self.parts, message))]
+            asker = (sender, message.mend) if message.way is None else (message.way.asker, message.way.mend)
+            self._asked[asker] = (self.parts.ticks, bits)
+        return answers(self.parts, sender, message)
 
     def _on_open_link(self, sender: NodeId, message: m.OpenLink) -> Effects:
         asker, peers = (sender, message.mend), [m.Life(message.peer, message.incarnation), *message.more]

@@ -154,9 +154,10 @@ class Values:
                 return self.random.randbytes(self.random.randrange(min(20, (most or 20) + 1)))
             case number if number < 12 and (most is None or most > 4_096):
                 try:
-                    return wrap(self._draw(self._type(self.random.choice(kinds_of(Said)))))
+                    wrapped = wrap(self._draw(self._type(self.random.choice(kinds_of(Said)))))
                 except WireError:
                     return b""
+                return wrapped if most is None or len(wrapped) <= most else b""
         return b""
 
     def _list(self, item: inspect.Type, most: int | None) -> tuple[Any, ...]:
