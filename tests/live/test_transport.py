@@ -444,3 +444,19 @@ def test_a_mesh_with_tls_delivers_and_cuts_off_who_has_no_certificate_of_it(make
                 assert (await anext(last)).payload == b"in secret"
 
     run(work())
+
+
+def test_streams_that_do_not_say_who_they_are_keep_no_peer_out():
+    async def work() -> None:
+        a, b = await Node("a", connections_max=2, handshakes_max=8).start(), await Node("b").start()
+        silent = [await asyncio.open_connection("127.0.0.1", a.transport.port) for _ in range(6)]
+        await until(lambda: len(a.transport._greeting) == 6)
+        b.transport.book.learn([a.transport.me])
+        b.transport.send("a", b"hello")
+        await until(lambda: a.came == [("b", b"hello")])
+        for _, writer in silent:
+            writer.close()
+        for node in (a, b):
+            await node.end()
+
+    run(work())

@@ -179,8 +179,11 @@ class Transport:
         return self.peers.get(name) if name is not None else None
 
     def has_room(self) -> bool:
-        """Return whether there may be one more stream. One that no link needs gives way to it."""
-        return len(self.peers) + len(self._greeting) < self.limits.connections_max or self._make_room()
+        """Return whether there may be one more stream of a peer. One that no link needs gives way to it.
+
+        Streams that have not said who they are do not count: else strangers would keep peers out.
+        """
+        return len(self.peers) < self.limits.connections_max or self._make_room()
 
     def _accept(self) -> Stream | None:
         if self.is_closed or not self.has_room():
@@ -276,6 +279,9 @@ class Transport:
         ends: Ends = stream.tag
         peer, incarnation = hello.address.node, hello.address.incarnation
         old = self.peers.get(peer)
+        if old is None and not self.has_room():  # others came while it said who it is
+            stream.cut("full")
+            return
         if old is not None:
             # The other end may not have taken the new stream yet: without a word it would take this for our death.
             self._say_bye(old)
