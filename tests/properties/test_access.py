@@ -1,0 +1,111 @@
+"""Access rules: the fast decision is the slow one, whatever the rules, the names and the order of questions."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference.access import may
+from trellis.protocols.access import decide
+from trellis.protocols.access.decide import Access, Who, includes, overlaps
+from trellis.protocols.access.rules import ACTIONS, READ, WRITE, Rule, Rules, parse_rules
+from trellis.protocols.mqtt.topics import is_filter, matches
+
+LEVELS = ("a", "b", "", "$a")
+TOPICS = ["/".join(levels) for count in (1, 2, 3) for levels in product(LEVELS, repeat=count) if "/".join(levels)]
+USERS = (None, "ann", "bob", "a", "$a", "a/b", "#", "+", "%c")
+CLIENTS = ("", "a", "b", "a/b", "#", "%u", "ann")
+
+filters = (
+    st.lists(st.sampled_from([*LEVELS, "+", "#", "%c", "%u", "%", "x%u", "%c%u"]), min_size=1, max_size=4)
+    .map("/".join)
+    .filter(is_filter)
+)
+plain_filters = filters.filter(lambda one: "%" not in one)
+subjects = st.sampled_from(["everyone", "anonymous", "user ann", "user a", "user a/b", "group g", "group h"])
+
+
+@st.composite
+def lists(draw) -> Rules:
+    drawn = draw(st.lists(st.tuples(subjects, st.booleans(), st.sampled_from([1, 2, 3]), filters), max_size=8))
+    rules = tuple(Rule(line, *one) for line, one in enumerate(drawn, 1))
+    members = st.frozensets(st.sampled_from(USERS[1:]), max_size=3)
+    return Rules(rules, {"g": draw(members), "h": draw(members)}, draw(st.booleans()))
+
+
+whos = st.builds(Who, st.sampled_from(USERS), st.sampled_from(CLIENTS))
+
+
+@given(lists(), st.lists(st.tuples(whos, st.sampled_from(TOPICS)), max_size=12))
+@settings(max_examples=150)
+def test_a_decision_is_that_of_the_rules_read_one_by_one(rules, asked):
+    access = Access(rules)
+    for who, topic in [*asked, *asked]:  # the second time from what is remembered
+        for action in (READ, WRITE):
+            expected = may(rules, who.user, who.client, action, topic)
+            assert bool(access.rights(who, topic) & action) == expected
+            found = access.explain(who, action, topic)
+            assert found.is_allowed == expected
+            assert found.rule is None or found.rule in rules.rules
+
+
+@given(lists(), lists(), whos, st.sampled_from(TOPICS))
+def test_new_rules_hold_at_once_whatever_was_remembered(old, new, who, topic):
+    access = Access(old)
+    access.rights(who, topic)
+    access.use(new)
+    assert access.may_read(who, topic) == may(new, who.user, who.client, READ, topic)
+
+
+@given(lists(), whos, filters)
+@settings(max_examples=100)
+def test_a_subscription_is_refused_only_if_nothing_of_it_may_be_read(rules, who, filter_):
+    if Access(rules).may_subscribe(who, filter_):
+        return
+    assert not [one for one in TOPICS if matches(filter_, one) and may(rules, who.user, who.client, READ, one)]
+
+
+@given(plain_filters, plain_filters)
+@settings(max_examples=150)
+def test_overlaps_and_includes_agree_with_what_the_filters_match(first, second):
+    mine, others = ({one for one in TOPICS if matches(each, one)} for each in (first, second))
+    assert overlaps(first, second) or not mine & others
+    assert not includes(first, second) or others <= mine
+
+
+@given(st.lists(st.tuples(whos, st.text("ab/", min_size=1, max_size=6)), max_size=60))
+def test_what_is_remembered_is_bounded(asked):
+    access, before = Access(Rules(is_open=True)), decide.KNOWN_MAX
+    decide.KNOWN_MAX = 5
+    try:
+        for who, topic in asked:
+            access.rights(who, topic)
+            assert sum(map(len, access._known.values())) == access._known_count <= 5
+    finally:
+        decide.KNOWN_MAX = before
+
+
+@given(lists())
+def test_rules_that_are_written_down_are_read_back(rules):
+    lines = [f"default {'allow' if rules.is_open else 'deny'}"]
+    for name, users in rules.groups.items():
+        lines += [f"[group {name}]", *(f"member {user}" for user in sorted(users))]
+    for rule in rules.rules:
+        action = next(name for name, actions in ACTIONS.items() if actions == rule.actions)
+        lines += [f"[{rule.subject}]", f"{'allow' if rule.is_allowed else 'deny'}\t{action}   {rule.filter}"]
+    found = parse_rules("\r\n".join(lines).encode(), "f")
+    assert [str(one) for one in found.rules] == [str(one) for one in rules.rules]
+    assert (found.groups, found.is_open) == (rules.groups, rules.is_open)
+
+
+@given(st.binary(max_size=200))
+def test_whatever_the_bytes_are_they_are_rules_or_one_clear_error(data):
+    from trellis.errors import InputError
+
+    try:
+        parse_rules(data, "f")
+    except InputError as error:
+        assert "\n" not in str(error)
+        assert error.where.startswith("f:")
