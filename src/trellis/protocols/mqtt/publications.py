@@ -52,6 +52,9 @@ class Publications:
                 return
             incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0, mark)
             self._pause_if_full(session, link)
+        if not self.house.may_write(session, topic):
+            self._deny(session, link, incoming)
+            return
         try:
             refusal = self.publish(
                 session.client, topic, packet.payload, packet.qos, packet.retain, packet.content, incoming
@@ -73,6 +76,17 @@ class Publications:
             if session.is_bridge:
                 mine = [one for one in self.house.out if isinstance(one, Emit) and one.number in self._last_numbers]
                 self.emitted.update({one.number: one for one in mine})
+
+    def _deny(self, session: Session, link: Link, incoming: Incoming | None) -> None:
+        """Drop a publication that the client may not make. 3.1.1 has no word for that but the end of the connection.
+
+        So there it is acknowledged, as by Mosquitto.  [MQTT 3.1.1: 3.3.5-2]
+        """
+        self.house.counters["writes denied"] += 1
+        if link.version == p.V5:
+            self._answer(session, incoming, reasons.NOT_AUTHORIZED, "the client may not publish on this topic")
+        else:
+            self._answer(session, incoming, reasons.SUCCESS, None)
 
     def _is_again(self, known: Incoming, mark: int, packet: p.Publish) -> bool:
         """Return whether a packet is a publication that we have, sent again.  [MQTT-3.3.1-1, MQTT-4.3.3-10]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trellis.protocols.access.decide import STEPS_MAX
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.deliveries import Deliveries
@@ -48,6 +49,8 @@ class Subscriptions:
 
         That is what a sequence of packets would leave [MQTT-3.8.4-5]. SUBACK answers each entry.
         """
+        if self.house.access is not None:
+            self.house.access.steps = STEPS_MAX
         entries: dict[str, list[p.Asked]] = {}
         for asked in packet.asked:
             entries.setdefault(asked.filter, []).append(asked)
@@ -89,6 +92,9 @@ class Subscriptions:
             return reasons.FILTER_INVALID, f"its first levels have more than {PREFIX_LETTERS_MAX} letters"
         if levels_of(filter_) > LEVELS_MAX:
             return reasons.FILTER_INVALID, f"it has more than {LEVELS_MAX} levels"
+        if not self.house.may_subscribe(session, filter_):
+            self.house.counters["subscriptions denied"] += 1
+            return reasons.NOT_AUTHORIZED, "the client may read nothing that this filter matches"
         is_new = filter_ not in session.subscriptions and not session.is_bridge
         if is_new and session.filter_bytes + filter_size(filter_) > FILTER_BYTES * self.house.config.subscriptions_max:
             return reasons.QUOTA, "the filters of this client take too much memory"
