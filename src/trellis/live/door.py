@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
-from trellis.live.config import LimitsConfig
+from trellis.live.access import Gate, Proven
+from trellis.live.config import AccessConfig, LimitsConfig
 from trellis.live.frames import HELLO_BYTES_MAX
 from trellis.live.listen import Listener
-from trellis.live.log import Sparing
+from trellis.live.log import Sparing, one_line
 from trellis.live.machine import machine
 from trellis.live.proof import CLIENT_SILENT_S
 from trellis.live.stream import Stream
@@ -40,13 +43,19 @@ from trellis.live.talk import (
     pack_to_client,
 )
 from trellis.live.tls import SPEAKS_TLS, Credentials
+from trellis.protocols.access.decide import STEPS_MAX, Access, Who
 from trellis.protocols.delivery.messages import NAMES_MAX
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed, Lost, NotAcknowledged, Outcome
 from trellis.protocols.effects import Deliver, Topic
-from trellis.protocols.mqtt.envelope import MAGIC, Envelope, wrap
+from trellis.protocols.mqtt.envelope import MAGIC, Envelope, unwrap, wrap
 from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
+
+
+def _named(who: Who) -> str:
+    """Return a client for a refusal that it reads."""
+    return "a client that has proven no user" if who.user is None else f"user {one_line(who.user[:64])}"
 
 
 _NEEDS_TLS = f"{SPEAKS_TLS}: give --ca, --cert and --key (in Python, tls=); trellis certs client NAME makes them"
@@ -83,11 +92,22 @@ class Guest:
     is_drawn: bool = False  # the session is ours: the client, of version 1, sent none
     topics: dict[Topic, Asked] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
+    who: Who = field(default_factory=lambda: Who(None, ""))  # for the access rules
+    is_checked: bool = False  # it has greeted, and its password is being checked or was found right
 
 
 class Door:
-    def __init__(self, broker: Broker, welcome: Welcome, limits: LimitsConfig, own: tuple[Topic, ...]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        welcome: Welcome,
+        limits: LimitsConfig,
+        own: tuple[Topic, ...],
+        gate: Gate | None = None,
+    ) -> None:
         self.broker, self.welcome, self.limits = broker, welcome, limits
+        self.gate = gate or Gate(welcome.node, AccessConfig())
+        self._checks: set[asyncio.Task[None]] = set()
         self.own = frozenset(own)  # subscribed to whether or not a client asks
         self.streams: dict[Stream, None] = {}
         self.clients: dict[tuple[str, int], Stream] = {}  # by name and session
@@ -129,18 +149,41 @@ class Door:
     async def closed(self) -> None:
         if self._listener is not None:
             await self._listener.close()
+        for task in self._checks:
+            task.cancel()
+        await asyncio.gather(*self._checks, return_exceptions=True)
         while self.streams:
             await asyncio.sleep(0.01)
 
     # What the node says
 
     def deliver(self, one: Deliver) -> None:
-        streams = self.wanted.get(one.topic)
+        streams: Collection[Stream] | None = self.wanted.get(one.topic)
+        if streams and self.gate.access is not None:
+            streams = self._readers(self.gate.access, streams, one)
         if streams:
             frame = pack_to_client(Message(one.topic, one.origin, one.sequence, one.payload))
             self.counters["delivered"] += len(streams)
             for stream in list(streams):
                 stream.send(frame)
+
+    def _readers(self, access: Access, streams: Collection[Stream], one: Deliver) -> list[Stream]:
+        """Return the clients that may read a message. One of an MQTT client is judged by its whole topic.
+
+        What listeners say to each other holds retained messages, and no client needs it: nobody gets it.
+        """
+        topic = one.topic
+        if one.payload.startswith(MAGIC):
+            try:
+                said = unwrap(one.payload)
+            except WireError:
+                return []
+            if not isinstance(said, Envelope):
+                return []
+            topic = said.topic
+        allowed = [stream for stream in streams if access.may_read(stream.tag.who, topic)]
+        self.counters["reads denied"] += len(streams) - len(allowed)
+        return allowed
 
     def tell(self, outcome: Outcome) -> None:
         match outcome:
@@ -192,6 +235,9 @@ class Door:
             case Publish() if message.topic.startswith("$"):
                 why = 'topics that begin with "$" belong to the mesh itself; choose another topic'
                 stream.send(pack_to_client(NotTaken(message.number, why)))
+            case Publish() if (access := self.gate.access) and not access.may_write(guest.who, message.topic):
+                self.counters["writes denied"] += 1
+                stream.send(pack_to_client(NotTaken(message.number, f"{_named(guest.who)} may not publish there")))
             case Publish(number, topic, payload):
                 if payload.startswith(MAGIC):  # else it would be taken for an envelope, and may be a forged one
                     payload = wrap(Envelope(topic, payload, 1, False, "", 0, 0, 0))
@@ -221,8 +267,8 @@ class Door:
 
     def _greet(self, stream: Stream, message: object) -> None:
         guest: Guest = stream.tag
-        if not isinstance(message, Greet):
-            raise WireError("no greeting")
+        if not isinstance(message, Greet) or guest.is_checked:
+            raise WireError("no greeting, or more than that before the welcome")
         if message.protocol != CLIENT_PROTOCOL or message.version < CLIENT_VERSION_OLDEST:
             self.counters["cut version"] += 1
             said, mine = f"{message.protocol} {message.version}", f"{CLIENT_PROTOCOL} {CLIENT_VERSION}"
@@ -235,7 +281,33 @@ class Door:
             stream.send(pack_to_client(TurnedAway(f'the client name "{message.client}" {why}')))
             stream.close()
             return
+        guest.is_checked = True
+        prove = partial(self.gate.prove, message.user, message.password, stream.certificate(), is_mqtt=False)
+        if not self.gate.is_slow:
+            self._admit(stream, message, prove())
+            return
+        task = asyncio.get_running_loop().create_task(self._check_later(stream, message, prove))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _check_later(self, stream: Stream, message: Greet, prove: Callable[[], Proven | None]) -> None:
+        """In a thread: a hash takes tens of milliseconds."""
+        proven = await asyncio.get_running_loop().run_in_executor(None, prove)
+        if not stream.is_ended:
+            self._admit(stream, message, proven)
+
+    def _turn_away(self, stream: Stream, counted: str, why: str) -> None:
+        self.counters[f"cut {counted}"] += 1
+        stream.send(pack_to_client(TurnedAway(why)))
+        stream.close()
+
+    def _admit(self, stream: Stream, message: Greet, proven: Proven | None) -> None:
+        guest: Guest = stream.tag
+        if proven is None:
+            self._turn_away(stream, "user", "the user, the password or the token is wrong; give the right ones")
+            return
         guest.name, guest.session = message.client, message.session
+        guest.who = Who(proven.user, guest.name)
         if not guest.session:
             # Numbers of a client of version 1 begin anew when it restarts, and we cannot tell that from a reconnection.
             # So what it repeats after one may come twice, and nothing is lost.
@@ -246,6 +318,9 @@ class Door:
         self.clients[guest.name, guest.session] = stream
         if guest.timer is not None:
             guest.timer.cancel()
+        if proven.left_s is not None:
+            loop, why = asyncio.get_running_loop(), "the token has expired; connect with a new one"
+            guest.timer = loop.call_later(proven.left_s, self._turn_away, stream, "token", why)
         stream.splitter.body_bytes_max = TALK_BYTES_MAX
         stream.send(pack_to_client(self.welcome))
 
@@ -269,6 +344,10 @@ class Door:
             self.counters["cut subscriptions"] += 1
             stream.close()
             return
+        if not self._may_subscribe(guest.who, topic):
+            self.counters["subscriptions denied"] += 1
+            self._turn_away(stream, "topics", f"{_named(guest.who)} may not read this topic: {topic}")
+            return
         refusal = self.broker.refusal(topic) if topic not in self.wanted and topic not in self.own else None
         if topic.startswith("$"):
             refusal = f'the topic "{topic}" begins with "$", and such topics belong to the mesh itself'
@@ -284,6 +363,14 @@ class Door:
             self.broker.subscribe(topic)
         if self.broker.is_confirmed(topic):
             self._confirm(stream, topic)
+
+    def _may_subscribe(self, who: Who, topic: Topic) -> bool:
+        """Return whether a client may read a topic, or some MQTT topic whose messages come with it."""
+        access = self.gate.access
+        if access is None or access.may_read(who, topic):
+            return True
+        access.steps = STEPS_MAX
+        return access.may_subscribe(who, f"{topic}/#")
 
     def _leave_topic(self, stream: Stream, topic: Topic) -> None:
         guest: Guest = stream.tag
