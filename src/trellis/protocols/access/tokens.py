@@ -10,6 +10,7 @@ import base64
 import hashlib
 import hmac
 import re
+from typing import Any
 
 import msgspec
 
@@ -39,7 +40,7 @@ class Claims(msgspec.Struct, frozen=True):
 
 class _Head(msgspec.Struct, frozen=True):
     alg: str
-    crit: msgspec.Raw | None = None
+    crit: Any = None
 
 
 _heads, _claims = msgspec.json.Decoder(_Head), msgspec.json.Decoder(Claims)
