@@ -243,6 +243,30 @@ def test_new_rules_are_loaded_without_dropping_a_client_and_bad_ones_are_left_ou
     run(work())
 
 
+def test_new_passwords_and_a_new_key_count_from_the_next_connection_on(tmp_path):
+    given = files(tmp_path)
+    gate, old = Gate("a", given), token()
+    Path(given.users).write_text(f"bob:{HASH}\n")
+    Path(given.jwt_key).write_bytes(b"another key, of at least 32 bytes")
+    assert gate.prove("ann", b"secret", {}, is_mqtt=True) == Proven("ann")
+    assert gate.look(at_once=True)
+    assert gate.prove("ann", b"secret", {}, is_mqtt=True) is None
+    assert gate.prove("bob", b"secret", {}, is_mqtt=True) == Proven("bob")
+    assert gate.prove("ann", old, {}, is_mqtt=True) is None
+
+
+def test_files_are_loaded_when_they_have_settled_and_all_of_them_or_none(tmp_path):
+    given = files(tmp_path)
+    gate = Gate("a", given)
+    Path(given.acl).write_text("[everyone]\nallow read #\n")
+    assert (gate.look(), gate.look(), gate.look()) == (False, True, False)
+    Path(given.acl).write_text("")
+    Path(given.users).write_text("no hash\n")
+    assert (gate.look(), gate.look()) == (False, False)
+    assert len(gate.access.rules.rules) == 1, "the list is good, and the users are not: nothing is loaded"
+    assert "access.users" in gate.trouble
+
+
 def test_a_bad_access_list_keeps_a_node_from_starting_and_names_the_line(tmp_path):
     given = files(tmp_path, "[everyone]\nallow read a/#/b\n")
     with pytest.raises(InputError, match=r'access\.acl: .*rules\.acl:2: "a/#/b" is no topic filter; \+ and # stand'):
