@@ -112,6 +112,29 @@ def test_a_native_reader_gets_only_those_mqtt_topics_that_it_may_read(tmp_path):
     run(work())
 
 
+def test_a_native_client_has_quotas_too(tmp_path):
+    limits = "limit user connections 1\nlimit client subscriptions 1\nlimit client messages 5\n"
+
+    async def work() -> None:
+        async with mesh("a", access=files(tmp_path, RULES + limits)) as (node,):
+            at, proof = client_address(node), {"user": "ann", "password": "secret"}
+            async with trellis.connect(at, **proof) as ann:
+                await ann.publish("home/hall", b"the first one waits until the node is sure")
+                began = time.monotonic()
+                await asyncio.gather(*(ann.publish("home/hall", b"x") for _ in range(10)))
+                with pytest.raises(ClientError, match="this user has too many connections"):
+                    async with trellis.connect(at, **proof):
+                        pass
+                await ann.publish("home/hall", b"after the others")
+                assert time.monotonic() - began > 1, "it was not read meanwhile"
+                await ann.subscribe("home/hall")
+                with pytest.raises(ClientError, match="has too many topics"):
+                    await ann.subscribe("home/kitchen")
+            assert node.door.counters["cut quota"] == 2
+
+    run(work())
+
+
 # MQTT
 
 

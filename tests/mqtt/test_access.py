@@ -224,6 +224,85 @@ def test_many_wildcards_against_many_rules_cost_a_bounded_number_of_comparisons(
     assert codes[-1] == 1, "granted without a look; what comes is judged by its topic"
 
 
+# Quotas
+
+
+def seconds_to_send(at: Desk, talker: Talker, count: int, payload: bytes = b"x") -> float:
+    """Publish as soon as the client is read. Return how long that took."""
+    began = at.now_ms
+    for number in range(count):
+        while not talker.is_read:
+            at.pass_time(100)
+        talker.publish("plant/7/temp", payload, qos=1, id=number % 60_000 + 1)
+    while not talker.is_read:
+        at.pass_time(100)
+    return (at.now_ms - began) / 1_000
+
+
+def test_a_client_that_publishes_more_than_its_quota_is_read_later_and_loses_nothing():
+    at = desk(RULES + "limit client messages 10\n")
+    bob = come(at, "bob")
+    assert 3.8 <= seconds_to_send(at, bob, 50) <= 4.6, "ten at once, and ten a second"
+    assert [one.reason for one in bob.got] == [0] * 50
+    assert at.host.counters["held by quotas"] >= 1
+    at.pass_time(2_000)
+    assert seconds_to_send(at, bob, 10) == 0
+
+
+def test_bytes_are_counted_with_the_topic_and_also_of_what_is_denied():
+    at = desk("[everyone]\nlimit client bytes 1012\n")
+    bob = come(at, "bob", version=p.V311)
+    assert 1.8 <= seconds_to_send(at, bob, 3, bytes(1_000)) <= 2.4
+    assert at.host.counters["writes denied"] == 3
+
+
+def test_the_clients_of_a_user_share_its_quota_and_others_have_their_own():
+    at = desk(RULES + "limit user messages 10\n[everyone]\nlimit user messages 1000\n")
+    one, two, ann = come(at, "bob", "one"), come(at, "bob", "two"), come(at, "ann")
+    assert seconds_to_send(at, one, 10) == 0
+    assert seconds_to_send(at, two, 1) > 0
+    assert seconds_to_send(at, ann, 100) == 0
+
+
+def test_a_reconnection_does_not_renew_a_quota():
+    at = desk(RULES + "limit client messages 10\n")
+    for _ in range(3):
+        bob = come(at, "bob")
+        for _ in range(10):
+            bob.publish("plant/7/temp", qos=0)
+        bob.drop()
+    bob = come(at, "bob")
+    bob.publish("plant/7/temp")
+    assert not bob.is_read
+    at.pass_time(1_500)
+    assert not bob.is_read
+    at.pass_time(1_000)
+    assert bob.is_read
+
+
+@BOTH
+def test_a_user_has_no_more_connections_than_its_quota(version):
+    at = desk(RULES + "limit user connections 2\n")
+    come(at, "bob", "one"), come(at, "bob", "two"), come(at, "ann")
+    three = connect(at, "bob", "three", version)
+    assert three.take(p.ConnAck).reason == (reasons.QUOTA if version == p.V5 else 3)
+    come(at, "bob", "two", version)  # takes over its own session
+    at.talkers[0].drop()
+    come(at, "bob", "three", version)
+
+
+def test_clients_and_users_have_no_more_filters_than_their_quotas():
+    at = desk(RULES + "limit client subscriptions 2\nlimit user subscriptions 3\n")
+    one, two = come(at, "bob", "one"), come(at, "bob", "two")
+    asked = ("public/1", "public/2", "public/2", "public/3")
+    assert one.subscribe(*asked) == (1, 1, 1, reasons.QUOTA)
+    assert two.subscribe(*asked) == (1, reasons.QUOTA, reasons.QUOTA, reasons.QUOTA)
+    one.got.clear()
+    one.send(p.Unsubscribe(5, ("public/1",)))
+    one.got.clear()
+    assert one.subscribe("public/3") == (1,)
+
+
 def test_without_an_access_list_everybody_may_do_everything():
     at = Desk()
     one = at.welcome()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reference.access import may
 from trellis.errors import InputError
 from trellis.protocols.access import decide
+from trellis.protocols.access import quotas as quotas_module
 from trellis.protocols.access.decide import Access, Who, includes, overlaps
+from trellis.protocols.access.quotas import Quotas
 from trellis.protocols.access.rules import ACTIONS, READ, WRITE, Rule, Rules, parse_rules
 from trellis.protocols.mqtt.topics import is_filter, matches
 
@@ -110,3 +113,59 @@ def test_whatever_the_bytes_are_they_are_rules_or_one_clear_error(data):
         told = str(error)
     assert "\n" not in told
     assert told.startswith("f:")
+
+
+rates = st.integers(1, 50)
+
+
+@given(rates, rates, st.lists(st.tuples(st.integers(0, 400), st.integers(1, 100)), max_size=60))
+def test_a_client_that_waits_as_it_is_told_keeps_within_its_rates(messages, kilobytes, sent):
+    """Q1, against the sums of every stretch of time."""
+    limits = {"everyone": {"client messages": messages, "user bytes": kilobytes * 10}}
+    quotas, now_ms, log = Quotas(Rules(limits=limits)), 1_000, []
+    for pause_ms, size in sent:
+        now_ms += pause_ms
+        log.append((now_ms, size))
+        now_ms += quotas.charge("ann", "c", size, now_ms)
+    for place, (began_ms, _) in enumerate(log):
+        for last in range(place, len(log)):
+            seconds = (log[last][0] - began_ms) / 1_000 + 1  # and the burst
+            assert last - place <= messages * seconds + 1e-6
+            assert sum(size for _, size in log[place:last]) <= kilobytes * 10 * seconds + 1e-6
+
+
+def test_rates_at_rest_are_forgotten_and_the_others_are_not():
+    quotas, before = Quotas(Rules(limits={"everyone": {"client messages": 1}})), quotas_module.RATES_MAX
+    quotas_module.RATES_MAX = 4
+    try:
+        for number in range(20):
+            quotas.charge(None, f"c{number}", 1, 2_000 * number)
+            quotas.charge(None, "busy", 1, 2_000 * number)
+            quotas.charge(None, "busy", 1, 2_000 * number)
+            quotas.charge(None, "busy", 1, 2_000 * number)
+            assert len(quotas._used_ms) <= 5
+        assert quotas.charge(None, "busy", 1, 38_000) > 19_000
+    finally:
+        quotas_module.RATES_MAX = before
+
+
+@pytest.mark.parametrize(("user", "expected"), [(None, 7), ("nobody", 1), ("ann", 5), ("bob", 9), ("cid", 3)], ids=str)
+def test_the_limit_of_the_narrowest_section_counts_and_of_groups_the_largest(user, expected):
+    text = """
+        [everyone]
+        limit client messages 1
+        [anonymous]
+        limit client messages 7
+        [group small]
+        member ann
+        member bob
+        member cid
+        limit client messages 3
+        [group large]
+        member ann
+        member bob
+        limit client messages 5
+        [user bob]
+        limit client messages 9
+    """
+    assert Quotas(parse_rules(text.encode(), "f")).limits(user) == {"client messages": expected}

@@ -15,12 +15,14 @@ from functools import partial
 from typing import Protocol
 
 from trellis.live.access import Gate, Proven
+from trellis.live.clock import monotonic_s
 from trellis.live.config import AccessConfig, LimitsConfig
 from trellis.live.frames import HELLO_BYTES_MAX
 from trellis.live.listen import Listener
-from trellis.live.log import Sparing, one_line
+from trellis.live.log import Sparing
 from trellis.live.machine import machine
 from trellis.live.proof import CLIENT_SILENT_S
+from trellis.live.rights import is_beyond_quota, judged_topic, may_connect, may_subscribe, named, readers
 from trellis.live.stream import Stream
 from trellis.live.talk import (
     CLIENT_PROTOCOL,
@@ -43,19 +45,15 @@ from trellis.live.talk import (
     pack_to_client,
 )
 from trellis.live.tls import SPEAKS_TLS, Credentials
-from trellis.protocols.access.decide import STEPS_MAX, Access, Who
+from trellis.protocols.access.decide import Who
+from trellis.protocols.access.quotas import Quotas
 from trellis.protocols.delivery.messages import NAMES_MAX
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed, Lost, NotAcknowledged, Outcome
 from trellis.protocols.effects import Deliver, Topic
-from trellis.protocols.mqtt.envelope import MAGIC, Envelope, unwrap, wrap
+from trellis.protocols.mqtt.envelope import MAGIC, Envelope, wrap
 from trellis.protocols.wire import WireError
 
 log = logging.getLogger("trellis.live")
-
-
-def _named(who: Who) -> str:
-    """Return a client for a refusal that it reads."""
-    return "a client that has proven no user" if who.user is None else f"user {one_line(who.user[:64])}"
 
 
 _NEEDS_TLS = f"{SPEAKS_TLS}: give --ca, --cert and --key (in Python, tls=); trellis certs client NAME makes them"
@@ -93,6 +91,7 @@ class Guest:
     topics: dict[Topic, Asked] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
     who: Who = field(default_factory=lambda: Who(None, ""))  # for the access rules
+    rest: asyncio.TimerHandle | None = None  # it is read again then: its quota was used up
     is_checked: bool = False  # it has greeted, and its password is being checked or was found right
 
 
@@ -160,30 +159,17 @@ class Door:
     def deliver(self, one: Deliver) -> None:
         streams: Collection[Stream] | None = self.wanted.get(one.topic)
         if streams and self.gate.access is not None:
-            streams = self._readers(self.gate.access, streams, one)
+            topic = judged_topic(one)
+            if topic is None:
+                return
+            allowed = readers(self.gate.access, streams, topic)
+            self.counters["reads denied"] += len(streams) - len(allowed)
+            streams = allowed
         if streams:
             frame = pack_to_client(Message(one.topic, one.origin, one.sequence, one.payload))
             self.counters["delivered"] += len(streams)
             for stream in list(streams):
                 stream.send(frame)
-
-    def _readers(self, access: Access, streams: Collection[Stream], one: Deliver) -> list[Stream]:
-        """Return the clients that may read a message. One of an MQTT client is judged by its whole topic.
-
-        What listeners say to each other holds retained messages, and no client needs it: nobody gets it.
-        """
-        topic = one.topic
-        if one.payload.startswith(MAGIC):
-            try:
-                said = unwrap(one.payload)
-            except WireError:
-                return []
-            if not isinstance(said, Envelope):
-                return []
-            topic = said.topic
-        allowed = [stream for stream in streams if access.may_read(stream.tag.who, topic)]
-        self.counters["reads denied"] += len(streams) - len(allowed)
-        return allowed
 
     def tell(self, outcome: Outcome) -> None:
         match outcome:
@@ -231,13 +217,15 @@ class Door:
         if not guest.name:
             self._greet(stream, message)
             return
+        if isinstance(message, Publish) and self.gate.access is not None:
+            self._charge(stream, self.gate.access.quotas, len(message.topic) + len(message.payload))
         match message:
             case Publish() if message.topic.startswith("$"):
                 why = 'topics that begin with "$" belong to the mesh itself; choose another topic'
                 stream.send(pack_to_client(NotTaken(message.number, why)))
             case Publish() if (access := self.gate.access) and not access.may_write(guest.who, message.topic):
                 self.counters["writes denied"] += 1
-                stream.send(pack_to_client(NotTaken(message.number, f"{_named(guest.who)} may not publish there")))
+                stream.send(pack_to_client(NotTaken(message.number, f"{named(guest.who)} may not publish there")))
             case Publish(number, topic, payload):
                 if payload.startswith(MAGIC):  # else it would be taken for an envelope, and may be a forged one
                     payload = wrap(Envelope(topic, payload, 1, False, "", 0, 0, 0))
@@ -249,8 +237,20 @@ class Door:
             case _:
                 raise WireError("a second greeting")
 
+    def _charge(self, stream: Stream, quotas: Quotas, size: int) -> None:
+        """Do not read a client that has published more than its quota for as long as that takes."""
+        guest: Guest = stream.tag
+        wait_ms = quotas.charge(guest.who.user, guest.name, size, int(monotonic_s() * 1_000))
+        if wait_ms > 0:
+            if guest.rest is not None:
+                guest.rest.cancel()
+            stream.pause_reading()
+            guest.rest = asyncio.get_running_loop().call_later(wait_ms / 1_000, stream.resume_reading)
+
     def ended(self, stream: Stream) -> None:
         guest: Guest = stream.tag
+        if guest.rest is not None:
+            guest.rest.cancel()
         self.streams.pop(stream, None)
         if guest.timer is not None:
             guest.timer.cancel()
@@ -306,6 +306,10 @@ class Door:
         if proven is None:
             self._turn_away(stream, "user", "the user, the password or the token is wrong; give the right ones")
             return
+        access, is_again = self.gate.access, (message.client, message.session) in self.clients
+        if access is not None and not is_again and not may_connect(access, proven.user, self.clients.values()):
+            self._turn_away(stream, "quota", "this user has too many connections; close one, or ask for more")
+            return
         guest.name, guest.session = message.client, message.session
         guest.who = Who(proven.user, guest.name)
         if not guest.session:
@@ -344,9 +348,13 @@ class Door:
             self.counters["cut subscriptions"] += 1
             stream.close()
             return
-        if not self._may_subscribe(guest.who, topic):
+        access = self.gate.access
+        if access is not None and is_beyond_quota(access, guest.who, stream, self.clients.values()):
+            self._turn_away(stream, "quota", "this client or its user has too many topics; unsubscribe from some")
+            return
+        if access is not None and not may_subscribe(access, guest.who, topic):
             self.counters["subscriptions denied"] += 1
-            self._turn_away(stream, "topics", f"{_named(guest.who)} may not read this topic: {topic}")
+            self._turn_away(stream, "topics", f"{named(guest.who)} may not read this topic: {topic}")
             return
         refusal = self.broker.refusal(topic) if topic not in self.wanted and topic not in self.own else None
         if topic.startswith("$"):
@@ -363,14 +371,6 @@ class Door:
             self.broker.subscribe(topic)
         if self.broker.is_confirmed(topic):
             self._confirm(stream, topic)
-
-    def _may_subscribe(self, who: Who, topic: Topic) -> bool:
-        """Return whether a client may read a topic, or some MQTT topic whose messages come with it."""
-        access = self.gate.access
-        if access is None or access.may_read(who, topic):
-            return True
-        access.steps = STEPS_MAX
-        return access.may_subscribe(who, f"{topic}/#")
 
     def _leave_topic(self, stream: Stream, topic: Topic) -> None:
         guest: Guest = stream.tag

@@ -33,8 +33,8 @@ CUT = {
         "silent", "slow", "taken", "tls", "version",
     ),
     "client": (
-        "certificate", "full", "garbage", "handshake", "name", "oversized", "role", "slow", "subscriptions", "tls",
-        "token", "topics", "user", "version",
+        "certificate", "full", "garbage", "handshake", "name", "oversized", "quota", "role", "slow", "subscriptions",
+        "tls", "token", "topics", "user", "version",
     ),
 }  # fmt: skip
 REFUSED = ("certificate", "cluster", "name", "old", "overlay", "second", "self", "taken", "tls", "version")
@@ -45,7 +45,8 @@ MQTT_NOW = (
     "sidecar subscriptions unknown",
 )  # fmt: skip
 _MQTT_HOST = (
-    "before the subscription", "connected", "delivered", "dropped", "expired", "filters beyond memory",
+    "before the subscription", "connected", "connections beyond quotas", "filters beyond quotas", "held by quotas",
+    "delivered", "dropped", "expired", "filters beyond memory",
     "filters refused", "garbage", "malformed", "not acknowledged", "passwords refused", "publications refused",
     "reads denied", "refused", "retained refused", "set aside", "subacks early", "subscriptions denied", "taken over",
     "too large for a client", "too large for the mesh", "wills", "wills denied", "wills refused", "writes denied",

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from trellis.protocols.access.quotas import Quotas
 from trellis.protocols.access.rules import READ, WRITE, Rule, Rules
 from trellis.protocols.mqtt.disjoint import overlap
 from trellis.protocols.mqtt.matcher import FilterTree
@@ -97,12 +98,14 @@ class Access:
     """The rules in use. `use` replaces them; whoever holds this object then decides by the new ones."""
 
     def __init__(self, rules: Rules) -> None:
+        self.quotas = Quotas(rules)
         self.steps = STEPS_MAX  # left for the wildcards of this SUBSCRIBE; the caller sets it anew for each one
         self.use(rules)
 
     def use(self, rules: Rules) -> None:
         """Decide by these rules from now on."""
         self.rules = rules
+        self.quotas.use(rules)
         self._by_subject: dict[str, list[Rule]] = {}
         self._trees: dict[str, FilterTree[Rule, bool]] = {}  # by subject; True: the filter has %c or %u
         for rule in rules.rules:

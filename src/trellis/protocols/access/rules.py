@@ -4,13 +4,14 @@
 
     [everyone]
     allow read public/#
+    limit client messages 100
 
     [group operators]
     member ann
     allow readwrite plant/#
     deny write plant/+/setpoint
 
-Each line is a rule, a section, a member or the default, so that every decision can name its line.
+Each line is a rule, a limit, a section, a member or the default, so that every decision can name its line.
 
 A1  the order of the rules means nothing: a rule that denies wins over all that allow
 A2  a text is taken as a whole or refused as a whole, with the line and the reason
@@ -28,6 +29,12 @@ from trellis.protocols.wire import is_printable
 
 READ, WRITE = 1, 2
 ACTIONS = {"read": READ, "write": WRITE, "readwrite": READ | WRITE}
+
+LIMITS = (
+    "client messages", "client bytes", "client subscriptions",
+    "user messages", "user bytes", "user subscriptions", "user connections",
+)  # fmt: skip
+LIMIT_MAX = 10**12
 
 FILE_BYTES_MAX = 1 << 20
 RULES_MAX = 10_000
@@ -61,12 +68,27 @@ class Rules(msgspec.Struct, frozen=True):
     groups: Mapping[str, frozenset[str]] = {}  # group -> the users in it
     is_open: bool = False  # what no rule decides is allowed
     default_line: int = 0  # the line that says so. 0: none does, and the default is to deny
+    limits: Mapping[str, Mapping[str, int]] = {}  # section -> limit -> how much
 
     def subjects_of(self, user: str | None) -> list[str]:
         """Return the sections of the file that hold for a user, or for a client without one."""
         if user is None:
             return [EVERYONE, ANONYMOUS]
         return [EVERYONE, f"user {user}", *(f"group {name}" for name, users in self.groups.items() if user in users)]
+
+    def limits_of(self, user: str | None) -> dict[str, int]:
+        """Return the limits of a user. Its own go before those of its groups, and these before those of everyone.
+
+        Of several groups the largest counts.
+        """
+        everyone, *others = self.subjects_of(user)
+        found = dict(self.limits.get(everyone, {}))
+        own, *groups = [self.limits.get(one, {}) for one in others]
+        for name in LIMITS:
+            given = [one[name] for one in groups if name in one]
+            if given:
+                found[name] = max(given)
+        return found | dict(own)
 
 
 class _Reader:
@@ -76,6 +98,7 @@ class _Reader:
         self.groups: dict[str, set[str]] = {}
         self.subject = ""  # of the section that the line stands in
         self.is_open, self.default_line = False, 0
+        self.limits: dict[str, dict[str, int]] = {}
 
     def read(self, number: int, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -86,10 +109,14 @@ class _Reader:
             self._default(number, rest)
         elif word == "member":
             self._member(number, rest)
+        elif word == "limit":
+            self._limit(number, rest)
         elif word in ("allow", "deny"):
             self._rule(number, word == "allow", rest)
         else:
-            raise self._fault(number, f'"{_short(word)}" begins no line', f"{_FORM}; or default, member, or a section")
+            raise self._fault(
+                number, f'"{_short(word)}" begins no line', f"{_FORM}; or default, member, limit, or a section"
+            )
 
     def _section(self, number: int, line: str) -> None:
         if not line.endswith("]"):
@@ -137,6 +164,20 @@ class _Reader:
             raise self._fault(number, f"there are more than {RULES_MAX} rules", "use groups, %u and wildcards")
         self.rules.append(Rule(number, self.subject, is_allowed, ACTIONS[word], filter_))
 
+    def _limit(self, number: int, rest: str) -> None:
+        name, _, value = rest.rpartition(" ")
+        name = " ".join(name.split())
+        if not self.subject:
+            raise self._fault(number, "a limit stands before the first section", _SECTIONS)
+        if name not in LIMITS:
+            raise self._fault(number, "there is no such limit", f"write limit, then one of: {', '.join(LIMITS)}")
+        if not (value.isascii() and value.isdigit() and len(value) <= 13 and 0 < int(value) <= LIMIT_MAX):
+            raise self._fault(number, "the limit is no number above 0", f"end the line with 1 to {LIMIT_MAX}")
+        mine = self.limits.setdefault(self.subject, {})
+        if name in mine:
+            raise self._fault(number, f"[{self.subject}] has this limit already", "leave one of them out")
+        mine[name] = int(value)
+
     def _check_name(self, number: int, name: str) -> None:
         if not is_printable(name) or len(name) > USER_LETTERS_MAX:
             remedy = f"give 1 to {USER_LETTERS_MAX} letters without control characters"
@@ -159,7 +200,7 @@ def parse_rules(data: bytes, where: str) -> Rules:
         if line and not line.startswith("#"):
             reader.read(number, " ".join(line.split("\t")))
     groups = {name: frozenset(users) for name, users in reader.groups.items()}
-    return Rules(tuple(reader.rules), groups, reader.is_open, reader.default_line)
+    return Rules(tuple(reader.rules), groups, reader.is_open, reader.default_line, reader.limits)
 
 
 def _short(text: str) -> str:

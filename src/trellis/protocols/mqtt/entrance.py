@@ -93,6 +93,11 @@ class Entrance:
             self.house.counters["passwords refused"] += 1
             self._turn_away(connection, packet.version, reasons.PASSWORD, "user or password")
             return
+        if not self._has_room(packet.client, user):
+            self.house.counters["connections beyond quotas"] += 1
+            reason = reasons.QUOTA if packet.version == p.V5 else reasons.BUSY
+            self._turn_away(connection, packet.version, reason, "this user has too many connections")
+            return
         access, will = self.house.access, packet.will
         if access is not None and will is not None and not access.may_write(Who(user, packet.client), will.topic):
             self.house.counters["wills denied"] += 1
@@ -101,6 +106,14 @@ class Entrance:
             return
         del self.arriving[connection]
         self._welcome(connection, packet, user, left_ms)
+
+    def _has_room(self, client: str, user: str | None) -> bool:
+        """Return whether a user may have another connection. One that takes over its own session needs none."""
+        limit = self.house.access.quotas.limits(user).get("user connections") if self.house.access is not None else None
+        if limit is None:
+            return True
+        mine = [one for one in self.house.by_connection.values() if one.who.user == user and not one.is_bridge]
+        return len(mine) < limit or any(one.client == client for one in mine)
 
     def attach(self, connection: Connection, client: str, receive_max: int) -> None:
         """The sidecar, as a client of ours that nobody can take over."""

@@ -85,6 +85,7 @@ class Link:
     aliases: dict[int, str]
     is_paused: bool = False
     until_ms: int | None = None  # the client's token ends then
+    held_until_ms: int = 0  # the client has published more than its quota, and is not read before
 
 
 def filter_size(filter_: str) -> int:
