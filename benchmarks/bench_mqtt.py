@@ -21,6 +21,7 @@ import tomllib
 from argparse import ArgumentParser
 from pathlib import Path
 from statistics import quantiles
+from typing import Any
 
 from mqtt_load import Load, run_load, run_overhead
 from node_process import cpu_s, peak_mb, start
@@ -42,10 +43,10 @@ class Client:
         self.reader, self.writer, self.framing = reader, writer, Framing(1 << 20)
 
     @classmethod
-    async def connect(cls, address: str, name: str) -> Client:
+    async def connect(cls, address: str, name: str, **proof: Any) -> Client:
         host, _, port = address.rpartition(":")
         client = cls(*await asyncio.open_connection(host, int(port)))
-        client.send(p.Connect(version=p.V5, client=name, clean_start=True))
+        client.send(p.Connect(version=p.V5, client=name, clean_start=True, **proof))
         assert isinstance((await client.read())[0], p.ConnAck)
         return client
 

@@ -80,6 +80,7 @@ class Desk:
     def __init__(self, *, users: dict[str, bytes] | None = None, **fields: Any) -> None:
         self.host = Host("n", 1, MqttConfig(**{"listen": "127.0.0.1:0", "spread_ms": 1, **fields}))
         self.users = users
+        self.left_ms: int | None = None  # a client's proof is good for so long
         self.talkers: dict[int, Talker] = {}
         self.wanted: set[str] = set()
         self.emitted: list[Emit] = []
@@ -139,7 +140,8 @@ class Desk:
                 assert why in ("", *reasons.NAMES.values())
                 self.talkers[number].closed = why
             case Check(number, user, password):
-                self.host.checked(number, self.users is None or self.users.get(user or "") == password)
+                is_right = self.users is None or self.users.get(user or "") == password
+                self.host.checked(number, is_right, user if self.users is not None else None, self.left_ms)
             case Want(topic):
                 self.wanted.add(topic)
                 if self.confirms:

@@ -32,6 +32,11 @@ At = Annotated[str, typer.Option("--at", help="A node's address for clients.", m
 Ca = Annotated[Path | None, typer.Option("--ca", help="TLS: who signs the cluster's certificates.", metavar="FILE")]
 Cert = Annotated[Path | None, typer.Option("--cert", help="TLS: this client's certificate.", metavar="FILE")]
 Key = Annotated[Path | None, typer.Option("--key", help="TLS: its key.", metavar="FILE")]
+User = Annotated[str | None, typer.Option("--user", help="Who you are, for a node with an access list.")]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option("--password-file", help="Its first line is the password, or a token (JWT).", metavar="FILE"),
+]
 Timeout = Annotated[float, typer.Option("--timeout", help="Seconds in which the node must be reached.")]
 _AT = "127.0.0.1:7101"
 _PASSWORDS = "give mqtt.broker_password_file, or TRELLIS_MQTT_BROKER_PASSWORD in the environment"
@@ -141,6 +146,8 @@ def pub(
     ca: Ca = None,
     cert: Cert = None,
     key: Key = None,
+    user: User = None,
+    password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Publish, and wait until enough nodes hold it. Exits 2 where they do not in time."""
@@ -150,7 +157,8 @@ def pub(
     payloads = [message.encode()] if message is not None else sys.stdin.buffer
 
     async def work() -> None:
-        async with trellis.connect(at, tls=tls_context(ca, cert, key), timeout_s=timeout) as client:
+        tls, password = tls_context(ca, cert, key), _password(password_file)
+        async with trellis.connect(at, tls=tls, timeout_s=timeout, user=user, password=password) as client:
             for payload in payloads:
                 receipt = await client.publish(topic, payload if message is not None else payload.rstrip(b"\r\n"))
                 holders = one_line(", ".join(receipt.holders))
@@ -170,13 +178,16 @@ def sub(
     ca: Ca = None,
     cert: Cert = None,
     key: Key = None,
+    user: User = None,
+    password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Print what comes on some topics, one line each, until Ctrl-C."""
     from trellis.live.run import run_loop
 
     async def work() -> None:
-        async with trellis.connect(at, tls=tls_context(ca, cert, key), timeout_s=timeout) as client:
+        tls, password = tls_context(ca, cert, key), _password(password_file)
+        async with trellis.connect(at, tls=tls, timeout_s=timeout, user=user, password=password) as client:
             for topic in topics:
                 await client.subscribe(topic)
             note(f"subscribed to {', '.join(topics)}")
@@ -205,6 +216,17 @@ def _show(message: Message, as_json: bool) -> None:
         topic = mqtt.topic if mqtt is not None else message.topic
         say(f"{one_line(topic)}\t{one_line(text) if sys.stdout.isatty() else text}")
     sys.stdout.flush()
+
+
+def _password(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            return file.readline(8_192).rstrip(b"\r\n")
+    except OSError as error:
+        remedy = "name a file that this user can read"
+        raise InputError("--password-file", f"{path}: {(error.strerror or str(error)).lower()}", remedy) from None
 
 
 def tls_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

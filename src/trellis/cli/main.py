@@ -13,6 +13,7 @@ import typer
 
 from trellis import __version__
 from trellis.cli import (
+    acl,
     certs,
     check,
     churn,
@@ -63,6 +64,7 @@ app.command("pub", epilog=live.PUB_EXAMPLE)(live.pub)
 app.command("sub", epilog=live.SUB_EXAMPLE)(live.sub)
 app.command("retire", epilog=retire.EXAMPLE)(retire.retire)
 app.command("completion", epilog=completion.EXAMPLE)(completion.completion)
+app.add_typer(acl.app, name="acl")
 app.add_typer(certs.app, name="certs")
 app.add_typer(simulate.app, name="simulate")
 app.add_typer(pipeline.app, name="pipeline")

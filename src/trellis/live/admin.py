@@ -77,7 +77,8 @@ def _health(node: LiveNode, *, as_json: bool) -> Answer:
     status = 503 if found else 200
     if as_json:
         return Answer(msgspec.json.encode({"healthy": not found, "complaints": found}), JSON, status)
-    warnings = "".join(f"{one}\n" for credentials in node.credentials() for one in credentials.warnings())
+    told = [text for one in node.credentials() for text in one.warnings()]
+    warnings = "".join(f"{text}\n" for text in [*told, *node.gate.warnings()])
     text = "".join(f"{one.text}\n" for one in found) or f"ok\n{warnings}"
     return Answer(text.encode("utf-8", "backslashreplace"), status=status)
 

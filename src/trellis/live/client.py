@@ -40,6 +40,7 @@ from trellis.live.talk import (
     CLIENT_NAME_MAX,
     CLIENT_PROTOCOL,
     CLIENT_VERSION,
+    PASSWORD_BYTES_MAX,
     SESSION_MAX,
     TALK_BYTES_MAX,
     TO_CLIENT,
@@ -90,24 +91,45 @@ class _Subscription:
 
 
 def connect(
-    address: str, *, client: str | None = None, tls: ssl.SSLContext | None = None, timeout_s: float = 30.0
+    address: str,
+    *,
+    client: str | None = None,
+    tls: ssl.SSLContext | None = None,
+    timeout_s: float = 30.0,
+    user: str | None = None,
+    password: str | bytes | None = None,
 ) -> Client:
     """A client of the node at `host:port`; `timeout_s` is for the first connection, and for each that follows.
 
     `client` is a name for logs, of 1 to 128 letters, that does not begin with "$".
+
+    `user` and `password` are for a node with an access list. A signed token (JWT) is given as the password.
     """
+    if user is not None and (fault := name_fault(user)) is not None:
+        raise ClientError(f"the user's name: {fault[0]}; {fault[1]}")
+    secret = password.encode() if isinstance(password, str) else password
+    if secret is not None and len(secret) > PASSWORD_BYTES_MAX:
+        raise ClientError(f"a password of {len(secret)} bytes; {PASSWORD_BYTES_MAX} are allowed")
     if client is not None and not 0 < len(client) <= CLIENT_NAME_MAX:
         raise ClientError(f"a client name of {len(client)} letters; give it 1 to {CLIENT_NAME_MAX}")
     if client is not None and client.startswith("$"):
         raise ClientError(f'the client name "{client}" begins with "$", which is reserved; choose another name')
-    return Client(address, client or uuid4().hex, tls, timeout_s)
+    return Client(address, client or uuid4().hex, tls, timeout_s, (user, secret))
 
 
 class Client:
     """A connection to one node, from `connect`: a context for `async with`, and its messages for `async for`."""
 
-    def __init__(self, address: str, name: str, tls: ssl.SSLContext | None, timeout_s: float) -> None:
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        tls: ssl.SSLContext | None,
+        timeout_s: float,
+        proof: tuple[str | None, bytes | None] = (None, None),
+    ) -> None:
         self.address, self.name, self.timeout_s = address, name, timeout_s
+        self._proof = proof  # the user and the password
         self.session = 1 + machine().secret_below(SESSION_MAX)
         self.node: Welcome | None = None  # the one that it is connected to
         self.reconnects = 0
@@ -214,7 +236,7 @@ class Client:
 
     def opened(self, stream: Stream) -> None:
         stream.notice_death(CLIENT_SILENT_S)  # a subscriber says nothing: else it would never notice
-        stream.send(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, self.name, self.session)))
+        stream.send(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, self.name, self.session, *self._proof)))
 
     def received(self, stream: Stream, body: bytes) -> None:
         message = TO_CLIENT.decode(body)

@@ -45,7 +45,8 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The authority that signs the certificates of this cluster. Others are refused."""
 
     reload_s: float = 5.0
-    """How often the files are looked at. Changed files serve from the next handshake on; SIGHUP loads them at once."""
+    """How often the files are looked at, and those of [access]. Changed files serve from the next handshake on; SIGHUP
+    loads them at once."""
 
     def __post_init__(self) -> None:
         if not self.reload_s > 0:
@@ -53,6 +54,26 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __bool__(self) -> bool:
         return bool(self.cert or self.key or self.ca)
+
+
+class AccessConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    acl: str = ""
+    """The access list: which clients may read and write which topics. Empty: every client may do everything."""
+
+    users: str = ""
+    """A file of users and hashed passwords, for the client port, and for the MQTT listener without `mqtt.users`."""
+
+    jwt_key: str = ""
+    """A file with the key (32 bytes or more) by which tokens are signed that clients give as passwords (JWT, HS256)."""
+
+    jwt_audience: str = ""
+    """The name that these tokens must have in `aud`. Empty: they may have no `aud`."""
+
+    def __post_init__(self) -> None:
+        if (self.users or self.jwt_key) and not self.acl:
+            raise InputError("acl", "there are users, and no access list says what they may do", "give acl too")
+        if self.jwt_audience and not self.jwt_key:
+            raise InputError("jwt_audience", "there is no key for tokens", "give jwt_key too")
 
 
 class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -165,6 +186,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Allow to listen beyond loopback without TLS."""
 
     tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
+    access: AccessConfig = msgspec.field(default_factory=AccessConfig)
     limits: LimitsConfig = msgspec.field(default_factory=LimitsConfig)
     telemetry: TelemetryConfig = msgspec.field(default_factory=TelemetryConfig)
     planned: PlannedConfig = msgspec.field(default_factory=PlannedConfig)

@@ -14,6 +14,7 @@ from typing import BinaryIO
 import msgspec
 
 from trellis.errors import InputError
+from trellis.live.access import Gate
 from trellis.live.config import NodeConfig
 from trellis.live.findings import Finding, good, note, refused, wrong
 from trellis.live.mqtt.certificate import make_tls
@@ -94,8 +95,8 @@ def _check_dates(section: str, loaded: Loaded, remedies: Mapping[str, str]) -> l
 
 
 def check_named_files(config: NodeConfig) -> list[Finding]:
-    """Check mqtt.users, mqtt.learn_file and telemetry.file, where they are given."""
-    return [*check_users(config), *check_learned(config), *check_telemetry(config)]
+    """Check mqtt.users, the files of [access], mqtt.learn_file and telemetry.file, where they are given."""
+    return [*check_users(config), *check_access(config), *check_learned(config), *check_telemetry(config)]
 
 
 def check_users(config: NodeConfig) -> list[Finding]:
@@ -111,6 +112,20 @@ def check_users(config: NodeConfig) -> list[Finding]:
         remedy = f"Add users: python -m trellis.live.mqtt.passwords {path} USER."
         return [wrong("mqtt.users", f"{path} names no user, so no MQTT client can connect.", remedy)]
     return []
+
+
+def check_access(config: NodeConfig) -> list[Finding]:
+    """Check the access list, its users, and the key for tokens."""
+    access = config.access
+    if not access.acl:
+        return []
+    found = _check_key("access.jwt_key", access.jwt_key) if access.jwt_key else []
+    try:
+        Gate(config.name, access)
+    except InputError as error:
+        return [*found, refused(error)]
+    ask = f"trellis acl why USER read TOPIC --acl {shlex.quote(access.acl)}"
+    return [*found, good("access", f"The access list is good. To ask it: {ask}")]
 
 
 def check_learned(config: NodeConfig) -> list[Finding]:

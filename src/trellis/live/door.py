@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
-from trellis.live.config import LimitsConfig
+from trellis.live.access import Gate, Proven
+from trellis.live.clock import monotonic_s
+from trellis.live.config import AccessConfig, LimitsConfig
 from trellis.live.frames import HELLO_BYTES_MAX
 from trellis.live.listen import Listener
 from trellis.live.log import Sparing
 from trellis.live.machine import machine
 from trellis.live.proof import CLIENT_SILENT_S
+from trellis.live.rights import is_beyond_quota, judged_topic, may_connect, may_subscribe, named, readers
 from trellis.live.stream import Stream
 from trellis.live.talk import (
     CLIENT_PROTOCOL,
@@ -40,6 +45,8 @@ from trellis.live.talk import (
     pack_to_client,
 )
 from trellis.live.tls import SPEAKS_TLS, Credentials
+from trellis.protocols.access.decide import Who
+from trellis.protocols.access.quotas import Quotas
 from trellis.protocols.delivery.messages import NAMES_MAX
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed, Lost, NotAcknowledged, Outcome
 from trellis.protocols.effects import Deliver, Topic
@@ -83,11 +90,23 @@ class Guest:
     is_drawn: bool = False  # the session is ours: the client, of version 1, sent none
     topics: dict[Topic, Asked] = field(default_factory=dict)
     timer: asyncio.TimerHandle | None = None
+    who: Who = field(default_factory=lambda: Who(None, ""))  # for the access rules
+    rest: asyncio.TimerHandle | None = None  # it is read again then: its quota was used up
+    is_checked: bool = False  # it has greeted, and its password is being checked or was found right
 
 
 class Door:
-    def __init__(self, broker: Broker, welcome: Welcome, limits: LimitsConfig, own: tuple[Topic, ...]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        welcome: Welcome,
+        limits: LimitsConfig,
+        own: tuple[Topic, ...],
+        gate: Gate | None = None,
+    ) -> None:
         self.broker, self.welcome, self.limits = broker, welcome, limits
+        self.gate = gate or Gate(welcome.node, AccessConfig())
+        self._checks: set[asyncio.Task[None]] = set()
         self.own = frozenset(own)  # subscribed to whether or not a client asks
         self.streams: dict[Stream, None] = {}
         self.clients: dict[tuple[str, int], Stream] = {}  # by name and session
@@ -129,13 +148,23 @@ class Door:
     async def closed(self) -> None:
         if self._listener is not None:
             await self._listener.close()
+        for task in self._checks:
+            task.cancel()
+        await asyncio.gather(*self._checks, return_exceptions=True)
         while self.streams:
             await asyncio.sleep(0.01)
 
     # What the node says
 
     def deliver(self, one: Deliver) -> None:
-        streams = self.wanted.get(one.topic)
+        streams: Collection[Stream] | None = self.wanted.get(one.topic)
+        if streams and self.gate.access is not None:
+            topic = judged_topic(one)
+            if topic is None:
+                return
+            allowed = readers(self.gate.access, streams, topic)
+            self.counters["reads denied"] += len(streams) - len(allowed)
+            streams = allowed
         if streams:
             frame = pack_to_client(Message(one.topic, one.origin, one.sequence, one.payload))
             self.counters["delivered"] += len(streams)
@@ -188,10 +217,15 @@ class Door:
         if not guest.name:
             self._greet(stream, message)
             return
+        if isinstance(message, Publish) and self.gate.access is not None:
+            self._charge(stream, self.gate.access.quotas, len(message.topic) + len(message.payload))
         match message:
             case Publish() if message.topic.startswith("$"):
                 why = 'topics that begin with "$" belong to the mesh itself; choose another topic'
                 stream.send(pack_to_client(NotTaken(message.number, why)))
+            case Publish() if (access := self.gate.access) and not access.may_write(guest.who, message.topic):
+                self.counters["writes denied"] += 1
+                stream.send(pack_to_client(NotTaken(message.number, f"{named(guest.who)} may not publish there")))
             case Publish(number, topic, payload):
                 if payload.startswith(MAGIC):  # else it would be taken for an envelope, and may be a forged one
                     payload = wrap(Envelope(topic, payload, 1, False, "", 0, 0, 0))
@@ -203,8 +237,20 @@ class Door:
             case _:
                 raise WireError("a second greeting")
 
+    def _charge(self, stream: Stream, quotas: Quotas, size: int) -> None:
+        """Do not read a client that has published more than its quota for as long as that takes."""
+        guest: Guest = stream.tag
+        wait_ms = quotas.charge(guest.who.user, guest.name, size, int(monotonic_s() * 1_000))
+        if wait_ms > 0:
+            if guest.rest is not None:
+                guest.rest.cancel()
+            stream.pause_reading()
+            guest.rest = asyncio.get_running_loop().call_later(wait_ms / 1_000, stream.resume_reading)
+
     def ended(self, stream: Stream) -> None:
         guest: Guest = stream.tag
+        if guest.rest is not None:
+            guest.rest.cancel()
         self.streams.pop(stream, None)
         if guest.timer is not None:
             guest.timer.cancel()
@@ -221,8 +267,8 @@ class Door:
 
     def _greet(self, stream: Stream, message: object) -> None:
         guest: Guest = stream.tag
-        if not isinstance(message, Greet):
-            raise WireError("no greeting")
+        if not isinstance(message, Greet) or guest.is_checked:
+            raise WireError("no greeting, or more than that before the welcome")
         if message.protocol != CLIENT_PROTOCOL or message.version < CLIENT_VERSION_OLDEST:
             self.counters["cut version"] += 1
             said, mine = f"{message.protocol} {message.version}", f"{CLIENT_PROTOCOL} {CLIENT_VERSION}"
@@ -235,7 +281,37 @@ class Door:
             stream.send(pack_to_client(TurnedAway(f'the client name "{message.client}" {why}')))
             stream.close()
             return
+        guest.is_checked = True
+        prove = partial(self.gate.prove, message.user, message.password, stream.certificate(), is_mqtt=False)
+        if not self.gate.is_slow:
+            self._admit(stream, message, prove())
+            return
+        task = asyncio.get_running_loop().create_task(self._check_later(stream, message, prove))
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def _check_later(self, stream: Stream, message: Greet, prove: Callable[[], Proven | None]) -> None:
+        """In a thread: a hash takes tens of milliseconds."""
+        proven = await asyncio.get_running_loop().run_in_executor(None, prove)
+        if not stream.is_ended:
+            self._admit(stream, message, proven)
+
+    def _turn_away(self, stream: Stream, counted: str, why: str) -> None:
+        self.counters[f"cut {counted}"] += 1
+        stream.send(pack_to_client(TurnedAway(why)))
+        stream.close()
+
+    def _admit(self, stream: Stream, message: Greet, proven: Proven | None) -> None:
+        guest: Guest = stream.tag
+        if proven is None:
+            self._turn_away(stream, "user", "the user, the password or the token is wrong; give the right ones")
+            return
+        access, is_again = self.gate.access, (message.client, message.session) in self.clients
+        if access is not None and not is_again and not may_connect(access, proven.user, self.clients.values()):
+            self._turn_away(stream, "quota", "this user has too many connections; close one, or ask for more")
+            return
         guest.name, guest.session = message.client, message.session
+        guest.who = Who(proven.user, guest.name)
         if not guest.session:
             # Numbers of a client of version 1 begin anew when it restarts, and we cannot tell that from a reconnection.
             # So what it repeats after one may come twice, and nothing is lost.
@@ -246,6 +322,9 @@ class Door:
         self.clients[guest.name, guest.session] = stream
         if guest.timer is not None:
             guest.timer.cancel()
+        if proven.left_s is not None:
+            loop, why = asyncio.get_running_loop(), "the token has expired; connect with a new one"
+            guest.timer = loop.call_later(proven.left_s, self._turn_away, stream, "token", why)
         stream.splitter.body_bytes_max = TALK_BYTES_MAX
         stream.send(pack_to_client(self.welcome))
 
@@ -268,6 +347,14 @@ class Door:
             stream.send(pack_to_client(TurnedAway(f"a client has at most {self.limits.subscriptions_max} topics")))
             self.counters["cut subscriptions"] += 1
             stream.close()
+            return
+        access = self.gate.access
+        if access is not None and is_beyond_quota(access, guest.who, stream, self.clients.values()):
+            self._turn_away(stream, "quota", "this client or its user has too many topics; unsubscribe from some")
+            return
+        if access is not None and not may_subscribe(access, guest.who, topic):
+            self.counters["subscriptions denied"] += 1
+            self._turn_away(stream, "topics", f"{named(guest.who)} may not read this topic: {topic}")
             return
         refusal = self.broker.refusal(topic) if topic not in self.wanted and topic not in self.own else None
         if topic.startswith("$"):

@@ -56,6 +56,8 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: was told to load its certificates, and has none": ("nothing-to-reload", ("node",)),
     "%s: a certificate needs to be renewed: %s": ("certificate-ends", ("node", "what")),
     "%s: new certificates cannot be used, the old ones stay: %s": ("certificates-refused", ("node", "why")),
+    "%s: loaded its access files: %d rules": ("access-loaded", ("node", "rules")),
+    "%s: new access files cannot be used, the old ones stay: %s": ("access-refused", ("node", "why")),
     "%s: refused a client: %s": ("client-refused", ("node", "why")),
     "%s: cut off client %s: %s": ("client-cut-off", ("node", "client", "why")),
     "%s: %s": ("messages-lost", ("node", "what")),

@@ -33,8 +33,8 @@ CUT = {
         "silent", "slow", "taken", "tls", "version",
     ),
     "client": (
-        "certificate", "full", "garbage", "handshake", "name", "oversized", "role", "slow", "subscriptions", "tls",
-        "topics", "version",
+        "certificate", "full", "garbage", "handshake", "name", "oversized", "quota", "role", "slow", "subscriptions",
+        "tls", "token", "topics", "user", "version",
     ),
 }  # fmt: skip
 REFUSED = ("certificate", "cluster", "name", "old", "overlay", "second", "self", "taken", "tls", "version")
@@ -45,10 +45,11 @@ MQTT_NOW = (
     "sidecar subscriptions unknown",
 )  # fmt: skip
 _MQTT_HOST = (
-    "before the subscription", "connected", "delivered", "dropped", "expired", "filters beyond memory",
+    "before the subscription", "connected", "connections beyond quotas", "filters beyond quotas", "held by quotas",
+    "delivered", "dropped", "expired", "filters beyond memory",
     "filters refused", "garbage", "malformed", "not acknowledged", "passwords refused", "publications refused",
-    "refused", "retained refused", "set aside", "subacks early", "taken over", "too large for a client",
-    "too large for the mesh", "wills", "wills refused",
+    "reads denied", "refused", "retained refused", "set aside", "subacks early", "subscriptions denied", "taken over",
+    "too large for a client", "too large for the mesh", "wills", "wills denied", "wills refused", "writes denied",
 )  # fmt: skip
 _MQTT_SIDECAR = (
     "beyond take", "bugs", "clients ended", "clients lapsed", "connections ended", "dropped", "echoes",
@@ -234,6 +235,8 @@ def _streams(page: Exposition, node: LiveNode) -> None:
     page.counter(
         "trellis_streams_broken_total", "Streams to peers that broke without a word.", peers.counters["broken"]
     )
+    denied: Samples = [({"what": one}, door.counters[f"{one} denied"]) for one in ("reads", "subscriptions", "writes")]
+    page.counter("trellis_denied_total", "What the access list denied to clients of the client port.", denied)
     page.counter("trellis_client_messages_total", "Messages given to clients.", door.counters["delivered"])
 
 

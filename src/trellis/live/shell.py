@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trellis.live.access import Gate
 from trellis.live.addresses import parse_address
 from trellis.live.admin import Admin
 from trellis.live.clock import life_now, monotonic_ms, wall_ms, wall_s
@@ -86,6 +87,7 @@ class LiveNode:
         self._loop = asyncio.get_running_loop()
         host, port = parse_address(config.advertise or config.listen)
         tls = self.tls = node_credentials(config.tls, self.name)
+        gate = self.gate = Gate(self.name, config.access, config.mqtt.users if config.mqtt else "")
         self.transport = Transport(
             Address(self.name, self.life, host, port),
             config.cluster,
@@ -99,7 +101,8 @@ class LiveNode:
             on_pieces=self.exchange.on_pieces,
         )
         self.door = Door(
-            self, Welcome(self.name, config.cluster, self.life, CLIENT_VERSION), config.limits, self.mesh_topics()
+            *(self, Welcome(self.name, config.cluster, self.life, CLIENT_VERSION), config.limits, self.mesh_topics()),
+            gate=gate,
         )
         self.story = Story(self, self.now())
         self.health = Health(self)
@@ -115,7 +118,7 @@ class LiveNode:
                 from trellis.live.mqtt.door import MqttDoor  # not every node has one
 
                 proves_copies = self.mesh.overlay.has_homes and config.delivery.copies > 1
-                self.mqtt = MqttDoor(self, self.name, self.life, config.mqtt, config.limits, proves_copies)
+                self.mqtt = MqttDoor(self, self.name, self.life, config.mqtt, config.limits, gate, proves_copies)
                 self.mqtt.host.house.payload_bytes_max = config.delivery.payload_bytes_max
                 self.mqtt.bind()
         except BaseException:
@@ -133,7 +136,7 @@ class LiveNode:
         if self.mqtt is not None:
             self.mqtt.serve()
         self.health.start()
-        if self.credentials():
+        if self.credentials() or gate.files:
             self._look = self._loop.call_later(config.tls.reload_s, self._look_at_files)
 
     def credentials(self) -> list[Credentials]:
@@ -142,16 +145,22 @@ class LiveNode:
         return [one for one in found if one is not None]
 
     def reload(self) -> None:
-        """Read certificates again now, changed or not. New handshakes use them; streams that stand stay."""
-        found = self.credentials()
-        if not found:
+        """Read certificates and access files again now, changed or not. Streams that stand stay.
+
+        New handshakes use the new certificates. New access rules hold for all clients at once.
+        """
+        if not self.credentials() and not self.gate.files:
             log.info("%s: was told to load its certificates, and has none", self.name)
-        for one in found:
-            one.look(at_once=True)
+        self._read_files(at_once=True)
+
+    def _read_files(self, *, at_once: bool) -> None:
+        for one in self.credentials():
+            one.look(at_once=at_once)
+        if self.gate.files and self.gate.look(at_once=at_once) and self.mqtt is not None:
+            self.mqtt.rules_changed()
 
     def _look_at_files(self) -> None:
-        for one in self.credentials():
-            one.look()
+        self._read_files(at_once=False)
         self._look = self._loop.call_later(self.config.tls.reload_s, self._look_at_files)
 
     def now(self) -> float:

@@ -26,6 +26,10 @@ SESSION_MAX = 2**53 - 1
 ClientName = Annotated[str, Meta(min_length=1, max_length=CLIENT_NAME_MAX, pattern=NAME_PATTERN)]
 
 
+PASSWORD_BYTES_MAX = 4_096
+Password = Annotated[bytes, Meta(max_length=PASSWORD_BYTES_MAX)]
+
+
 class Greet(msgspec.Struct, frozen=True, gc=False, tag="greet"):
     protocol: Reason
     version: Count
@@ -33,6 +37,10 @@ class Greet(msgspec.Struct, frozen=True, gc=False, tag="greet"):
     session: Count = 0
     """Drawn at random when the client begins, and kept while it reconnects. A publication with the same client, session
     and number is the same publication. 0: a client of version 1; its node draws one for each stream."""
+
+    user: NewName | None = None
+    password: Password | None = None
+    """Who the client says it is, and the proof: a password, or a token. An older node skips both."""
 
 
 class Subscribe(msgspec.Struct, frozen=True, gc=False, tag="subscribe"):

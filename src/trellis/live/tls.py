@@ -49,13 +49,24 @@ def names_of(certificate: Mapping[str, Any]) -> list[str]:
     return _by_role(certificate, NODE_URI)
 
 
+def user_of(certificate: Mapping[str, Any]) -> str | None:
+    """Return the user whom a client's certificate names: its role, or the common name where it has no role.
+
+    A node's certificate names no user, nor does one that names several clients.
+    """
+    names = _by_role(certificate, CLIENT_URI)
+    if not names and not names_of(certificate):
+        names = _common_names(certificate)
+    return names[0] if len(names) == 1 and names[0] else None
+
+
 def describe(certificate: Mapping[str, Any]) -> str:
     """Return in a few words whose certificate this is, for refusals. All names are cut short: a peer wrote them."""
     for role, prefix in (("node", NODE_URI), ("client", CLIENT_URI)):
         names = _by_role(certificate, prefix)
         if names:
             return f"a certificate for {role} {_listed(names)}"
-    common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    common = _common_names(certificate)
     of = f" ({_listed(common)})" if common else ""
     return f"a certificate without a role{of}, as earlier versions made them"
 
@@ -76,6 +87,10 @@ def _renew(name: str) -> str:
 def _by_role(certificate: Mapping[str, Any], prefix: str) -> list[str]:
     uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
     return [unquote(uri[len(prefix) :]) for uri in uris if uri.startswith(prefix)]
+
+
+def _common_names(certificate: Mapping[str, Any]) -> list[str]:
+    return [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -323,15 +338,19 @@ class Credentials:
             log.warning("%s: a certificate needs to be renewed: %s", self.node, text)
 
     def _signature(self) -> tuple[object, ...]:
-        """Return what changes when a file is replaced, also behind a symbolic link, as Kubernetes does it."""
-        found: list[object] = []
-        for path in self.files:
-            try:
-                about = Path(path).stat()
-                found.append((about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size))
-            except OSError as error:
-                found.append(error.errno)
-        return tuple(found)
+        return signature(self.files)
+
+
+def signature(files: Sequence[str]) -> tuple[object, ...]:
+    """Return what changes when a file is replaced, also behind a symbolic link, as Kubernetes does it."""
+    found: list[object] = []
+    for path in files:
+        try:
+            about = Path(path).stat()
+            found.append((about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size))
+        except OSError as error:
+            found.append(error.errno)
+    return tuple(found)
 
 
 def node_credentials(config: TlsConfig, name: str) -> Credentials | None:

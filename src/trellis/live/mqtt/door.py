@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+from trellis.live.access import Gate, Proven
 from trellis.live.clock import monotonic_s, wall_ms
 from trellis.live.config import LimitsConfig
 from trellis.live.door import Broker
 from trellis.live.listen import Listener
 from trellis.live.mqtt.aside import Aside
 from trellis.live.mqtt.certificate import load_certificate
-from trellis.live.mqtt.passwords import Passwords, read_passwords
 from trellis.live.mqtt.ready import Readiness
 from trellis.live.mqtt.sidecar import Sidecar
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
@@ -70,17 +70,18 @@ class MqttDoor(StreamOwner):
         life: int,
         config: MqttConfig,
         limits: LimitsConfig,
+        gate: Gate,
         proves_copies: bool = False,
     ) -> None:
         """`proves_copies`: an acknowledgement with one copy proves that no other node subscribes."""
+        self.gate = gate
         self.broker, self.node, self.config, self.limits = broker, node, config, limits
         self.host = Host(node, life, config)
-        self.host.house.refusal = broker.refusal
+        self.host.house.refusal, self.host.house.access = broker.refusal, gate.access
         self.streams: dict[int, MqttStream] = {}
         self.counters: Counter[str] = Counter()
         self.aside = Aside(node)
         self._loop = asyncio.get_running_loop()
-        self._passwords: Passwords | None = read_passwords(config.users) if config.users else None
         self._stream_limits = StreamLimits(
             buffer_bytes=limits.buffer_bytes, queue_bytes=config.queue_bytes, stall_s=limits.stall_s
         )
@@ -373,24 +374,36 @@ class MqttDoor(StreamOwner):
             stream.send(data)
 
     def _check(self, number: int, user: str | None, password: bytes | None) -> None:
-        passwords, stream = self._passwords, self.streams.get(number)
-        if passwords is None:
-            self.host.checked(number, True)
-        elif stream is not None:
+        stream = self.streams.get(number)
+        if stream is None:
+            return
+        prove = partial(self.gate.prove, user, password, stream.certificate(), is_mqtt=True)
+        if not self.gate.is_slow:
+            self._checked(stream, prove())
+        else:
             stream.is_waiting = True
-            task = self._loop.create_task(self._check_later(passwords, stream, user, password))
+            task = self._loop.create_task(self._check_later(stream, prove))
             self._checks.add(task)
             task.add_done_callback(self._checks.discard)
 
-    async def _check_later(
-        self, passwords: Passwords, stream: MqttStream, user: str | None, password: bytes | None
-    ) -> None:
+    async def _check_later(self, stream: MqttStream, prove: Callable[[], Proven | None]) -> None:
         """In a thread: a hash takes tens of milliseconds."""
-        is_right = await self._loop.run_in_executor(None, passwords.is_right, user, password)
+        proven = await self._loop.run_in_executor(None, prove)
         stream.is_waiting = False
         if not stream.is_ended:
-            self._do(partial(self.host.checked, stream.number, is_right))
+            self._do(partial(self._checked, stream, proven))
             self.fed(stream)
+
+    def _checked(self, stream: MqttStream, proven: Proven | None) -> None:
+        if proven is None:
+            self.host.checked(stream.number, False)
+        else:
+            left_ms = None if proven.left_s is None else int(proven.left_s * 1_000)
+            self.host.checked(stream.number, True, proven.user, left_ms)
+
+    def rules_changed(self) -> None:
+        """The access rules are others now."""
+        self._do(self.host.rules_changed)
 
     def _pause(self, number: int, is_reading: bool) -> None:
         stream = self.streams.get(number)

@@ -44,8 +44,9 @@ class Passwords:
         return hmac.compare_digest(found, bytes.fromhex(digest)) and known is not None and password is not None
 
 
-def read_passwords(path: str) -> Passwords:
-    where, users = "mqtt.users", {}
+def read_passwords(path: str, where: str = "mqtt.users") -> Passwords:
+    """Return the users of a file. `where` is the key that names the file, for errors."""
+    users: dict[str, str] = {}
     try:
         lines = Path(path).read_text("utf-8").splitlines()
     except OSError as error:

@@ -102,6 +102,9 @@ class Deliveries:
                 found.setdefault(session, []).append(one)
         kept = self.house.retained.get(message.topic) if message.retain else None
         for session, several in found.items():
+            if not self.house.may_read(session, message.topic):
+                self.house.counters["reads denied"] += 1
+                continue
             if session.is_bridge:
                 self._give(session, message, _identified(message, origin), several, until_ms, message.retain)
                 continue
@@ -134,6 +137,9 @@ class Deliveries:
     def _give_retained(self, session: Session, kept: Retained, one: Subscription) -> None:
         """[MQTT-3.3.1-8, 3.3.1-9]"""
         message = kept.message
+        if not self.house.may_read(session, message.topic):
+            self.house.counters["reads denied"] += 1
+            return
         if one.no_local and message.client == session.client:
             return
         until_ms = self.house.until_ms(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from trellis.protocols.access.decide import Who
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import KEEP_ALIVE_S_MAX
@@ -83,7 +84,7 @@ class Entrance:
         there = sum(one.will.size for one in links if one is not None and one.will is not None)
         return there + sum(will.size for _, will in self.wills.values())
 
-    def checked(self, connection: Connection, is_right: bool) -> None:
+    def checked(self, connection: Connection, is_right: bool, user: str | None, left_ms: int | None) -> None:
         """The answer to `Check`."""
         packet = self.arriving.get(connection)
         if packet is None:
@@ -92,8 +93,27 @@ class Entrance:
             self.house.counters["passwords refused"] += 1
             self._turn_away(connection, packet.version, reasons.PASSWORD, "user or password")
             return
+        if not self._has_room(packet.client, user):
+            self.house.counters["connections beyond quotas"] += 1
+            reason = reasons.QUOTA if packet.version == p.V5 else reasons.BUSY
+            self._turn_away(connection, packet.version, reason, "this user has too many connections")
+            return
+        access, will = self.house.access, packet.will
+        if access is not None and will is not None and not access.may_write(Who(user, packet.client), will.topic):
+            self.house.counters["wills denied"] += 1
+            why = "the client may not publish on the topic of its will"
+            self._turn_away(connection, packet.version, reasons.NOT_AUTHORIZED, why)
+            return
         del self.arriving[connection]
-        self._welcome(connection, packet)
+        self._welcome(connection, packet, user, left_ms)
+
+    def _has_room(self, client: str, user: str | None) -> bool:
+        """Return whether a user may have another connection. One that takes over its own session needs none."""
+        limit = self.house.access.quotas.limits(user).get("user connections") if self.house.access is not None else None
+        if limit is None:
+            return True
+        mine = [one for one in self.house.by_connection.values() if one.who.user == user and not one.is_bridge]
+        return len(mine) < limit or any(one.client == client for one in mine)
 
     def attach(self, connection: Connection, client: str, receive_max: int) -> None:
         """The sidecar, as a client of ours that nobody can take over."""
@@ -114,13 +134,15 @@ class Entrance:
             )  # [MQTT-3.2.2-6: no session]
         self.house.out.append(Close(connection, reasons.name(reason), why))
 
-    def _welcome(self, connection: Connection, packet: p.Connect) -> None:
+    def _welcome(
+        self, connection: Connection, packet: p.Connect, user: str | None = None, left_ms: int | None = None
+    ) -> None:
         client, is_5 = packet.client, packet.version == p.V5
         keep_alive_s = self._keep_alive_s(packet)
         if not client:  # [MQTT-3.1.3-6, -7]
             self._assigned += 1
             client = f"{self.house.node}-{self.house.life}-{self._assigned}"
-        session, is_present = self._session(client, packet)
+        session, is_present = self._session(client, packet, user)
         expiry_s = min(packet.expiry_s, self.house.config.session_expiry_s_max)
         session.expiry_s = expiry_s
         link = Link(
@@ -133,6 +155,7 @@ class Entrance:
             is_5 and packet.wants_reasons,
             packet.will,
             {},
+            until_ms=None if left_ms is None else self.house.now_ms + left_ms,
         )
         session.link = link
         self.house.by_connection[connection] = session
@@ -158,20 +181,24 @@ class Entrance:
         most = self.house.config.keep_alive_s_max
         return packet.keep_alive_s if most == KEEP_ALIVE_S_MAX or 0 < packet.keep_alive_s <= most else most
 
-    def _session(self, client: str, packet: p.Connect) -> tuple[Session, bool]:
-        """The client's session, and whether it was there before.  [MQTT-3.1.2-4, -5, -6; 3.1.4-3]"""
+    def _session(self, client: str, packet: p.Connect, user: str | None) -> tuple[Session, bool]:
+        """The client's session, and whether it was there before.  [MQTT-3.1.2-4, -5, -6; 3.1.4-3]
+
+        A session is its user's: for another user it ends, and a new one begins.
+        """
         old = self.house.sessions.get(client)
         if old is not None:
             if old.link is not None:
                 self.house.counters["taken over"] += 1
                 reached("an MQTT session is taken over")
                 self.drop(old, reasons.TAKEN_OVER, "taken over")
-            if packet.clean_start or client not in self.house.sessions:
+            if packet.clean_start or client not in self.house.sessions or old.who.user != user:
                 self._end(client)
             else:
                 self.wills.pop(client, None)  # back before it was due  [MQTT-3.1.3-9]
                 return old, True
         session = self.house.sessions[client] = Session(client, self.house.config)
+        session.who = Who(user, client)
         return session, False
 
     # Going
@@ -248,16 +275,22 @@ class Entrance:
 
     def _publish_will(self, client: str) -> None:
         _, will = self.wills.pop(client, (0, None))
-        if will is not None:
+        session = self.house.sessions.get(client)
+        if will is not None and session is not None and not self.house.may_write(session, will.topic):
+            self.house.counters["wills denied"] += 1  # the rules have changed since its CONNECT
+        elif will is not None:
             self.house.counters["wills"] += 1
             refusal = self.publish(client, will.topic, will.payload, will.qos, will.retain, will.content)
             self.house.counters["wills refused"] += refusal is not None
 
     def watch(self) -> None:
-        """Keep-alive, wills that are due, sessions that have expired."""
+        """Keep-alive, tokens and sessions that have expired, wills that are due."""
         now_ms = self.house.now_ms
         for session in list(self.house.by_connection.values()):
             link = session.link
+            if link is not None and link.until_ms is not None and now_ms >= link.until_ms:
+                self.drop(session, reasons.NOT_AUTHORIZED, "its token has expired")
+                continue
             if link is None or not link.keep_alive_ms or link.is_paused:  # who is not read cannot be heard
                 continue
             if now_ms - link.heard_ms > link.keep_alive_ms * 3 // 2:

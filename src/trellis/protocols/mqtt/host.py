@@ -19,6 +19,8 @@ what time it is before each input: milliseconds that only grow, and the wall clo
 
 from __future__ import annotations
 
+from functools import partial
+
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
@@ -63,10 +65,18 @@ class Host:
     def opened(self, connection: Connection) -> None:
         self.entrance.opened(connection)
 
-    def checked(self, connection: Connection, is_right: bool) -> None:
-        """The answer to `Check`."""
-        self.entrance.checked(connection, is_right)
+    def checked(
+        self, connection: Connection, is_right: bool, user: str | None = None, left_ms: int | None = None
+    ) -> None:
+        """The answer to `Check`. `user` is the proven one, and `left_ms` is how long its proof is good."""
+        self.entrance.checked(connection, is_right, user, left_ms)
         self._settle()
+
+    def rules_changed(self) -> None:
+        """The access rules are others now. Drop what waits for clients that may not read it any more."""
+        house = self.house
+        for session in house.sessions.values():
+            house.counters["reads denied"] += session.withdraw(partial(house.may_read, session))
 
     def attach(self, connection: Connection, client: str, receive_max: int) -> None:
         """The sidecar, as a client of ours that nobody can take over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from trellis.protocols.access.decide import Access
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.config import MqttConfig
@@ -38,7 +39,20 @@ class House:
         self.counters: Counter[str] = Counter()
         self.refusal: Callable[[Topic], str | None] = lambda topic: None  # why the node can take up no such topic
         self.payload_bytes_max = FRAME_BYTES_MAX  # of a publication as the mesh carries it: in its envelope
+        self.access: Access | None = None  # who may read and write what; None: every client may do everything
         self._number = 0
+
+    def may_read(self, session: Session, topic: str) -> bool:
+        """Return whether a client may get messages on a topic. A broker beside us has access rules of its own."""
+        return self.access is None or session.is_bridge or self.access.may_read(session.who, topic)
+
+    def may_write(self, session: Session, topic: str) -> bool:
+        """Return whether a client may publish on a topic."""
+        return self.access is None or session.is_bridge or self.access.may_write(session.who, topic)
+
+    def may_subscribe(self, session: Session, filter_: str) -> bool:
+        """Return whether a subscription is granted: the client may read some topic that it matches."""
+        return self.access is None or session.is_bridge or self.access.may_subscribe(session.who, filter_)
 
     def at(self, now_ms: int, wall_ms: int) -> None:
         self.awake_ms += min(now_ms - self.now_ms, STEP_MS)

@@ -31,6 +31,7 @@ class Publications:
         self.emitted: dict[int, Emit] = {}  # of the sidecar, not acknowledged
         self._again: deque[tuple[int, Emit]] = deque()  # to be published again, and when
         self._last_numbers: list[int] = []
+        self._held: dict[Link, Session] = {}  # not read, because the client's quota is used up
 
     def received(self, session: Session, link: Link, packet: p.Publish) -> None:
         topic = self._topic(session, link, packet)
@@ -52,6 +53,10 @@ class Publications:
                 return
             incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0, mark)
             self._pause_if_full(session, link)
+        self._charge(session, link, len(topic) + len(packet.payload))
+        if not self.house.may_write(session, topic):
+            self._deny(session, link, incoming)
+            return
         try:
             refusal = self.publish(
                 session.client, topic, packet.payload, packet.qos, packet.retain, packet.content, incoming
@@ -73,6 +78,29 @@ class Publications:
             if session.is_bridge:
                 mine = [one for one in self.house.out if isinstance(one, Emit) and one.number in self._last_numbers]
                 self.emitted.update({one.number: one for one in mine})
+
+    def _charge(self, session: Session, link: Link, size: int) -> None:
+        """Do not read a client that has published more than its quota for as long as that takes."""
+        access = self.house.access
+        if access is None or session.is_bridge:
+            return
+        wait_ms = access.quotas.charge(session.who.user, session.client, size, self.house.now_ms)
+        if wait_ms > 0:
+            link.held_until_ms = self.house.now_ms + wait_ms
+            self.house.counters["held by quotas"] += link not in self._held
+            self._held[link] = session
+            self._pause_if_full(session, link)
+
+    def _deny(self, session: Session, link: Link, incoming: Incoming | None) -> None:
+        """Drop a publication that the client may not make. 3.1.1 has no word for that but the end of the connection.
+
+        So there it is acknowledged, as by Mosquitto.  [MQTT 3.1.1: 3.3.5-2]
+        """
+        self.house.counters["writes denied"] += 1
+        if link.version == p.V5:
+            self._answer(session, incoming, reasons.NOT_AUTHORIZED, "the client may not publish on this topic")
+        else:
+            self._answer(session, incoming, reasons.SUCCESS, None)
 
     def _is_again(self, known: Incoming, mark: int, packet: p.Publish) -> bool:
         """Return whether a packet is a publication that we have, sent again.  [MQTT-3.3.1-1, MQTT-4.3.3-10]
@@ -105,7 +133,12 @@ class Publications:
             self.house.out.append(Pause(link.id, False))
 
     def _is_full(self, session: Session, link: Link) -> bool:
-        """Return whether too much of this client waits for the mesh. MQTT 5 has its receive maximum for QoS 1 and 2."""
+        """Return whether too much of this client waits for the mesh, or its quota is used up.
+
+        MQTT 5 has its receive maximum for QoS 1 and 2.
+        """
+        if self.house.now_ms < link.held_until_ms:
+            return True
         limit = self.house.config.inflight_max
         return session.unanswered >= limit or (link.version != p.V5 and len(session.incoming) >= limit)
 
@@ -260,6 +293,10 @@ class Publications:
             self.emitted.pop(number, None)
 
     def tick(self) -> None:
+        for link, session in [one for one in self._held.items() if one[0].held_until_ms <= self.house.now_ms]:
+            del self._held[link]
+            if session.link is link:
+                self._go_on(session)
         for number in self.house.directory.needless():
             self.acknowledged(number)
         while self._again and self._again[0][0] <= self.house.now_ms:

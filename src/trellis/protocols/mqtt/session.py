@@ -12,10 +12,12 @@ S5  a message with QoS 2 keeps its identifier until PUBCOMP, over reconnections,
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
+from trellis.protocols.access.decide import Who
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
@@ -82,6 +84,8 @@ class Link:
     will: p.Will | None
     aliases: dict[int, str]
     is_paused: bool = False
+    until_ms: int | None = None  # the client's token ends then
+    held_until_ms: int = 0  # the client has published more than its quota, and is not read before
 
 
 def filter_size(filter_: str) -> int:
@@ -92,6 +96,7 @@ def filter_size(filter_: str) -> int:
 class Session:
     def __init__(self, client: str, config: MqttConfig) -> None:
         self.client, self.config = client, config
+        self.who = Who(None, client)  # for the access rules
         self.link: Link | None = None
         self.is_bridge = False  # what it gets bears its identity
         self.expiry_s = 0
@@ -164,6 +169,15 @@ class Session:
         self._queued[one.topic] += change
         if not self._queued[one.topic]:
             del self._queued[one.topic]
+
+    def withdraw(self, may_read: Callable[[str], bool]) -> int:
+        """Drop messages that wait and that the client may not read any more. Return how many."""
+        gone = [one for one in self.queue if not may_read(one.topic)]
+        if gone:
+            self.queue = deque(one for one in self.queue if may_read(one.topic))
+            for one in gone:
+                self._count(one, -1)
+        return len(gone)
 
     def _fly(self, one: Out, now_ms: int) -> list[p.Publish]:
         if one.until_ms is not None and one.until_ms <= now_ms:  # [MQTT-3.3.2-5]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trellis.protocols.access.decide import STEPS_MAX, Access
+from trellis.protocols.access.rules import LIMIT_MAX
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.deliveries import Deliveries
@@ -41,6 +43,7 @@ class Subscriptions:
     def __init__(self, house: House, deliveries: Deliveries) -> None:
         self.house, self.deliveries = house, deliveries
         self._subacks: list[SubAckDue] = []
+        self._room = 0  # filters that quotas leave the client whose SUBSCRIBE is being read
         self.refused: dict[str, str] = {}  # filters of the broker beside us that were refused -> why
 
     def subscribe(self, session: Session, link: Link, packet: p.Subscribe) -> None:
@@ -48,6 +51,9 @@ class Subscriptions:
 
         That is what a sequence of packets would leave [MQTT-3.8.4-5]. SUBACK answers each entry.
         """
+        if self.house.access is not None:
+            self.house.access.steps = STEPS_MAX
+            self._count_filters(self.house.access, session)
         entries: dict[str, list[p.Asked]] = {}
         for asked in packet.asked:
             entries.setdefault(asked.filter, []).append(asked)
@@ -70,6 +76,7 @@ class Subscriptions:
             last = several[-1]
             one = Subscription(_granted(session, last), last.no_local, last.retain_as_published, packet.subscription)
             is_new = self.house.enter_filter(session, filter_, one)
+            self._room -= is_new
             due.patterns[pattern_of(filter_, self.house.config.depth)] = None
             if any(each.retain_handling == 0 for each in several) or (is_new and several[0].retain_handling == 1):
                 due.retained.append((filter_, one))
@@ -89,12 +96,18 @@ class Subscriptions:
             return reasons.FILTER_INVALID, f"its first levels have more than {PREFIX_LETTERS_MAX} letters"
         if levels_of(filter_) > LEVELS_MAX:
             return reasons.FILTER_INVALID, f"it has more than {LEVELS_MAX} levels"
+        if not self.house.may_subscribe(session, filter_):
+            self.house.counters["subscriptions denied"] += 1
+            return reasons.NOT_AUTHORIZED, "the client may read nothing that this filter matches"
         is_new = filter_ not in session.subscriptions and not session.is_bridge
         if is_new and session.filter_bytes + filter_size(filter_) > FILTER_BYTES * self.house.config.subscriptions_max:
             return reasons.QUOTA, "the filters of this client take too much memory"
         is_full = len(session.subscriptions) >= self.house.config.subscriptions_max and not session.is_bridge
         if is_full and filter_ not in session.subscriptions:
             return reasons.QUOTA, f"a client has at most {self.house.config.subscriptions_max} filters"
+        if is_new and self._room <= 0 and self.house.access is not None:
+            self.house.counters["filters beyond quotas"] += 1
+            return reasons.QUOTA, "this client or its user has too many filters"
         if filter_ not in session.subscriptions:
             if self.house.filter_bytes + filter_size(filter_) > self.house.config.filters_bytes:
                 self.house.counters["filters beyond memory"] += 1
@@ -104,6 +117,14 @@ class Subscriptions:
             if why is not None:
                 return reasons.QUOTA, why
         return None, ""
+
+    def _count_filters(self, access: Access, session: Session) -> None:
+        """Note how many more filters the quotas of a client and its user leave it."""
+        limits, user = access.quotas.limits(session.who.user), session.who.user
+        self._room = limits.get("client subscriptions", LIMIT_MAX) - len(session.subscriptions)
+        if (most := limits.get("user subscriptions")) is not None:
+            mine = sum(len(one.subscriptions) for one in self.house.sessions.values() if one.who.user == user)
+            self._room = min(self._room, most - mine)
 
     def unsubscribe(self, session: Session, link: Link, packet: p.Unsubscribe) -> None:
         codes = [

@@ -1,0 +1,60 @@
+"""What the access list says about clients of the client port. `stream.tag` is the client: its user and its topics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from trellis.live.log import one_line
+from trellis.live.stream import Stream
+from trellis.protocols.access.decide import STEPS_MAX, Access, Who
+from trellis.protocols.access.rules import LIMIT_MAX
+from trellis.protocols.effects import Deliver, Topic
+from trellis.protocols.mqtt.envelope import MAGIC, Envelope, unwrap
+from trellis.protocols.wire import WireError
+
+
+def named(who: Who) -> str:
+    """Return a client for a refusal that it reads."""
+    return "a client that has proven no user" if who.user is None else f"user {one_line(who.user[:64])}"
+
+
+def judged_topic(one: Deliver) -> str | None:
+    """Return the topic by which a message is judged: that of an MQTT client's message is its whole topic.
+
+    None: no client gets it. What listeners say to each other holds retained messages, and no client needs it.
+    """
+    if not one.payload.startswith(MAGIC):
+        return one.topic
+    try:
+        said = unwrap(one.payload)
+    except WireError:
+        return None
+    return said.topic if isinstance(said, Envelope) else None
+
+
+def readers(access: Access, streams: Collection[Stream], topic: str) -> list[Stream]:
+    """Return the clients that may read a topic."""
+    return [stream for stream in streams if access.may_read(stream.tag.who, topic)]
+
+
+def may_subscribe(access: Access, who: Who, topic: Topic) -> bool:
+    """Return whether a client may read a topic, or some MQTT topic whose messages come with it."""
+    if access.may_read(who, topic):
+        return True
+    access.steps = STEPS_MAX
+    return access.may_subscribe(who, f"{topic}/#")
+
+
+def may_connect(access: Access, user: str | None, clients: Collection[Stream]) -> bool:
+    """Return whether the quota of a user leaves it another connection."""
+    limit = access.quotas.limits(user).get("user connections", LIMIT_MAX)
+    return sum(one.tag.who.user == user for one in clients) < limit
+
+
+def is_beyond_quota(access: Access, who: Who, stream: Stream, clients: Collection[Stream]) -> bool:
+    """Return whether the quotas of a client and its user leave it no further topic."""
+    limits = access.quotas.limits(who.user)
+    if len(stream.tag.topics) >= limits.get("client subscriptions", LIMIT_MAX):
+        return True
+    most = limits.get("user subscriptions")
+    return most is not None and sum(len(one.tag.topics) for one in clients if one.tag.who.user == who.user) >= most

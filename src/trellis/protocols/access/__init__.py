@@ -1,0 +1,1 @@
+"""Who may read and write which topics: the rules, the decision, and signed tokens.  [docs/access.md]"""
