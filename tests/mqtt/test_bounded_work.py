@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mqtt.desk import WALL_MS, Desk, Talker
@@ -207,6 +207,7 @@ def test_the_end_of_many_patterns_looks_only_at_the_topics_that_they_cover(looku
     rest=st.integers(0, 6),
     depth=st.integers(1, 3),
 )
+@example(topics={"a"}, before=["#", "/#"], rest=0, depth=2)  # neither covers the other
 def test_the_patterns_that_remain_decide_which_topics_stay_known(topics, before, rest, depth):
     interests = Interests(depth)
     for filter_ in before:

@@ -115,7 +115,9 @@ class Interests:
 
     def _has_wider(self, pattern: str) -> bool:
         """Return whether some pattern covers everything that this one covers."""
-        if pattern == "#" or pattern.endswith("/#"):
+        if pattern == "#":
+            return False  # nothing is wider
+        if pattern.endswith("/#"):
             return any(one == "#" or one.endswith("/#") for one, _ in self._tree.matching(pattern[:-2]))
         return next(self._tree.matching(pattern), None) is not None  # only `+` and `#` match its `+`
 
