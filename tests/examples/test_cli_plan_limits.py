@@ -120,6 +120,31 @@ def test_what_if_answers_use_costs_and_caps(files, capsys):
     assert f"{found['leave']['cost']['lost']:.2f} for links lost" in out
 
 
+def test_a_bound_of_hops_is_kept_and_its_price_told(files, capsys):
+    plain = answer(capsys, "plan", "i.tsv", "-o", "plain.tsv")
+    made = answer(capsys, "plan", "i.tsv", "--hops-max", "3", "-o", "o.tsv")
+    checked = answer(capsys, "check", "i.tsv", "o.tsv")
+    assert (checked["tco"], checked["diameter"]["max"]) == (True, 3)
+    price = made["hops"]
+    assert (price["links_before"], price["links_added"]) == (plain["links"], made["links"] - plain["links"])
+    assert (price["degree_max_before"], price["unmet"]) == (plain["degree_max"], [])
+    assert price["diameter_before"] == answer(capsys, "check", "i.tsv", "plain.tsv")["diameter"]["max"] > 3
+    assert run("plan i.tsv --hops-max 3 -o o.tsv".split()) == 0
+    assert f"{plain['links']:,} before, {made['links']:,} now" in capsys.readouterr().out
+
+
+def test_topics_that_caps_keep_from_a_bound_of_hops_are_named(files, capsys):
+    write("caps.csv", "node,links_max", *(f"n{number},6" for number in range(1, 61)))
+    made = answer(capsys, "plan", "i.tsv", "--caps", "caps.csv", "--hops-max", "2", "-o", "o.tsv", code=1)
+    assert (made["degree_max"], made["excess"]) == (6, [])
+    assert made["hops"]["unmet"]
+    assert answer(capsys, "check", "i.tsv", "o.tsv")["diameter"]["max"] == made["hops"]["unmet"][0]["diameter"]
+    assert run("plan i.tsv --caps caps.csv --hops-max 2 -o o.tsv".split()) == 1
+    out = capsys.readouterr().out
+    assert "topics stay longer than 2 hops, as caps forbid the links:" in out
+    assert f"  {made['hops']['unmet'][0]['topic']}: " in out
+
+
 @pytest.mark.parametrize(
     ("name", "rows", "options", "message"),
     [
@@ -147,6 +172,7 @@ def test_what_if_answers_use_costs_and_caps(files, capsys):
         ("c.csv", ["u,v,cost"], "--regions regions.csv", "--regions: says nothing without costs"),
         ("c.csv", ["u,v,cost"], "--cost-default 1", "--cost-default: says nothing without costs"),
         ("c.csv", ["u,v,cost"], "--costs no.csv", "no.csv: cannot be read"),
+        ("c.csv", ["u,v,cost"], "--hops-max 0", "--hops-max: 0 cannot be met by any topic of two subscribers"),
     ],
 )
 def test_bad_tables_are_refused_in_one_line(files, capsys, name, rows, options, message):

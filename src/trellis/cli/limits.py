@@ -1,4 +1,4 @@
-"""Options of `trellis plan` for links that have costs and nodes that have caps, and what it says about them."""
+"""What `trellis plan` asks and says about costs of links, caps of nodes, and bounds of hops."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from trellis.model import Interests
     from trellis.model.costs import LinkCaps, LinkCosts
     from trellis.plan.excess import Excess
+    from trellis.plan.hops import Short
 
 _PANEL = "Costs and caps"
 _SHOWN = 10
@@ -105,3 +106,32 @@ def excess_json(excess: Sequence[Excess]) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
     return [asdict(one) for one in excess]
+
+
+def hops_rows(short: Short, degree_max: int) -> list[tuple[str, object]]:
+    """Return what a bound of hops has cost: links and the greatest degree, before and after."""
+    after = short.links_before + short.links_added
+    share = f" (+{100 * short.links_added / short.links_before:.0f}%)" if short.links_before else ""
+    return [
+        ("greatest topic diameter", f"{short.diameter_before} before, {short.diameter} now; wanted: {short.hops_max}"),
+        ("links for that", f"{short.links_before:,} before, {after:,} now{share}"),
+        ("maximum degree for that", f"{short.degree_max_before:,} before, {degree_max:,} now"),
+    ]
+
+
+def unmet_text(short: Short | None) -> Iterator[str]:
+    """Yield lines about topics that stay longer than the bound."""
+    if short is None or not short.unmet:
+        return
+    yield f"{len(short.unmet):,} topics stay longer than {short.hops_max} hops, as caps forbid the links:"
+    yield from (f"  {topic}: {hops} hops" for topic, hops in short.unmet[:_SHOWN])
+    if len(short.unmet) > _SHOWN:
+        yield f"  and {len(short.unmet) - _SHOWN:,} more: see --json"
+
+
+def hops_json(short: Short | None) -> dict[str, Any] | None:
+    from dataclasses import asdict
+
+    if short is None:
+        return None
+    return {**asdict(short), "unmet": [{"topic": topic, "diameter": hops} for topic, hops in short.unmet]}

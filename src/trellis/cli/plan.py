@@ -27,7 +27,18 @@ from trellis.cli.common import (
     show,
     table,
 )
-from trellis.cli.limits import CapsFile, CostDefault, CostsFile, LimitFiles, RegionsFile, excess_json, excess_text
+from trellis.cli.limits import (
+    CapsFile,
+    CostDefault,
+    CostsFile,
+    LimitFiles,
+    RegionsFile,
+    excess_json,
+    excess_text,
+    hops_json,
+    hops_rows,
+    unmet_text,
+)
 from trellis.cli.reading import Reading, reads_interests
 from trellis.cli.values import CANDIDATES, PLAN_ALGORITHMS, among
 from trellis.errors import InputError
@@ -44,6 +55,7 @@ EXAMPLE = examples(
     "trellis plan interests.parquet --connectivity 2 -o overlay.parquet",
     "trellis plan interests.parquet --costs costs.csv --caps caps.csv -o overlay.parquet",
     "trellis plan interests.parquet --regions regions.csv --costs region-costs.csv -o overlay.parquet",
+    "trellis plan interests.parquet --hops-max 3 -o overlay.parquet",
     "trellis plan interests.parquet -o overlay.parquet --configs planned/",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-leave n17 n18",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-worst 5",
@@ -95,6 +107,12 @@ def plan(
     connectivity: Annotated[
         int, typer.Option(help="2: more links, so that no loss of a single node splits a topic.", metavar="1|2")
     ] = 1,
+    hops_max: Annotated[
+        int | None,
+        typer.Option(
+            help="More links, so that no two subscribers of a topic are further apart.", metavar="H", show_default=False
+        ),
+    ] = None,
     candidates: Annotated[
         str,
         typer.Option(
@@ -124,7 +142,8 @@ def plan(
 
     gm takes the fewest links, minmax the lowest maximum degree (give or take one), lowoda comes close to both. The
     overlay is checked before it is written. With --what-if-..., --existing names the overlay and nothing is written.
-    Exits 0 when everything asked for is met, 1 when a cap had to be exceeded: the overlay is written all the same.
+    Exits 0 when everything asked for is met, 1 when a cap had to be exceeded, or when caps keep a topic from
+    --hops-max: the overlay is written all the same.
     """
     from trellis.model import expect_format
 
@@ -144,6 +163,7 @@ def plan(
         "sample": sample,
         "keep": keep,
         "connectivity": connectivity,
+        "hops_max": hops_max,
         "seed": seed,
         "memory_bytes_max": _bytes_allowed(memory),
     }
@@ -170,7 +190,7 @@ def plan(
         _deliver(interests, made, output, export, plot, as_json)
         if configs is not None:
             _write_configs(made.overlay, configs)
-    if made.excess:
+    if made.excess or (made.short is not None and made.short.unmet):
         raise typer.Exit(1)
 
 
@@ -210,6 +230,7 @@ def _deliver(
         "candidates": made.candidates,
         "cost": made.cost,
         "excess": excess_json(made.excess),
+        "hops": hops_json(made.short),
         "connectivity": made.connectivity,
         "kernel_seconds": made.seconds,
         "memory_peak_bytes": _peak_bytes(),
@@ -227,8 +248,15 @@ def _deliver(
     ]
     if made.cost is not None:
         rows.insert(3, ("cost of all links", made.cost))
+    if made.short is not None:
+        rows[4:4] = hops_rows(made.short, checked.degrees.maximum)
     kind = "topic-connected" if made.connectivity == 1 else "two-connected"
-    lines = [f"{output}: a {kind} overlay by {made.algorithm}", *table(rows), *excess_text(made.excess)]
+    lines = [
+        f"{output}: a {kind} overlay by {made.algorithm}",
+        *table(rows),
+        *excess_text(made.excess),
+        *unmet_text(made.short),
+    ]
     show(result, as_json, lines)
 
 

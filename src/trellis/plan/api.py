@@ -30,6 +30,7 @@ def plan(
     connectivity: int = 1,
     costs: LinkCosts | None = None,
     caps: LinkCaps | None = None,
+    hops_max: int | None = None,
     seed: int | str = 0,
     memory_bytes_max: int | None = None,
     progress: Progress | None = None,
@@ -50,6 +51,8 @@ def plan(
     costs             gm, lowoda: links that join the most for their cost (`trellis.model.costs.read_costs`)
     caps              gm, lowoda: how many links each node may have (`trellis.model.costs.read_caps`). Where a cap
                       cannot be kept, `.excess` of what is returned says at which node and why
+    hops_max          with more links, so that no topic has a greater diameter; `.short` says what that has cost, and
+                      which topics caps keep from it
     seed              breaks ties: the same seed gives the same overlay
     memory_bytes_max  refuse a plan that needs more; 60 % of the machine's unless given
     progress          told now and then how many components of topics are joined, of how many
@@ -60,7 +63,7 @@ def plan(
     allowed = _machine_bytes() * 6 // 10 if memory_bytes_max is None else memory_bytes_max
     is_limited = costs is not None or caps is not None
     sampling = _sampling(interests, algorithm, candidates, Sampling(sample, keep), allowed, is_limited)
-    needed = memory_needed(interests, sampling, connectivity, is_limited)
+    needed = memory_needed(interests, sampling, connectivity, is_limited, hops_max)
     if needed > allowed:
         raise InputError(
             "--memory",
@@ -76,6 +79,7 @@ def plan(
         connectivity=connectivity,
         costs=costs,
         caps=caps,
+        hops_max=hops_max,
         seed=seed,
         progress=progress,
         on_compile=on_compile,

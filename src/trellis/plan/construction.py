@@ -20,7 +20,16 @@ from trellis.plan.components import tc_components
 from trellis.plan.edges import Edges, Progress, low_edges
 from trellis.plan.excess import Excess, find_excess
 from trellis.plan.fill import count_listed
-from trellis.plan.priced import PAIR_BYTES, Limits, PricedEdges, listed_pairs, priced_block_edges, priced_edges
+from trellis.plan.hops import Short, expect_hops, shorten
+from trellis.plan.priced import (
+    PAIR_BYTES,
+    Limits,
+    PricedEdges,
+    ends_of,
+    listed_pairs,
+    priced_block_edges,
+    priced_edges,
+)
 from trellis.plan.state import LISTS
 from trellis.plan.tables import Shape, make_components
 from trellis.plan.ties import in_rank_order, ranks_of
@@ -41,7 +50,7 @@ class Construction:
     overlay: Overlay  # existing links and new ones
     new_u: IdArray  # the new links in the order chosen; new_u has the smaller key
     new_v: IdArray
-    contributions: IdArray  # of each new link, when it was chosen
+    contributions: IdArray  # of each new link, when it was chosen; 0 for links that only shorten topics
     split_topics: IdArray  # topics that the candidates cannot join [A-LOW-4]; normally none
     algorithm: str
     rho: float
@@ -51,6 +60,7 @@ class Construction:
     seconds: float  # of the algorithm alone: without keys of names, compiling, and making the overlay
     cost: float | None = None  # of all links together; None: no costs were given
     excess: tuple[Excess, ...] = ()  # nodes with more links than their cap allows, and why
+    short: Short | None = None  # what the bound of hops has cost; None: no bound was given
 
 
 def construct(
@@ -64,6 +74,7 @@ def construct(
     connectivity: int = 1,
     costs: LinkCosts | None = None,
     caps: LinkCaps | None = None,
+    hops_max: int | None = None,
     seed: int | str = 0,
     progress: Progress | None = None,
     on_compile: Callable[[], None] | None = None,
@@ -84,6 +95,7 @@ def construct(
     connectivity  2: add links until no loss of a single node splits a topic (`trellis.plan.twice`)
     costs, caps  gm and lowoda: links that join the most for their cost, at nodes that may have more
                  (`trellis.plan.priced`)
+    hops_max    add links until no topic diameter is greater, as far as caps allow it (`trellis.plan.hops`)
     seed        of the keys that break ties (`trellis.plan.ties`) and, for random, of its chance
     progress    told from time to time how many TC-components are joined, of how many
     on_compile  told once if a kernel is compiled now, which takes some seconds; not if all come from the cache
@@ -92,6 +104,8 @@ def construct(
     _check(interests, algorithm, rho, existing, candidates, sampling, connectivity)
     is_limited = costs is not None or caps is not None
     _check_limits(interests, algorithm, costs, caps)
+    if hops_max is not None:
+        expect_hops(hops_max)
     start_links = Overlay.from_ids(interests.nodes, [], []) if existing is None else existing
     order = in_rank_order(interests.nodes, seed)
     rank = ranks_of(order)
@@ -173,12 +187,25 @@ def construct(
         seconds += time.perf_counter() - started
 
     u, v = order[new.i], order[new.j]
+    gains = new.contribution
     overlay = Overlay.from_ids(interests.nodes, np.concatenate([start_links.u, u]), np.concatenate([start_links.v, v]))
+    short: Short | None = None
+    if hops_max is not None:
+        started = time.perf_counter()
+        if costs is not None and costs.default is None:  # a missing cost is refused now: links may join any two
+            alone = np.arange(len(topics), dtype=np.int32)
+            limits.cost_of(*ends_of(listed_pairs(offsets, topics, topic_count, alone)))
+        more_u, more_v, short = shorten(interests, overlay, hops_max, limits, offsets, topics, progress=progress)
+        u, v = np.concatenate([u, more_u]), np.concatenate([v, more_v])
+        gains = np.concatenate([gains, np.zeros(len(more_u), gains.dtype)])
+        ends = np.concatenate([overlay.u, more_u]), np.concatenate([overlay.v, more_v])
+        overlay = Overlay.from_ids(interests.nodes, *ends)
+        seconds += time.perf_counter() - started
     return Construction(
         overlay,
         u,
         v,
-        new.contribution,
+        gains,
         new.split,
         algorithm,
         rho,
@@ -188,6 +215,7 @@ def construct(
         seconds,
         None if costs is None else costs.total(overlay.u, overlay.v),
         () if caps is None else tuple(find_excess(interests, overlay, caps, start_links, beyond)),
+        short,
     )
 
 
@@ -228,7 +256,11 @@ def rho_of(algorithm: str, rho: float) -> float:
 
 
 def memory_needed(
-    interests: Interests, sampling: Sampling | None = None, connectivity: int = 1, is_limited: bool = False
+    interests: Interests,
+    sampling: Sampling | None = None,
+    connectivity: int = 1,
+    is_limited: bool = False,
+    hops_max: int | None = None,
 ) -> int:
     """Bytes that gm, minmax and lowoda take at most, beside the interests themselves.
 
@@ -236,6 +268,8 @@ def memory_needed(
     """
     shape = Shape.of(interests.node_offsets, interests.node_topics, len(interests.topics))
     second = shape.bytes_sampled(sampling or Sampling()) + 64 * shape.slots if connectivity == 2 else 0
+    if hops_max == 1:  # all pairs that share a topic become links
+        second = max(second, 64 * shape.listed_max)
     if is_limited:
         listed = shape.listed_max if sampling is None else sampling.pairs_max(shape.nodes, shape.slots)
         drawn = 0 if sampling is None else sampling.bytes_of(shape.nodes, shape.slots)
