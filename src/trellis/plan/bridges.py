@@ -169,7 +169,7 @@ class _Probes:
         """Follow one message of this name from the broker on, over all ways that meet no broker twice."""
         self.sent += 1
         came: dict[tuple[str, str], tuple[str, ...]] = {(broker, name): (broker,)}
-        ways = deque([((broker,), name, -1)])
+        ways: deque[tuple[tuple[str, ...], str, int]] = deque([((broker,), name, -1)])
         copies = 0
         while ways:
             way, name, bridge = ways.popleft()

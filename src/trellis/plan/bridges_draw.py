@@ -21,8 +21,8 @@ def draw_bridges(bridges: Bridges, planned: list[tuple[str, str]], path: str | P
         for axes, name in ((ours, "Bridges"), (theirs, "Plan")):
             axes.set(title=name, xticks=[], yticks=[], aspect="equal", xlim=(-1.5, 1.5), ylim=(-1.35, 1.35))
             axes.grid(visible=False)
-            for side in axes.spines.values():
-                side.set_visible(False)
+            for spine in axes.spines.values():
+                spine.set_visible(False)
         places = {
             name: (math.sin(2 * math.pi * k / len(bridges.brokers)), math.cos(2 * math.pi * k / len(bridges.brokers)))
             for k, name in enumerate(sorted(bridges.brokers, key=lambda name: (island[name], name)))

@@ -40,8 +40,8 @@ def shorten_topic(nodes, hops_max, lists, limits, count, mark, stamp, depth, que
     mark    of each node: `stamp` here marks subscribers
     depth, queue, place  scratch, of each node
     """
-    for node in nodes:
-        mark[node] = stamp
+    for k in range(len(nodes)):
+        mark[nodes[k]], depth[nodes[k]], place[nodes[k]] = stamp, FAR, k
     before = count
     if is_short(nodes, hops_max, lists, mark, stamp, depth, queue):
         return MET, count
@@ -59,17 +59,33 @@ def shorten_topic(nodes, hops_max, lists, limits, count, mark, stamp, depth, que
 @njit(cache=True)
 def is_short(nodes, hops_max, lists, mark, stamp, depth, queue):
     for node in nodes:  # noqa: SIM110  a kernel
-        if reach(node, hops_max, lists, mark, stamp, depth, queue, nodes) < len(nodes):
+        if count_near(node, hops_max, lists, mark, stamp, depth, queue) < len(nodes):
             return False
     return True
 
 
 @njit(cache=True)
-def reach(start, hops_max, lists, mark, stamp, depth, queue, nodes):
-    """Search the topic from `start`, `hops_max` hops far. Return how many nodes are there; depth has their hops."""
+def count_near(start, hops_max, lists, mark, stamp, depth, queue):
+    """Return how many nodes of the topic are within `hops_max` hops; `queue` has them."""
+    end = reach(start, hops_max, lists, mark, stamp, depth, queue)
+    forget(end, depth, queue)
+    return end
+
+
+@njit(cache=True)
+def forget(end, depth, queue):
+    """Make the scratch ready for the next search."""
+    for at in range(end):
+        depth[queue[at]] = FAR
+
+
+@njit(cache=True)
+def reach(start, hops_max, lists, mark, stamp, depth, queue):
+    """Search the topic from `start`, `hops_max` hops far. Return how many nodes are in the queue; depth has their hops.
+
+    All depths are FAR before, and must be again before the next search: `forget`.
+    """
     head, following, to = lists
-    for node in nodes:
-        depth[node] = FAR
     depth[start], queue[0] = 0, start
     taken, end = 0, 1
     while taken < end:
@@ -109,23 +125,21 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
     first, second = -1, -1
     best, best_near = -1, -1
     for node in nodes:
-        size = reach(node, radius, lists, mark, stamp, depth, queue, nodes)
+        size = count_near(node, radius, lists, mark, stamp, depth, queue)
         served = size + min(room[node], len(nodes) - size)  # those that it could be linked to count as well
         if served > best or (served == best and size > best_near):
             first, best, best_near = node, served, size
     if hops_max % 2 == 1:
-        reach(first, radius, lists, mark, stamp, depth, queue, nodes)
-        for k in range(len(nodes)):
-            near[k] = depth[nodes[k]] <= radius
+        for at in range(count_near(first, radius, lists, mark, stamp, depth, queue)):
+            near[place[queue[at]]] = True
         best, best_near = -1, -1
         for node in nodes:
             joined = is_linked(first, node, lists)
             if node == first or not (joined or (room[first] > 0 and room[node] > 0)):
                 continue
-            reach(node, radius, lists, mark, stamp, depth, queue, nodes)
             size = 0
-            for k in range(len(nodes)):
-                size += depth[nodes[k]] <= radius and not near[k]
+            for at in range(count_near(node, radius, lists, mark, stamp, depth, queue)):
+                size += not near[place[queue[at]]]
             served = min(size + room[node], len(nodes))
             if served > best or (served == best and size + joined > best_near):
                 second, best, best_near = node, served, size + joined
@@ -134,13 +148,12 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
         if not is_linked(first, second, lists):
             count = add(first, second, lists, limits, count)
     hops = np.full(len(nodes), FAR, np.int64)  # of each subscriber, by its place: to the nearest centre
-    for k in range(len(nodes)):
-        place[nodes[k]] = k
     for centre in (first, second):
         if centre >= 0:
-            reach(centre, radius, lists, mark, stamp, depth, queue, nodes)
-            for k in range(len(nodes)):
-                hops[k] = min(hops[k], depth[nodes[k]])
+            end = reach(centre, radius, lists, mark, stamp, depth, queue)
+            for at in range(end):
+                hops[place[queue[at]]] = min(hops[place[queue[at]]], depth[queue[at]])
+            forget(end, depth, queue)
     tried = np.zeros(len(nodes), np.bool_)
     gains = np.zeros(radius, np.int64)  # [s]: far nodes within s hops of the chosen one
     while True:
@@ -153,9 +166,8 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
                 continue
             size = 1
             if radius > 1:
-                end = reach(nodes[k], radius - 1, lists, mark, stamp, depth, queue, nodes)
                 size = 0
-                for at in range(end):
+                for at in range(count_near(nodes[k], radius - 1, lists, mark, stamp, depth, queue)):
                     size += hops[place[queue[at]]] > radius
             if size > most:
                 chosen, most = k, size
@@ -164,12 +176,13 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
         if chosen < 0:
             return UNMET, count
         node = nodes[chosen]
-        end = reach(node, radius - 1, lists, mark, stamp, depth, queue, nodes)
+        end = reach(node, radius - 1, lists, mark, stamp, depth, queue)
         gains[:] = 0
         for at in range(end):
             if hops[place[queue[at]]] > radius:
                 for s in range(depth[queue[at]], radius):
                     gains[s] += 1
+        forget(end, depth, queue)
         partner = best_partner(nodes, chosen, hops, radius, gains, lists, limits)
         if partner < 0:
             tried[chosen] = True
