@@ -223,3 +223,25 @@ def test_the_worst_nodes_are_told_with_the_cost_of_their_links():
     answer = what_if_leave(over, made.overlay, ["hub"], None, costs)
     assert answer.links_new == (("a", "c"),)
     assert (answer.cost.before, answer.cost.lost, answer.cost.new, answer.cost.after) == (7, 7, 100, 100)
+
+
+@some
+@given(st.data())
+def test_costs_are_complete_exactly_when_every_pair_has_one(data):
+    over = data.draw(interests(nodes_max=5))
+    names = list(over.nodes)
+    if data.draw(st.booleans()):
+        given_ = data.draw(st.lists(st.sampled_from([*combinations(names, 2)]), unique=True)) if len(names) > 1 else []
+        costs = between_nodes(over.nodes, dict.fromkeys(given_, 1.0))
+    else:
+        regions = {name: data.draw(st.sampled_from("abc")) for name in names}
+        known = sorted(set(regions.values()))
+        pairs = [(one, other) for one in known for other in known if one <= other]
+        given_ = data.draw(st.lists(st.sampled_from(pairs), unique=True))
+        costs = between_regions(over.nodes, regions, dict.fromkeys(given_, 1.0))
+    try:
+        costs.of(*zip(*combinations(range(len(names)), 2), strict=True)) if len(names) > 1 else None
+        is_complete = True
+    except InputError:
+        is_complete = False
+    assert costs.is_complete == is_complete

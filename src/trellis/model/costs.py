@@ -56,6 +56,18 @@ class LinkCosts:
         """Return what all links (u, v) cost together."""
         return float(self.of(u, v).sum())
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether any two nodes have a cost."""
+        if self.default is not None:
+            return True
+        if self.places is self.nodes:
+            return len(self.keys) == len(self.nodes) * (len(self.nodes) - 1) // 2
+        used, counts = np.unique(self.place, return_counts=True)
+        low, high = (used[ends].astype(np.int64) for ends in np.triu_indices(len(used)))
+        wanted = (low * len(self.places) + high)[(low != high) | np.isin(low, used[counts > 1])]
+        return bool(np.all(np.isin(wanted, self.keys)))
+
     def over(self, nodes: Names) -> LinkCosts:
         """Return the same costs over some of the nodes."""
         return LinkCosts(

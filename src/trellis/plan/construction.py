@@ -192,9 +192,8 @@ def construct(
     short: Short | None = None
     if hops_max is not None:
         started = time.perf_counter()
-        if costs is not None and costs.default is None:  # a missing cost is refused now: links may join any two
-            alone = np.arange(len(topics), dtype=np.int32)
-            limits.cost_of(*ends_of(listed_pairs(offsets, topics, topic_count, alone)))
+        if costs is not None and not costs.is_complete:
+            _expect_costs(limits, offsets, topics, topic_count)
         more_u, more_v, short = shorten(interests, overlay, hops_max, limits, offsets, topics, progress=progress)
         u, v = np.concatenate([u, more_u]), np.concatenate([v, more_v])
         gains = np.concatenate([gains, np.zeros(len(more_u), gains.dtype)])
@@ -336,6 +335,15 @@ def _check_limits(interests: Interests, algorithm: str, costs: LinkCosts | None,
             raise InputError("", f"{algorithm} takes no {name}", f"choose one of {', '.join(LIMITED_RULES)}")
         if given.nodes != interests.nodes:
             raise InputError("", f"the {name} are over other nodes", "give those of the nodes of the interests")
+
+
+def _expect_costs(limits: Limits, offsets: OffsetArray, topics: IdArray, topic_count: int) -> None:
+    """Refuse costs that lack some pair of nodes that share a topic: a bound of hops may link any of them."""
+    if Shape.of(offsets, topics, topic_count).prefers_sampling(is_limited=True):
+        what = "with a bound of hops so many nodes need a cost for every pair"
+        raise InputError("--costs", what, "give a cost for those that are not listed: --cost-default")
+    alone = np.arange(len(topics), dtype=np.int32)
+    limits.cost_of(*ends_of(listed_pairs(offsets, topics, topic_count, alone)))
 
 
 def _by_rank(interests: Interests, order: IdArray) -> tuple[OffsetArray, IdArray]:
