@@ -105,7 +105,7 @@ def best_pair(offsets, slots, i, j, cost, values, bounds, tops, caps, degrees, t
             bound, every = 0.0, 0.0  # of pairs of this class, and of all that the phase allows
             for pair in range(k * CHUNK, min((k + 1) * CHUNK, len(i))):
                 u, v = i[pair], j[pair]
-                if values[pair] == 0.0 or (room[u] == 0) + (room[v] == 0) > over_max:
+                if values[pair] == 0.0 or np.int64(room[u] == 0) + np.int64(room[v] == 0) > over_max:
                     continue
                 if which == LOW and (degrees[u] >= degree_max or degrees[v] >= degree_max):
                     every = max(every, values[pair])
@@ -183,7 +183,7 @@ def is_harmless(offsets, slots, u, v, caps, form):
             if has_u and has_v and slots[b, COMPONENT] != one:
                 left += component_room[slots[b, COMPONENT]]
                 count -= 1
-            if deficit(count, dead[topic] + (left == 0), topic_room[topic] - lost) > before:
+            if deficit(count, dead[topic] + np.int64(left == 0), topic_room[topic] - lost) > before:
                 return False
             if has_u and slots[slots[a, COMPONENT], SIZE] == 1:
                 alone_u += 1
@@ -217,7 +217,9 @@ def merge_rooms(offsets, slots, u, v, component_room, parts, dead):
             one, other, topic = slots[a, COMPONENT], slots[b, COMPONENT], slots[a, TOPIC]
             if one != other:
                 both = component_room[one] + component_room[other]
-                dead[topic] += (both == 0) - (component_room[one] == 0) - (component_room[other] == 0)
+                for stands in (one, other):
+                    dead[topic] -= component_room[stands] == 0
+                dead[topic] += both == 0
                 component_room[one] = component_room[other] = both  # one of the two will stand for both
                 parts[topic] -= 1
             a += 1
