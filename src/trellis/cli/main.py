@@ -14,6 +14,7 @@ import typer
 from trellis import __version__
 from trellis.cli import (
     acl,
+    bridges,
     certs,
     check,
     churn,
@@ -55,6 +56,7 @@ app.command("maintain", epilog=maintain.EXAMPLE)(maintain.maintain)
 app.command("profile", epilog=profile.EXAMPLE)(profile.profile)
 app.command("check", epilog=check.EXAMPLE)(check.check)
 app.command("convert", epilog=convert.EXAMPLE)(convert.convert)
+app.command("import", epilog=bridges.EXAMPLE)(bridges.import_)
 app.command("node", epilog=live.NODE_EXAMPLE)(live.node)
 app.command("up", epilog=up.EXAMPLE)(up.up)
 app.command("judge", epilog=judge.EXAMPLE)(judge.judge)

@@ -27,6 +27,18 @@ from trellis.cli.common import (
     show,
     table,
 )
+from trellis.cli.limits import (
+    CapsFile,
+    CostDefault,
+    CostsFile,
+    LimitFiles,
+    RegionsFile,
+    excess_json,
+    excess_text,
+    hops_json,
+    hops_rows,
+    unmet_text,
+)
 from trellis.cli.reading import Reading, reads_interests
 from trellis.cli.values import CANDIDATES, PLAN_ALGORITHMS, among
 from trellis.errors import InputError
@@ -41,6 +53,9 @@ EXAMPLE = examples(
     "trellis plan interests.parquet --algorithm lowoda --rho 3 -o overlay.parquet",
     "trellis plan export.csv --columns node=client_id,topic=subscription -o overlay.csv",
     "trellis plan interests.parquet --connectivity 2 -o overlay.parquet",
+    "trellis plan interests.parquet --costs costs.csv --caps caps.csv -o overlay.parquet",
+    "trellis plan interests.parquet --regions regions.csv --costs region-costs.csv -o overlay.parquet",
+    "trellis plan interests.parquet --hops-max 3 -o overlay.parquet",
     "trellis plan interests.parquet -o overlay.parquet --configs planned/",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-leave n17 n18",
     "trellis plan interests.parquet --existing overlay.parquet --what-if-worst 5",
@@ -92,6 +107,12 @@ def plan(
     connectivity: Annotated[
         int, typer.Option(help="2: more links, so that no loss of a single node splits a topic.", metavar="1|2")
     ] = 1,
+    hops_max: Annotated[
+        int | None,
+        typer.Option(
+            help="More links, so that no two subscribers of a topic are further apart.", metavar="H", show_default=False
+        ),
+    ] = None,
     candidates: Annotated[
         str,
         typer.Option(
@@ -109,6 +130,10 @@ def plan(
     memory: Annotated[
         str | None, typer.Option(help="Refuse above this, as 4GiB; 60% of the machine's unless given.", metavar="SIZE")
     ] = None,
+    costs_file: CostsFile = None,
+    regions_file: RegionsFile = None,
+    cost_default: CostDefault = None,
+    caps_file: CapsFile = None,
     plot: Plot = None,
     seed: Seed = 0,
     as_json: AsJson = False,
@@ -117,6 +142,8 @@ def plan(
 
     gm takes the fewest links, minmax the lowest maximum degree (give or take one), lowoda comes close to both. The
     overlay is checked before it is written. With --what-if-..., --existing names the overlay and nothing is written.
+    Exits 0 when everything asked for is met, 1 when a cap had to be exceeded, or when caps keep a topic from
+    --hops-max: the overlay is written all the same.
     """
     from trellis.model import expect_format
 
@@ -136,10 +163,13 @@ def plan(
         "sample": sample,
         "keep": keep,
         "connectivity": connectivity,
+        "hops_max": hops_max,
         "seed": seed,
         "memory_bytes_max": _bytes_allowed(memory),
     }
+    files = LimitFiles(costs_file, regions_file, cost_default, caps_file)
     interests = reading.interests(interests_file)
+    how["costs"], how["caps"] = files.read(interests)
     base = None if existing is None else trellis.read_overlay(existing, interests.nodes)
     if asks:
         overlay = base if base is not None else _built(interests, None, how).overlay
@@ -148,8 +178,7 @@ def plan(
             overlay,
             [what_if_leave, *(leaving or [])] if what_if_leave else [],
             what_if_worst,
-            rho,
-            seed,
+            how,
             as_json,
         )
         return
@@ -161,6 +190,8 @@ def plan(
         _deliver(interests, made, output, export, plot, as_json)
         if configs is not None:
             _write_configs(made.overlay, configs)
+    if made.excess or (made.short is not None and made.short.unmet):
+        raise typer.Exit(1)
 
 
 def _built(interests: Interests, base: Overlay | None, how: dict[str, Any]) -> Construction:
@@ -197,6 +228,9 @@ def _deliver(
         "links_lower_bound": bound,
         "links_over_bound": links / bound if bound else None,
         "candidates": made.candidates,
+        "cost": made.cost,
+        "excess": excess_json(made.excess),
+        "hops": hops_json(made.short),
         "connectivity": made.connectivity,
         "kernel_seconds": made.seconds,
         "memory_peak_bytes": _peak_bytes(),
@@ -212,8 +246,18 @@ def _deliver(
         ("time", f"{made.seconds:.3f} s in the kernel"),
         ("memory", f"{_size(_peak_bytes())} at the peak"),
     ]
+    if made.cost is not None:
+        rows.insert(3, ("cost of all links", made.cost))
+    if made.short is not None:
+        rows[4:4] = hops_rows(made.short, checked.degrees.maximum)
     kind = "topic-connected" if made.connectivity == 1 else "two-connected"
-    show(result, as_json, [f"{output}: a {kind} overlay by {made.algorithm}", *table(rows)])
+    lines = [
+        f"{output}: a {kind} overlay by {made.algorithm}",
+        *table(rows),
+        *excess_text(made.excess),
+        *unmet_text(made.short),
+    ]
+    show(result, as_json, lines)
 
 
 def _among(made: Construction) -> str:
@@ -243,7 +287,12 @@ def _write_configs(overlay: Overlay, folder: Path) -> None:
 
 
 def _what_if(
-    interests: Interests, overlay: Overlay, leaving: list[str], worst: int | None, rho: float, seed: int, as_json: bool
+    interests: Interests,
+    overlay: Overlay,
+    leaving: list[str],
+    worst: int | None,
+    how: dict[str, Any],
+    as_json: bool,
 ) -> None:
     from dataclasses import asdict
 
@@ -254,12 +303,13 @@ def _what_if(
     text: list[str] = []
     if worst is not None:
         with says_compiling():
-            losses = what_if_worst(interests, overlay, worst)
+            losses = what_if_worst(interests, overlay, worst, how["costs"])
         result["worst"] = [asdict(loss) for loss in losses]
         text += _worst_text(losses)
     if leaving:
         with says_compiling():
-            answer = what_if_leave(interests, overlay, leaving, MaintainConfig(rho=rho, seed=seed))
+            config = MaintainConfig(rho=how["rho"], seed=how["seed"])
+            answer = what_if_leave(interests, overlay, leaving, config, how["costs"], how["caps"])
         result["leave"] = asdict(answer)
         text += _leave_text(answer)
     show(result, as_json, text)
@@ -269,12 +319,15 @@ def _worst_text(losses: tuple[Loss, ...]) -> Iterator[str]:
     if not losses:
         yield "no topic would split, whichever single node left"
         return
-    yield f"{'node':<20} {'topics split':>12} {'more components':>16} {'degree':>7} {'topics':>7}"
+    has_costs = losses[0].links_cost is not None
+    head = f"{'node':<20} {'topics split':>12} {'more components':>16} {'degree':>7} {'topics':>7}"
+    yield head + (f" {'cost of links':>14}" if has_costs else "")
     for loss in losses:
-        yield (
+        line = (
             f"{loss.node:<20} {loss.split_topics:>12,} {loss.extra_components:>16,} {loss.degree:>7,} "
             f"{loss.subscriptions:>7,}"
         )
+        yield line + (f" {number(loss.links_cost):>14}" if has_costs else "")
 
 
 def _leave_text(answer: LeaveAnswer) -> Iterator[str]:
@@ -288,14 +341,18 @@ def _leave_text(answer: LeaveAnswer) -> Iterator[str]:
             yield f"  and {len(answer.splits) - 10:,} more: see --json"
     shown = ", ".join(f"{u} - {v}" for u, v in answer.links_new[:_LINKS_SHOWN])
     more = f", and {len(answer.links_new) - _LINKS_SHOWN:,} more" if len(answer.links_new) > _LINKS_SHOWN else ""
-    yield from table(
-        [
-            ("links lost", len(answer.links_lost)),
-            ("mended with", f"{len(answer.links_new):,} new links" + (f": {shown}{more}" if shown else "")),
-            ("degree before", f"max {answer.before.maximum}, mean {number(answer.before.mean)}"),
-            ("degree after", f"max {answer.after.maximum}, mean {number(answer.after.mean)}"),
-        ]
-    )
+    rows: list[tuple[str, object]] = [
+        ("links lost", len(answer.links_lost)),
+        ("mended with", f"{len(answer.links_new):,} new links" + (f": {shown}{more}" if shown else "")),
+        ("degree before", f"max {answer.before.maximum}, mean {number(answer.before.mean)}"),
+        ("degree after", f"max {answer.after.maximum}, mean {number(answer.after.mean)}"),
+    ]
+    if answer.cost is not None:
+        cost = answer.cost
+        rows.append(("cost of all links", f"{number(cost.before)} before, {number(cost.after)} after"))
+        rows.append(("of that", f"{number(cost.lost)} for links lost, {number(cost.new)} for new links"))
+    yield from table(rows)
+    yield from excess_text(answer.excess)
 
 
 def _bytes_allowed(text: str | None) -> int | None:

@@ -6,6 +6,9 @@
 | rates     | topic, rate               | the publication rate of a topic                |
 | overlay   | u, v                      | a link                                         |
 | churn     | time, node, event, topic  | something that happens to a node, in time order |
+| costs     | u, v, cost                | the cost of a link between two nodes or regions |
+| regions   | node, region              | the region of a node                           |
+| caps      | node, links_max           | the most links that a node may have            |
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ CHURN = Kind(
     optional=("topic",),
     order=("time", "node", "event", "topic"),
 )
-KINDS = (INTERESTS, RATES, OVERLAY, CHURN)
+COSTS = Kind("costs", ("u", "v"), numbers=("cost",))
+REGIONS = Kind("regions", ("node", "region"))
+CAPS = Kind("caps", ("node",), numbers=("links_max",))
+KINDS = (INTERESTS, RATES, OVERLAY, CHURN, COSTS, REGIONS, CAPS)
 
 
 def kind_of(columns: Iterable[str], where: str) -> Kind:

@@ -106,7 +106,7 @@ def interests_in(rows: Rows, repeated: str = "refuse") -> Interests:
         if repeated == "merge":
             return Interests.from_ids(nodes, topics, *np.divmod(np.unique(pairs), len(topics)))
         remedy = "remove one of the two rows, or have repeated rows merged (repeated: merge)"
-        raise InputError(rows.where(_first_repeated(pairs)), error.what, remedy) from error
+        raise InputError(rows.where(first_repeated(pairs)), error.what, remedy) from error
 
 
 def first_rows(rows: Rows) -> npt.NDArray[np.int64]:
@@ -122,11 +122,11 @@ def read_rates(path: str | Path, topics: Names) -> npt.NDArray[np.float64]:
     """The rate of each topic; a topic of the interests without a rate is an error, a rate of no topic too."""
     rows = read_rows(path, RATES)
     ids, values = rows.ids("topic", topics), np.asarray(rows.table["rate"], np.float64)
-    _refuse_unknown(rows, "topic", ids, "no topic of the interests", "remove the row")
+    refuse_unknown(rows, "topic", ids, "no topic of the interests", "remove the row")
     wrong = np.flatnonzero(values < 0)
     if len(wrong):
         raise InputError(rows.where(wrong[0]), f"rate {values[wrong[0]]:g} is negative", "rates are 0 or more")
-    repeated = _first_repeated(ids)
+    repeated = first_repeated(ids)
     if repeated >= 0:
         raise InputError(
             rows.where(repeated),
@@ -151,13 +151,13 @@ def overlay_in(rows: Rows, nodes: Names | None = None) -> Overlay:
     known = rows.names("u", "v") if nodes is None else nodes
     u, v = rows.ids("u", known), rows.ids("v", known)
     for column, ids in (("u", u), ("v", v)):
-        _refuse_unknown(rows, column, ids, "no node of the interests", "remove the link, or give the node interests")
+        refuse_unknown(rows, column, ids, "no node of the interests", "remove the link, or give the node interests")
     try:
         return Overlay.from_ids(known, u, v)
     except InputError as error:
         loops = np.flatnonzero(u == v)
         pairs = np.minimum(u, v).astype(np.int64) * len(known) + np.maximum(u, v)
-        row = int(loops[0]) if len(loops) else _first_repeated(pairs)
+        row = int(loops[0]) if len(loops) else first_repeated(pairs)
         raise InputError(rows.where(row), error.what, "remove the row") from error
 
 
@@ -178,7 +178,7 @@ def churn_in(rows: Rows, interests: Interests | None = None) -> ChurnTrace:
         rows.ids("event", events).astype(np.int8),
         rows.ids("topic", topics),
     )
-    _refuse_unknown(rows, "event", trace.event, "no event", f"write one of {', '.join(events)}")
+    refuse_unknown(rows, "event", trace.event, "no event", f"write one of {', '.join(events)}")
     needs_topic = (trace.event == Event.subscribe) | (trace.event == Event.unsubscribe)
     wrong = np.flatnonzero(needs_topic != (trace.topic >= 0))
     if len(wrong):
@@ -325,14 +325,14 @@ def _refuse_empty(rows: Rows) -> None:
             raise InputError(rows.where(int(wrong[0])), what, remedy)
 
 
-def _refuse_unknown(rows: Rows, column: str, ids: npt.NDArray[np.integer], what: str, remedy: str) -> None:
+def refuse_unknown(rows: Rows, column: str, ids: npt.NDArray[np.integer], what: str, remedy: str) -> None:
     unknown = np.flatnonzero(ids < 0)
     if len(unknown):
         name = rows.table[column][int(unknown[0])].as_py()
         raise InputError(rows.where(int(unknown[0])), f'{column} "{name}" is {what}', remedy)
 
 
-def _first_repeated(values: npt.NDArray[np.integer]) -> int:
+def first_repeated(values: npt.NDArray[np.integer]) -> int:
     """The row of the first value that stood before, -1 where all differ."""
     order = np.argsort(values, kind="stable")
     again = order[1:][values[order][1:] == values[order][:-1]]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from trellis.errors import InputError
 from trellis.model import ChurnTrace, Interests, Overlay
+from trellis.model.costs import LinkCaps, LinkCosts
 from trellis.plan.candidates import Sampling
 from trellis.plan.construction import GREEDY_RULES, Construction, construct, memory_needed
 from trellis.plan.edges import Progress
@@ -27,6 +28,9 @@ def plan(
     sample: int = Sampling.sample,
     keep: int = Sampling.keep,
     connectivity: int = 1,
+    costs: LinkCosts | None = None,
+    caps: LinkCaps | None = None,
+    hops_max: int | None = None,
     seed: int | str = 0,
     memory_bytes_max: int | None = None,
     progress: Progress | None = None,
@@ -44,6 +48,11 @@ def plan(
     sample, keep      candidates sampled: how many subscribers of each topic a node looks at, at least, and how many
                       of all these it keeps
     connectivity      2: with more links, so that no loss of a single node splits a topic
+    costs             gm, lowoda: links that join the most for their cost (`trellis.model.costs.read_costs`)
+    caps              gm, lowoda: how many links each node may have (`trellis.model.costs.read_caps`). Where a cap
+                      cannot be kept, `.excess` of what is returned says at which node and why
+    hops_max          with more links, so that no topic has a greater diameter; `.short` says what that has cost, and
+                      which topics caps keep from it
     seed              breaks ties: the same seed gives the same overlay
     memory_bytes_max  refuse a plan that needs more; 60 % of the machine's unless given
     progress          told now and then how many components of topics are joined, of how many
@@ -52,8 +61,9 @@ def plan(
     if candidates not in CANDIDATES:
         raise InputError("--candidates", f'"{candidates}" is unknown', f"choose one of {', '.join(CANDIDATES)}")
     allowed = _machine_bytes() * 6 // 10 if memory_bytes_max is None else memory_bytes_max
-    sampling = _sampling(interests, algorithm, candidates, Sampling(sample, keep), allowed)
-    needed = memory_needed(interests, sampling, connectivity)
+    is_limited = costs is not None or caps is not None
+    sampling = _sampling(interests, algorithm, candidates, Sampling(sample, keep), allowed, is_limited)
+    needed = memory_needed(interests, sampling, connectivity, is_limited, hops_max)
     if needed > allowed:
         raise InputError(
             "--memory",
@@ -67,6 +77,9 @@ def plan(
         existing=existing,
         sampling=sampling,
         connectivity=connectivity,
+        costs=costs,
+        caps=caps,
+        hops_max=hops_max,
         seed=seed,
         progress=progress,
         on_compile=on_compile,
@@ -74,7 +87,7 @@ def plan(
 
 
 def _sampling(
-    interests: Interests, algorithm: str, candidates: str, sampling: Sampling, allowed: int
+    interests: Interests, algorithm: str, candidates: str, sampling: Sampling, allowed: int, is_limited: bool
 ) -> Sampling | None:
     """The sampling if candidates are to be drawn, None if all pairs are looked at."""
     if candidates != "auto":
@@ -82,7 +95,9 @@ def _sampling(
     if algorithm not in GREEDY_RULES:
         return None
     shape = Shape.of(interests.node_offsets, interests.node_topics, len(interests.topics))
-    return sampling if shape.prefers_sampling() or memory_needed(interests) > allowed else None
+    if shape.prefers_sampling(is_limited) or memory_needed(interests, is_limited=is_limited) > allowed:
+        return sampling
+    return None
 
 
 def maintain(

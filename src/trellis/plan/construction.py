@@ -10,6 +10,7 @@ import numpy as np
 
 from trellis.errors import InputError
 from trellis.jit import compiling
+from trellis.model.costs import LinkCaps, LinkCosts
 from trellis.model.interests import Interests, OffsetArray
 from trellis.model.names import IdArray
 from trellis.model.overlay import Overlay
@@ -17,7 +18,18 @@ from trellis.plan import baselines
 from trellis.plan.candidates import Candidates, Sampling, listed, sampled
 from trellis.plan.components import tc_components
 from trellis.plan.edges import Edges, Progress, low_edges
+from trellis.plan.excess import Excess, find_excess
 from trellis.plan.fill import count_listed
+from trellis.plan.hops import Short, expect_hops, shorten
+from trellis.plan.priced import (
+    PAIR_BYTES,
+    Limits,
+    PricedEdges,
+    ends_of,
+    listed_pairs,
+    priced_block_edges,
+    priced_edges,
+)
 from trellis.plan.state import LISTS
 from trellis.plan.tables import Shape, make_components
 from trellis.plan.ties import in_rank_order, ranks_of
@@ -26,9 +38,9 @@ from trellis.plan.twice import block_edges
 GREEDY_RULES = ("gm", "minmax", "lowoda")
 ALGORITHMS = (*GREEDY_RULES, "ring", "random", "star")
 ALIASES = {"ringpt": "ring"}  # the papers' names
-_warm: set[tuple[str, int, bool]] = (
-    set()
-)  # algorithm, form, all pairs or not: those whose kernels this process has compiled or loaded
+LIMITED_RULES = ("gm", "lowoda")  # those that take costs and caps
+# algorithm, form, all pairs or not, with costs or caps or not: those whose kernels this process has compiled or loaded
+_warm: set[tuple[str, int, bool, bool]] = set()
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +50,7 @@ class Construction:
     overlay: Overlay  # existing links and new ones
     new_u: IdArray  # the new links in the order chosen; new_u has the smaller key
     new_v: IdArray
-    contributions: IdArray  # of each new link, when it was chosen
+    contributions: IdArray  # of each new link, when it was chosen; 0 for links that only shorten topics
     split_topics: IdArray  # topics that the candidates cannot join [A-LOW-4]; normally none
     algorithm: str
     rho: float
@@ -46,6 +58,9 @@ class Construction:
     connectivity: int  # 2: no loss of a single node splits a topic
     candidates: int | None  # pairs that the edges were chosen among; None: all pairs that share a topic
     seconds: float  # of the algorithm alone: without keys of names, compiling, and making the overlay
+    cost: float | None = None  # of all links together; None: no costs were given
+    excess: tuple[Excess, ...] = ()  # nodes with more links than their cap allows, and why
+    short: Short | None = None  # what the bound of hops has cost; None: no bound was given
 
 
 def construct(
@@ -57,6 +72,9 @@ def construct(
     candidates: Overlay | None = None,
     sampling: Sampling | None = None,
     connectivity: int = 1,
+    costs: LinkCosts | None = None,
+    caps: LinkCaps | None = None,
+    hops_max: int | None = None,
     seed: int | str = 0,
     progress: Progress | None = None,
     on_compile: Callable[[], None] | None = None,
@@ -75,20 +93,29 @@ def construct(
     candidates  E_pot: gm, minmax and lowoda choose only among these links, instead of all pairs
     sampling    the same among candidates that are drawn (`trellis.plan.candidates`), which can connect every topic
     connectivity  2: add links until no loss of a single node splits a topic (`trellis.plan.twice`)
+    costs, caps  gm and lowoda: links that join the most for their cost, at nodes that may have more
+                 (`trellis.plan.priced`)
+    hops_max    add links until no topic diameter is greater, as far as caps allow it (`trellis.plan.hops`)
     seed        of the keys that break ties (`trellis.plan.ties`) and, for random, of its chance
     progress    told from time to time how many TC-components are joined, of how many
     on_compile  told once if a kernel is compiled now, which takes some seconds; not if all come from the cache
     """
     algorithm = ALIASES.get(algorithm, algorithm)
     _check(interests, algorithm, rho, existing, candidates, sampling, connectivity)
+    is_limited = costs is not None or caps is not None
+    _check_limits(interests, algorithm, costs, caps)
+    if hops_max is not None:
+        expect_hops(hops_max)
     start_links = Overlay.from_ids(interests.nodes, [], []) if existing is None else existing
     order = in_rank_order(interests.nodes, seed)
     rank = ranks_of(order)
     offsets, topics = _by_rank(interests, order)
     topic_count = len(interests.topics)
     exact = candidates is None and sampling is None
-    form = Shape.of(offsets, topics, topic_count).best_form() if exact else LISTS
-    _warm_up(algorithm, form, exact, on_compile)
+    form = Shape.of(offsets, topics, topic_count).best_form() if exact and not is_limited else LISTS
+    _warm_up(algorithm, form, exact, is_limited, on_compile)
+    limits = Limits(costs, caps, order)
+    beyond: dict[int, list[int]] = {}  # by node: topics that its links beyond the cap were needed for
 
     started = time.perf_counter()
     among: Candidates | None = None
@@ -97,7 +124,27 @@ def construct(
     elif sampling is not None:
         among = sampled(offsets, topics, topic_count, sampling, seed)
     component, _ = tc_components(offsets, topics, rank[start_links.u], rank[start_links.v])
-    if algorithm in GREEDY_RULES:
+    if is_limited:
+        if costs is not None:
+            costs.of(start_links.u, start_links.v)  # a missing cost is refused now, not after the work
+        if among is None:
+            among = listed_pairs(offsets, topics, topic_count, component)
+        degrees = start_links.degrees[order]
+        priced = priced_edges(
+            offsets,
+            topics,
+            topic_count,
+            component,
+            degrees,
+            among,
+            limits,
+            rho=rho_of(algorithm, rho),
+            progress=progress,
+        )
+        new = priced.edges
+        _note_beyond(beyond, priced, order)
+        among = None if exact else among
+    elif algorithm in GREEDY_RULES:
         new = low_edges(
             offsets,
             topics,
@@ -123,15 +170,52 @@ def construct(
 
     if connectivity == 2:
         started = time.perf_counter()
+        wanted = limits if is_limited else None
         new = _twice(
-            offsets, topics, topic_count, rank, start_links, new, rho_of(algorithm, rho), sampling, seed, progress
+            offsets,
+            topics,
+            topic_count,
+            rank,
+            start_links,
+            new,
+            rho_of(algorithm, rho),
+            sampling,
+            wanted,
+            seed,
+            progress,
         )
         seconds += time.perf_counter() - started
 
     u, v = order[new.i], order[new.j]
+    gains = new.contribution
     overlay = Overlay.from_ids(interests.nodes, np.concatenate([start_links.u, u]), np.concatenate([start_links.v, v]))
-    pairs = None if among is None else len(among.columns)
-    return Construction(overlay, u, v, new.contribution, new.split, algorithm, rho, seed, connectivity, pairs, seconds)
+    short: Short | None = None
+    if hops_max is not None:
+        started = time.perf_counter()
+        if costs is not None and not costs.is_complete:
+            _expect_costs(limits, offsets, topics, topic_count)
+        more_u, more_v, short = shorten(interests, overlay, hops_max, limits, offsets, topics, progress=progress)
+        u, v = np.concatenate([u, more_u]), np.concatenate([v, more_v])
+        gains = np.concatenate([gains, np.zeros(len(more_u), gains.dtype)])
+        ends = np.concatenate([overlay.u, more_u]), np.concatenate([overlay.v, more_v])
+        overlay = Overlay.from_ids(interests.nodes, *ends)
+        seconds += time.perf_counter() - started
+    return Construction(
+        overlay,
+        u,
+        v,
+        gains,
+        new.split,
+        algorithm,
+        rho,
+        seed,
+        connectivity,
+        None if among is None else len(among.columns),
+        seconds,
+        None if costs is None else costs.total(overlay.u, overlay.v),
+        () if caps is None else tuple(find_excess(interests, overlay, caps, start_links, beyond)),
+        short,
+    )
 
 
 def _twice(
@@ -143,6 +227,7 @@ def _twice(
     new: Edges,
     rho: float,
     sampling: Sampling | None,
+    limits: Limits | None,
     seed: int | str,
     progress: Progress | None,
 ) -> Edges:
@@ -151,8 +236,17 @@ def _twice(
     u, v = np.concatenate([rank[start_links.u], new.i]), np.concatenate([rank[start_links.v], new.j])
     degrees = np.bincount(u, minlength=len(rank)) + np.bincount(v, minlength=len(rank))
     among = sampled(offsets, topics, topic_count, sampling or Sampling(), seed)
-    more = block_edges(offsets, topics, u, v, degrees, among, rho=rho, progress=progress)
+    if limits is None:
+        more = block_edges(offsets, topics, u, v, degrees, among, rho=rho, progress=progress)
+    else:
+        more = priced_block_edges(offsets, topics, u, v, degrees, among, limits, rho=rho, progress=progress).edges
     return Edges(*(np.concatenate(both) for both in zip(new, more, strict=True)))
+
+
+def _note_beyond(beyond: dict[int, list[int]], priced: PricedEdges, order: IdArray) -> None:
+    for edge, side in np.argwhere(priced.over).tolist():
+        node = order[(priced.edges.i, priced.edges.j)[side][edge]]
+        beyond.setdefault(int(node), []).append(int(priced.joined[edge]))
 
 
 def rho_of(algorithm: str, rho: float) -> float:
@@ -160,10 +254,25 @@ def rho_of(algorithm: str, rho: float) -> float:
     return {"gm": 1.0, "minmax": np.inf}.get(algorithm, rho)
 
 
-def memory_needed(interests: Interests, sampling: Sampling | None = None, connectivity: int = 1) -> int:
-    """Bytes that gm, minmax and lowoda take at most, beside the interests themselves."""
+def memory_needed(
+    interests: Interests,
+    sampling: Sampling | None = None,
+    connectivity: int = 1,
+    is_limited: bool = False,
+    hops_max: int | None = None,
+) -> int:
+    """Bytes that gm, minmax and lowoda take at most, beside the interests themselves.
+
+    is_limited  with costs or caps
+    """
     shape = Shape.of(interests.node_offsets, interests.node_topics, len(interests.topics))
     second = shape.bytes_sampled(sampling or Sampling()) + 64 * shape.slots if connectivity == 2 else 0
+    if hops_max == 1:  # all pairs that share a topic become links
+        second = max(second, 64 * shape.listed_max)
+    if is_limited:
+        listed = shape.listed_max if sampling is None else sampling.pairs_max(shape.nodes, shape.slots)
+        drawn = 0 if sampling is None else sampling.bytes_of(shape.nodes, shape.slots)
+        return max(second, drawn, shape.bytes_common + PAIR_BYTES * listed)
     if sampling is not None:
         return max(second, shape.bytes_sampled(sampling))
     form = shape.best_form()
@@ -174,19 +283,22 @@ def memory_needed(interests: Interests, sampling: Sampling | None = None, connec
     return max(second, shape.bytes_of(form, int(count_listed(*components).sum())))
 
 
-def _warm_up(algorithm: str, form: int, exact: bool, on_compile: Callable[[], None] | None) -> None:
+def _warm_up(algorithm: str, form: int, exact: bool, is_limited: bool, on_compile: Callable[[], None] | None) -> None:
     """Compile the kernels or load them from the cache on disk; `on_compile` is called if one is compiled."""
-    if (algorithm, form, exact) in _warm:
+    if (algorithm, form, exact, is_limited) in _warm:
         return
     with compiling(on_compile or (lambda: None)):  # two nodes with one topic
         offsets, topics, zeros = np.arange(3, dtype=np.int64), np.zeros(2, np.int32), np.zeros(2, np.int32)
         component, _ = tc_components(offsets, topics, zeros[:0], zeros[:0])
-        if algorithm in GREEDY_RULES:
+        if is_limited:
+            some = listed_pairs(offsets, topics, 1, component) if exact else sampled(offsets, topics, 1, Sampling(), 0)
+            priced_edges(offsets, topics, 1, component, zeros, some, Limits(None, None, zeros))
+        elif algorithm in GREEDY_RULES:
             among = None if exact else sampled(offsets, topics, 1, Sampling(), 0)
             low_edges(offsets, topics, 1, component, zeros, 0, light=algorithm == "minmax", candidates=among, form=form)
         elif algorithm == "random":
             baselines.random(offsets, topics, 1, component, np.arange(2, dtype=np.uint64), np.zeros(1, np.uint64))
-    _warm.add((algorithm, form, exact))
+    _warm.add((algorithm, form, exact, is_limited))
 
 
 def _check(
@@ -213,6 +325,25 @@ def _check(
     for name, overlay in (("existing overlay", existing), ("overlay of candidates", candidates)):
         if overlay is not None and overlay.nodes != interests.nodes:
             raise InputError("", f"the {name} is over other nodes", "give one over the nodes of the interests")
+
+
+def _check_limits(interests: Interests, algorithm: str, costs: LinkCosts | None, caps: LinkCaps | None) -> None:
+    for name, given in (("costs", costs), ("caps", caps)):
+        if given is None:
+            continue
+        if algorithm not in LIMITED_RULES:
+            raise InputError("", f"{algorithm} takes no {name}", f"choose one of {', '.join(LIMITED_RULES)}")
+        if given.nodes != interests.nodes:
+            raise InputError("", f"the {name} are over other nodes", "give those of the nodes of the interests")
+
+
+def _expect_costs(limits: Limits, offsets: OffsetArray, topics: IdArray, topic_count: int) -> None:
+    """Refuse costs that lack some pair of nodes that share a topic: a bound of hops may link any of them."""
+    if Shape.of(offsets, topics, topic_count).prefers_sampling(is_limited=True):
+        what = "with a bound of hops so many nodes need a cost for every pair"
+        raise InputError("--costs", what, "give a cost for those that are not listed: --cost-default")
+    alone = np.arange(len(topics), dtype=np.int32)
+    limits.cost_of(*ends_of(listed_pairs(offsets, topics, topic_count, alone)))
 
 
 def _by_rank(interests: Interests, order: IdArray) -> tuple[OffsetArray, IdArray]:

@@ -88,9 +88,10 @@ def low_edges(
         if progress is not None:
             progress(left - int(totals[LEFT]), left)
     i, j, gain = np.ascontiguousarray(state.edges[: totals[EDGES]].T)
-    return Edges(i, j, gain, _split(components.slots) if totals[LEFT] else np.zeros(0, np.int32))
+    return Edges(i, j, gain, still_split(components.slots) if totals[LEFT] else np.zeros(0, np.int32))
 
 
-def _split(slots: IdArray) -> IdArray:
+def still_split(slots: IdArray) -> IdArray:
+    """Return the topics that have several TC-components."""
     several = np.unique(slots[:, [TOPIC, COMPONENT]], axis=0)[:, 0]
     return np.unique(several[1:][several[1:] == several[:-1]])

@@ -40,6 +40,7 @@ from trellis.plan.state import (
 BITS_NS, TRIANGLE_NS, TRIANGLE_PAIR_NS, LISTS_NS = 6, 8, 1, 300
 # Up to so many nodes all pairs are looked at, and beyond it up to so long, by the figures above.
 EXACT_NODES, EXACT_NS = 20_000, 8 * 10**9
+LIMITED_PAIRS = 10_000_000  # up to so many pairs are all looked at where links have costs or caps
 FREELY_BYTES = 2**30  # up to here the fastest form is taken, beyond it the smallest
 
 
@@ -63,6 +64,16 @@ class Shape(NamedTuple):
     def pairs(self) -> int:
         return self.nodes * (self.nodes - 1) // 2
 
+    @property
+    def listed_max(self) -> int:
+        """No more pairs than that share a topic."""
+        return min(self.pairs, self.meetings)
+
+    @property
+    def bytes_common(self) -> int:
+        """Memory of the tables that every form has."""
+        return 96 * self.slots + 112 * self.nodes + 64 * self.topics
+
     def best_form(self) -> int:
         """The fastest of the forms that fit into FREELY_BYTES; the smallest where none does."""
         forms = (BITS, TRIANGLE, LISTS)
@@ -73,12 +84,12 @@ class Shape(NamedTuple):
         """Memory of all tables at their peak; `listed` is the number of candidate pairs, where it is known."""
         blocks = -(-self.nodes // CHUNK)
         chunks = CHUNK * blocks * (blocks + 1) // 2
-        common = 96 * self.slots + 112 * self.nodes + 64 * self.topics
+        common = self.bytes_common
         if form == BITS:
             return common + 64 * groups_of(self.topics) * CHUNK * blocks + 5 * self.width * chunks
         if form == TRIANGLE:
             return common + (CHUNK + 5) * self.width * chunks
-        listed = min(self.pairs, self.meetings) if listed is None else listed
+        listed = self.listed_max if listed is None else listed
         return common + (4 + self.width) * listed + 5 * self.width * (listed // CHUNK + self.nodes)
 
     def bytes_sampled(self, sampling: Sampling) -> int:
@@ -86,8 +97,13 @@ class Shape(NamedTuple):
         listed = min(sampling.pairs_max(self.nodes, self.slots), self.meetings)
         return max(sampling.bytes_of(self.nodes, self.slots), self.bytes_of(LISTS, listed))
 
-    def prefers_sampling(self) -> bool:
-        """Whether all pairs would take so long that candidates are worth the few links more."""
+    def prefers_sampling(self, is_limited: bool = False) -> bool:
+        """Whether all pairs would take so long that candidates are worth the few links more.
+
+        is_limited  with costs or caps
+        """
+        if is_limited:
+            return self.listed_max > LIMITED_PAIRS
         return self.nodes > EXACT_NODES and self.nanoseconds_of(self.best_form()) > EXACT_NS
 
     def nanoseconds_of(self, form: int) -> int:

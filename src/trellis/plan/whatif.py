@@ -11,11 +11,16 @@ from trellis.errors import InputError
 from trellis.measure.connectivity import SplitTopic, connectivity, split_topics
 from trellis.measure.cuts import pieces_without
 from trellis.measure.induced import over_the_same_nodes
+from trellis.model.costs import LinkCaps, LinkCosts
 from trellis.model.interests import Interests
 from trellis.model.overlay import Overlay
+from trellis.plan.construction import construct
+from trellis.plan.excess import Excess
 from trellis.plan.maintain import algorithm_for, expect_tco
 from trellis.plan.maintain_config import MaintainConfig
 from trellis.plan.maintain_overlay import CurrentOverlay
+from trellis.plan.naive import Everyone
+from trellis.plan.shadows import Shadows
 
 Link = tuple[str, str]
 
@@ -24,6 +29,16 @@ Link = tuple[str, str]
 class Degrees:
     maximum: int
     mean: float
+
+
+@dataclass(frozen=True)
+class CostChange:
+    """What links cost together, where costs are known."""
+
+    before: float
+    lost: float  # of links that go with the nodes
+    new: float  # of links that the repair adds
+    after: float
 
 
 @dataclass(frozen=True)
@@ -39,6 +54,8 @@ class LeaveAnswer:
     before: Degrees
     after: Degrees
     degree_changes: tuple[tuple[str, int, int], ...]  # of those who stay: node, before, after
+    cost: CostChange | None = None  # None: no costs were given
+    excess: tuple[Excess, ...] = ()  # nodes that would have more links than their cap allows
 
 
 @dataclass(frozen=True)
@@ -50,15 +67,22 @@ class Loss:
     split_topics: int
     degree: int
     subscriptions: int
+    links_cost: float | None = None  # of its links together; None: no costs were given
 
 
 def what_if_leave(
-    interests: Interests, overlay: Overlay, nodes: Sequence[str], config: MaintainConfig | None = None
+    interests: Interests,
+    overlay: Overlay,
+    nodes: Sequence[str],
+    config: MaintainConfig | None = None,
+    costs: LinkCosts | None = None,
+    caps: LinkCaps | None = None,
 ) -> LeaveAnswer:
     """What `maintain` would do, were this its first event. Several nodes leave as one event.
 
     Mended one after the other, a node could be judged connected through another that is going too; the neighbours
-    of all of them are required together instead.
+    of all of them are required together instead. With costs or caps the new links are chosen among the same nodes, but
+    by the rule of `trellis.plan.priced`.
     """
     config = MaintainConfig() if config is None else config
     unknown = [name for name in nodes if name not in interests.nodes]
@@ -72,7 +96,11 @@ def what_if_leave(
     ranks = [current.rank_of[name] for name in leaving]
     links, degrees = _links(current), current.degrees.copy()
     before = Degrees(current.degree_max, current.degree_mean)
-    repair = algorithm_for(current, config).leave(ranks, 1)
+    excess: tuple[Excess, ...] = ()
+    if costs is None and caps is None:
+        shadow_set = algorithm_for(current, config).leave(ranks, 1).shadow_set
+    else:
+        shadow_set, excess = _repair_within_limits(current, ranks, config, costs, caps)
     after = _links(current)
     changed = np.flatnonzero((degrees != current.degrees) & current.present)
     splits, extra = _unmended(interests, overlay, leaving)
@@ -82,16 +110,70 @@ def what_if_leave(
         extra,
         tuple(sorted(links - after)),
         tuple(sorted(after - links)),
-        repair.shadow_set,
+        shadow_set,
         before,
         Degrees(current.degree_max, current.degree_mean),
         tuple(
             sorted((current.names[rank], int(degrees[rank]), int(current.degrees[rank])) for rank in changed.tolist())
         ),
+        None if costs is None else _cost_change(costs, links, after),
+        excess,
     )
 
 
-def what_if_worst(interests: Interests, overlay: Overlay, count: int) -> tuple[Loss, ...]:
+def _repair_within_limits(
+    current: CurrentOverlay,
+    leaving: list[int],
+    config: MaintainConfig,
+    costs: LinkCosts | None,
+    caps: LinkCaps | None,
+) -> tuple[int, tuple[Excess, ...]]:
+    """Let the nodes leave, and link those of their shadow set. Return its size, and who has too many links then.
+
+    The shadow set holds all neighbors of the nodes, so links inside it can connect every topic again.
+    """
+    sets = (
+        Everyone(current)
+        if config.algorithm == "naive"
+        else Shadows(current, config.backups, config.coverage_factor, config.seed)
+    )
+    shadow = sets.of_leavers(np.asarray(leaving, np.int32))
+    for rank in leaving:
+        current.dismiss(rank)
+    left, base = current.interests(), current.overlay()
+    us, ws = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+    for place, rank in enumerate(shadow.tolist()):
+        others = shadow[place + 1 :]
+        ws.append(others[current.shared_topics(rank, others) > 0])
+        us.append(np.full(len(ws[-1]), rank, np.int32))
+    of_rank = left.nodes.ids_of(current.names.array)
+    among = Overlay.from_ids(left.nodes, of_rank[np.concatenate(us)], of_rank[np.concatenate(ws)])
+    made = construct(
+        left,
+        "lowoda",
+        rho=config.rho,
+        existing=base,
+        candidates=among,
+        costs=None if costs is None else costs.over(left.nodes),
+        caps=None if caps is None else caps.over(left.nodes),
+        seed=config.seed,
+    )
+    assert not len(made.split_topics), "the shadow set cannot connect every topic: it lacks a neighbor"
+    current.link_as(Overlay.from_ids(left.nodes, made.new_u, made.new_v))
+    return len(shadow), made.excess
+
+
+def _cost_change(costs: LinkCosts, before: set[Link], after: set[Link]) -> CostChange:
+    sums = []
+    for links in (before, before - after, after - before, after):
+        ends = zip(*sorted(links), strict=True) if links else ((), ())
+        sums.append(costs.total(*(costs.nodes.ids_of(names) for names in ends)))
+    return CostChange(*sums)
+
+
+def what_if_worst(
+    interests: Interests, overlay: Overlay, count: int, costs: LinkCosts | None = None
+) -> tuple[Loss, ...]:
     """The `count` nodes whose loss alone would split most, by the sum over topics of extra components.
 
     Equals come in the order of the instance. Nodes whose loss splits nothing are left out.
@@ -109,6 +191,7 @@ def what_if_worst(interests: Interests, overlay: Overlay, count: int) -> tuple[L
             int(splits[node]),
             int(overlay.degrees[node]),
             int(interests.sizes[node]),
+            None if costs is None else costs.total(np.full(overlay.degrees[node], node), overlay.neighbors_of(node)),
         )
         for node in worst
         if extra[node]

@@ -1,0 +1,279 @@
+"""Bridges between brokers: what travels over them, where it goes in circles or arrives twice, and who is left out.
+
+A rule of a bridge lets messages *flow* from one broker to another, perhaps under another name. To find out what happens
+to a message, one is sent in thought: a *probe* for each filter, published at each broker that has it. A broker passes a
+message on over every bridge with a fitting rule, but not back over the bridge that it came by. A probe that comes back
+to a broker it has been at goes in a *loop*. One that comes to a broker by two ways under one name arrives twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from trellis.errors import InputError
+from trellis.plan.mosquitto import BrokerFile
+from trellis.protocols.mqtt.topics import matches
+
+PROBE = "trellis-probe"
+COPIES_MAX = 1_000  # of one probe; loops and many ways multiply them
+FOUND_MAX = 1_000  # loops, and duplicates, that are named
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Messages that one rule lets through, in one direction."""
+
+    source: str
+    target: str
+    filter: str  # at the source
+    source_prefix: str
+    target_prefix: str
+    bridge: int  # number of the connection: nothing goes back over it
+    where: str
+
+    def renamed(self, topic: str) -> str:
+        """Return the name of a topic at the target."""
+        return self.target_prefix + topic[len(self.source_prefix) :]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A loop or a duplicate: the topic, and the ways that a message takes."""
+
+    topic: str
+    ways: tuple[tuple[str, ...], ...]  # a loop: one way, which ends where it has been; a duplicate: two ways
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {' and '.join(' > '.join(way) for way in self.ways)}"
+
+
+@dataclass(frozen=True)
+class Bridges:
+    """All bridges of some brokers, and what is wrong with them."""
+
+    brokers: tuple[str, ...]  # ascending
+    outside: tuple[str, ...]  # those of them that only an address tells of
+    links: tuple[tuple[str, str], ...]  # pairs of brokers with a bridge or several, ascending
+    flows: tuple[Flow, ...]
+    interests: dict[str, tuple[str, ...]]  # topic (a filter) -> the brokers that have it
+    islands: tuple[tuple[str, ...], ...]  # groups of brokers without a bridge between them; one group: none
+    split: dict[str, tuple[tuple[str, ...], ...]]  # topic -> groups of brokers that it does not travel between
+    loops: tuple[Found, ...]
+    duplicates: tuple[Found, ...]
+    parallel: tuple[tuple[str, str], ...]  # pairs of brokers with several bridges
+    renamed: int  # rules whose prefixes change names; a mesh of Trellis does not
+    publications: int  # probes that were sent: each topic from each of its brokers
+    copies: int  # that all these probes made on bridges; a loop is followed once
+    reached: int  # brokers that they came to, each once, beside their own
+    wanted: int  # brokers that they would come to if every topic were connected
+    cut_short: bool  # whether a probe made more copies than are followed
+
+
+def find_bridges(files: Iterable[BrokerFile], addresses: dict[str, str] | None = None) -> Bridges:
+    """Put the files of all brokers together.
+
+    addresses  broker by address, "host:port" or "host": for those that their names do not tell
+    """
+    brokers = list(files)
+    resolve = _Resolver(brokers, addresses or {})
+    flows: list[Flow] = []
+    pairs: list[tuple[str, str]] = []
+    renamed = 0
+    for broker in brokers:
+        for connection in broker.connections:
+            other = resolve(broker, connection.name, connection.addresses[0], connection.where)
+            number = len(pairs)
+            pairs.append((min(broker.name, other), max(broker.name, other)))
+            for rule in connection.rules:
+                renamed += rule.local_prefix != rule.remote_prefix
+                if rule.direction != "in":
+                    ends = (broker.name, other, rule.local, rule.local_prefix, rule.remote_prefix)
+                    flows.append(Flow(*ends, number, rule.where))
+                if rule.direction != "out":
+                    ends = (other, broker.name, rule.remote, rule.remote_prefix, rule.local_prefix)
+                    flows.append(Flow(*ends, number, rule.where))
+    names = sorted({broker.name for broker in brokers}.union(*pairs))
+    links = sorted(set(pairs))
+    names_of = _names(flows)
+    interests = {topic: tuple(sorted(holders)) for topic, holders in names_of.items()}
+    probes = _Probes(flows)
+    for topic, holders in names_of.items():
+        for holder in sorted(holders):
+            probes.send(topic, holder, probe_of(holders[holder]))
+    return Bridges(
+        tuple(names),
+        tuple(name for name in names if name not in {broker.name for broker in brokers}),
+        tuple(links),
+        tuple(flows),
+        interests,
+        _groups(names, links),
+        {topic: groups for topic, groups in _split(flows, names_of) if len(groups) > 1},
+        tuple(probes.loops.values()),
+        tuple(probes.duplicates.values()),
+        tuple(pair for pair, bridges in sorted(Counter(pairs).items()) if bridges > 1),
+        renamed,
+        probes.sent,
+        probes.copies,
+        probes.reached,
+        sum(len(holders) * (len(holders) - 1) for holders in interests.values()),
+        probes.cut_short,
+    )
+
+
+class _Resolver:
+    """Which broker an address is."""
+
+    def __init__(self, brokers: list[BrokerFile], addresses: dict[str, str]) -> None:
+        self.given = {address.lower(): name for address, name in addresses.items()}
+        self.names = {broker.name.lower(): broker.name for broker in brokers}
+        self.by_port: dict[int, list[str]] = {}
+        for broker in brokers:
+            for port in broker.ports:
+                self.by_port.setdefault(port, []).append(broker.name)
+
+    def __call__(self, broker: BrokerFile, connection: str, address: tuple[str, int], where: str) -> str:
+        """Return the name of a broker: as given, by host, by port on this machine, by connection, or the address."""
+        host, port = address
+        local = self.by_port.get(port, []) if host in LOOPBACK else []
+        found = (
+            self.given.get(f"{host}:{port}")
+            or self.given.get(host)
+            or self.names.get(host)
+            or self.names.get(host.split(".")[0])
+            or (local[0] if len(local) == 1 else None)
+            or self.names.get(connection.lower())
+            or f"{host}:{port}"
+        )
+        if found == broker.name:
+            what = f'connection "{connection}" leads to {host}:{port}, which seems to be "{found}" itself'
+            raise InputError(where, what, "say which broker that is: --broker NAME=HOST:PORT")
+        return found
+
+
+class _Probes:
+    """Sends messages in thought, and keeps what happens to them."""
+
+    def __init__(self, flows: list[Flow]) -> None:
+        self.flows: dict[str, list[Flow]] = {}
+        for flow in flows:
+            self.flows.setdefault(flow.source, []).append(flow)
+        self.loops: dict[frozenset[str], Found] = {}  # by the brokers of the loop: each is named once
+        self.duplicates: dict[frozenset[str], Found] = {}  # by the brokers of both ways
+        self.sent = self.copies = self.reached = 0
+        self.cut_short = False
+
+    def send(self, topic: str, broker: str, name: str) -> None:
+        """Follow one message of this name from the broker on, over all ways that meet no broker twice."""
+        self.sent += 1
+        came: dict[tuple[str, str], tuple[str, ...]] = {(broker, name): (broker,)}
+        ways: deque[tuple[tuple[str, ...], str, int]] = deque([((broker,), name, -1)])
+        copies = 0
+        while ways:
+            way, name, bridge = ways.popleft()
+            taken: set[tuple[int, str]] = set()  # one copy on each bridge and under each name
+            for flow in self.flows.get(way[-1], []):
+                there = flow.renamed(name)
+                if flow.bridge == bridge or (flow.bridge, there) in taken or not matches(flow.filter, name):
+                    continue
+                taken.add((flow.bridge, there))
+                copies += 1
+                longer = (*way, flow.target)
+                if copies > COPIES_MAX:
+                    self.cut_short = True
+                    ways.clear()
+                    break
+                if flow.target in way:
+                    self._note_loop(topic, way[way.index(flow.target) :], flow.target)
+                elif (flow.target, there) in came:
+                    self._note_duplicate(topic, came[flow.target, there], longer)
+                    ways.append((longer, there, flow.bridge))
+                else:
+                    came[flow.target, there] = longer
+                    ways.append((longer, there, flow.bridge))
+        self.copies += copies
+        self.reached += len({target for target, _ in came} - {broker})
+
+    def _note_loop(self, topic: str, way: tuple[str, ...], back: str) -> None:
+        if len(self.loops) < FOUND_MAX:
+            first = way.index(min(way))  # a loop is told from its first broker on, wherever the message came in
+            turned = (*way[first:], *way[:first])
+            self.loops.setdefault(frozenset(way), Found(topic, ((*turned, turned[0]),)))
+
+    def _note_duplicate(self, topic: str, first: tuple[str, ...], second: tuple[str, ...]) -> None:
+        while len(first) > 1 and len(second) > 1 and first[1] == second[1]:  # where they part
+            first, second = first[1:], second[1:]
+        if len(self.duplicates) < FOUND_MAX:
+            self.duplicates.setdefault(frozenset((*first, *second)), Found(topic, (first, second)))
+
+
+def probe_of(filter_: str) -> str:
+    """Return a topic that the filter matches, and few others do."""
+    return "/".join(PROBE if level in ("+", "#") else level for level in filter_.split("/"))
+
+
+def _names(flows: list[Flow]) -> dict[str, dict[str, str]]:
+    """Return for each topic the brokers that have it, and its filter there.
+
+    Filters that rules turn into each other are one topic, called by the shortest of them.
+    """
+    leader: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while leader.setdefault(name, name) != name:
+            name = leader[name]
+        return name
+
+    for flow in flows:
+        ends = sorted((find(flow.filter), find(flow.renamed(flow.filter))), key=_by_length)
+        leader[ends[1]] = ends[0]
+    found: dict[str, dict[str, str]] = {}
+    for flow in flows:
+        holders = found.setdefault(find(flow.filter), {})
+        for broker, name in ((flow.source, flow.filter), (flow.target, flow.renamed(flow.filter))):
+            holders[broker] = min(holders.get(broker, name), name, key=_by_length)
+    return dict(sorted(found.items()))
+
+
+def _by_length(name: str) -> tuple[int, str]:
+    return len(name), name
+
+
+def _split(flows: list[Flow], names_of: dict[str, dict[str, str]]) -> Iterator[tuple[str, tuple[tuple[str, ...], ...]]]:
+    """Yield each topic with the groups of its brokers that messages of it travel in, in one direction at least."""
+    for topic, holders in names_of.items():
+        yield (
+            topic,
+            _groups(
+                sorted(holders),
+                [
+                    (flow.source, flow.target)
+                    for flow in flows
+                    if flow.source in holders and matches(flow.filter, probe_of(holders[flow.source]))
+                ],
+            ),
+        )
+
+
+def _groups(names: Iterable[str], links: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], ...]:
+    """Return the connected parts, the largest first."""
+    near: dict[str, set[str]] = {name: set() for name in names}
+    for u, v in links:
+        if u in near and v in near:
+            near[u].add(v)
+            near[v].add(u)
+    groups: list[tuple[str, ...]] = []
+    seen: set[str] = set()
+    for name in near:
+        if name in seen:
+            continue
+        group, waiting = {name}, [name]
+        while waiting:
+            new = near[waiting.pop()] - group
+            group |= new
+            waiting.extend(new)
+        seen |= group
+        groups.append(tuple(sorted(group)))
+    return tuple(sorted(groups, key=lambda group: (-len(group), group)))

@@ -1,0 +1,292 @@
+"""The kernel of short topics: links that bring all subscribers of one topic near its centre (`trellis.plan.hops`).
+
+The links of a node are a list: `head[node]`, then `following[end]`, with the other node in `to[end]`. A link has two
+ends, 2k and 2k + 1. Lists grow at their heads, so that the links of a topic that cannot be met are taken back in turn.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import numpy as np
+
+from trellis.jit import njit
+
+FAR = 2**30
+MET, UNMET = 0, 1
+
+
+@njit(cache=True)
+def link_list(u, v, head, following, to):
+    """Put all links (u, v) into the lists."""
+    for k in range(len(u)):
+        put(2 * k, u[k], v[k], head, following, to)
+
+
+@njit(cache=True)
+def put(end, one, other, head, following, to):
+    to[end], to[end + 1] = other, one
+    following[end], head[one] = head[one], end
+    following[end + 1], head[other] = head[other], end + 1
+
+
+@njit(cache=True)
+def shorten_topic(nodes, hops_max, lists, limits, count, mark, stamp, depth, queue, place):
+    """Add links until the topic's diameter is at most `hops_max`. Return whether it is, and the new number of links.
+
+    nodes   the subscribers, ascending
+    lists   head, following, to; with room for the links of this topic
+    limits  room of each node (how many links it may still have), and what `cost_between` takes
+    mark    of each node: `stamp` here marks subscribers
+    depth, queue, place  scratch, of each node
+    """
+    for k in range(len(nodes)):
+        mark[nodes[k]], depth[nodes[k]], place[nodes[k]] = stamp, FAR, k
+    before = count
+    if is_short(nodes, hops_max, lists, mark, stamp, depth, queue):
+        return MET, count
+    if hops_max == 1:
+        verdict, count = link_all(nodes, lists, limits, count)
+    else:
+        verdict, count = link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, queue, place)
+    if verdict == UNMET:
+        while count > before:
+            count -= 1
+            take_back(count, lists, limits)
+    return verdict, count
+
+
+@njit(cache=True)
+def is_short(nodes, hops_max, lists, mark, stamp, depth, queue):
+    for node in nodes:  # noqa: SIM110  a kernel
+        if count_near(node, hops_max, lists, mark, stamp, depth, queue) < len(nodes):
+            return False
+    return True
+
+
+@njit(cache=True)
+def count_near(start, hops_max, lists, mark, stamp, depth, queue):
+    """Return how many nodes of the topic are within `hops_max` hops; `queue` has them."""
+    end = reach(start, hops_max, lists, mark, stamp, depth, queue)
+    forget(end, depth, queue)
+    return end
+
+
+@njit(cache=True)
+def forget(end, depth, queue):
+    """Make the scratch ready for the next search."""
+    for at in range(end):
+        depth[queue[at]] = FAR
+
+
+@njit(cache=True)
+def reach(start, hops_max, lists, mark, stamp, depth, queue):
+    """Search the topic from `start`, `hops_max` hops far. Return how many nodes are in the queue; depth has their hops.
+
+    All depths are FAR before, and must be again before the next search: `forget`.
+    """
+    head, following, to = lists
+    depth[start], queue[0] = 0, start
+    taken, end = 0, 1
+    while taken < end:
+        node = queue[taken]
+        taken += 1
+        if depth[node] == hops_max:
+            break
+        at = head[node]
+        while at >= 0:
+            other = to[at]
+            if mark[other] == stamp and depth[other] == FAR:
+                depth[other] = depth[node] + 1
+                queue[end] = other
+                end += 1
+            at = following[at]
+    return end
+
+
+@njit(cache=True)
+def link_all(nodes, lists, limits, count):
+    """One hop: every two subscribers are linked."""
+    for a in range(len(nodes)):
+        for b in range(a + 1, len(nodes)):
+            if not is_linked(nodes[a], nodes[b], lists):
+                if limits[0][nodes[a]] == 0 or limits[0][nodes[b]] == 0:
+                    return UNMET, count
+                count = add(nodes[a], nodes[b], lists, limits, count)
+    return MET, count
+
+
+@njit(cache=True)
+def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, queue, place):
+    """Two hops or more: one centre, or two linked ones where `hops_max` is odd, and everybody near one of them."""
+    head, following, to = lists
+    room, radius = limits[0], hops_max // 2
+    near = np.zeros(len(nodes), np.bool_)
+    first, second = -1, -1
+    best, best_near = -1, -1
+    for node in nodes:
+        size = count_near(node, radius, lists, mark, stamp, depth, queue)
+        served = size + min(room[node], len(nodes) - size)  # those that it could be linked to count as well
+        if served > best or (served == best and size > best_near):
+            first, best, best_near = node, served, size
+    if hops_max % 2 == 1:
+        for at in range(count_near(first, radius, lists, mark, stamp, depth, queue)):
+            near[place[queue[at]]] = True
+        best, best_near = -1, -1
+        for node in nodes:
+            joined = is_linked(first, node, lists)
+            if node == first or not (joined or (room[first] > 0 and room[node] > 0)):
+                continue
+            size = 0
+            for at in range(count_near(node, radius, lists, mark, stamp, depth, queue)):
+                size += not near[place[queue[at]]]
+            served = min(size + room[node], len(nodes))
+            if served > best or (served == best and size + joined > best_near):
+                second, best, best_near = node, served, size + joined
+        if second < 0:
+            return UNMET, count
+        if not is_linked(first, second, lists):
+            count = add(first, second, lists, limits, count)
+    hops = np.full(len(nodes), FAR, np.int64)  # of each subscriber, by its place: to the nearest centre
+    for centre in (first, second):
+        if centre >= 0:
+            end = reach(centre, radius, lists, mark, stamp, depth, queue)
+            for at in range(end):
+                hops[place[queue[at]]] = min(hops[place[queue[at]]], depth[queue[at]])
+            forget(end, depth, queue)
+    tried = np.zeros(len(nodes), np.bool_)
+    gains = np.zeros(radius, np.int64)  # [s]: far nodes within s hops of the chosen one
+    while True:
+        chosen, most, is_far = -1, 0, False
+        for k in range(len(nodes)):
+            if hops[k] <= radius:
+                continue
+            is_far = True
+            if tried[k] or room[nodes[k]] == 0:
+                continue
+            size = 1
+            if radius > 1:
+                size = 0
+                for at in range(count_near(nodes[k], radius - 1, lists, mark, stamp, depth, queue)):
+                    size += hops[place[queue[at]]] > radius
+            if size > most:
+                chosen, most = k, size
+        if not is_far:
+            return MET, count
+        if chosen < 0:
+            return UNMET, count
+        node = nodes[chosen]
+        end = reach(node, radius - 1, lists, mark, stamp, depth, queue)
+        gains[:] = 0
+        for at in range(end):
+            if hops[place[queue[at]]] > radius:
+                for s in range(depth[queue[at]], radius):
+                    gains[s] += 1
+        forget(end, depth, queue)
+        partner = best_partner(nodes, chosen, hops, radius, gains, lists, limits)
+        if partner < 0:
+            tried[chosen] = True
+            continue
+        count = add(node, nodes[partner], lists, limits, count)
+        # Bring the hops up to date: from the chosen node on, those that are nearer now.
+        hops[chosen] = min(hops[chosen], hops[partner] + 1)
+        queue[0], taken, end = node, 0, 1
+        while taken < end:
+            node = queue[taken]
+            taken += 1
+            at = head[node]
+            while at >= 0:
+                other = to[at]
+                if mark[other] == stamp and hops[place[other]] > hops[place[node]] + 1 <= radius:
+                    hops[place[other]] = hops[place[node]] + 1
+                    queue[end] = other
+                    end += 1
+                at = following[at]
+
+
+@njit(cache=True)
+def best_partner(nodes, chosen, hops, radius, gains, lists, limits):
+    """Return the place of the node nearer to the centre that brings the most near for its cost; -1 if there is none.
+
+    Of several the one that shares the most topics with the chosen one comes first, then one with fewer links.
+    """
+    room, offsets, topics, degrees = limits[0], limits[1], limits[2], limits[3]
+    found, best, best_shared = -1, 0.0, 0
+    for k in range(len(nodes)):
+        if hops[k] >= radius or room[nodes[k]] == 0:
+            continue
+        cost = cost_between(nodes[chosen], nodes[k], limits)
+        if not cost <= np.inf:
+            continue
+        value = gains[radius - 1 - hops[k]] / max(cost, 2.0**-990)
+        if found >= 0 and value < best:
+            continue
+        shared = shared_topics(offsets, topics, nodes[chosen], nodes[k])
+        fewer = found >= 0 and degrees[nodes[k]] < degrees[nodes[found]]
+        if found < 0 or value > best or shared > best_shared or (shared == best_shared and fewer):
+            found, best, best_shared = k, value, shared
+    return found
+
+
+@njit(cache=True)
+def shared_topics(offsets, topics, u, v):
+    count, a, b = 0, offsets[u], offsets[v]
+    while a < offsets[u + 1] and b < offsets[v + 1]:
+        if topics[a] < topics[b]:
+            a += 1
+        elif topics[a] > topics[b]:
+            b += 1
+        else:
+            count += 1
+            a += 1
+            b += 1
+    return count
+
+
+@njit(cache=True)
+def cost_between(u, v, limits):
+    """Return the cost of a link; not a number where it has none."""
+    place, keys, values, default = limits[4], limits[5], limits[6], limits[7]
+    if len(keys) == 0:
+        return default[0]
+    wanted = min(place[u], place[v]) * place[-1] + max(place[u], place[v])
+    at = np.searchsorted(keys, wanted)
+    return values[at] if at < len(keys) and keys[at] == wanted else default[0]
+
+
+@njit(cache=True)
+def is_linked(u, v, lists):
+    head, following, to = lists
+    at = head[u]
+    while at >= 0:
+        if to[at] == v:
+            return True
+        at = following[at]
+    return False
+
+
+@njit(cache=True)
+def add(u, v, lists, limits, count):
+    head, following, to = lists
+    put(2 * count, u, v, head, following, to)
+    change_ends(u, v, limits, 1)
+    return count + 1
+
+
+@njit(cache=True)
+def take_back(link, lists, limits):
+    """Undo the last `add`."""
+    head, following, to = lists
+    u, v = to[2 * link + 1], to[2 * link]
+    head[v] = following[2 * link + 1]
+    head[u] = following[2 * link]
+    change_ends(u, v, limits, -1)
+
+
+@njit(cache=True)
+def change_ends(u, v, limits, more):
+    room, degrees = limits[0], limits[3]
+    for end in (u, v):
+        degrees[end] += more
+        if room[end] < 2**31 - 1:
+            room[end] -= more
