@@ -39,7 +39,7 @@ test-slow: $(INSTALLED)  ## the long checks; kernels once more without compiling
 	@$(PYTEST) -n auto -m slow
 	@NUMBA_DISABLE_JIT=1 $(PYTEST) -n auto -m "not slow" $(KERNEL_TESTS)
 	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.numba-bounds-cache $(PYTEST) -n auto -m "not slow" $(KERNEL_TESTS) \
-	  tests/cycles/test_gossip.py tests/cycles/test_vitis.py
+	  tests/cycles/test_gossip.py tests/cycles/test_vitis.py tests/cycles/test_spidercast.py
 
 lint: $(INSTALLED)  ## ruff, mypy and the import rules
 	@$(BIN)/ruff check .

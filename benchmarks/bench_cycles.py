@@ -1,12 +1,13 @@
-"""The cycle engine: Newscast exchanges per second, and Vitis and RVR at the papers' size: time, memory, growth.
+"""The cycle engine: Newscast exchanges per second, and the papers' systems at their size: time, memory, growth.
 
     python benchmarks/bench_cycles.py                                   10,000 nodes: the speed lines of docs/cycles.md
     python benchmarks/bench_cycles.py --nodes 10000 30000 100000        growth; the exponent is printed
     python benchmarks/bench_cycles.py --beside 300                      one run of 300 nodes on both engines
 
-Interests as in VI §IV-A: 50 of 5,000 topics a node, unless --topics says otherwise; routing tables of 15 entries, 50
-cycles, then one event on every topic. Times are processor times on one core, after the kernels were compiled; the peak
-is that of the whole process.
+Vitis and RVR: interests as in VI §IV-A, 50 of 5,000 topics a node, unless --topics says otherwise; routing tables of 15
+entries, 50 cycles, then one event on every topic. SpiderCast and its baselines: interests sc(RSS, n, 100, 10), full
+views, until no link has changed for 13 s. Times are processor times on one core, after the kernels were compiled; the
+peak is that of the whole process.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import argparse
 import resource
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from math import log
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from msgspec.structs import replace
 
+import trellis
 from trellis.cycles.chance import stream
 from trellis.cycles.instance import make_instance
-from trellis.cycles.memory import memory_needed
+from trellis.cycles.memory import memory_needed, neighbors_memory_needed
 from trellis.cycles.network import LONELY_ROUNDS, Network, contacts_of
 from trellis.cycles.newscast import make_views, newscast_cycle
 from trellis.simulate.by_cycles import measured
@@ -34,6 +39,9 @@ from trellis.simulate.run import topics_by_node
 from trellis.simulate.systems import maker_of
 from trellis.workloads.configs import Correlated
 from trellis.workloads.generate import generate
+from trellis.workloads.presets import PRESETS
+
+TABLES, NEIGHBORS = ("vitis", "rvr"), ("spidercast", "similarity", "random")
 
 
 def newscast(nodes: int, cycles: int) -> float:
@@ -75,6 +83,25 @@ def run(name: str, wanted: dict[str, tuple[str, ...]], cycles: int) -> tuple[flo
     )
 
 
+def build_tables(name: str, chosen: argparse.Namespace, nodes: int) -> tuple[float, str]:
+    return run(name, interests(nodes, chosen.topics, chosen.subs, chosen.level), chosen.cycles)
+
+
+def build(name: str, nodes: int) -> tuple[float, str]:
+    """Let SpiderCast or a baseline build its overlay, with the series of a run."""
+    wanted = generate(replace(cast(Any, PRESETS["spidercast-rss"].config), nodes=nodes), 1)
+    begun = time.process_time()
+    run: Any = trellis.simulate(name, wanted, engine="cycles")
+    done = time.process_time() - begun
+    found, size = run.summary(), (nodes, len(wanted.topics), wanted.subscriptions)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    told = neighbors_memory_needed(*size, run.system.config) >> 20
+    return done, (
+        f"{name:>10} {nodes:8,} {done:9.1f} {peak:9.0f} {told:9.0f} {found['degree']['mean']:7.2f} "
+        f"{found['degree']['max']:6.0f} {found['split_topics']:6} {found['changed_last_s']:8.2f}"
+    )
+
+
 def beside(nodes: int, cycles: int) -> None:
     """Print what the same run costs on both engines."""
     wanted = interests(nodes, nodes // 2, 20, "random")
@@ -88,9 +115,23 @@ def beside(nodes: int, cycles: int) -> None:
     print(f"{nodes:,} nodes: events {events:.2f} s, cycles {arrays:.3f} s: {events / arrays:,.0f} times as fast")
 
 
+def grow(name: str, sizes: list[int], measure: Callable[[int], tuple[float, str]]) -> None:
+    """Print a line for each size, and the exponent of growth."""
+    spent = []
+    for nodes in sizes:
+        seconds, line = measure(nodes)
+        spent.append(seconds)
+        print(line, flush=True)
+    if len(spent) > 1:
+        print(
+            f"{name}: time grows with nodes to the power of {log(spent[-1] / spent[0]) / log(sizes[-1] / sizes[0]):.2f}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--systems", nargs="+", choices=("vitis", "rvr"), default=["vitis", "rvr"])
+    systems = (*TABLES, *NEIGHBORS)
+    parser.add_argument("--systems", nargs="+", choices=systems, default=["vitis", "rvr", "spidercast"])
     parser.add_argument("--nodes", type=int, nargs="+", default=[10_000])
     parser.add_argument("--topics", type=int, default=5_000)
     parser.add_argument("--subs", type=int, default=50)
@@ -102,18 +143,20 @@ def main() -> None:
     for nodes in chosen.nodes:
         rate = newscast(nodes, 100 if nodes <= 20_000 else 20)
         print(f"Newscast, {nodes:,} nodes: {rate:,.0f} exchanges/s (aim at 10,000 nodes: 1,500,000)")
-    for name in chosen.systems:
+    tables = [name for name in chosen.systems if name in TABLES]
+    for name in tables:
         run(name, interests(100, 50, 5, "random"), 2)  # compiles
-    print("system    nodes  topics  cycles s  events s     all s  peak MiB  told MiB  hit ratio  overhead   delay")
-    for name in chosen.systems:
-        spent = []
-        for nodes in chosen.nodes:
-            seconds, line = run(name, interests(nodes, chosen.topics, chosen.subs, chosen.level), chosen.cycles)
-            spent.append(seconds)
-            print(line, flush=True)
-        if len(spent) > 1:
-            ratio = log(spent[-1] / spent[0]) / log(chosen.nodes[-1] / chosen.nodes[0])
-            print(f"{name}: time grows with nodes to the power of {ratio:.2f}")
+    if tables:
+        print("system    nodes  topics  cycles s  events s     all s  peak MiB  told MiB  hit ratio  overhead   delay")
+    for name in tables:
+        grow(name, chosen.nodes, partial(build_tables, name, chosen))
+    neighbors = [name for name in chosen.systems if name in NEIGHBORS]
+    for name in neighbors:
+        build(name, 100)  # compiles
+    if neighbors:
+        print("    system    nodes       all s  peak MiB  told MiB  degree    max  split  quiet s")
+    for name in neighbors:
+        grow(name, chosen.nodes, partial(build, name))
     if chosen.beside:
         beside(chosen.beside, chosen.cycles)
 

@@ -103,6 +103,15 @@ def test_candidates_of_no_use_are_skipped_on_request():
     assert node.on_timer("greedy/iterate") == [TURN]
 
 
+def test_any_candidate_is_of_use_where_links_are_counted():
+    """The baselines cover no topics: whatever a candidate wants, it is one link more."""
+    config = SimilarityConfig(links_similar=2, useful_redirects_only=True)
+    node = spider("a", {"a": "xy", "b": "xy"}, "b", config=config)
+    node.on_timer("greedy/iterate")
+    node.on_message("b", Redirect("greedy", "stranger", ("w",)))
+    assert node.on_timer("greedy/iterate")[0].to == "stranger"
+
+
 def test_a_redirect_that_nobody_waits_for_is_ignored():
     node = spider("a", {"a": "xy", "b": "xy"}, coverage_greedy=1)
     node.on_message("b", Redirect("greedy", "stranger", ("x",)))

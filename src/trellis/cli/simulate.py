@@ -53,7 +53,8 @@ MORE_EXAMPLES = {
     "omen": [
         "trellis simulate omen --check --seeds 40 --jobs 2",
         "trellis simulate omen --check --no-fallback --seeds 40 --jobs 2",
-    ]
+    ],
+    "spidercast": ["trellis simulate spidercast interests.parquet --engine cycles --view 5% -o run"],
 }
 _PROTOCOL, _NETWORK, _CHECK = "Protocol", "Network", "Check over seeds"
 
@@ -93,7 +94,8 @@ def _common(
     engine: Annotated[
         str,
         typer.Option(
-            help="events: message by message; cycles: round by round on arrays, for large networks (vitis, rvr).",
+            help="events: message by message; cycles: round by round on arrays, for large networks (vitis, rvr, "
+            "spidercast, similarity, random).",
             autocompletion=among(["events", "cycles"]),
         ),
     ] = "events",

@@ -17,6 +17,7 @@ from trellis.simulate.systems import maker_of
 
 if TYPE_CHECKING:
     from trellis.simulate.by_cycles import CycleRun
+    from trellis.simulate.neighbors_by_cycles import NeighborRun
 
 ENGINES = ("events", "cycles")
 
@@ -40,7 +41,7 @@ def simulate(
     broken_stream_s: float | None = None,
     recorder: Recorder | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> Run | CycleRun:
+) -> Run | CycleRun | NeighborRun:
     """Run a distributed protocol in virtual time; the same arguments give the same run, event for event.
 
     What is returned has `.summary()`, and `trellis.simulate.run.write_run` leaves it in a folder.
@@ -48,8 +49,8 @@ def simulate(
     protocol          omen, spidercast, similarity, random, vitis, rvr, opt, magnet, scribe or delivery; or a `System`
                       of your own (`trellis.simulate.system`)
     options           of the protocol, by name: {"kg": 3}; see `trellis simulate PROTOCOL --help`
-    engine            events: message by message; cycles: round by round on arrays, for large networks (vitis and rvr).
-                      See docs/cycles.md
+    engine            events: message by message; cycles: round by round on arrays, for large networks (vitis, rvr,
+                      spidercast, similarity and random). See docs/cycles.md
     overlay           the links to start from; none unless given
     churn, schedule   who comes and goes; or faults of all kinds. One of them at most
     duration_s        virtual seconds; until nothing changes any more unless given

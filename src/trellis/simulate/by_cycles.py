@@ -1,6 +1,7 @@
 """Runs of the cycle engine: the same options, measures and folder as those of the event engine.
 
-`trellis.cycles` has the engine. Here is what makes a run of it: publications, samples, a summary.
+`trellis.cycles` has the engine. Here is what makes a run of it: publications, samples, a summary. Runs of SpiderCast
+and of its baselines are in `neighbors_by_cycles.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -32,8 +33,12 @@ from trellis.simulate.probes import Series, Snapshot
 from trellis.simulate.run import Progress, RunConfig, link_names, topics_by_node
 from trellis.simulate.schedule import Schedule
 from trellis.simulate.system import System
+from trellis.simulate.systems.spidercast import NeighborSystem
 
-SYSTEMS = ("vitis", "rvr")
+if TYPE_CHECKING:
+    from trellis.simulate.neighbors_by_cycles import NeighborRun
+
+SYSTEMS = ("vitis", "rvr", "spidercast", "similarity", "random")
 Published = dict[int, list[tuple[str, str]]]  # cycle -> topic and publisher
 
 
@@ -99,11 +104,18 @@ def simulate_cycles(
     overlay: Overlay | None = None,
     schedule: Schedule | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> CycleRun:
+) -> CycleRun | NeighborRun:
     """Run `system` on `interests` in cycles, with the publications of a schedule."""
-    if not isinstance(system, TableSystem) or system.name not in SYSTEMS:
+    if not isinstance(system, TableSystem | NeighborSystem) or system.name not in SYSTEMS:
         raise InputError("", f"the cycle engine does not run {system.name}", f"choose from {', '.join(SYSTEMS)}")
-    refuse_faults(config, overlay, schedule)
+    refuse_faults(config, schedule)
+    if isinstance(system, NeighborSystem):
+        from trellis.simulate.neighbors_by_cycles import simulate_neighbors
+
+        return simulate_neighbors(system, interests, config, overlay, schedule, progress)
+    if config.view_share != 1.0 or overlay is not None:
+        what = "an overlay to start from" if overlay is not None else "a share of the membership"
+        raise InputError("", f"these systems find each other by gossip: {what} has no effect", "leave it out")
     require_memory(len(interests.nodes), len(interests.topics), interests.subscriptions, system.config)
     instance = make_instance(topics_by_node(interests), system.rates)
     network = Network(instance, system.config, config.seed)
@@ -128,7 +140,13 @@ def simulate_cycles(
             break
         if network.cycle():
             changed = network.round
-    parameters = {
+    parameters = parameters_of(system, interests, config, len(schedule.faults) if schedule is not None else 0)
+    return CycleRun(network, system, probe, parameters, now >= quiet_ms, changed)
+
+
+def parameters_of(system: System, interests: Interests, config: RunConfig, faults: int) -> dict[str, Any]:
+    """Return what is written to `parameters.json`."""
+    return {
         "protocol": system.name,
         "engine": "cycles",
         "system": msgspec.to_builtins(system.parameters()),
@@ -138,24 +156,20 @@ def simulate_cycles(
             "topics": len(interests.topics),
             "subscriptions": interests.subscriptions,
         },
-        "faults": len(schedule.faults) if schedule is not None else 0,
+        "faults": faults,
         "trellis": trellis.__version__,
     }
-    return CycleRun(network, system, probe, parameters, now >= quiet_ms, changed)
 
 
-def refuse_faults(config: RunConfig, overlay: Overlay | None, schedule: Schedule | None) -> None:
+def refuse_faults(config: RunConfig, schedule: Schedule | None) -> None:
     """Say which of the options make no sense in cycles."""
     instead = "leave it out, or take the engine `events`"
     if config.network != NetworkConfig():
-        raise InputError("", "messages take no time and are never lost in cycles", f"latency, loss: {instead}")
+        raise InputError("", "all messages take equally long and are never lost in cycles", f"latency, loss: {instead}")
     if config.encode:
         raise InputError("", "the cycle engine sends no messages that could be encoded", instead)
     if config.broken_stream_ms is not None:
         raise InputError("", "nobody crashes in cycles, so no stream breaks", instead)
-    if config.view_share != 1.0 or overlay is not None:
-        what = "an overlay to start from" if overlay is not None else "a share of the membership"
-        raise InputError("", f"these systems find each other by gossip: {what} has no effect", "leave it out")
     if config.rounds_per_event is not None or config.warmup_rounds:
         raise InputError("", "rounds before and between events of a churn trace are given without a trace", instead)
     for fault in schedule.faults if schedule is not None else ():

@@ -1,6 +1,7 @@
 """SpiderCast, its baselines and RingPT.  [SC §3]
 
-Static runs: all nodes start together with full views, iterations of 0.2 s, until nothing has changed for 5 s.
+Static runs: all nodes start together with full views, iterations of 0.2 s, until nothing has changed for 5 s. They run
+on the cycle engine where `engine` says so (docs/cycles.md).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from trellis.measure.diameters import topic_diameters
 from trellis.measure.similarity import similarity
 from trellis.model import Interests
 from trellis.plan import construct
+from trellis.simulate.by_cycles import simulate_cycles
 from trellis.simulate.churn import schedule_of
 from trellis.simulate.engine import Engine
 from trellis.simulate.faults import Injector
-from trellis.simulate.probes import Camera
-from trellis.simulate.run import topics_by_node
+from trellis.simulate.probes import Camera, Snapshot
+from trellis.simulate.run import RunConfig, topics_by_node
 from trellis.simulate.system import System
 from trellis.simulate.systems import maker_of
 from trellis.workloads.churn import churn
@@ -66,12 +68,8 @@ def settled(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> F
             "split": connected,
             "quiet_s": quiet,
         }
-    engine = Engine(system_of(system), topics_by_node(interests), seed=seed, view_share=parameters.get("view", 1.0))
-    now = 0
-    while now < LIMIT_MS and now - engine.quiet_from_ms < SETTLE_MS:
-        now += 1_000
-        engine.run(now)
-    taken = Camera(engine.world).take()
+    by_cycles = parameters.get("engine") == "cycles"
+    taken, quiet_s, coverage = (_by_cycles if by_cycles else _by_events)(system, parameters, seed, interests)
     degrees = taken.overlay.degrees
     mean = float(degrees.mean())
     values, counts = np.unique(degrees, return_counts=True)
@@ -81,18 +79,39 @@ def settled(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> F
         "split": float(len(taken.connectivity.split)),
         "components": float(taken.connectivity.components.sum()),
         "components_per_topic": float(taken.connectivity.components.sum()) / max(1, taken.topics),
-        "quiet_s": engine.quiet_from_ms / 1000,
+        "quiet_s": quiet_s,
         "near_mean": float(np.mean(np.abs(degrees - mean) <= 0.5 * mean)),
         "histogram": (values, counts / len(degrees)),
     }
     if "adaptive" in system:
-        final = [cast(Any, engine.world.node(name)).random_task.goal.k for name in engine.world.living]
-        found["settled_at_zero"] = sum(k == 0 for k in final) / max(1, len(final))
+        found["settled_at_zero"] = sum(k == 0 for k in coverage) / max(1, len(coverage))
         found["could_adapt"] = coverable(interests, 3)
     if parameters.get("diameters"):
         reach = topic_diameters(taken.interests, taken.overlay, connected=taken.connectivity, threads=1)
         found |= {"diameter": float(reach.maximum or 0), "radius": float(reach.radius_maximum or 0)}
     return found
+
+
+def _by_events(
+    system: str, parameters: Parameters, seed: int, interests: Interests
+) -> tuple[Snapshot, float, list[int]]:
+    """Return the overlay at the end, when it came to rest, and the K_r of all nodes."""
+    engine = Engine(system_of(system), topics_by_node(interests), seed=seed, view_share=parameters.get("view", 1.0))
+    now = 0
+    while now < LIMIT_MS and now - engine.quiet_from_ms < SETTLE_MS:
+        now += 1_000
+        engine.run(now)
+    tasks = [cast(Any, engine.world.node(name)).random_task for name in engine.world.living]
+    return Camera(engine.world).take(), engine.quiet_from_ms / 1000, [getattr(task.goal, "k", 0) for task in tasks]
+
+
+def _by_cycles(
+    system: str, parameters: Parameters, seed: int, interests: Interests
+) -> tuple[Snapshot, float, list[int]]:
+    """The same on the cycle engine."""
+    config = RunConfig(seed=seed, settle_ms=SETTLE_MS, limit_ms=LIMIT_MS, view_share=parameters.get("view", 1.0))
+    run = cast(Any, simulate_cycles(system_of(system), interests, config))
+    return run.probe.snapshot(), run.network.changed_ms / 1000, run.random_coverage
 
 
 def coverable(interests: Interests, k: int) -> float:

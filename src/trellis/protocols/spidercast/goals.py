@@ -17,6 +17,8 @@ from trellis.protocols.membership import InterestView
 from trellis.protocols.spidercast.messages import Stamp
 from trellis.protocols.topics import TopicTable, places
 
+_ANY_TOPIC = -1  # a bitset of ones without end: a neighbor helps whatever it wants
+
 
 class Me:
     """What a node knows about itself, shared by its tasks."""
@@ -138,7 +140,7 @@ class HaveLinks:
         self.count -= 1
 
     def under(self, neighbors: Collection[NodeId]) -> int:
-        return int(self.count < self.links)
+        return _ANY_TOPIC if self.count < self.links else 0
 
     def under_without(self, under: int, interest: int, also: int | None = None) -> int:
         return int(self.count - (1 if also is None else 2) < self.links)

@@ -28,7 +28,7 @@ from trellis.protocols.topics import places
 from trellis.simulate.system import System, Violation, World
 
 
-class _NeighborSystem(System):
+class NeighborSystem(System):
     """What SpiderCast and its baselines share."""
 
     config: NeighborConfig
@@ -83,7 +83,7 @@ class _NeighborSystem(System):
         return world.view(node, Random(ids.stream(world.seed, "view", node, world.incarnation(node))))
 
 
-class SpiderCast(_NeighborSystem):
+class SpiderCast(NeighborSystem):
     """`kg`, `kr` and `adaptive` as in the paper; any other field of `SpiderCastConfig` by its name."""
 
     name = "spidercast"
@@ -107,7 +107,7 @@ class SpiderCast(_NeighborSystem):
         self._prepare(_config(SpiderCastConfig, chosen), gossip)
 
 
-class Similarity(_NeighborSystem):
+class Similarity(NeighborSystem):
     """similarity(x, y)."""
 
     name = "similarity"
@@ -122,7 +122,7 @@ class Similarity(_NeighborSystem):
         self._prepare(_config(SimilarityConfig, {"links_similar": x, "links_random": y, **fields}), gossip)
 
 
-class RandomLinks(_NeighborSystem):
+class RandomLinks(NeighborSystem):
     """random(y) = similarity(0, y)."""
 
     name = "random"

@@ -20,8 +20,13 @@ DISTRIBUTIONS = ("nyse", "zipf1", "rss", "unif")  # lowest mean degree first
 
 
 def static(scale: str, systems: tuple[str, ...] | str = GREEDY, **more: Any) -> list[Case]:
-    """Runs on RSS interests at the sizes of a scale, unless told otherwise; lists are varied."""
+    """Runs on RSS interests at the sizes of a scale, unless told otherwise; lists are varied.
+
+    Small ones run the protocol's own code message by message, large ones the cycle engine.
+    """
     given: dict[str, Any] = {"nodes": NODES[scale], "popularity": "rss", **more}
+    if scale != "smoke":
+        given["engine"] = "cycles"
     grid = {name: value for name, value in given.items() if isinstance(value, list | tuple)}
     return cases(STATIC, systems, grid, **{name: value for name, value in given.items() if name not in grid})
 
