@@ -15,6 +15,7 @@ from trellis.protocols.mqtt.interests import Interests
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.recall import Recaller
 from trellis.protocols.mqtt.session import Link, Session, Subscription, filter_size
+from trellis.protocols.mqtt.topics import is_sys
 from trellis.protocols.wire import FRAME_BYTES_MAX
 
 STEP_MS = 1_000  # The time is told more often than this, except by a process that stood still.
@@ -66,7 +67,8 @@ class House:
             size = filter_size(filter_)
             session.filter_bytes += size
             self.filter_bytes += size
-            self.interests.add(filter_)
+            if not is_sys(filter_):  # what stands there never leaves the node
+                self.interests.add(filter_)
         return is_new
 
     def leave_filters(self, session: Session, filters: Iterable[str]) -> list[bool]:
@@ -78,7 +80,8 @@ class House:
             session.filter_bytes -= size
             self.filter_bytes -= size
             self.tree.remove(filter_, session)
-        self.interests.remove(*left)  # all at once: each overlay topic that they cover is looked at once
+        # All at once: each overlay topic that they cover is looked at once.
+        self.interests.remove(*[filter_ for filter_ in left if not is_sys(filter_)])
         return [is_left for _, is_left in had]
 
     def until_ms(self, message: Envelope) -> int | None:

@@ -97,7 +97,13 @@ class Publications:
             self.house.out.append(NotCarried(topic, why))
         if reason == reasons.TOO_LARGE and not session.is_bridge:
             reason = reasons.QUOTA  # PUBACK and PUBREC have no other word for it  [MQTT 5, 3.4.2.1, 3.5.2.1]
-        self._answer(session, incoming, reason, why)
+        is_of_server = topic.startswith("$")
+        if is_of_server and session.link is not None and session.link.version != p.V5:
+            # The client has no right to publish there, and cannot be told. It gets an acknowledgement, and nobody
+            # gets the message.  [MQTT 3.1.1: MQTT-3.3.5-2, 4.7.2; MQTT 3.1: 3.3]
+            reason = reasons.SUCCESS
+        # No words with this one: some clients read no PUBACK that is longer than its reason code.
+        self._answer(session, incoming, reason, None if is_of_server else why)
 
     def _pause_if_full(self, session: Session, link: Link) -> None:
         if self._is_full(session, link) and not link.is_paused and not session.is_bridge:
@@ -144,8 +150,10 @@ class Publications:
     ) -> tuple[int, str] | None:
         """Into the mesh. A refusal and its reason, or None; then `_last_numbers` are the answers to wait for."""
         prefix = carried_prefix(topic, self.house.config.depth)
+        if prefix is None and topic.startswith("$"):
+            return reasons.NOT_AUTHORIZED, "topics that begin with $ belong to the server: no client publishes there"
         if prefix is None:
-            return reasons.TOPIC_INVALID, "this topic is not carried: it begins with $, or is too long or too deep"
+            return reasons.TOPIC_INVALID, "this topic is not carried: it is too long or too deep"
         if (
             content is not p.PLAIN and not content.is_sound
         ):  # of a broker beside us; clients are refused when their packet is read

@@ -16,6 +16,7 @@ from trellis.protocols.mqtt.topics import (
     SHARED,
     has_wildcard,
     is_filter,
+    is_sys,
     levels_of,
     pattern_of,
 )
@@ -70,7 +71,8 @@ class Subscriptions:
             last = several[-1]
             one = Subscription(_granted(session, last), last.no_local, last.retain_as_published, packet.subscription)
             is_new = self.house.enter_filter(session, filter_, one)
-            due.patterns[pattern_of(filter_, self.house.config.depth)] = None
+            if not is_sys(filter_):
+                due.patterns[pattern_of(filter_, self.house.config.depth)] = None
             if any(each.retain_handling == 0 for each in several) or (is_new and several[0].retain_handling == 1):
                 due.retained.append((filter_, one))
         codes = [refusals.get(asked.filter, _granted(session, asked)) for asked in packet.asked]
@@ -83,8 +85,8 @@ class Subscriptions:
             return reasons.SHARED_UNSUPPORTED, "shared subscriptions are not carried across the mesh"
         if not is_filter(filter_):
             return reasons.FILTER_INVALID, "not a topic filter"
-        if filter_.startswith("$"):
-            return reasons.FILTER_INVALID, "topics that begin with $ are not carried"
+        if filter_.startswith("$") and (session.is_bridge or not is_sys(filter_)):
+            return reasons.FILTER_INVALID, "topics that begin with $ are not carried; only $SYS/... can be read here"
         if len(pattern_of(filter_, self.house.config.depth)) > PREFIX_LETTERS_MAX:
             return reasons.FILTER_INVALID, f"its first levels have more than {PREFIX_LETTERS_MAX} letters"
         if levels_of(filter_) > LEVELS_MAX:
@@ -101,7 +103,7 @@ class Subscriptions:
                 return reasons.QUOTA, "the filters of all clients of this node take too much memory"
             pattern = pattern_of(filter_, self.house.config.depth)
             why = self.house.refusal(bucket_of(pattern) if has_wildcard(pattern) else pattern)
-            if why is not None:
+            if why is not None and not is_sys(filter_):
                 return reasons.QUOTA, why
         return None, ""
 

@@ -17,6 +17,7 @@ from trellis.protocols.wire import is_printable
 DEPTH = 2
 PREFIX_LETTERS_MAX = 480  # an overlay topic's name has 512; the directory's names are longer by a few
 SHARED = "$share/"
+SYS = "$SYS"  # the first level of what a node tells about itself, to its own clients only
 LEVELS_MAX = 128  # of a topic or a filter: each level of a filter costs memory
 
 
@@ -63,6 +64,11 @@ def is_filter(text: str) -> bool:
     if any(("+" in level or "#" in level) and len(level) > 1 for level in levels):
         return False
     return "#" not in levels[:-1]
+
+
+def is_sys(text: str) -> bool:
+    """Return whether a topic or filter is one of `$SYS`. No wildcard stands for this level.  [MQTT-4.7.2-1]"""
+    return text.startswith(SYS) and text[len(SYS) : len(SYS) + 1] in ("", "/")
 
 
 def has_wildcard(text: str) -> bool:
