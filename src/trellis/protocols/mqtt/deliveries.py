@@ -89,6 +89,14 @@ class Deliveries:
         ):
             self.house.counters["retained refused"] += 1
 
+    def tell_sys(self, message: Envelope) -> None:
+        """Give what this node tells about itself to its clients."""
+        for session, several in self._readers(message).items():
+            self._give(
+                session, message, message.content, several, None, any(one.retain_as_published for one in several)
+            )
+            self.recollections.given(session, message.topic)
+
     def _hand_over(self, origin: NodeId, message: Envelope) -> None:
         """To every client that wants it."""
         self._retain(origin, message)
@@ -96,12 +104,8 @@ class Deliveries:
         if until_ms is not None and until_ms <= self.house.now_ms:
             self.house.counters["expired"] += 1
             return
-        found: dict[Session, list[Subscription]] = {}
-        for session, one in self.house.tree.matching(message.topic):
-            if not (one.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
-                found.setdefault(session, []).append(one)
         kept = self.house.retained.get(message.topic) if message.retain else None
-        for session, several in found.items():
+        for session, several in self._readers(message).items():
             if session.is_bridge:
                 self._give(session, message, _identified(message, origin), several, until_ms, message.retain)
                 continue
@@ -109,6 +113,14 @@ class Deliveries:
             self._give(session, message, message.content, several, until_ms, retain)
             if kept is not None and kept.message is message:
                 self.recollections.given(session, message.topic)
+
+    def _readers(self, message: Envelope) -> dict[Session, list[Subscription]]:
+        """Return the clients that want a message, with their subscriptions that match it."""
+        found: dict[Session, list[Subscription]] = {}
+        for session, one in self.house.tree.matching(message.topic):
+            if not (one.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
+                found.setdefault(session, []).append(one)
+        return found
 
     def _give(
         self,

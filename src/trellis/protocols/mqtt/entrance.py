@@ -93,6 +93,7 @@ class Entrance:
             self._turn_away(connection, packet.version, reasons.PASSWORD, "user or password")
             return
         del self.arriving[connection]
+        self.house.traffic.connects += 1
         self._welcome(connection, packet)
 
     def attach(self, connection: Connection, client: str, receive_max: int) -> None:
@@ -267,6 +268,7 @@ class Entrance:
         for client in [
             one.client for one in self.house.sessions.values() if one.link is None and self._has_expired(one)
         ]:
+            self.house.traffic.expired += 1
             self._end(client)
 
     def _has_expired(self, session: Session) -> bool:

@@ -14,6 +14,7 @@ what time it is before each input: milliseconds that only grow, and the wall clo
 | `interests.py`, `directory.py` | filters as interests; wildcards                                        |
 | `retained.py`, `recall.py` | retained messages, here and at other nodes                                 |
 | `recollections.py`  | retained messages for new subscriptions                                           |
+| `sys_topics.py`     | what the node tells its clients about itself                                      |
 | `host.py`           | takes each input to its part, and carries on what follows                         |
 """
 
@@ -31,6 +32,7 @@ from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.publications import Publications
 from trellis.protocols.mqtt.session import Link, Session
 from trellis.protocols.mqtt.subscriptions import Subscriptions
+from trellis.protocols.mqtt.sys_topics import SysTopics
 from trellis.protocols.mqtt.topics import is_carried, overlay_topic
 
 
@@ -41,6 +43,7 @@ class Host:
         self.entrance = Entrance(house, self.publications.publish, self._come_back, self.publications.forget)
         self.deliveries = Deliveries(house)
         self.subscriptions = Subscriptions(house, self.deliveries)
+        self.sys_topics = SysTopics(house, self.deliveries.tell_sys)
         self._questions: dict[int, None] = {}  # of the directory, not answered
         # For whoever looks in.
         self.config, self.counters = config, house.counters
@@ -203,6 +206,7 @@ class Host:
         self.publications.tick()
         self.house.recaller.tick()
         self.entrance.watch()
+        self.sys_topics.tick()
         self._settle()
 
     @property
@@ -240,6 +244,7 @@ class Host:
         self.house.interests.check()
         self.house.directory.check()
         self.house.recaller.check()
+        self.house.sys_retained.check()
         self.deliveries.recollections.check()
         for session in self.house.sessions.values():
             session.check()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt import packets as p
@@ -14,11 +15,43 @@ from trellis.protocols.mqtt.envelope import Envelope
 from trellis.protocols.mqtt.interests import Interests
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.recall import Recaller
+from trellis.protocols.mqtt.retained import RetainedMessages
 from trellis.protocols.mqtt.session import Link, Session, Subscription, filter_size
 from trellis.protocols.mqtt.topics import is_sys
 from trellis.protocols.wire import FRAME_BYTES_MAX
 
+SYS_MAX, SYS_BYTES = 256, 64 << 10  # more than `sys_topics.py` has topics and bytes
 STEP_MS = 1_000  # The time is told more often than this, except by a process that stood still.
+
+
+@dataclass
+class Traffic:
+    """What has passed between this node and its MQTT clients since it started. A sidecar's broker is no client."""
+
+    sockets: int = 0  # connections that were opened
+    connects: int = 0  # clients that came in
+    expired: int = 0  # sessions that ended because their client stayed away
+    packets_in: int = 0
+    packets_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    publishes_in: int = 0
+    publishes_out: int = 0
+    payload_bytes_in: int = 0
+    payload_bytes_out: int = 0
+
+    def received(self, packet: p.Packet) -> None:
+        self.packets_in += 1
+        if isinstance(packet, p.Publish):
+            self.publishes_in += 1
+            self.payload_bytes_in += len(packet.payload)
+
+    def sent(self, packet: p.Packet, size: int) -> None:
+        self.packets_out += 1
+        self.bytes_out += size
+        if isinstance(packet, p.Publish):
+            self.publishes_out += 1
+            self.payload_bytes_out += len(packet.payload)
 
 
 class House:
@@ -32,6 +65,8 @@ class House:
         self.recaller = Recaller(node, config, self.interests)
         self.directory.introductions.kept = self.recaller.prefixes.walk
         self.retained = self.recaller.retained
+        self.sys_retained = RetainedMessages(SYS_MAX, SYS_BYTES)  # what this node tells about itself
+        self.traffic = Traffic()
         self.tree: FilterTree[Session, Subscription] = FilterTree()
         self.sessions: dict[str, Session] = {}
         self.filter_bytes = 0  # memory that the filters of all sessions take, about
