@@ -241,7 +241,7 @@ class MqttDoor(StreamOwner):
             for first, body in stream.framing.packets():
                 if not stream.version:
                     version = version_of(first, body)
-                    if version not in (p.V311, p.V5):
+                    if version not in p.VERSIONS:
                         raise PacketError(f"MQTT version {version}", reasons.VERSION)
                     stream.version = version
                 packet = decode(stream.version, first, body)

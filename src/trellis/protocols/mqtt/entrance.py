@@ -63,6 +63,8 @@ class Entrance:
             return reasons.METHOD, "authentication methods are not supported"
         if len(packet.client) > CLIENT_LETTERS_MAX or packet.client.startswith("$"):
             return reasons.CLIENT_ID, "a name of a client that is too long, or begins with $"
+        if not packet.client and packet.version == p.V31:
+            return reasons.CLIENT_ID, "a client of MQTT 3.1 needs a name"
         if not packet.client and packet.version != p.V5 and not packet.clean_start:
             return reasons.CLIENT_ID, "a session needs a client's name"  # [3.1.1: MQTT-3.1.3-8]
         if packet.version != p.V5 and self._keep_alive_s(packet) != packet.keep_alive_s:  # 3.1.1 has no word for it
