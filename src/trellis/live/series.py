@@ -47,8 +47,8 @@ MQTT_NOW = (
 _MQTT_HOST = (
     "before the subscription", "connected", "delivered", "dropped", "expired", "filters beyond memory",
     "filters refused", "garbage", "malformed", "not acknowledged", "passwords refused", "publications refused",
-    "refused", "retained refused", "set aside", "subacks early", "taken over", "too large for a client",
-    "too large for the mesh", "wills", "wills refused",
+    "refused", "retained refused", "set aside", "shared not guarded", "shared taken over", "subacks early",
+    "taken over", "too large for a client", "too large for the mesh", "wills", "wills refused",
 )  # fmt: skip
 _MQTT_SIDECAR = (
     "beyond take", "bugs", "clients ended", "clients lapsed", "connections ended", "dropped", "echoes",

@@ -129,6 +129,9 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hold_ms: int = 1_000
     """A message that came before its predecessor waits for it so long, unless that one comes for certain."""
 
+    share_takeover_s: float = 15.0
+    """A message of a shared subscription goes to another member, if the node that has it was silent for so long."""
+
     sys_interval_s: int = 10
     """The node tells its own clients on `$SYS/broker/...` what has changed so often. 0: it tells nothing."""
 

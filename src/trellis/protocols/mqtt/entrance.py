@@ -32,9 +32,11 @@ class Entrance:
         publish: PublishWill,
         came_back: Callable[[Session], None],
         forget: Callable[[Session], None],
+        parted: Callable[[Session], None],
     ) -> None:
-        """Told: the client of a session is here; a session is over."""
+        """Told: the client of a session is here; a session is over; the client of a session is gone."""
         self.house, self.publish, self.came_back, self.forget = house, publish, came_back, forget
+        self.parted = parted
         self.arriving: dict[Connection, p.Connect | None] = {}  # None: nothing was said yet
         self.wills: dict[str, tuple[int, p.Will]] = {}  # of clients that are away: due when
         self._assigned = 0
@@ -151,7 +153,6 @@ class Entrance:
                 receive_max=self.house.config.inflight_max,
                 packet_bytes_max=self.house.config.packet_bytes_max,
                 alias_max=self.house.config.alias_max,
-                shared_available=False,
             )
         self.house.send(link, answer)
         self.came_back(session)
@@ -232,6 +233,7 @@ class Entrance:
         assert link is not None
         del self.house.by_connection[link.id]
         session.link, session.gone_ms = None, self.house.now_ms
+        self.parted(session)
         if link.will is not None:
             delay_s = min(link.will.delay_s, session.expiry_s)
             self.wills[session.client] = (self.house.now_ms + delay_s * 1_000, link.will)

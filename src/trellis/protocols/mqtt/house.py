@@ -12,12 +12,12 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.directory import Directory
 from trellis.protocols.mqtt.effects import Connection, DoorEffect, ToClient
 from trellis.protocols.mqtt.envelope import Envelope
-from trellis.protocols.mqtt.interests import Interests
+from trellis.protocols.mqtt.interests import SHARES, Interests
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.recall import Recaller
 from trellis.protocols.mqtt.retained import RetainedMessages
 from trellis.protocols.mqtt.session import Link, Session, Subscription, filter_size
-from trellis.protocols.mqtt.topics import is_sys
+from trellis.protocols.mqtt.topics import SHARED, is_sys, unshared
 from trellis.protocols.wire import FRAME_BYTES_MAX
 
 SYS_MAX, SYS_BYTES = 256, 64 << 10  # more than `sys_topics.py` has topics and bytes
@@ -69,6 +69,8 @@ class House:
         self.traffic = Traffic()
         self.tree: FilterTree[Session, Subscription] = FilterTree()
         self.sessions: dict[str, Session] = {}
+        self.shared: Counter[str] = Counter()  # shared filters -> sessions here that hold them
+        self.on_unshared: Callable[[Session, str], None] = lambda session, filter_: None
         self.filter_bytes = 0  # memory that the filters of all sessions take, about
         self.by_connection: dict[Connection, Session] = {}
         self.counters: Counter[str] = Counter()
@@ -97,13 +99,19 @@ class House:
         """A session subscribes. Return whether the filter is new to it."""
         is_new = filter_ not in session.subscriptions
         session.subscriptions[filter_] = one
-        self.tree.put(filter_, session, one)
+        is_shared = filter_.startswith(SHARED)
+        if not is_shared:
+            self.tree.put(filter_, session, one)
         if is_new:
             size = filter_size(filter_)
             session.filter_bytes += size
             self.filter_bytes += size
+            if is_shared:
+                if not self.shared:
+                    self.interests.want(SHARES)
+                self.shared[filter_] += 1
             if not is_sys(filter_):  # what stands there never leaves the node
-                self.interests.add(filter_)
+                self.interests.add(unshared(filter_))
         return is_new
 
     def leave_filters(self, session: Session, filters: Iterable[str]) -> list[bool]:
@@ -114,10 +122,21 @@ class House:
             size = filter_size(filter_)
             session.filter_bytes -= size
             self.filter_bytes -= size
-            self.tree.remove(filter_, session)
+            if filter_.startswith(SHARED):
+                self._unshare(session, filter_)
+            else:
+                self.tree.remove(filter_, session)
         # All at once: each overlay topic that they cover is looked at once.
-        self.interests.remove(*[filter_ for filter_ in left if not is_sys(filter_)])
+        self.interests.remove(*[unshared(filter_) for filter_ in left if not is_sys(filter_)])
         return [is_left for _, is_left in had]
+
+    def _unshare(self, session: Session, filter_: str) -> None:
+        self.on_unshared(session, filter_)
+        self.shared[filter_] -= 1
+        if not self.shared[filter_]:
+            del self.shared[filter_]
+            if not self.shared:
+                self.interests.unwant(SHARES)
 
     def until_ms(self, message: Envelope) -> int | None:
         """When it expires, by our clock."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.effects import Connection, Emit, NotCarried, Pause
-from trellis.protocols.mqtt.envelope import Copy, Envelope, fits, wrap
+from trellis.protocols.mqtt.envelope import Chosen, Copy, Envelope, fits, wrap
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
@@ -31,6 +31,7 @@ class Publications:
         self.emitted: dict[int, Emit] = {}  # of the sidecar, not acknowledged
         self._again: deque[tuple[int, Emit]] = deque()  # to be published again, and when
         self._last_numbers: list[int] = []
+        self.choose: Callable[[str], tuple[Chosen, ...]] = lambda topic: ()  # nodes for groups that share a topic
 
     def received(self, session: Session, link: Link, packet: p.Publish) -> None:
         topic = self._topic(session, link, packet)
@@ -159,7 +160,10 @@ class Publications:
         ):  # of a broker beside us; clients are refused when their packet is read
             return reasons.MALFORMED, "a property holds control characters or noncharacters, or wildcards"
         limit = self.house.payload_bytes_max
-        if not fits(Envelope(topic, payload, qos, retain, client, 0, 0, 0, content=content), prefix, limit):
+        chosen = self.choose(topic)
+        if not fits(
+            Envelope(topic, payload, qos, retain, client, 0, 0, 0, content=content, chosen=chosen), prefix, limit
+        ):
             return reasons.TOO_LARGE, f"its {len(payload)} bytes and its envelope are over {limit}"
         number = self.house.next_number()
         identity = (client, self.house.life, number, self.house.wall_ms)
@@ -170,7 +174,7 @@ class Publications:
                 self.house.counters["retained refused"] += 1
                 return reasons.QUOTA, "no room for more retained messages"
         buckets, previous, before = self.house.directory.publishes(prefix, number)
-        message = Envelope(topic, payload, qos, retain, *identity, bool(buckets), previous, before, content)
+        message = Envelope(topic, payload, qos, retain, *identity, bool(buckets), previous, before, content, chosen)
         self._last_numbers = [number]
         if incoming is not None:
             incoming.waits = 1 + len(buckets)

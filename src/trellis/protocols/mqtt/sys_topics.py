@@ -76,7 +76,7 @@ class SysTopics:
             "publish/bytes/received": traffic.payload_bytes_in,
             "publish/bytes/sent": traffic.payload_bytes_out,
             "subscriptions/count": house.tree.count,
-            "shared_subscriptions/count": 0,
+            "shared_subscriptions/count": sum(house.shared.values()),
             "retained messages/count": len(house.retained),
         }
         for topic, number in numbers.items():

@@ -71,6 +71,24 @@ def is_sys(text: str) -> bool:
     return text.startswith(SYS) and text[len(SYS) : len(SYS) + 1] in ("", "/")
 
 
+def is_group(key: str) -> bool:
+    """Return whether `$share/` and this text are a shared subscription: `GROUP/FILTER`.  [MQTT-4.8.2-1, -2]"""
+    name, slash, filter_ = key.partition("/")
+    if not name or not slash or not filter_ or has_wildcard(name) or not is_printable(name):
+        return False
+    return is_filter(filter_) and filter_[0] != "$" and levels_of(filter_) <= LEVELS_MAX
+
+
+def shared_filter(key: str) -> str:
+    """Return FILTER of `GROUP/FILTER`."""
+    return key.partition("/")[2]
+
+
+def unshared(filter_: str) -> str:
+    """Return the filter of which a client wants messages: that of its group, if it shares it."""
+    return shared_filter(filter_[len(SHARED) :]) if filter_.startswith(SHARED) else filter_
+
+
 def has_wildcard(text: str) -> bool:
     return "+" in text or "#" in text
 
