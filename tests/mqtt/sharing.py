@@ -88,6 +88,17 @@ class Sharing(Delayed):
         self.members = {place: None for place in self.members if place[0] != name}
         self.stop(name)
 
+    def leave(self, name: str) -> None:
+        """A node shuts down in order, and is gone when the mesh has what it said."""
+        for one in self.receipts:
+            if one.node == name and one.ended_ms is None:
+                one.ended_ms = self.now_ms
+        self.members = {place: None for place in self.members if place[0] != name}
+        self.hosts[name].at(self.now_ms, self.now_ms)
+        self.hosts[name].shut_down()
+        self.carry_out(name)
+        self.stop(name)
+
     def publish(self, name: str, topic: str = "x/1") -> bytes:
         self.numbers += 1
         payload = b"%d" % self.numbers

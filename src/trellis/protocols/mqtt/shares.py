@@ -332,6 +332,7 @@ class Shares:
         if self.local or self.assigned:
             self._flush()
             self._emit(Shared(GONE, "", self.house.node, self.house.life, (), self.house.life))
+        self.local.clear()  # The clients leave one after the other: no message goes from one to the next.
 
     # Time
 
