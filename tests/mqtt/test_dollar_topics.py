@@ -81,7 +81,7 @@ def test_sys_filters_are_granted_at_once_and_stay_in_the_node(version):
     assert desk.wanted == before
 
 
-@pytest.mark.parametrize("filter_", ["$other/#", "$", "$SYSTEM/#", "$mqtt/ask", "$sys/#"])
+@pytest.mark.parametrize("filter_", ["$other/#", "$", "$SYSTEM/#", "$mqtt/ask", "$sys/#", "$SYS/broker/log/M/#"])
 def test_other_filters_that_begin_with_the_sign_are_refused(filter_):
     desk = Desk()
     assert desk.welcome().subscribe(filter_) == (reasons.FILTER_INVALID,)

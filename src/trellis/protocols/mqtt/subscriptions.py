@@ -15,6 +15,7 @@ from trellis.protocols.mqtt.topics import (
     LEVELS_MAX,
     PREFIX_LETTERS_MAX,
     SHARED,
+    SYS_LOG,
     has_wildcard,
     is_filter,
     is_group,
@@ -102,6 +103,8 @@ class Subscriptions:
             return reasons.FILTER_INVALID, "not a topic filter"
         elif filter_.startswith("$") and (session.is_bridge or not is_sys(filter_)):
             return reasons.FILTER_INVALID, "topics that begin with $ are not carried; only $SYS/... can be read here"
+        if filter_.startswith(SYS_LOG):  # A sidecar that learns from it must hear that it will learn nothing.
+            return reasons.FILTER_INVALID, "this node does not tell its log to clients"
         if len(pattern_of(unshared(filter_), self.house.config.depth)) > PREFIX_LETTERS_MAX:
             return reasons.FILTER_INVALID, f"its first levels have more than {PREFIX_LETTERS_MAX} letters"
         if levels_of(filter_) > LEVELS_MAX:

@@ -17,6 +17,7 @@ from trellis.protocols.wire import is_printable
 DEPTH = 2
 PREFIX_LETTERS_MAX = 480  # an overlay topic's name has 512; the directory's names are longer by a few
 SHARED = "$share/"
+SYS_LOG = "$SYS/broker/log"  # where Mosquitto tells its log, and a node tells nothing
 SYS = "$SYS"  # the first level of what a node tells about itself, to its own clients only
 LEVELS_MAX = 128  # of a topic or a filter: each level of a filter costs memory
 
