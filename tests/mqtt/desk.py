@@ -133,7 +133,7 @@ class Desk:
                 talker = self.talkers[number]
                 if talker.closed is None:
                     framing = Framing(1 << 20)
-                    version = talker.said_version if talker.said_version in (4, 5) else 4
+                    version = talker.said_version if talker.said_version in p.VERSIONS else 4
                     framing.feed(encode(version, packet))
                     talker.got += [decode(version, first, body) for first, body in framing.packets()]
             case Close(number, why):

@@ -133,6 +133,8 @@ def packets(version: int) -> st.SearchStrategy[p.Packet]:
             text=why,
         )
         if is_5
-        else st.builds(p.ConnAck, reason=st.just(0), session_present=st.booleans())
+        else st.builds(
+            p.ConnAck, reason=st.just(0), session_present=st.just(False) if version == p.V31 else st.booleans()
+        )
     )
     return st.one_of(several)

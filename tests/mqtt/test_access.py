@@ -309,3 +309,29 @@ def test_without_an_access_list_everybody_may_do_everything():
     assert one.subscribe("#", "any/thing") == (1, 1)
     one.publish("any/thing", qos=1, id=1)
     assert [type(each) for each in one.got][-2:] == [p.Publish, p.Ack]
+
+
+def test_a_group_passes_over_members_that_may_not_read_the_topic():
+    at = desk()
+    ann = come(at, "ann")
+    members = [come(at, "ann", "reader"), come(at, "bob", "other")]
+    for one in members:
+        one.subscribe("$share/g/#")
+        one.got.clear()
+    at.pass_time(1_000)
+    for number in range(1, 7):
+        ann.publish("plant/7/temp", b"%d" % number, qos=1, id=number)
+        at.acknowledge()
+    at.pass_time(2_000)
+    assert [one.payloads() for one in members] == [[b"%d" % number for number in range(1, 7)], []]
+
+
+def test_what_a_node_tells_about_itself_is_read_by_those_who_may():
+    at = desk("[user ann]\nallow read $SYS/#\n[user bob]\nallow read $SYS/broker/version\n", sys_interval_s=1)
+    ann, bob = come(at, "ann"), come(at, "bob")
+    for one in (ann, bob):
+        one.subscribe("$SYS/#")
+    at.pass_time(3_000)
+    ann_got, bob_got = ({one.topic for one in who.got if isinstance(one, p.Publish)} for who in (ann, bob))
+    assert bob_got <= {"$SYS/broker/version"}
+    assert len(ann_got) > 10

@@ -16,8 +16,8 @@ from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.framing import Framing, version_of
 from trellis.protocols.mqtt.primitives import PacketError
 
-VERSIONS = st.sampled_from([p.V311, p.V5])
-OF = {version: packets(version) for version in (p.V311, p.V5)}
+VERSIONS = st.sampled_from(p.VERSIONS)
+OF = {version: packets(version) for version in p.VERSIONS}
 DRAWN = st.one_of([st.tuples(st.just(version), one) for version, one in OF.items()])
 SEVERAL = st.one_of([st.tuples(st.just(version), st.lists(one, max_size=4)) for version, one in OF.items()])
 
@@ -140,7 +140,10 @@ def test_a_length_has_no_more_bytes_than_it_needs():
     ("first", "body", "reason"),
     [
         (0x30, b"\x00\x01a", reasons.PROTOCOL_ERROR),
-        (0x10, b"\x00\x06MQIsdp\x03\x02\x00\x00\x00\x01a", reasons.VERSION),
+        (0x10, b"\x00\x06MQIsdp\x04\x02\x00\x00\x00\x01a", reasons.VERSION),
+        (0x10, b"\x00\x06MQIsdp\x83\x02\x00\x00\x00\x01a", reasons.VERSION),
+        (0x10, b"\x00\x06MQIsdp", reasons.VERSION),
+        (0x10, b"\x00\x04MQTT\x03\x02\x00\x00\x00\x01a", reasons.VERSION),
         (0x10, b"\x00\x04HTTP\x04", reasons.VERSION),
         (0x10, b"", reasons.VERSION),
     ],

@@ -16,6 +16,7 @@ import pytest
 
 from live.lives import run, until
 from mqtt.brokers import needs_mosquitto
+from mqtt.talk import doors
 from mqtt.three import AMQTT, KINDS, three_places
 from trellis.protocols.mqtt.echoes import PROBES
 
@@ -122,6 +123,26 @@ def test_paho_across_three_nodes(version, kind, tmp_path):
             finally:
                 for one in clients:
                     one.close()
+
+    run(work(), LIMIT_S)
+
+
+def test_a_paho_client_of_3_1_talks_to_one_of_5():
+    async def work() -> None:
+        async with doors("a") as (node,):
+            old, new = Paho(node.mqtt.port, "old", paho.MQTTv31), Paho(node.mqtt.port, "new", paho.MQTTv5)
+            try:
+                await until(lambda: old.client.is_connected() and new.client.is_connected())
+                await old.subscribe("from/+")
+                await new.subscribe("to/+")
+                await old.publish(("to/new", b"one"), ("from/old", b"mine"))
+                await new.publish(("from/new", b"two"))
+                await until(lambda: len(old.messages) >= 2 and new.messages)
+                assert sorted(old.found) == [("from/new", b"two"), ("from/old", b"mine")]
+                assert new.found == [("to/new", b"one")]
+            finally:
+                old.close()
+                new.close()
 
     run(work(), LIMIT_S)
 

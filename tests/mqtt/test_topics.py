@@ -60,7 +60,7 @@ def test_the_tree_finds_every_filter_that_matches_and_no_other(listed, removed, 
 
 @given(filters(), TOPICS, st.integers(1, 4))
 def test_a_filter_that_matches_a_topic_covers_its_overlay_topic(filter_, topic, depth):
-    """T1. Filters that begin with `$` are refused at the door."""
+    """T1. Filters that begin with `$` never become interests."""
     if plain.matches(filter_, topic):
         assert covers(pattern_of(filter_, depth), overlay_topic(topic, depth), depth)
 

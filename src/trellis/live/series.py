@@ -48,8 +48,9 @@ _MQTT_HOST = (
     "before the subscription", "connected", "connections beyond quotas", "filters beyond quotas", "held by quotas",
     "delivered", "dropped", "expired", "filters beyond memory",
     "filters refused", "garbage", "malformed", "not acknowledged", "passwords refused", "publications refused",
-    "reads denied", "refused", "retained refused", "set aside", "subacks early", "subscriptions denied", "taken over",
-    "too large for a client", "too large for the mesh", "wills", "wills denied", "wills refused", "writes denied",
+    "reads denied", "refused", "retained refused", "set aside", "shared not guarded", "shared taken over",
+    "subacks early", "subscriptions denied", "taken over", "too large for a client", "too large for the mesh",
+    "wills", "wills denied", "wills refused", "writes denied",
 )  # fmt: skip
 _MQTT_SIDECAR = (
     "beyond take", "bugs", "clients ended", "clients lapsed", "connections ended", "dropped", "echoes",

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+from trellis import __version__
 from trellis.live.access import Gate, Proven
 from trellis.live.clock import monotonic_s, wall_ms
 from trellis.live.config import LimitsConfig
@@ -55,8 +56,10 @@ class MqttStream(Stream):
         self.is_queued = False  # whole packets wait for its next turn; nothing is read meanwhile
         self.timer: asyncio.TimerHandle | None = None
         self.fed = owner.fed
+        self.traffic = owner.traffic
 
     def data_received(self, data: bytes) -> None:
+        self.traffic.bytes_in += len(data)
         if not self.is_closing:
             self.framing.feed(data)
             self.fed(self)
@@ -78,6 +81,8 @@ class MqttDoor(StreamOwner):
         self.broker, self.node, self.config, self.limits = broker, node, config, limits
         self.host = Host(node, life, config)
         self.host.house.refusal, self.host.house.access = broker.refusal, gate.access
+        self.host.sys_topics.version = f"trellis version {__version__}"
+        self.traffic = self.host.house.traffic
         self.streams: dict[int, MqttStream] = {}
         self.counters: Counter[str] = Counter()
         self.aside = Aside(node)
@@ -208,6 +213,7 @@ class MqttDoor(StreamOwner):
     def opened(self, stream: Stream) -> None:
         assert isinstance(stream, MqttStream)
         self.streams[stream.number] = stream
+        self.traffic.sockets += 1
         stream.timer = self._loop.call_later(self.limits.handshake_s, self._is_late, stream)
         self._do(partial(self.host.opened, stream.number))
 
@@ -236,10 +242,11 @@ class MqttDoor(StreamOwner):
             for first, body in stream.framing.packets():
                 if not stream.version:
                     version = version_of(first, body)
-                    if version not in (p.V311, p.V5):
+                    if version not in p.VERSIONS:
                         raise PacketError(f"MQTT version {version}", reasons.VERSION)
                     stream.version = version
                 packet = decode(stream.version, first, body)
+                self.traffic.received(packet)
                 self._do(partial(self.host.received, stream.number, packet))
                 if stream.is_waiting or stream.is_closing or stream.is_ended or not stream.is_reading:
                     return
@@ -372,6 +379,7 @@ class MqttDoor(StreamOwner):
             self.host.too_large(number, packet)
         else:
             stream.send(data)
+            self.traffic.sent(packet, len(data))
 
     def _check(self, number: int, user: str | None, password: bytes | None) -> None:
         stream = self.streams.get(number)

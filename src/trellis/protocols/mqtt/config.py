@@ -129,10 +129,18 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     hold_ms: int = 1_000
     """A message that came before its predecessor waits for it so long, unless that one comes for certain."""
 
+    share_takeover_s: float = 15.0
+    """A message of a shared subscription goes to another member, if the node that has it was silent for so long."""
+
+    sys_interval_s: int = 10
+    """The node tells its own clients on `$SYS/broker/...` what has changed so often. 0: it tells nothing."""
+
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
             value = getattr(self, field)
-            if isinstance(value, int | float) and not isinstance(value, bool) and not value > 0:
+            may_be_0 = field == "sys_interval_s"
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if is_number and not value > 0 and not (may_be_0 and value == 0):
                 raise InputError(field, f"it is {value}", "give more than 0")
         for field in ("take", "want"):
             for one in getattr(self, field):

@@ -1,4 +1,6 @@
-"""Packets of 3.1.1 and 5 out of bytes, strictly: a reserved bit that is set is an error.  [MQTT 5 and 3.1.1, 3]
+"""Packets of 3.1, 3.1.1 and 5 out of bytes, strictly: a reserved bit that is set is an error.  [MQTT 5 and 3.1.1, 3]
+
+MQTT 3.1 calls such bits unused, so there they are not looked at.
 
 `framing.py` has cut them apart and checked their size. Nothing but `PacketError` escapes.
 
@@ -27,11 +29,11 @@ def decode(version: int, first: int, body: bytes, *, is_strict: bool = True) -> 
     """
     kind, flags = first >> 4, first & 0x0F
     if kind == p.PUBLISH:
-        return _publish(Reader(body, is_strict=is_strict), flags, version == p.V5)
+        return _publish(Reader(body, is_strict=is_strict), flags, version)
     found = _KINDS.get(kind)
     if found is None or (kind == p.AUTH and version != p.V5):
         raise PacketError(f"packet type {kind}", reasons.PROTOCOL_ERROR)
-    if flags != _FLAGS.get(kind, 0):
+    if flags != _FLAGS.get(kind, 0) and version != p.V31:
         raise PacketError(f"flags {flags:#x} of packet type {kind}")  # [MQTT-2.1.3-1]
     reader = Reader(body, is_strict=is_strict)
     packet = found(reader, kind, version == p.V5)
@@ -40,10 +42,12 @@ def decode(version: int, first: int, body: bytes, *, is_strict: bool = True) -> 
 
 
 def _connect(reader: Reader, kind: int, is_5: bool) -> p.Packet:
-    reader.take(6)  # the protocol's name: `framing.version_of` has looked at it
+    reader.binary()  # the protocol's name: `framing.version_of` has looked at it
     version, flags = reader.u8(), reader.u8()
-    if version not in (p.V311, p.V5):
+    if version not in p.VERSIONS:
         raise PacketError(f"protocol version {version}", reasons.VERSION)
+    if version == p.V31:  # unused, and what is said of a will without a will  [MQTT 3.1, 3.1]
+        flags &= ~0x01 if flags & 0x04 else ~0x39
     if flags & 0x01:
         raise PacketError("the reserved flag of CONNECT")  # [MQTT-3.1.2-3]
     has_will, will_qos, will_retain = flags & 0x04, flags >> 3 & 0x03, flags & 0x20
@@ -71,13 +75,18 @@ def _connect(reader: Reader, kind: int, is_5: bool) -> p.Packet:
             content=_content(will_found, reader.is_strict),
         )
     clean = bool(flags & 0x02)
+    if version == p.V31 and not reader:  # The packet's length counts for more than these flags.  [MQTT 3.1, 3.1]
+        has_user = 0
+    user = reader.text() if has_user else None
+    if version == p.V31 and not reader:
+        has_password = 0
     return p.Connect(
         version=version,
         client=client,
         clean_start=clean,
         keep_alive_s=keep_alive_s,
         will=will,
-        user=reader.text() if has_user else None,
+        user=user,
         password=reader.binary() if has_password else None,
         # A session of 3.1.1 lasts for ever, or as long as its connection.
         expiry_s=found.get(props.SESSION_EXPIRY, 0) if is_5 else (0 if clean else 0xFFFF_FFFF),
@@ -109,15 +118,17 @@ def _connack(reader: Reader, kind: int, is_5: bool) -> p.Packet:
     )
 
 
-def _publish(reader: Reader, flags: int, is_5: bool) -> p.Packet:
+def _publish(reader: Reader, flags: int, version: int) -> p.Packet:
     qos, dup, retain = flags >> 1 & 0x03, bool(flags & 0x08), bool(flags & 0x01)
     if qos == 3:
         raise PacketError("QoS 3")  # [MQTT-3.3.1-4]
     if dup and not qos:
-        raise PacketError("DUP with QoS 0", reasons.PROTOCOL_ERROR)  # [MQTT-3.3.1-2]
+        if version != p.V31:
+            raise PacketError("DUP with QoS 0", reasons.PROTOCOL_ERROR)  # [MQTT-3.3.1-2]
+        dup = False
     topic = reader.text()
     number = reader.id() if qos else None
-    if not is_5:
+    if version != p.V5:
         return p.Publish(topic=topic, payload=reader.rest(), qos=qos, retain=retain, dup=dup, id=number)
     found = props.read(reader, props.OF_PUBLISH)
     return p.Publish(

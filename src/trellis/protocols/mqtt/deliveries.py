@@ -9,13 +9,14 @@ import msgspec
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.bridge import IDENTITY
-from trellis.protocols.mqtt.envelope import Envelope, Kept, Recall, unwrap
+from trellis.protocols.mqtt.envelope import Bye, Envelope, Grouped, Kept, Recall, Said, Shared, Who, unwrap
 from trellis.protocols.mqtt.house import House
-from trellis.protocols.mqtt.interests import OURS, QUESTIONS
+from trellis.protocols.mqtt.interests import OURS, QUESTIONS, SHARES
 from trellis.protocols.mqtt.packets import Content, is_text
 from trellis.protocols.mqtt.recollections import Recollections
 from trellis.protocols.mqtt.retained import Retained
-from trellis.protocols.mqtt.session import Out, Session, Subscription
+from trellis.protocols.mqtt.session import Out, Session, Subscription, Ticket
+from trellis.protocols.mqtt.shares import Shares
 from trellis.protocols.mqtt.topics import carried_prefix
 from trellis.protocols.wire import WireError
 
@@ -25,6 +26,7 @@ class Deliveries:
         self.house = house
         self.early: dict[Topic, None] = {}  # not confirmed, though a client was told that it is subscribed
         self.recollections = Recollections(house, self._give_retained)
+        self.shares = Shares(house, self._give_shared)
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
         try:
@@ -53,6 +55,9 @@ class Deliveries:
                 self._retain(origin, said)
             return
         if is_ours:
+            self._on_share(topic, origin, said)
+            if isinstance(said, Shared | Grouped):
+                return
             ready = self.house.directory.on_said(topic, origin, said) if said is not None else []
         elif isinstance(said, Envelope):
             ready = self.house.directory.on_message(topic, origin, said)
@@ -73,6 +78,18 @@ class Deliveries:
             return True
         return origin == self.house.node and not self.house.interests.is_covered(topic)
 
+    def _on_share(self, topic: Topic, origin: NodeId, said: Said | None) -> None:
+        """Take in what nodes with members of groups tell each other."""
+        match said:
+            case Shared() if topic == SHARES:
+                self.shares.on_shared(origin, said)
+            case Grouped() if topic == QUESTIONS:
+                self.shares.on_grouped(origin, said)
+            case Who(life):
+                self.shares.on_who(origin, life)
+            case Bye(life):
+                self.shares.on_bye(origin, life)
+
     def _on_retained(self, topic: Topic, origin: NodeId, said: Recall | Kept) -> None:
         """Somebody asks what is retained, or tells."""
         if isinstance(said, Recall):
@@ -89,6 +106,17 @@ class Deliveries:
         ):
             self.house.counters["retained refused"] += 1
 
+    def tell_sys(self, message: Envelope) -> None:
+        """Give what this node tells about itself to its clients."""
+        for session, several in self._readers(message).items():
+            if not self.house.may_read(session, message.topic):
+                self.house.counters["reads denied"] += 1
+                continue
+            self._give(
+                session, message, message.content, several, None, any(one.retain_as_published for one in several)
+            )
+            self.recollections.given(session, message.topic)
+
     def _hand_over(self, origin: NodeId, message: Envelope) -> None:
         """To every client that wants it."""
         self._retain(origin, message)
@@ -96,12 +124,8 @@ class Deliveries:
         if until_ms is not None and until_ms <= self.house.now_ms:
             self.house.counters["expired"] += 1
             return
-        found: dict[Session, list[Subscription]] = {}
-        for session, one in self.house.tree.matching(message.topic):
-            if not (one.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
-                found.setdefault(session, []).append(one)
         kept = self.house.retained.get(message.topic) if message.retain else None
-        for session, several in found.items():
+        for session, several in self._readers(message).items():
             if not self.house.may_read(session, message.topic):
                 self.house.counters["reads denied"] += 1
                 continue
@@ -112,6 +136,19 @@ class Deliveries:
             self._give(session, message, message.content, several, until_ms, retain)
             if kept is not None and kept.message is message:
                 self.recollections.given(session, message.topic)
+        self.shares.arrived(origin, message)
+
+    def _give_shared(self, session: Session, message: Envelope, one: Subscription, ticket: Ticket | None) -> None:
+        retain = message.retain and one.retain_as_published
+        self._give(session, message, message.content, [one], self.house.until_ms(message), retain, ticket)
+
+    def _readers(self, message: Envelope) -> dict[Session, list[Subscription]]:
+        """Return the clients that want a message, with their subscriptions that match it."""
+        found: dict[Session, list[Subscription]] = {}
+        for session, one in self.house.tree.matching(message.topic):
+            if not (one.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
+                found.setdefault(session, []).append(one)
+        return found
 
     def _give(
         self,
@@ -121,11 +158,12 @@ class Deliveries:
         several: list[Subscription],
         until_ms: int | None,
         retain: bool,
+        ticket: Ticket | None = None,
     ) -> None:
         qos = min(message.qos, max([one.qos for one in several]))  # [MQTT-3.8.4-8]
         numbers = {one.number for one in several if one.number is not None}
         listed = tuple(sorted(numbers)) if numbers else ()
-        out = Out(message.topic, message.payload, qos, retain, listed, content, until_ms)
+        out = Out(message.topic, message.payload, qos, retain, listed, content, until_ms, ticket)
         self.house.counters["delivered"] += 1
         dropped = session.dropped
         packets = session.put(out, self.house.now_ms, self.house.awake_ms)

@@ -1,4 +1,4 @@
-"""Packets of 3.1.1 and 5 as bytes.  [MQTT 5 and 3.1.1, 3]"""
+"""Packets of 3.1, 3.1.1 and 5 as bytes.  [MQTT 5 and 3.1.1, 3]"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def encode(version: int, one: p.Packet) -> bytes:
         case p.Connect():
             return _connect(one, is_5)
         case p.ConnAck():
-            return _connack(one, is_5)
+            return _connack(one, version)
         case p.Subscribe(number, asked, subscription):
             listed = [subscription] if subscription is not None else []
             head = props.write({props.SUBSCRIPTION: listed}) if is_5 else b""
@@ -54,7 +54,8 @@ def _connect(one: p.Connect, is_5: bool) -> bytes:
     if will is not None:
         flags |= 0x04 | will.qos << 3 | will.retain << 5
     flags |= (one.user is not None) << 7 | (one.password is not None) << 6
-    out = [b"\x00\x04MQTT", bytes((one.version, flags)), u16(one.keep_alive_s)]
+    name = "MQIsdp" if one.version == p.V31 else "MQTT"
+    out = [text(name), bytes((one.version, flags)), u16(one.keep_alive_s)]
     if is_5:
         found = {
             props.SESSION_EXPIRY: one.expiry_s or None,
@@ -77,12 +78,13 @@ def _connect(one: p.Connect, is_5: bool) -> bytes:
     return packet(p.CONNECT << 4, *out)
 
 
-def _connack(one: p.ConnAck, is_5: bool) -> bytes:
-    if not is_5:
+def _connack(one: p.ConnAck, version: int) -> bytes:
+    if version != p.V5:
         code = connack_311(one.reason)
         if code is None:
             raise PacketError(f"3.1.1 has no CONNACK for reason {one.reason:#x}")
-        return packet(p.CONNACK << 4, bytes((one.session_present, code)))
+        is_present = one.session_present and version != p.V31  # 3.1 leaves this byte unused
+        return packet(p.CONNACK << 4, bytes((is_present, code)))
     found = {
         props.SESSION_EXPIRY: one.expiry_s,
         props.ASSIGNED: one.assigned_client,

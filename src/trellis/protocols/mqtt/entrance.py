@@ -33,9 +33,11 @@ class Entrance:
         publish: PublishWill,
         came_back: Callable[[Session], None],
         forget: Callable[[Session], None],
+        parted: Callable[[Session], None],
     ) -> None:
-        """Told: the client of a session is here; a session is over."""
+        """Told: the client of a session is here; a session is over; the client of a session is gone."""
         self.house, self.publish, self.came_back, self.forget = house, publish, came_back, forget
+        self.parted = parted
         self.arriving: dict[Connection, p.Connect | None] = {}  # None: nothing was said yet
         self.wills: dict[str, tuple[int, p.Will]] = {}  # of clients that are away: due when
         self._assigned = 0
@@ -64,6 +66,8 @@ class Entrance:
             return reasons.METHOD, "authentication methods are not supported"
         if len(packet.client) > CLIENT_LETTERS_MAX or packet.client.startswith("$"):
             return reasons.CLIENT_ID, "a name of a client that is too long, or begins with $"
+        if not packet.client and packet.version == p.V31:
+            return reasons.CLIENT_ID, "a client of MQTT 3.1 needs a name"
         if not packet.client and packet.version != p.V5 and not packet.clean_start:
             return reasons.CLIENT_ID, "a session needs a client's name"  # [3.1.1: MQTT-3.1.3-8]
         if packet.version != p.V5 and self._keep_alive_s(packet) != packet.keep_alive_s:  # 3.1.1 has no word for it
@@ -105,6 +109,7 @@ class Entrance:
             self._turn_away(connection, packet.version, reasons.NOT_AUTHORIZED, why)
             return
         del self.arriving[connection]
+        self.house.traffic.connects += 1
         self._welcome(connection, packet, user, left_ms)
 
     def _has_room(self, client: str, user: str | None) -> bool:
@@ -171,7 +176,6 @@ class Entrance:
                 receive_max=self.house.config.inflight_max,
                 packet_bytes_max=self.house.config.packet_bytes_max,
                 alias_max=self.house.config.alias_max,
-                shared_available=False,
             )
         self.house.send(link, answer)
         self.came_back(session)
@@ -256,6 +260,7 @@ class Entrance:
         assert link is not None
         del self.house.by_connection[link.id]
         session.link, session.gone_ms = None, self.house.now_ms
+        self.parted(session)
         if link.will is not None:
             delay_s = min(link.will.delay_s, session.expiry_s)
             self.wills[session.client] = (self.house.now_ms + delay_s * 1_000, link.will)
@@ -300,6 +305,7 @@ class Entrance:
         for client in [
             one.client for one in self.house.sessions.values() if one.link is None and self._has_expired(one)
         ]:
+            self.house.traffic.expired += 1
             self._end(client)
 
     def _has_expired(self, session: Session) -> bool:

@@ -21,6 +21,7 @@ MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
 PREFIXES_MAX = 1_000  # in one message
 PART_BYTES = 48 << 10  # of prefixes or names in one message
 KEPT_MAX = 1_000
+CHOSEN_MAX = 64  # groups of shared subscriptions for which the publisher's node chooses; others choose for the rest
 MEMBERS_MAX = 4_096
 NEVER = 2**53
 _NUMBERS_BYTES = 512  # more than all numbers and marks of an envelope take
@@ -28,6 +29,7 @@ _NUMBERS_BYTES = 512  # more than all numbers and marks of an envelope take
 Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX, pattern=NAME_PATTERN)]
 Numbers = Annotated[tuple[Count, ...], Meta(max_length=PREFIXES_MAX)]
 Prefixes = Annotated[tuple[Prefix, ...], Meta(max_length=PREFIXES_MAX)]
+Chosen = tuple[Text, NodeName, Count]  # a group of a shared subscription; the node that hands over, its incarnation
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, tag="m"):
@@ -45,6 +47,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, tag="m"):
     previous: Count = 0  # its predecessor on the overlay topic, if that one was copied
     before: Count = 0  # its predecessor there, if that one was not
     content: Content = PLAIN
+    chosen: Annotated[tuple[Chosen, ...], Meta(max_length=CHOSEN_MAX)] = ()
 
     def is_of(self, prefix: Topic, depth: int) -> bool:
         """Return whether clients of MQTT can be given it, and it belongs to this overlay topic."""
@@ -126,6 +129,27 @@ class Bye(msgspec.Struct, frozen=True, array_like=True, tag="b"):
     life: Count
 
 
+class Grouped(msgspec.Struct, frozen=True, array_like=True, tag="g"):
+    """To all nodes with a listener: I have members of these groups of shared subscriptions, and of no others."""
+
+    life: Count
+    number: Count  # grows with each announcement
+    keys: Annotated[tuple[Text, ...], Meta(max_length=PREFIXES_MAX)]
+    counts: Numbers  # of each group: members that are connected
+
+
+class Shared(msgspec.Struct, frozen=True, array_like=True, tag="s"):
+    """To all nodes with members of groups, about messages for a group, or about a node.  [shares.py]"""
+
+    what: Annotated[int, Meta(ge=0, le=15)]
+    key: Text  # the group
+    node: NodeName  # that published these messages; or the node that this is about
+    life: Count  # its incarnation
+    numbers: Numbers  # of the messages
+    by: Count  # the speaker's incarnation
+    owner: Annotated[str, Meta(max_length=PREFIX_LETTERS_MAX)] = ""  # of a question: the node that should have them
+
+
 class Recall(msgspec.Struct, frozen=True, array_like=True, tag="r"):
     """On an overlay topic: I am new here; which messages are retained?"""
 
@@ -137,7 +161,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag="k"):
     messages: Annotated[tuple[Envelope, ...], Meta(max_length=KEPT_MAX)]
 
 
-Said = Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Heard | Joined | Hold | Bye
+Said = Grouped | Shared | Recall | Kept | Envelope | Introduce | Copy | Ask | Who | Heard | Joined | Hold | Bye
 
 _CODEC: Codec[Said] = Codec(Said, FRAME_BYTES_MAX)
 
@@ -149,6 +173,7 @@ def wrap(one: Said) -> bytes:
 def fits(message: Envelope, prefix: Topic, bytes_max: int) -> bool:
     """Return whether a message and a copy of it take no more than `bytes_max` bytes, whatever its numbers will be."""
     letters = 2 * len(message.topic) + len(message.client) + message.content.size
+    letters += sum(len(key) + len(node) + 4 for key, node, _ in message.chosen)
     if len(message.payload) + 4 * letters + _NUMBERS_BYTES <= bytes_max:
         return True
     if len(message.payload) > bytes_max:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trellis.protocols.mqtt import reasons
-from trellis.protocols.mqtt.packets import CONNECT, PUBLISH
+from trellis.protocols.mqtt.packets import CONNECT, PUBLISH, V31
 from trellis.protocols.mqtt.primitives import PacketError
 
+_NAME_31 = b"\x00\x06MQIsdp"  # the protocol's name in CONNECT of 3.1
 _HEAD_BYTES = 2 + 65_535 + 2  # of a PUBLISH: its topic and its identifier
 
 
@@ -105,6 +106,12 @@ def version_of(first: int, body: bytes) -> int:
     """Of the first packet, which must be a CONNECT.  [MQTT-3.1.0-1, 3.1.2-1, 3.1.2-2]"""
     if first >> 4 != CONNECT:
         raise PacketError("the first packet is no CONNECT", reasons.PROTOCOL_ERROR)
+    if body.startswith(_NAME_31) and len(body) > len(_NAME_31):
+        if body[len(_NAME_31)] != V31:
+            raise PacketError(f"version {body[len(_NAME_31)]} of MQIsdp", reasons.VERSION)
+        return V31
     if body[:6] != b"\x00\x04MQTT" or len(body) < 7:
         raise PacketError("a protocol that is not MQTT", reasons.VERSION)
+    if body[6] == V31:  # 3.1 has the other name
+        raise PacketError("version 3 of MQTT", reasons.VERSION)
     return body[6]

@@ -14,6 +14,8 @@ what time it is before each input: milliseconds that only grow, and the wall clo
 | `interests.py`, `directory.py` | filters as interests; wildcards                                        |
 | `retained.py`, `recall.py` | retained messages, here and at other nodes                                 |
 | `recollections.py`  | retained messages for new subscriptions                                           |
+| `shares.py`, `groups.py` | shared subscriptions                                                         |
+| `sys_topics.py`     | what the node tells its clients about itself                                      |
 | `host.py`           | takes each input to its part, and carries on what follows                         |
 """
 
@@ -33,16 +35,21 @@ from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.publications import Publications
 from trellis.protocols.mqtt.session import Link, Session
 from trellis.protocols.mqtt.subscriptions import Subscriptions
-from trellis.protocols.mqtt.topics import is_carried, overlay_topic
+from trellis.protocols.mqtt.sys_topics import SysTopics
+from trellis.protocols.mqtt.topics import SHARED, is_carried, overlay_topic
 
 
 class Host:
     def __init__(self, node: NodeId, life: int, config: MqttConfig) -> None:
         self.house = house = House(node, life, config)
         self.publications = Publications(house, self._drop)
-        self.entrance = Entrance(house, self.publications.publish, self._come_back, self.publications.forget)
         self.deliveries = Deliveries(house)
+        self.shares = self.deliveries.shares
+        self.publications.choose = self.shares.groups.choose
+        self.entrance = Entrance(house, self.publications.publish, self._come_back, self._forget, self.shares.parted)
+        house.on_unshared = self.shares.leave
         self.subscriptions = Subscriptions(house, self.deliveries)
+        self.sys_topics = SysTopics(house, self.deliveries.tell_sys)
         self._questions: dict[int, None] = {}  # of the directory, not answered
         # For whoever looks in.
         self.config, self.counters = config, house.counters
@@ -76,7 +83,7 @@ class Host:
         """The access rules are others now. Drop what waits for clients that may not read it any more."""
         house = self.house
         for session in house.sessions.values():
-            house.counters["reads denied"] += session.withdraw(partial(house.may_read, session))
+            house.counters["reads denied"] += session.drop_denied(partial(house.may_read, session))
 
     def attach(self, connection: Connection, client: str, receive_max: int) -> None:
         """The sidecar, as a client of ours that nobody can take over."""
@@ -98,6 +105,7 @@ class Host:
 
     def shut_down(self) -> None:
         """The node goes: clients are told, and come back elsewhere."""
+        self.shares.shut_down()
         self.house.directory.leave()
         self._settle()
         for session in list(self.house.by_connection.values()):
@@ -108,9 +116,15 @@ class Host:
     def _drop(self, session: Session, reason: int, why: str) -> None:
         self.entrance.drop(session, reason, why)
 
+    def _forget(self, session: Session) -> None:
+        """A session is over."""
+        self.publications.forget(session)
+        self.shares.ended(session)
+
     def _come_back(self, session: Session) -> None:
         """The client of a session is here: it gets what waits for it."""
         assert session.link is not None
+        self.shares.came(session)
         for one in session.resume(self.house.now_ms):
             self.house.send(session.link, one)
         self.publications.tell(session)
@@ -131,6 +145,8 @@ class Host:
                 self.publications.received(session, link, packet)
             case p.Ack():
                 self._on_ack(session, link, packet)
+            case p.Subscribe() if any(one.no_local and one.filter.startswith(SHARED) for one in packet.asked):
+                self._drop(session, reasons.PROTOCOL_ERROR, "no local on a shared subscription")  # [MQTT-3.8.3-4]
             case p.Subscribe():
                 self.subscriptions.subscribe(session, link, packet)
             case p.Unsubscribe():
@@ -213,6 +229,8 @@ class Host:
         self.publications.tick()
         self.house.recaller.tick()
         self.entrance.watch()
+        self.sys_topics.tick()
+        self.shares.tick()
         self._settle()
 
     @property
@@ -227,7 +245,8 @@ class Host:
 
     def _settle(self) -> None:
         """Interests and what the directory says go out; SUBACKs whose time has come as well."""
-        while self.house.interests.out or self.house.directory.emits or self.house.recaller.emits:
+        self.shares.settle()
+        while self.house.interests.out or self.house.directory.emits or self.house.recaller.emits or self.shares.emits:
             changes, self.house.interests.out = self.house.interests.out, []
             for change in changes:
                 if isinstance(change, Unwant):
@@ -235,7 +254,8 @@ class Host:
                     self.house.recaller.left(change.topic)
                     self.deliveries.early.pop(change.topic, None)
                 self.house.out.append(change)
-            emits = [*self.house.directory.emits, *self.house.recaller.emits]
+            emits = [*self.shares.emits, *self.house.directory.emits, *self.house.recaller.emits]
+            self.shares.emits.clear()
             self.house.directory.emits.clear()
             self.house.recaller.emits.clear()
             for topic, payload, which in emits:
@@ -245,6 +265,7 @@ class Host:
                     self._questions[number] = None
                 self.house.out.append(Emit(topic, payload, number))
         self.subscriptions.tell()
+        self.shares.settle()
 
     def check(self) -> None:
         self.house.interests.check()
@@ -254,4 +275,6 @@ class Host:
         for session in self.house.sessions.values():
             session.check()
         assert self.house.filter_bytes == sum(one.filter_bytes for one in self.house.sessions.values())
-        assert self.house.tree.count == sum(len(one.subscriptions) for one in self.house.sessions.values())
+        self.shares.check()
+        held = self.house.tree.count + sum(self.house.shared.values())
+        assert held == sum(len(one.subscriptions) for one in self.house.sessions.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from trellis.protocols.access.decide import Access
 from trellis.protocols.effects import NodeId, Topic
@@ -12,13 +13,46 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.directory import Directory
 from trellis.protocols.mqtt.effects import Connection, DoorEffect, ToClient
 from trellis.protocols.mqtt.envelope import Envelope
-from trellis.protocols.mqtt.interests import Interests
+from trellis.protocols.mqtt.interests import SHARES, Interests
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.recall import Recaller
+from trellis.protocols.mqtt.retained import RetainedMessages
 from trellis.protocols.mqtt.session import Link, Session, Subscription, filter_size
+from trellis.protocols.mqtt.topics import SHARED, is_sys, unshared
 from trellis.protocols.wire import FRAME_BYTES_MAX
 
+SYS_MAX, SYS_BYTES = 256, 64 << 10  # more than `sys_topics.py` has topics and bytes
 STEP_MS = 1_000  # The time is told more often than this, except by a process that stood still.
+
+
+@dataclass
+class Traffic:
+    """What has passed between this node and its MQTT clients since it started. A sidecar's broker is no client."""
+
+    sockets: int = 0  # connections that were opened
+    connects: int = 0  # clients that came in
+    expired: int = 0  # sessions that ended because their client stayed away
+    packets_in: int = 0
+    packets_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    publishes_in: int = 0
+    publishes_out: int = 0
+    payload_bytes_in: int = 0
+    payload_bytes_out: int = 0
+
+    def received(self, packet: p.Packet) -> None:
+        self.packets_in += 1
+        if isinstance(packet, p.Publish):
+            self.publishes_in += 1
+            self.payload_bytes_in += len(packet.payload)
+
+    def sent(self, packet: p.Packet, size: int) -> None:
+        self.packets_out += 1
+        self.bytes_out += size
+        if isinstance(packet, p.Publish):
+            self.publishes_out += 1
+            self.payload_bytes_out += len(packet.payload)
 
 
 class House:
@@ -32,8 +66,12 @@ class House:
         self.recaller = Recaller(node, config, self.interests)
         self.directory.introductions.kept = self.recaller.prefixes.walk
         self.retained = self.recaller.retained
+        self.sys_retained = RetainedMessages(SYS_MAX, SYS_BYTES)  # what this node tells about itself
+        self.traffic = Traffic()
         self.tree: FilterTree[Session, Subscription] = FilterTree()
         self.sessions: dict[str, Session] = {}
+        self.shared: Counter[str] = Counter()  # shared filters -> sessions here that hold them
+        self.on_unshared: Callable[[Session, str], None] = lambda session, filter_: None
         self.filter_bytes = 0  # memory that the filters of all sessions take, about
         self.by_connection: dict[Connection, Session] = {}
         self.counters: Counter[str] = Counter()
@@ -75,12 +113,19 @@ class House:
         """A session subscribes. Return whether the filter is new to it."""
         is_new = filter_ not in session.subscriptions
         session.subscriptions[filter_] = one
-        self.tree.put(filter_, session, one)
+        is_shared = filter_.startswith(SHARED)
+        if not is_shared:
+            self.tree.put(filter_, session, one)
         if is_new:
             size = filter_size(filter_)
             session.filter_bytes += size
             self.filter_bytes += size
-            self.interests.add(filter_)
+            if is_shared:
+                if not self.shared:
+                    self.interests.want(SHARES)
+                self.shared[filter_] += 1
+            if not is_sys(filter_):  # what stands there never leaves the node
+                self.interests.add(unshared(filter_))
         return is_new
 
     def leave_filters(self, session: Session, filters: Iterable[str]) -> list[bool]:
@@ -91,9 +136,21 @@ class House:
             size = filter_size(filter_)
             session.filter_bytes -= size
             self.filter_bytes -= size
-            self.tree.remove(filter_, session)
-        self.interests.remove(*left)  # all at once: each overlay topic that they cover is looked at once
+            if filter_.startswith(SHARED):
+                self._unshare(session, filter_)
+            else:
+                self.tree.remove(filter_, session)
+        # All at once: each overlay topic that they cover is looked at once.
+        self.interests.remove(*[unshared(filter_) for filter_ in left if not is_sys(filter_)])
         return [is_left for _, is_left in had]
+
+    def _unshare(self, session: Session, filter_: str) -> None:
+        self.on_unshared(session, filter_)
+        self.shared[filter_] -= 1
+        if not self.shared[filter_]:
+            del self.shared[filter_]
+            if not self.shared:
+                self.interests.unwant(SHARES)
 
     def until_ms(self, message: Envelope) -> int | None:
         """When it expires, by our clock."""

@@ -19,6 +19,7 @@ OURS = "$mqtt/"  # our own topics begin so
 ROOT = f"{OURS}all"
 WITHIN = f"{OURS}in/"
 QUESTIONS = f"{OURS}ask"
+SHARES = f"{OURS}share"  # nodes with members of groups of shared subscriptions
 
 TURN_STEPS = 2_000  # Known overlay topics that are looked at between two ticks, because their patterns were dropped.
 

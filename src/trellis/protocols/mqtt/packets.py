@@ -1,4 +1,4 @@
-"""The packets of MQTT, the same for both versions: 3.1.1 leaves the properties out.  [MQTT 5, 2 and 3]"""
+"""The packets of MQTT, the same for all versions: 3.1 and 3.1.1 leave the properties out.  [MQTT 5, 2 and 3]"""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from msgspec import Meta
 
 from trellis.protocols.wire import is_clean
 
+V31: Literal[3] = 3
 V311: Literal[4] = 4
 V5: Literal[5] = 5
+VERSIONS = (V31, V311, V5)
 
 TEXT_BYTES_MAX = 65_535  # of a text or of binary data in a packet
 USER_PROPERTIES_MAX = 256  # of one message

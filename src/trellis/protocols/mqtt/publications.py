@@ -13,7 +13,7 @@ from collections.abc import Callable
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.effects import Connection, Emit, NotCarried, Pause
-from trellis.protocols.mqtt.envelope import Copy, Envelope, fits, wrap
+from trellis.protocols.mqtt.envelope import Chosen, Copy, Envelope, fits, wrap
 from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
@@ -32,6 +32,7 @@ class Publications:
         self._again: deque[tuple[int, Emit]] = deque()  # to be published again, and when
         self._last_numbers: list[int] = []
         self._held: dict[Link, Session] = {}  # not read, because the client's quota is used up
+        self.choose: Callable[[str], tuple[Chosen, ...]] = lambda topic: ()  # nodes for groups that share a topic
 
     def received(self, session: Session, link: Link, packet: p.Publish) -> None:
         topic = self._topic(session, link, packet)
@@ -125,7 +126,13 @@ class Publications:
             self.house.out.append(NotCarried(topic, why))
         if reason == reasons.TOO_LARGE and not session.is_bridge:
             reason = reasons.QUOTA  # PUBACK and PUBREC have no other word for it  [MQTT 5, 3.4.2.1, 3.5.2.1]
-        self._answer(session, incoming, reason, why)
+        is_of_server = topic.startswith("$")
+        if is_of_server and session.link is not None and session.link.version != p.V5:
+            # The client has no right to publish there, and cannot be told. It gets an acknowledgement, and nobody
+            # gets the message.  [MQTT 3.1.1: MQTT-3.3.5-2, 4.7.2; MQTT 3.1: 3.3]
+            reason = reasons.SUCCESS
+        # No words with this one: some clients read no PUBACK that is longer than its reason code.
+        self._answer(session, incoming, reason, None if is_of_server else why)
 
     def _pause_if_full(self, session: Session, link: Link) -> None:
         if self._is_full(session, link) and not link.is_paused and not session.is_bridge:
@@ -177,14 +184,19 @@ class Publications:
     ) -> tuple[int, str] | None:
         """Into the mesh. A refusal and its reason, or None; then `_last_numbers` are the answers to wait for."""
         prefix = carried_prefix(topic, self.house.config.depth)
+        if prefix is None and topic.startswith("$"):
+            return reasons.NOT_AUTHORIZED, "topics that begin with $ belong to the server: no client publishes there"
         if prefix is None:
-            return reasons.TOPIC_INVALID, "this topic is not carried: it begins with $, or is too long or too deep"
+            return reasons.TOPIC_INVALID, "this topic is not carried: it is too long or too deep"
         if (
             content is not p.PLAIN and not content.is_sound
         ):  # of a broker beside us; clients are refused when their packet is read
             return reasons.MALFORMED, "a property holds control characters or noncharacters, or wildcards"
         limit = self.house.payload_bytes_max
-        if not fits(Envelope(topic, payload, qos, retain, client, 0, 0, 0, content=content), prefix, limit):
+        chosen = self.choose(topic)
+        if not fits(
+            Envelope(topic, payload, qos, retain, client, 0, 0, 0, content=content, chosen=chosen), prefix, limit
+        ):
             return reasons.TOO_LARGE, f"its {len(payload)} bytes and its envelope are over {limit}"
         number = self.house.next_number()
         identity = (client, self.house.life, number, self.house.wall_ms)
@@ -195,7 +207,7 @@ class Publications:
                 self.house.counters["retained refused"] += 1
                 return reasons.QUOTA, "no room for more retained messages"
         buckets, previous, before = self.house.directory.publishes(prefix, number)
-        message = Envelope(topic, payload, qos, retain, *identity, bool(buckets), previous, before, content)
+        message = Envelope(topic, payload, qos, retain, *identity, bool(buckets), previous, before, content, chosen)
         self._last_numbers = [number]
         if incoming is not None:
             incoming.waits = 1 + len(buckets)

@@ -17,6 +17,7 @@ from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Session, Subscription
+from trellis.protocols.mqtt.topics import is_sys
 
 HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
 HOPES_MAX = 10_000
@@ -71,7 +72,10 @@ class Recollections:
         self._born += 1
         due = self._backlogs.setdefault(session, Backlog()).due
         due.pop(filter_, None)  # C1
-        due[filter_] = Due(one, self._born, self.house.retained.walk(filter_))
+        store = self.house.sys_retained if is_sys(filter_) else self.house.retained
+        due[filter_] = Due(one, self._born, store.walk(filter_))
+        if is_sys(filter_):  # other nodes have nothing to tell about this one
+            return
         if self._hopes.pop((session, filter_), None) is not None or len(self._hopes) < HOPES_MAX:
             hope = Hope(session, filter_, one, self.house.now_ms + HOPE_MS)
             self._hopes[session, filter_] = hope

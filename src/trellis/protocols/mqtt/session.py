@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from trellis.protocols.access.decide import Who
+from trellis.protocols.effects import NodeId
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
@@ -30,6 +31,9 @@ SOON_MS = 10_000  # A client that leaves so soon after a suspect was sent again 
 PROMPT_MS = 10_000  # A client that acknowledges nothing for so long does not keep up.
 BURST = 20  # For a client that keeps up, so many times `queue_max` messages may wait.
 BRIDGE_QUEUE_MAX = 1_000_000  # messages that wait for a broker; their bytes are the limit
+
+
+Ticket = tuple[str, NodeId, int, int]  # a message for a group: the group; the message's node, incarnation and number
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -49,6 +53,7 @@ class Out(msgspec.Struct, frozen=True):
     subscriptions: tuple[int, ...]
     content: p.Content
     until_ms: int | None  # it expires then
+    ticket: Ticket | None = None  # of a shared subscription
 
     @property
     def size(self) -> int:
@@ -112,6 +117,7 @@ class Session:
         self.dropped = 0
         self.unanswered = 0  # publications of the client with QoS 0 that the mesh has not answered
         self.suspicion = Suspicion()
+        self.finished: list[Ticket] = []  # shared messages that the client has had, or will never get
         # Of `flying`: not sent again yet, because a suspect is sent alone, or the client takes fewer than last time.
         self._held: list[int] = []
         self._resumed_ms = 0  # when the client last came back
@@ -127,6 +133,11 @@ class Session:
     def _room(self) -> int:
         """How many more messages may be under way to the client."""
         return self.window - len(self.flying) - len(self.releasing) + len(self._held)
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether a message would be sent at once."""
+        return self.link is not None and not self.queue and not self._waits and self._room > 0
 
     @property
     def _waits(self) -> bool:
@@ -150,6 +161,7 @@ class Session:
         if not self.flying:
             self._prompt_ms = awake_ms
         if not one.qos and (self.link is None or not self._queued[one.topic]):
+            self._finish(one)
             return [self._packet(one, None, now_ms)] if self.link is not None else []
         if not self.queue and not self._waits and self._room > 0:  # it need not wait
             return self._fly(one, now_ms)
@@ -158,6 +170,7 @@ class Session:
         keeps_up = self.link is not None and awake_ms - self._prompt_ms < PROMPT_MS
         if len(self.queue) >= self.messages_max(keeps_up) or self.queue_bytes + one.size > self.bytes_max:
             self.dropped += 1
+            self._finish(one)
             return []
         self.queue.append(one)
         self._count(one, 1)
@@ -170,19 +183,22 @@ class Session:
         if not self._queued[one.topic]:
             del self._queued[one.topic]
 
-    def withdraw(self, may_read: Callable[[str], bool]) -> int:
+    def drop_denied(self, may_read: Callable[[str], bool]) -> int:
         """Drop messages that wait and that the client may not read any more. Return how many."""
         gone = [one for one in self.queue if not may_read(one.topic)]
         if gone:
             self.queue = deque(one for one in self.queue if may_read(one.topic))
             for one in gone:
                 self._count(one, -1)
+                self._finish(one)
         return len(gone)
 
     def _fly(self, one: Out, now_ms: int) -> list[p.Publish]:
         if one.until_ms is not None and one.until_ms <= now_ms:  # [MQTT-3.3.2-5]
+            self._finish(one)
             return []
         if not one.qos:
+            self._finish(one)
             return [self._packet(one, None, now_ms)]
         number = self._next_id()
         self.flying[number] = one
@@ -219,7 +235,9 @@ class Session:
 
     def acknowledged(self, number: int, now_ms: int, awake_ms: int) -> list[p.Publish]:
         """The client has the message, or will never take it. An identifier that we do not know is stale."""
-        if self.flying.pop(number, None) is not None:
+        had = self.flying.pop(number, None)
+        if had is not None:
+            self._finish(had)
             self._prompt_ms = awake_ms
             self.suspicion.acknowledged()
         return self._go_on(now_ms)
@@ -245,7 +263,48 @@ class Session:
         if not self.flying or (self.suspicion.times and now_ms - self._resumed_ms > SOON_MS):
             return None
         number = next(iter(self.flying))
-        return self.flying.pop(number) if self.suspicion.ended(number) else None
+        if not self.suspicion.ended(number):
+            return None
+        self._finish(self.flying[number])
+        return self.flying.pop(number)
+
+    # Shared subscriptions
+
+    def _finish(self, one: Out) -> None:
+        if one.ticket is not None:
+            self.finished.append(one.ticket)
+
+    def tickets(self) -> list[Ticket]:
+        """Return the shared messages that are on their way to this client."""
+        return [one.ticket for one in (*self.flying.values(), *self.queue) if one.ticket is not None]
+
+    def surrender(self, may_move: Callable[[Ticket], bool]) -> list[Ticket]:
+        """Give up shared messages that the client has not acknowledged, oldest first, and return them.
+
+        A message with QoS 2 that was sent stays: nobody else may get it.  [MQTT-4.8.2-4, -5]
+        """
+        sent = [
+            number
+            for number, one in self.flying.items()
+            if one.qos < 2 and one.ticket is not None and may_move(one.ticket)
+        ]
+        out = [self.flying.pop(number).ticket for number in sent]
+        waiting: list[Out] = []
+        staying: deque[Out] = deque()
+        for one in self.queue:
+            (waiting if one.ticket is not None and may_move(one.ticket) else staying).append(one)
+        self.queue = staying
+        for one in waiting:
+            self._count(one, -1)
+        return [one for one in (*out, *(each.ticket for each in waiting)) if one is not None]
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Take back a shared message that was not sent yet. Return whether it was there."""
+        found = next((one for one in self.queue if one.ticket == ticket), None)
+        if found is not None:
+            self.queue.remove(found)
+            self._count(found, -1)
+        return found is not None
 
     def _packet(self, one: Out, number: int | None, now_ms: int) -> p.Publish:
         content = one.content

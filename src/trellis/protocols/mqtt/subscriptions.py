@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trellis.protocols.access.decide import STEPS_MAX, Access
 from trellis.protocols.access.rules import LIMIT_MAX
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.deliveries import Deliveries
+from trellis.protocols.mqtt.envelope import PART_BYTES, PREFIXES_MAX
 from trellis.protocols.mqtt.house import House
-from trellis.protocols.mqtt.interests import bucket_of
+from trellis.protocols.mqtt.interests import SHARES, bucket_of
 from trellis.protocols.mqtt.session import Link, Session, Subscription, filter_size
 from trellis.protocols.mqtt.topics import (
     LEVELS_MAX,
     PREFIX_LETTERS_MAX,
     SHARED,
+    SYS_LOG,
     has_wildcard,
     is_filter,
+    is_group,
+    is_sys,
     levels_of,
     pattern_of,
+    unshared,
 )
 
 FILTER_BYTES = 4_096  # of memory that a client's filters may take on average, if it has `subscriptions_max` of them
@@ -37,11 +42,12 @@ class SubAckDue:
     patterns: dict[str, None]
     until_ms: int
     retained: list[tuple[str, Subscription]]
+    shared: list[tuple[str, Subscription]] = field(default_factory=list)
 
 
 class Subscriptions:
     def __init__(self, house: House, deliveries: Deliveries) -> None:
-        self.house, self.deliveries = house, deliveries
+        self.house, self.deliveries, self.shares = house, deliveries, deliveries.shares
         self._subacks: list[SubAckDue] = []
         self._room = 0  # filters that quotas leave the client whose SUBSCRIBE is being read
         self.refused: dict[str, str] = {}  # filters of the broker beside us that were refused -> why
@@ -77,8 +83,12 @@ class Subscriptions:
             one = Subscription(_granted(session, last), last.no_local, last.retain_as_published, packet.subscription)
             is_new = self.house.enter_filter(session, filter_, one)
             self._room -= is_new
-            due.patterns[pattern_of(filter_, self.house.config.depth)] = None
-            if any(each.retain_handling == 0 for each in several) or (is_new and several[0].retain_handling == 1):
+            if not is_sys(filter_):
+                due.patterns[pattern_of(unshared(filter_), self.house.config.depth)] = None
+            if filter_.startswith(SHARED):  # it gets no retained messages  [MQTT 5, 4.8.2]
+                due.patterns[SHARES] = None
+                due.shared.append((filter_, one))
+            elif any(each.retain_handling == 0 for each in several) or (is_new and several[0].retain_handling == 1):
                 due.retained.append((filter_, one))
         codes = [refusals.get(asked.filter, _granted(session, asked)) for asked in packet.asked]
         due.packet = p.SubAck(packet.id, tuple(codes), text if link.wants_reasons else None)
@@ -87,12 +97,22 @@ class Subscriptions:
 
     def _refusal(self, session: Session, filter_: str) -> tuple[int | None, str]:
         if filter_.startswith(SHARED):
-            return reasons.SHARED_UNSUPPORTED, "shared subscriptions are not carried across the mesh"
-        if not is_filter(filter_):
+            if session.is_bridge:
+                return reasons.SHARED_UNSUPPORTED, "a sidecar shares no subscriptions"
+            key = filter_[len(SHARED) :]
+            if not is_group(key):
+                return reasons.FILTER_INVALID, "not a shared subscription as in $share/GROUP/FILTER"
+            shared = self.house.shared
+            is_full = len(shared) >= PREFIXES_MAX or sum(map(len, shared)) + len(filter_) > PART_BYTES // 4
+            if filter_ not in shared and is_full:
+                return reasons.QUOTA, "this node has too many groups of shared subscriptions"
+        elif not is_filter(filter_):
             return reasons.FILTER_INVALID, "not a topic filter"
-        if filter_.startswith("$"):
-            return reasons.FILTER_INVALID, "topics that begin with $ are not carried"
-        if len(pattern_of(filter_, self.house.config.depth)) > PREFIX_LETTERS_MAX:
+        elif filter_.startswith("$") and (session.is_bridge or not is_sys(filter_)):
+            return reasons.FILTER_INVALID, "topics that begin with $ are not carried; only $SYS/... can be read here"
+        if filter_.startswith(SYS_LOG):  # A sidecar that learns from it must hear that it will learn nothing.
+            return reasons.FILTER_INVALID, "this node does not tell its log to clients"
+        if len(pattern_of(unshared(filter_), self.house.config.depth)) > PREFIX_LETTERS_MAX:
             return reasons.FILTER_INVALID, f"its first levels have more than {PREFIX_LETTERS_MAX} letters"
         if levels_of(filter_) > LEVELS_MAX:
             return reasons.FILTER_INVALID, f"it has more than {LEVELS_MAX} levels"
@@ -112,9 +132,9 @@ class Subscriptions:
             if self.house.filter_bytes + filter_size(filter_) > self.house.config.filters_bytes:
                 self.house.counters["filters beyond memory"] += 1
                 return reasons.QUOTA, "the filters of all clients of this node take too much memory"
-            pattern = pattern_of(filter_, self.house.config.depth)
+            pattern = pattern_of(unshared(filter_), self.house.config.depth)
             why = self.house.refusal(bucket_of(pattern) if has_wildcard(pattern) else pattern)
-            if why is not None:
+            if why is not None and not is_sys(filter_):
                 return reasons.QUOTA, why
         return None, ""
 
@@ -144,6 +164,7 @@ class Subscriptions:
 
     def _is_told(self, due: SubAckDue) -> bool:
         if due.session.link is not due.link:
+            self._share(due)  # its session may last
             return True
         is_ready = all(self.is_ready(one) for one in due.patterns)
         if not is_ready and self.house.now_ms < due.until_ms:
@@ -155,11 +176,18 @@ class Subscriptions:
             if due.link.wants_reasons and packet.text is None:
                 packet = p.SubAck(packet.id, packet.reasons, "granted; the mesh has not confirmed it yet")
         self.house.send(due.link, packet)
+        self._share(due)
         for filter_, one in due.retained:
             if due.session.subscriptions.get(filter_) == one:
                 self.deliveries.recollections.subscribed(due.session, filter_, one)
         self.deliveries.recollections.go_on()
         return True
+
+    def _share(self, due: SubAckDue) -> None:
+        """From now on the session is a member of the groups that it has asked for."""
+        for filter_, one in due.shared:
+            if due.session.subscriptions.get(filter_) == one:
+                self.shares.join(due.session, filter_, one)
 
     def is_ready(self, pattern: str) -> bool:
         """Return whether everything that is published from now on and fits the pattern comes here."""

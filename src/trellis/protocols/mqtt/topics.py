@@ -17,6 +17,8 @@ from trellis.protocols.wire import is_printable
 DEPTH = 2
 PREFIX_LETTERS_MAX = 480  # an overlay topic's name has 512; the directory's names are longer by a few
 SHARED = "$share/"
+SYS_LOG = "$SYS/broker/log"  # where Mosquitto tells its log, and a node tells nothing
+SYS = "$SYS"  # the first level of what a node tells about itself, to its own clients only
 LEVELS_MAX = 128  # of a topic or a filter: each level of a filter costs memory
 
 
@@ -63,6 +65,29 @@ def is_filter(text: str) -> bool:
     if any(("+" in level or "#" in level) and len(level) > 1 for level in levels):
         return False
     return "#" not in levels[:-1]
+
+
+def is_sys(text: str) -> bool:
+    """Return whether a topic or filter is one of `$SYS`. No wildcard stands for this level.  [MQTT-4.7.2-1]"""
+    return text.startswith(SYS) and text[len(SYS) : len(SYS) + 1] in ("", "/")
+
+
+def is_group(key: str) -> bool:
+    """Return whether `$share/` and this text are a shared subscription: `GROUP/FILTER`.  [MQTT-4.8.2-1, -2]"""
+    name, slash, filter_ = key.partition("/")
+    if not name or not slash or not filter_ or has_wildcard(name) or not is_printable(name):
+        return False
+    return is_filter(filter_) and filter_[0] != "$" and levels_of(filter_) <= LEVELS_MAX
+
+
+def shared_filter(key: str) -> str:
+    """Return FILTER of `GROUP/FILTER`."""
+    return key.partition("/")[2]
+
+
+def unshared(filter_: str) -> str:
+    """Return the filter of which a client wants messages: that of its group, if it shares it."""
+    return shared_filter(filter_[len(SHARED) :]) if filter_.startswith(SHARED) else filter_
 
 
 def has_wildcard(text: str) -> bool:

@@ -1,0 +1,121 @@
+"""Groups of shared subscriptions, as every node knows them: which nodes have members, and who gets the next message.
+
+A group is named by `GROUP/FILTER`, what follows `$share/`. The node through which a message is published chooses the
+node that hands it to a member, and writes that into the envelope. So there is one opinion about it, however late others
+hear of members that come and go.  [docs/mqtt.md, Shared subscriptions]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from trellis.protocols.effects import NodeId
+from trellis.protocols.mqtt.envelope import CHOSEN_MAX, Chosen
+from trellis.protocols.mqtt.matcher import FilterTree
+from trellis.protocols.mqtt.topics import is_group, shared_filter
+
+LETTERS_MAX = 16 << 20  # of the names of all groups of all nodes
+
+
+@dataclass
+class Told:
+    """What a node has told of itself."""
+
+    life: int
+    number: int  # of its announcement: an older one changes nothing
+    at_ms: int
+    members: dict[str, int]  # group -> its members that are connected to this node
+
+
+class Groups:
+    def __init__(self) -> None:
+        self.told: dict[NodeId, Told] = {}
+        self.nodes: dict[str, dict[NodeId, int]] = {}  # group -> nodes with sessions in it -> connected members
+        self.tree: FilterTree[str, None] = FilterTree()  # filter -> groups
+        self._turns: Counter[str] = Counter()  # group -> messages that we have placed
+        self._letters = 0
+
+    def hear(
+        self, node: NodeId, life: int, number: int, members: dict[str, int], now_ms: int, letters_max: int = LETTERS_MAX
+    ) -> bool:
+        """Take in all groups of a node. Return False for an announcement that is old, or for which there is no room."""
+        known = self.told.get(node)
+        if known is not None and (known.life, known.number) > (life, number):
+            return False
+        valid = {key: count for key, count in members.items() if is_group(key)}
+        if self._letters + sum(map(len, valid)) > letters_max:
+            return False
+        self.forget(node)
+        self.told[node] = Told(life, number, now_ms, valid)
+        for key, count in valid.items():
+            self._letters += len(key)
+            if key not in self.nodes:
+                self.nodes[key] = {}
+                self.tree.put(shared_filter(key), key, None)
+            self.nodes[key][node] = count
+        return True
+
+    def forget(self, node: NodeId, life_max: int | None = None) -> None:
+        """Forget a node, if its incarnation is not later than `life_max`."""
+        known = self.told.get(node)
+        if known is None or (life_max is not None and known.life > life_max):
+            return
+        del self.told[node]
+        for key in known.members:
+            self._letters -= len(key)
+            del self.nodes[key][node]
+            if not self.nodes[key]:
+                del self.nodes[key]
+                self._turns.pop(key, None)
+                self.tree.remove(shared_filter(key), key)
+
+    def expire(self, oldest_ms: int, me: NodeId) -> None:
+        for node in [one for one, told in self.told.items() if told.at_ms < oldest_ms and one != me]:
+            self.forget(node)
+
+    def others(self, key: str, me: NodeId) -> dict[NodeId, int]:
+        """Return the other nodes with sessions in a group, and how many of these are connected."""
+        return {node: count for node, count in self.nodes.get(key, {}).items() if node != me}
+
+    def choose(self, topic: str) -> tuple[Chosen, ...]:
+        """Return for each group that wants the topic the node that is to hand the next message over.
+
+        Nodes take turns, each as often as it has connected members. A group without any is left out.
+        """
+        if not self.tree.count:
+            return ()
+        out: list[Chosen] = []
+        for key, _ in self.tree.matching(topic):
+            nodes = self.nodes[key]
+            total = sum(nodes.values())
+            if not total or len(out) >= CHOSEN_MAX:
+                continue
+            turn = self._turns[key] % total
+            self._turns[key] += 1
+            for node, count in nodes.items():
+                turn -= count
+                if turn < 0:
+                    out.append((key, node, self.told[node].life))
+                    break
+        return tuple(out)
+
+    def ranked(self, key: str, identity: tuple[object, ...], without: Iterable[NodeId]) -> list[NodeId]:
+        """Return the nodes of a group in the order in which they take a message over, alike at every node.
+
+        Nodes with connected members come first.
+        """
+        nodes = self.nodes.get(key, {})
+        left = [one for one in nodes if one not in without]
+        return sorted(left, key=lambda one: (not nodes[one], _weight(one, identity), one))
+
+    def check(self) -> None:
+        assert self._letters == sum(len(key) for told in self.told.values() for key in told.members)
+        assert self.tree.count == len(self.nodes)
+        assert all(self.told[node].members[key] == n for key, nodes in self.nodes.items() for node, n in nodes.items())
+
+
+def _weight(node: NodeId, identity: tuple[object, ...]) -> bytes:
+    return blake2b(repr((node, *identity)).encode(), digest_size=8).digest()
