@@ -304,9 +304,9 @@ async def _stay(session: Session, address: str, wanted: str, habits: Habits, pla
                 await connection.lost()
         except TimeoutError:
             moods: tuple[str, ...] = ("stay", "stay", "change", "drop", "doze")
-            if not habits.changes:  # it says once more what it wants, only where it was not heard
+            if not habits.may_change:  # it says once more what it wants, only where it was not heard
                 was_heard = session.site is None or session.site.has_read(session.id, wanted)
-                moods = ("stay", "doze") if was_heard else ("change",)
+                moods = ("stay", "drop", "doze") if was_heard else ("change",)
             match random.choice(moods):
                 case "change":
                     await session.want_no_more(wanted)

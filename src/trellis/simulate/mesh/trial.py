@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -238,11 +237,12 @@ class Trial:
             case "mqtt subscriber":
                 return mqtt_subscriber(name, witness, habits, lambda: topics.mqtt_filter(random), place_at)
             case "native publisher":
-                choose = partial(topics.topic_to_publish, random, is_native=True)
-                return native_publisher(name, witness, habits, choose, rate, size)
+                return native_publisher(name, witness, habits, lambda: self._topic(random, True), rate, size)
             case _:
-                choose = partial(topics.topic_to_publish, random, is_native=False)
-                return mqtt_publisher(name, witness, habits, choose, place_at, rate, size)
+                return mqtt_publisher(name, witness, habits, lambda: self._topic(random, False), place_at, rate, size)
+
+    def _topic(self, random: Random, is_native: bool) -> str:
+        return topics.topic_to_publish(random, is_native=is_native, wanted=self.witness.wanted())
 
     def _result(self) -> TrialResult:
         history = self.witness.history()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from trellis.judge.history import Disturbed, Down, Event, History, Up
+from trellis.judge.history import Away, Confirmed, Disturbed, Down, Ended, Event, History, Unsubscribing, Up
 
 
 class Witness:
@@ -21,6 +21,7 @@ class Witness:
         self.troubles: Counter[str] = Counter()  # what clients were refused, by its words
         self.nodes: dict[str, str] = {}  # by address, the node whose client port is there
         self.disturbed_until = 0.0  # when the last fault that is known so far ends
+        self._wanted: dict[tuple[str, str], None] = {}  # confirmed subscriptions: session and filter
 
     def now(self) -> float:
         """Return the seconds of the history's clock, in microseconds' precision."""
@@ -30,7 +31,19 @@ class Witness:
         if isinstance(event, Disturbed | Down | Up):
             until = event.until if isinstance(event, Disturbed) else event.t
             self.disturbed_until = max(self.disturbed_until, until)
+        match event:
+            case Confirmed():
+                self._wanted[event.session, event.filter] = None
+            case Unsubscribing():
+                self._wanted.pop((event.session, event.filter), None)
+            case Ended() | Away(keeps=False):
+                for one in [one for one in self._wanted if one[0] == event.session]:
+                    del self._wanted[one]
         self._events.append((event.t, len(self._events), event))
+
+    def wanted(self) -> list[str]:
+        """Return the filters of which some subscription is confirmed now."""
+        return list(dict.fromkeys(wanted for _, wanted in self._wanted))
 
     def session(self, client: str) -> str:
         """Return a name for a new session of `client`."""
