@@ -76,6 +76,7 @@ OMEN: Choices = {
 
 INTEREST_MS = (1_000, 2_000, 90_000)  # The first two are shorter than a seed: whole topics are left and taken up again.
 _FORGETFUL_SHARE = 0.4
+TABLES = {"limits": LIMITS, "delivery": {**DELIVERY, "interest_ms": INTEREST_MS}, "mqtt": MQTT, "omen": OMEN}
 
 
 def draw_limits(random: Random) -> dict[str, dict[str, Any]]:

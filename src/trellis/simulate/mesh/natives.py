@@ -30,7 +30,8 @@ from trellis.judge.history import (
 from trellis.live.client import Client, ClientError
 from trellis.live.stream import Stream
 from trellis.live.talk import TO_CLIENT, Subscribed
-from trellis.simulate.mesh.witness import Witness, message_in, payload
+from trellis.simulate.mesh.properties import name_in
+from trellis.simulate.mesh.witness import Witness, payload
 
 T = TypeVar("T")
 
@@ -124,7 +125,8 @@ class Observed(Client):
             async for message in self:
                 if self._is_over:
                     return
-                self.witness.add(Received(self.witness.now(), self.id, message_in(message.payload), message.topic))
+                name = name_in(message.payload, message.mqtt.properties if message.mqtt is not None else None)
+                self.witness.add(Received(self.witness.now(), self.id, name, message.topic))
                 for one in self.missed[self._told_missed :]:
                     self.witness.add(Missed(self.witness.now(), self.id, one.topic))
                 self._told_missed = len(self.missed)

@@ -37,7 +37,8 @@ from trellis.simulate.mesh.draw import (
 )
 from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
-from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
+from trellis.simulate.mesh.mqttists import mqtt_subscriber
+from trellis.simulate.mesh.mqttwriters import mqtt_publisher
 from trellis.simulate.mesh.natives import (
     Habits,
     Visits,
@@ -58,6 +59,7 @@ from trellis.simulate.whole.world import World
 RESTART = "client restart"  # counted with the faults: a client comes back under its name
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
 _LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
+LACKS = "the seed had no "  # how a failure begins that says what the draw lacks
 RESIDENT = "r0"  # a subscriber at a broker that stays: only a sidecar that remembers brings it messages
 AUTHOR = "r1"  # publishes for it at another node, on a topic that nobody else uses
 _RESTARTS_S = 20.0  # a client that works for so long restarts
@@ -292,7 +294,7 @@ class Trial:
         works_s = self._until - self.plan.form_s
         if not self._is_drawn or self.plan.clients < len(_KINDS) or works_s < _RESTARTS_S:
             return []
-        return [f"the seed had no {kind}" for kind in (*ALWAYS, RESTART) if not self.injector.counts[kind]]
+        return [f"{LACKS}{kind}" for kind in (*ALWAYS, RESTART) if not self.injector.counts[kind]]
 
     def _wrong_inside(self, name: str) -> list[str]:
         """Whatever peers and clients did: invariants hold, and nothing that they name grows without bound."""
