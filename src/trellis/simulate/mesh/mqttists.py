@@ -32,15 +32,15 @@ from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness, payload
 
 _KEPT_S = 600  # a kept session lives so long without a connection
-_SUBACK_S = 4.5  # below `mqtt.suback_s`: a SUBACK that comes later may be one that was not sure
 
 
 class Session:
     """One MQTT session, over one connection or several, written down."""
 
-    def __init__(self, name: str, version: int, witness: Witness, *, is_kept: bool) -> None:
+    def __init__(self, name: str, version: int, witness: Witness, *, is_kept: bool, suback_s: float = 5.0) -> None:
         self.name, self.version, self.witness, self.is_kept = name, version, witness, is_kept
         self.id = ""  # of the session, in the history
+        self._sure_s = 0.9 * suback_s  # a SUBACK that comes sooner is one that is sure
         self.connection: Connection | None = None
         self.site: Site | None = None  # of the broker that it is at, if it is not at a node's listener
         self.wanted: dict[str, None] = {}  # filters that were confirmed
@@ -184,7 +184,7 @@ class Session:
         if self.site is not None:
             self.site.subscribed(session, self.name, wanted)
             return
-        is_sure = answer.text is None and now - asked < _SUBACK_S
+        is_sure = answer.text is None and now - asked < self._sure_s
         self.witness.add(Confirmed(now, session, wanted, is_sure))
 
     async def want_no_more(self, wanted: str) -> None:
@@ -377,4 +377,5 @@ async def _stay(session: Session, address: str, wanted: str, habits: Habits, pla
 
 def drawn_session(slot: str, witness: Witness, habits: Habits) -> Session:
     version = habits.random.choice((p.V311, p.V5))
-    return Session(habits.name(slot), version, witness, is_kept=habits.random.random() < 0.4)
+    is_kept = habits.random.random() < 0.4
+    return Session(habits.name(slot), version, witness, is_kept=is_kept, suback_s=habits.suback_s)

@@ -30,6 +30,7 @@ from trellis.judge.history import (
 from trellis.live.client import Client, ClientError
 from trellis.live.stream import Stream
 from trellis.live.talk import TO_CLIENT, Subscribed
+from trellis.protocols.mqtt.config import MqttConfig
 from trellis.simulate.mesh.properties import name_in
 from trellis.simulate.mesh.witness import Witness, payload
 
@@ -161,6 +162,7 @@ class Habits:
         self.faithful = random.choice((0.0, 0.3, 0.8))  # share of its sessions that go where the one before was
         self._sessions = 0
         self._last: tuple[str, object] | None = None  # where the last session was, and what it wanted
+        self.suback_s = MqttConfig().suback_s  # of the nodes: a SUBACK that comes no sooner may be one that was not sure
         self.changes = random.random() < 0.5  # a subscriber gives topics up now and then, and takes them again
         self.away_s: tuple[float, ...] = (0.0, 0.05, 0.5, 2.0, 6.0)  # between two sessions
         self.stay = random.choice((0.1, 0.5, 0.9))  # share of its subscriptions that last until the run ends

@@ -207,6 +207,7 @@ class Trial:
         habits = kind_of_habits(
             random, list(places), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
         )
+        habits.suback_s = self.limits.get("mqtt", {}).get("suback_s", MqttConfig().suback_s)
         if name == RESIDENT:  # its sidecar must remember what it wants: it says it once
             habits.stay, habits.changes = 1.0, False
         if name == WRITER:  # it is back as soon as its node is, which knows little then
@@ -248,8 +249,7 @@ class Trial:
 
     def _result(self) -> TrialResult:
         history = self.witness.history()
-        window_ms = self.limits.get("delivery", {}).get("window_ms", DeliveryConfig().window_ms)
-        verdict = judge(history, replace(PROMISE, window_s=window_ms / 1_000))
+        verdict = judge(history, self._promise())
         return TrialResult(
             seed=self.seed,
             nodes=len(self.names),
@@ -267,6 +267,16 @@ class Trial:
             counts=self._counts(verdict),
             history=history,
             seconds=self.world.now_s,
+        )
+
+    def _promise(self) -> Promise:
+        """Return what nodes with the drawn limits promise."""
+        delivery = DeliveryConfig(**self.limits.get("delivery", {}))
+        return replace(
+            PROMISE,
+            copies=delivery.copies,
+            window_s=delivery.window_ms / 1_000,
+            registered_s=delivery.registered_ms / 1_000,
         )
 
     def _broken(self) -> list[str]:
