@@ -107,6 +107,7 @@ def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
     return drawn
 
 
+UNTOLD = ("topics_max", "topics_bytes_max")  # of `limits`: a broker's clients are not told that a node refuses a topic
 LYING_WINDOW_MS = 20_000  # Lies of a peer count for one window. It is short where peers lie, so that calm comes after.
 
 

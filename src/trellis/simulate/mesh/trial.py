@@ -36,7 +36,7 @@ from trellis.simulate.mesh.draw import (
     has_lies,
 )
 from trellis.simulate.mesh.inject import Injector
-from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
+from trellis.simulate.mesh.limits import LYING_WINDOW_MS, UNTOLD, apply_limits, draw_limits
 from trellis.simulate.mesh.mqttists import mqtt_subscriber
 from trellis.simulate.mesh.mqttwriters import mqtt_publisher
 from trellis.simulate.mesh.natives import (
@@ -111,6 +111,9 @@ class Trial:
         brokers = draw_sites(plan, self.names, seed)
         drawn = draw_faults(plan, self.names, self.clients, seed, brokers)
         self.schedule = drawn if schedule is None else schedule
+        if brokers and "limits" in self.limits:
+            kept = {key: value for key, value in self.limits["limits"].items() if key not in UNTOLD}
+            self.limits = {**self.limits, "limits": kept}
         if has_lies(drawn):
             self.limits.setdefault("delivery", {})["window_ms"] = LYING_WINDOW_MS
         self._is_drawn = schedule is None
