@@ -39,7 +39,7 @@ class Injector:
         self._attackers = 0  # hostile programs so far
         self._later: list[Callable[[], object]] = []  # what ends the faults that last
         self._is_healed = False
-        self._owed: Fault | None = None  # a crash that has found no node so far; it happens at the latest when all heals
+        self._owed: Fault | None = None  # a crash that has found no node so far; it happens when all heals
         self._standing: Counter[str] = Counter()  # faults that stop a node now, by node: only the last one ends it
 
     def plan(self, schedule: Schedule) -> None:

@@ -162,7 +162,7 @@ class Habits:
         self.faithful = random.choice((0.0, 0.3, 0.8))  # share of its sessions that go where the one before was
         self._sessions = 0
         self._last: tuple[str, object] | None = None  # where the last session was, and what it wanted
-        self.suback_s = MqttConfig().suback_s  # of the nodes: a SUBACK that comes no sooner may be one that was not sure
+        self.suback_s = MqttConfig().suback_s  # of the nodes: a SUBACK after that may be one that was not sure
         self.changes = random.random() < 0.5  # a subscriber gives topics up now and then, and takes them again
         self.away_s: tuple[float, ...] = (0.0, 0.05, 0.5, 2.0, 6.0)  # between two sessions
         self.stay = random.choice((0.1, 0.5, 0.9))  # share of its subscriptions that last until the run ends

@@ -1,4 +1,4 @@
-"""MQTT properties that clients of MQTT 5 send with some messages, and that readers check: nodes carry them unchanged."""
+"""Properties that MQTT 5 clients send with some messages. Nodes carry them unchanged, and readers check that."""
 
 from __future__ import annotations
 
