@@ -19,7 +19,8 @@ from typing import Any
 from trellis.judge import write_history
 from trellis.judge.history import Settled
 from trellis.simulate.mesh import topics
-from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
+from trellis.simulate.mesh.mqttists import mqtt_subscriber
+from trellis.simulate.mesh.mqttwriters import mqtt_publisher
 from trellis.simulate.mesh.natives import Habits, native_publisher, native_subscriber
 from trellis.simulate.mesh.sites import Place
 from trellis.simulate.mesh.witness import Witness

@@ -127,6 +127,20 @@ def test_limits_that_are_drawn_make_a_valid_configuration() -> None:
         drawn |= {f"{table}.{key}" for table, keys in chosen.items() for key in keys}
         assert config.limits.silent_s > config.omen.period_ms * config.omen.silence_max / 1_000
     assert len(drawn) > 40
+    assert {"delivery.copies", "limits.topics_max", "mqtt.suback_s", "mqtt.packet_bytes_max"} <= drawn
+
+
+def test_the_judge_follows_the_limits_of_a_seed() -> None:
+    trial = Trial(1, SMALL, None, {"delivery": {"copies": 3, "window_ms": 30_000, "registered_ms": 10_000}})
+    promise = trial._promise()
+    assert (promise.copies, promise.window_s, promise.registered_s) == (3, 30.0, 10.0)
+
+
+def test_limits_of_which_clients_of_brokers_are_not_told_are_left_out_where_there_are_brokers() -> None:
+    given = {"limits": {"topics_max": 4, "silent_s": 6.0}}
+    for sites, left in ((1.0, {"silent_s": 6.0}), (0.0, given["limits"])):
+        plan = MeshPlan(nodes_max=2, clients=1, sites=sites, lies=0.0)
+        assert Trial(1, plan, None, given).limits["limits"] == left
 
 
 def test_a_failing_seed_leaves_its_history_and_says_how_to_replay_it(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from trellis.judge import History
 from trellis.simulate.mesh.corpus import Case
 from trellis.simulate.mesh.draw import MeshPlan
 from trellis.simulate.mesh.seeds import Checker
@@ -61,3 +64,36 @@ def test_situations_that_were_not_reached_are_told_apart_from_those_that_were() 
     assert "reached: a home is not sure 1,204" in told
     (missing,) = (line for line in told if line.startswith("not reached: "))
     assert "a gap is skipped, a publication is acknowledged" in missing
+
+
+def test_a_check_of_many_seeds_that_owes_no_delivery_fails() -> None:
+    """It says how much was owed, and in how many seeds nothing was."""
+    summary = MeshSummary(1)
+    for seed in range(1, 21):
+        assert summary.holds or seed == 1
+        summary.add(told_by(seed, owed=0))
+    assert not summary.holds
+    *_, owed, verdict = summary.lines()
+    assert owed == "0 deliveries owed; none in 20 of 20 seeds"
+    assert "no delivery was owed, so no loss could be found" in verdict
+    summary.add(told_by(21, owed=1_234))
+    assert summary.holds
+    assert "1,234 deliveries owed; none in 20 of 21 seeds" in list(summary.lines())
+    assert summary.to_json()["seeds_that_owed_nothing"] == 20
+
+
+def told_by(seed: int, **counts: int) -> TrialResult:
+    """Return what a seed showed that holds."""
+    return TrialResult(
+        seed=seed,
+        nodes=2,
+        failures=[],
+        digest="",
+        schedule=Schedule(),
+        limits={},
+        injected=Counter(),
+        reached=Counter(),
+        counts=Counter(published=9, **counts),
+        history=History(),
+        seconds=1.0,
+    )

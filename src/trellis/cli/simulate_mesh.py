@@ -54,10 +54,11 @@ def mesh(
 ) -> None:
     """Check that whole nodes keep their promises to clients, seed by seed.
 
-    Exits 0 when every seed holds and 1 when one fails or nothing was published; a failure prints the command that
-    replays it.
+    Exits 0 when every seed holds. Exits 1 when one fails, when nothing was published, or when 20 seeds or more owe no
+    delivery. A failure prints the command that replays it.
     """
     from trellis.simulate.mesh.campaign import Campaign, open_folder
+    from trellis.simulate.mesh.checked import check_case
     from trellis.simulate.mesh.corpus import read_case, read_corpus
     from trellis.simulate.mesh.draw import MeshPlan
     from trellis.simulate.mesh.seeds import check_mesh
@@ -80,8 +81,10 @@ def mesh(
             report(done, total, f"mesh seeds, {failed} failed")
 
         if campaign is not None:
-            folder = open_folder(campaign)
             known = read_corpus(corpus) if corpus is not None else None
+            for one in known or ():
+                check_case(one.case, plan, f"{corpus}: case of seed {one.case.seed}")
+            folder = open_folder(campaign)
             summary = Campaign.resume(folder, plan, seed, known).run(
                 seeds, jobs=jobs, folder=folder, failures_max=failures_max, command=tuple(words), progress=told
             )
@@ -95,7 +98,7 @@ def mesh(
                 failures_max=failures_max,
                 command=tuple(words),
                 progress=told,
-                cases=None if case is None else [read_case(case)],
+                cases=None if case is None else [check_case(read_case(case), plan, str(case))],
             )
     show(summary.to_json(), as_json, summary.lines())
     raise typer.Exit(0 if summary.holds else 1)

@@ -7,5 +7,5 @@ The clients here are ordinary asyncio programs. They run on any event loop: on s
     topics.py    the topics and filters that clients choose from
     natives.py   clients of `trellis.connect`
     mqtt.py      a plain MQTT client that shows everything it hears
-    mqttists.py  clients that use it
+    mqttists.py  clients that use it; mqttwriters.py those that publish
 """

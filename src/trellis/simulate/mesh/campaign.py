@@ -18,6 +18,7 @@ import msgspec
 
 from trellis import ids
 from trellis.errors import InputError
+from trellis.simulate.mesh.checked import check_case
 from trellis.simulate.mesh.corpus import Case, Corpus, Entry, features_of
 from trellis.simulate.mesh.draw import MeshPlan
 from trellis.simulate.mesh.seeds import COMMAND, SHRINK_RUNS_MAX, Checker
@@ -72,12 +73,14 @@ class Campaign:
             return cls(plan, first_seed, corpus)
         try:
             state = msgspec.json.decode(path.read_bytes(), type=State)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(str(path), f"this is no campaign ({error})", "name another folder") from error
         if (state.version, state.plan, state.summary.first_seed) != (_VERSION, plan, first_seed):
             raise InputError(
                 str(path), "this campaign began with another plan or seed", "repeat its options, or name a new folder"
             )
+        for case in (*state.planned, *(one.case for one in state.corpus)):
+            check_case(case, plan, f"{path}: case of seed {case.seed}")
         campaign = cls(plan, first_seed)
         campaign.state = state
         campaign.corpus = Corpus(list(state.corpus))

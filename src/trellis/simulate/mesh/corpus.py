@@ -60,7 +60,7 @@ def read_case(path: str | Path) -> Case:
         return msgspec.json.decode(Path(path).read_bytes(), type=Case)
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror})", "name a case.json of a campaign") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(str(path), f"this is no case ({error})", "name a case.json of a campaign") from error
 
 
@@ -98,7 +98,7 @@ def read_corpus(path: str | Path) -> list[Entry]:
         return msgspec.json.decode(Path(path).read_bytes(), type=list[Entry])
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror})", "name a corpus.json of a campaign") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(str(path), f"this is no corpus ({error})", "name a corpus.json of a campaign") from error
 
 

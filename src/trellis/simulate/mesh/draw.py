@@ -167,7 +167,8 @@ def _times(plan: MeshPlan, kinds: list[str], own: str, random: Random) -> list[t
         first, calm = (0.2, 0.6) if alone == "crash" else (0.0, 0.4)
         kinds = [alone, *(kind for place, kind in enumerate(kinds) if place != kinds.index(alone))]
         times = [max(one, begin_ms + round(calm * span_ms)) for one in times]
-        times[0] = begin_ms + round(first * span_ms) + random.randrange(2_000)
+        # Also in a short span it comes before the others.
+        times[0] = begin_ms + round(first * span_ms) + random.randrange(max(1, min(2_000, span_ms // 5)))
     late_ms = begin_ms + round(_LATE_SHARE * span_ms)
     pairs = zip(times, kinds, strict=True)
     return sorted((max(one, late_ms) if kind == "sidecar-crash" else one, kind) for one, kind in pairs)

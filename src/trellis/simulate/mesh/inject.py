@@ -39,6 +39,7 @@ class Injector:
         self._attackers = 0  # hostile programs so far
         self._later: list[Callable[[], object]] = []  # what ends the faults that last
         self._is_healed = False
+        self._owed: Fault | None = None  # a crash that has found no node so far; it happens when all heals
         self._standing: Counter[str] = Counter()  # faults that stop a node now, by node: only the last one ends it
 
     def plan(self, schedule: Schedule) -> None:
@@ -48,12 +49,22 @@ class Injector:
     def heal(self) -> None:
         """End whatever lasts, at once. Nodes that were to come back are back."""
         self._is_healed = True
+        self._end_all()
+        if self._owed is not None and not self.counts["crash"]:
+            self._is_healed = False
+            self._happen(replace(self._owed, value=0.0))
+            self._is_healed = True
+            self._end_all()
+
+    def _end_all(self) -> None:
         for end in list(self._later):
             end()
         assert not self._later
 
     def _happen(self, fault: Fault) -> None:
-        if fault.kind == "crash" and not self.counts["crash"] and not self._is_free(fault.nodes[0]):
+        if self._is_healed:
+            self.counts["skipped"] += 1
+        elif fault.kind == "crash" and not self.counts["crash"] and not self._is_free(fault.nodes[0]):
             self._crash_another(fault)
         elif self._apply(fault):
             self.counts[fault.kind] += 1
@@ -65,8 +76,13 @@ class Injector:
         free = [name for name in self.mesh.names if self._is_free(name)]
         if free:
             self._happen(replace(fault, nodes=(free[0],)))
-        elif not self._is_healed:
-            self.world.after(_AGAIN_S, self._happen, fault)
+        else:
+            self._owed = fault
+            self.world.after(_AGAIN_S, self._crash_after_all, fault)
+
+    def _crash_after_all(self, fault: Fault) -> None:
+        if not self._is_healed and not self.counts["crash"]:
+            self._happen(fault)
 
     def _apply(self, fault: Fault) -> bool:
         who, peer = fault.nodes[0], fault.peers[0] if fault.peers else ""

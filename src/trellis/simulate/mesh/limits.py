@@ -33,6 +33,9 @@ LIMITS: Choices = {
     "connect_s": (0.5, 1.0),
     "silent_s": (6.0, 8.0),
     "leave_s": (20.0, 30.0),
+    "subscriptions_max": (2, 20),  # a client asks for three topics at most; attackers ask for more
+    "topics_max": (4, 100),  # of eleven; attackers use up those of their node
+    "topics_bytes_max": (64, 4 << 10),
 }
 DELIVERY: Choices = {
     "window_ms": (30_000, 60_000),
@@ -52,7 +55,11 @@ DELIVERY: Choices = {
     "batch_ms": (1, 200),
     "ask_ms": (300, 2_000),
     "confirm_ms": (1_000, 3_000),
-    "sample_max": (2, 4),
+    "sample_max": (3, 4),
+    "copies": (1, 3),
+    "payload_bytes_max": (8 << 10, 64 << 10),
+    "publish_timeout_ms": (15_000, 20_000),
+    "registered_ms": (10_000, 12_000),
 }
 MQTT: Choices = {
     "inflight_max": (1, 2, 8),
@@ -63,6 +70,10 @@ MQTT: Choices = {
     "ask_s": (5.0, 10.0),
     "active_s": (60.0, 120.0),
     "hold_ms": (300, 2_000),
+    "packet_bytes_max": (16 << 10, 64 << 10),
+    "subscriptions_max": (2, 20),
+    "retained_bytes": (4 << 10, 64 << 10),
+    "suback_s": (1.0, 3.0),
     "depth": (2, 3),  # at 1, topics of two levels that native clients use are others than those of MQTT clients
 }
 OMEN: Choices = {
@@ -76,6 +87,7 @@ OMEN: Choices = {
 
 INTEREST_MS = (1_000, 2_000, 90_000)  # The first two are shorter than a seed: whole topics are left and taken up again.
 _FORGETFUL_SHARE = 0.4
+TABLES = {"limits": LIMITS, "delivery": {**DELIVERY, "interest_ms": INTEREST_MS}, "mqtt": MQTT, "omen": OMEN}
 
 
 def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
@@ -95,6 +107,7 @@ def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
     return drawn
 
 
+UNTOLD = ("topics_max", "topics_bytes_max")  # of `limits`: a broker's clients are not told that a node refuses a topic
 LYING_WINDOW_MS = 20_000  # Lies of a peer count for one window. It is short where peers lie, so that calm comes after.
 
 

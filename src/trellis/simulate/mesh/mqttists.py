@@ -1,11 +1,12 @@
-"""MQTT clients that come, go and come back: subscribers and publishers, with clean and with kept sessions."""
+"""MQTT clients that come, go and come back: sessions, clean and kept, and subscribers. Publishers: `mqttwriters.py`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from zlib import crc32
+
+from msgspec.structs import replace
 
 from trellis.judge.history import (
     Acknowledged,
@@ -26,24 +27,28 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.simulate.mesh.mqtt import KEEP_ALIVE_S, Connection, MqttFailed
 from trellis.simulate.mesh.natives import Habits
+from trellis.simulate.mesh.properties import MARK, content_of, name_in
 from trellis.simulate.mesh.sites import Place, Site
-from trellis.simulate.mesh.witness import Witness, message_in, payload
+from trellis.simulate.mesh.witness import Witness, payload
 
 _KEPT_S = 600  # a kept session lives so long without a connection
-_SUBACK_S = 4.5  # below `mqtt.suback_s`: a SUBACK that comes later may be one that was not sure
 
 
 class Session:
     """One MQTT session, over one connection or several, written down."""
 
-    def __init__(self, name: str, version: int, witness: Witness, *, is_kept: bool) -> None:
+    def __init__(self, name: str, version: int, witness: Witness, *, is_kept: bool, suback_s: float = 5.0) -> None:
         self.name, self.version, self.witness, self.is_kept = name, version, witness, is_kept
         self.id = ""  # of the session, in the history
+        self._sure_s = 0.9 * suback_s  # a SUBACK that comes sooner is one that is sure
         self.connection: Connection | None = None
         self.site: Site | None = None  # of the broker that it is at, if it is not at a node's listener
         self.wanted: dict[str, None] = {}  # filters that were confirmed
         self.flying: dict[int, p.Publish] = {}  # publications without an outcome
         self.messages: dict[int, str] = {}  # packet identifier -> name of the message
+        self.has_wills = False  # whether each of its connections leaves a will with the node
+        self._released: dict[int, None] = {}  # QoS 2: the node has these publications, and has not heard that we know
+        self._repeated: set[int] = set()  # publications that were sent again
         self.reads = True  # whether what comes is acknowledged at once
         self._later: list[p.Publish] = []  # what came while it did not
         self._number = 0
@@ -56,12 +61,14 @@ class Session:
             await self._wipe(address)
         connection = Connection(self.version, self.witness.now, self._publish, self._half.discard)
         is_clean = not (self.is_kept and (self.id or self.version == p.V311))
+        will = self.witness.message(self.name) if self.has_wills and place.site is None else ""
         hello = p.Connect(
             version=self.version,
             client=self.name,
             clean_start=is_clean,
             expiry_s=_KEPT_S if self.is_kept else 0,
             keep_alive_s=KEEP_ALIVE_S,
+            will=p.Will(topic=_will_topic(will), payload=payload(will, 50), qos=1, retain=False) if will else None,
         )
         self.connection = connection  # the first messages may come with CONNACK
         self._early = []
@@ -70,11 +77,13 @@ class Session:
             answer = await connection.open(address, hello)
         except MqttFailed as error:
             self.connection = None
+            self._leave_will(will, since, place)
             if place.site is None:
                 self.witness.add(Unreachable(self.witness.now(), self.name, place.node, since, str(error)[:120]))
             raise
         except BaseException:
             self.connection = None
+            self._leave_will(will, since, place)
             raise
         is_known = bool(self.id) and answer.session_present
         if not is_known:
@@ -87,10 +96,22 @@ class Session:
             for wanted in self.wanted:
                 if self.site is not None:
                     self.site.subscribed(self.id, self.name, wanted)
+        self._leave_will(will, self.witness.now(), place)
         early, self._early = self._early, None
         for packet in early:
             self._publish(packet)
         return is_known
+
+    def _leave_will(self, will: str, t: float, place: Place) -> None:
+        """Write down a will, which the node may publish from now on. Also if nobody knows whether it has got it."""
+        if not will:
+            return
+        session = self.id or self.witness.session(self.name)
+        if not self.id:
+            self.witness.add(Connected(t, session, self.name, place.node))
+        self.witness.add(Publishing(t, session, will, _will_topic(will), 0))
+        if not self.id:
+            self.witness.add(Ended(t, session))
 
     async def _wipe(self, address: str) -> None:
         """End what an earlier session of this name left at the node. In 3.1.1 a clean session cannot be kept."""
@@ -132,8 +153,7 @@ class Session:
         if self.id:
             self.witness.add(Ended(t, self.id))
             self.id = ""
-        self.flying.clear()
-        self.messages.clear()
+        self._drop_publications()
 
     def _forget(self) -> None:
         """The node does not know the session any more: it ended when its last connection was lost."""
@@ -164,7 +184,7 @@ class Session:
         if self.site is not None:
             self.site.subscribed(session, self.name, wanted)
             return
-        is_sure = answer.text is None and now - asked < _SUBACK_S
+        is_sure = answer.text is None and now - asked < self._sure_s
         self.witness.add(Confirmed(now, session, wanted, is_sure))
 
     async def want_no_more(self, wanted: str) -> None:
@@ -190,7 +210,7 @@ class Session:
         if packet.qos == 2 and packet.id in self._half:
             pass  # the same message again, which we have already
         elif self.id:
-            name = message_in(packet.payload)
+            name = name_in(packet.payload, packet.content if self.version == p.V5 else None)
             self.witness.add(Received(self.witness.now(), self.id, name, packet.topic, packet.retain))
         if connection is None or connection.is_ended or packet.id is None:
             return
@@ -216,16 +236,27 @@ class Session:
 
     def forget_numbers(self) -> None:
         """Forget what is under way: identifiers begin anew, and may be in use at the node."""
-        self.flying.clear()
-        self.messages.clear()
+        self._drop_publications()
         self._number = 0
+
+    def _drop_publications(self) -> None:
+        for one in (self.flying, self.messages, self._released, self._repeated):
+            one.clear()
 
     async def say(self, topic: str, size: int, *, qos: int = 1, retain: bool = False) -> None:
         """Publish one message, and write down its outcome."""
         connection, session = self._connected(), self.id
         name = self.witness.message(self.name)
         number = self._next() if qos else None
-        packet = p.Publish(topic=topic, payload=payload(name, size), qos=qos, retain=retain, id=number)
+        has_content = self.version == p.V5 and crc32(name.encode()) % 2 == 0
+        packet = p.Publish(
+            topic=topic,
+            payload=payload(name, size, mark=MARK if has_content else ""),
+            qos=qos,
+            retain=retain,
+            id=number,
+            content=content_of(name) if has_content else p.PLAIN,
+        )
         self.witness.add(Publishing(self.witness.now(), session, name, topic, qos, retain))
         if number is None:
             connection.send(connection.aliased(packet))
@@ -234,13 +265,16 @@ class Session:
         await self._deliver(connection, session, packet, number)
 
     async def repeat(self) -> None:
-        """After a reconnection: send again what has no outcome yet, in the same order."""
+        """After a reconnection: send again what has no outcome yet, in the same order, once."""
         connection, session = self._connected(), self.id
+        for number in list(self._released):
+            await self._release(connection, number)
         for number, packet in list(self.flying.items()):
-            again = p.Publish(
-                topic=packet.topic, payload=packet.payload, qos=packet.qos, retain=packet.retain, id=number, dup=True
-            )
-            await self._deliver(connection, session, again, number)
+            if number in self._repeated:  # it gives up
+                del self.flying[number], self.messages[number]
+                continue
+            self._repeated.add(number)
+            await self._deliver(connection, session, replace(packet, dup=True), number)
 
     async def _deliver(self, connection: Connection, session: str, packet: p.Publish, number: int) -> None:
         answer = await connection.ask(
@@ -249,6 +283,7 @@ class Session:
         assert isinstance(answer, p.Ack)
         name = self.messages.pop(number, "")
         self.flying.pop(number, None)
+        self._repeated.discard(number)
         if session != self.id or not name:
             return
         if answer.reason >= 0x80:
@@ -257,7 +292,12 @@ class Session:
             return
         self.witness.add(Acknowledged(self.witness.now(), session, name))
         if packet.qos == 2:
-            await connection.ask(p.Ack(p.PUBREL, number), f"Ack{p.PUBCOMP}", number)
+            self._released[number] = None
+            await self._release(connection, number)
+
+    async def _release(self, connection: Connection, number: int) -> None:
+        await connection.ask(p.Ack(p.PUBREL, number), f"Ack{p.PUBCOMP}", number)
+        self._released.pop(number, None)
 
     def _connected(self) -> Connection:
         if self.connection is None or self.connection.is_ended:
@@ -267,8 +307,12 @@ class Session:
     def _next(self) -> int:
         while True:
             self._number = self._number % 60_000 + 1
-            if self._number not in self.flying:
+            if self._number not in self.flying and self._number not in self._released:
                 return self._number
+
+
+def _will_topic(will: str) -> str:
+    return f"m/will/{will}"
 
 
 async def mqtt_subscriber(
@@ -277,7 +321,7 @@ async def mqtt_subscriber(
     """Subscribe somewhere, read for a while, perhaps lose the connection and come back, and end. Again and again."""
     while habits.has_time():
         await habits.is_away()
-        session = _session(slot, witness, habits)
+        session = drawn_session(slot, witness, habits)
         address, wanted = habits.goal(choose)
         try:
             async with asyncio.timeout(habits.stays_s(may_stay=True)):
@@ -304,9 +348,9 @@ async def _stay(session: Session, address: str, wanted: str, habits: Habits, pla
                 await connection.lost()
         except TimeoutError:
             moods: tuple[str, ...] = ("stay", "stay", "change", "drop", "doze")
-            if not habits.changes:  # it says once more what it wants, only where it was not heard
+            if not habits.may_change:  # it says once more what it wants, only where it was not heard
                 was_heard = session.site is None or session.site.has_read(session.id, wanted)
-                moods = ("stay", "doze") if was_heard else ("change",)
+                moods = ("stay", "drop", "doze") if was_heard else ("change",)
             match random.choice(moods):
                 case "change":
                     await session.want_no_more(wanted)
@@ -331,70 +375,7 @@ async def _stay(session: Session, address: str, wanted: str, habits: Habits, pla
             await session.want(wanted)
 
 
-async def mqtt_publisher(
-    slot: str,
-    witness: Witness,
-    habits: Habits,
-    choose: Callable[[], str],
-    place_at: Callable[[str], Place],
-    rate: float,
-    size: int,
-) -> None:
-    """Publish somewhere for a while, some messages at the same time, and end. Again and again."""
-    random = habits.random
-    while habits.has_time():
-        await habits.is_away()
-        session = _session(slot, witness, habits)
-        (address, _), window = habits.goal(lambda: None), random.choice((1, 1, 4, 20))
-        try:
-            async with asyncio.timeout(habits.stays_s()):
-                await session.connect(address, place_at(address))
-                if session.is_kept and session.site is None and random.random() < 0.5:
-                    await _forget_numbers(session, habits, address, place_at, choose, rate, size)
-                await _publish_on(session, habits, choose, window, rate, size)
-        except* MqttFailed as errors:
-            witness.troubles[f"mqtt publisher: {errors.exceptions[0]}"] += 1
-        except* TimeoutError:
-            pass
-        finally:
-            if session.connection is not None and session.connection.is_ended:
-                session.lose()
-            session.finish()
-
-
-async def _forget_numbers(
-    session: Session,
-    habits: Habits,
-    address: str,
-    place_at: Callable[[str], Place],
-    choose: Callable[[], str],
-    rate: float,
-    size: int,
-) -> None:
-    """Restart again and again as a program does that keeps nothing: its session stays, and it numbers from 1 again."""
-    random = habits.random
-    for _ in range(random.choice((1, 3))):
-        with suppress(TimeoutError):
-            async with asyncio.timeout(random.choice((0.3, 1.0, 3.0))):
-                await _publish_on(session, habits, choose, 20, 5 * rate, size)
-        session.lose()
-        session.forget_numbers()
-        await session.connect(address, place_at(address))
-
-
-async def _publish_on(
-    session: Session, habits: Habits, choose: Callable[[], str], window: int, rate: float, size: int
-) -> None:
-    random, free = habits.random, asyncio.Semaphore(window)
-    async with asyncio.TaskGroup() as group:
-        while habits.has_time():
-            await free.acquire()
-            qos, retain = random.choice((0, 1, 1, 1, 1, 2)), random.random() < 0.05
-            task = group.create_task(session.say(choose(), size, qos=qos, retain=retain))
-            task.add_done_callback(lambda _: free.release())
-            await asyncio.sleep(random.expovariate(rate))
-
-
-def _session(slot: str, witness: Witness, habits: Habits) -> Session:
+def drawn_session(slot: str, witness: Witness, habits: Habits) -> Session:
     version = habits.random.choice((p.V311, p.V5))
-    return Session(habits.name(slot), version, witness, is_kept=habits.random.random() < 0.4)
+    is_kept = habits.random.random() < 0.4
+    return Session(habits.name(slot), version, witness, is_kept=is_kept, suback_s=habits.suback_s)

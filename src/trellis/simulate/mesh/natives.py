@@ -30,7 +30,9 @@ from trellis.judge.history import (
 from trellis.live.client import Client, ClientError
 from trellis.live.stream import Stream
 from trellis.live.talk import TO_CLIENT, Subscribed
-from trellis.simulate.mesh.witness import Witness, message_in, payload
+from trellis.protocols.mqtt.config import MqttConfig
+from trellis.simulate.mesh.properties import name_in
+from trellis.simulate.mesh.witness import Witness, payload
 
 T = TypeVar("T")
 
@@ -124,7 +126,8 @@ class Observed(Client):
             async for message in self:
                 if self._is_over:
                     return
-                self.witness.add(Received(self.witness.now(), self.id, message_in(message.payload), message.topic))
+                name = name_in(message.payload, message.mqtt.properties if message.mqtt is not None else None)
+                self.witness.add(Received(self.witness.now(), self.id, name, message.topic))
                 for one in self.missed[self._told_missed :]:
                     self.witness.add(Missed(self.witness.now(), self.id, one.topic))
                 self._told_missed = len(self.missed)
@@ -159,9 +162,10 @@ class Habits:
         self.faithful = random.choice((0.0, 0.3, 0.8))  # share of its sessions that go where the one before was
         self._sessions = 0
         self._last: tuple[str, object] | None = None  # where the last session was, and what it wanted
-        self.changes = True  # a subscriber gives topics up now and then, and takes them again
+        self.suback_s = MqttConfig().suback_s  # of the nodes: a SUBACK after that may be one that was not sure
+        self.changes = random.random() < 0.5  # a subscriber gives topics up now and then, and takes them again
         self.away_s: tuple[float, ...] = (0.0, 0.05, 0.5, 2.0, 6.0)  # between two sessions
-        self.stay = random.choice((0.1, 0.3, 0.8))  # share of its subscriptions that last until the run ends
+        self.stay = random.choice((0.1, 0.5, 0.9))  # share of its subscriptions that last until the run ends
 
     def name(self, slot: str) -> str:
         """Return a name that was used before, or a new one. The second session has the name of the first."""
@@ -179,6 +183,11 @@ class Habits:
         if self._last is None or self.random.random() >= self.faithful:
             self._last = self.address(), choose()
         return cast("tuple[str, T]", self._last)
+
+    @property
+    def may_change(self) -> bool:
+        """Return whether a subscriber may give up what it wants. After the last fault none does: much is owed then."""
+        return self.changes and not self.is_last()
 
     def stays_s(self, *, may_stay: bool = False) -> float | None:
         """Return for how long a session lasts. None, where `may_stay`: until the run ends."""
@@ -239,10 +248,11 @@ async def native_subscriber(slot: str, witness: Witness, habits: Habits, choose:
         pause_s = random.choice((0.0, 0.0, 0.0, 0.01, 0.2))
         try:
             async with client, asyncio.timeout(habits.stays_s(may_stay=True)):
-                reading = asyncio.ensure_future(client.read(lambda: pause_s))  # noqa: B023
+                # At the end everybody reads fast: what is read too late counts as lost.
+                reading = asyncio.ensure_future(client.read(lambda: 0.0 if habits.is_last() else pause_s))  # noqa: B023
                 try:
                     await asyncio.gather(*(client.want(topic) for topic in topics))
-                    await (_change_topics(client, random) if habits.changes else asyncio.Event().wait())
+                    await _change_topics(client, habits)
                 finally:
                     client.finish()
                     reading.cancel()
@@ -265,11 +275,12 @@ async def native_reader(slot: str, witness: Witness, habits: Habits, topic: str)
         await habits.is_away()
 
 
-async def _change_topics(client: Observed, random: Random) -> None:
-    """Stay until the time is over. Now and then give a topic up and take it again."""
+async def _change_topics(client: Observed, habits: Habits) -> None:
+    """Stay until the time is over. Some clients give a topic up now and then, and take it again."""
+    random = habits.random
     while True:
         await asyncio.sleep(random.choice((1.0, 3.0, 9.0)))
-        if random.random() < 0.4:
+        if habits.may_change and random.random() < 0.4:
             topic = random.choice(list(client._topics))
             await client.want_no_more(topic)
             await asyncio.sleep(random.choice((0.0, 0.01, 0.3, 2.0)))

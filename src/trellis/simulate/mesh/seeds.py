@@ -20,7 +20,7 @@ from trellis.judge import write_history
 from trellis.simulate.mesh.corpus import Case, run_case
 from trellis.simulate.mesh.draw import MeshPlan
 from trellis.simulate.mesh.summary import Failure, MeshSummary, failed, kinds_of
-from trellis.simulate.mesh.trial import TrialResult
+from trellis.simulate.mesh.trial import LACKS, TrialResult
 from trellis.simulate.pool import SHRUNK_MAX, Progress, in_order, until_enough
 from trellis.simulate.run import make_folder, write_json
 from trellis.simulate.schedule import Schedule, write_schedule
@@ -78,9 +78,11 @@ class Checker:
         runs_max = self.shrink_runs_max if before < SHRUNK_MAX else 0
         smallest = None
         if runs_max:
-            kinds = kinds_of(result.failures)
-            found, _ = shrink(result.schedule, lambda one: self._fails(case, one, kinds), runs_max=runs_max)
-            smallest = msgspec.structs.replace(case, faults=found.faults)
+            # A case names its faults, so it cannot show that the draw lacks one.
+            kinds = kinds_of(one for one in result.failures if not one.startswith(LACKS))
+            if kinds:
+                found, _ = shrink(result.schedule, lambda one: self._fails(case, one, kinds), runs_max=runs_max)
+                smallest = msgspec.structs.replace(case, faults=found.faults)
         folder = None if self.out is None else self.out / _name(case, before)
         if folder is not None:
             _write(case, result, smallest, folder)

@@ -17,6 +17,7 @@ from trellis.simulate.mesh.trial import TrialResult
 from trellis.simulate.schedule import Fault
 
 _ENOUGH = 500  # seeds after which every situation must have been reached
+_OWING = 20  # seeds of which some must owe a delivery
 _TOLD_MAX = 20  # failures of one trial that are kept
 _SHOWN = 5  # of them are shown
 
@@ -64,6 +65,7 @@ class MeshSummary(msgspec.Struct):
     reached: dict[str, int] = msgspec.field(default_factory=dict)
     virtual_s: float = 0.0
     digests: list[str] = msgspec.field(default_factory=list)
+    idle: int = 0  # seeds in which no delivery was owed
 
     def add(self, result: TrialResult) -> None:
         self.seeds += 1
@@ -75,6 +77,7 @@ class MeshSummary(msgspec.Struct):
             for key, count in more.items():
                 mine[key] = mine.get(key, 0) + count
         self.virtual_s += result.seconds
+        self.idle += not result.counts.get("owed", 0)
         self.digests.append(result.digest)
 
     @property
@@ -88,9 +91,15 @@ class MeshSummary(msgspec.Struct):
         return [kind for kind in KINDS if not self.injected.get(kind)] if self.seeds >= len(KINDS) else []
 
     @property
+    def owes_nothing(self) -> bool:
+        """Whether no delivery was owed, although there were enough seeds. Then no loss could have been found."""
+        return self.seeds >= _OWING and not self.counts.get("owed", 0)
+
+    @property
     def holds(self) -> bool:
-        """Whether every seed holds. Where nothing was published there was nothing to hold."""
-        return not self.failures and not self.never and not self.missing and self.counts.get("published", 0) > 0
+        """Whether every seed holds. Where nothing was published or owed there was nothing to hold."""
+        is_whole = not self.failures and not self.never and not self.missing
+        return is_whole and not self.owes_nothing and self.counts.get("published", 0) > 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -109,6 +118,7 @@ class MeshSummary(msgspec.Struct):
             ],
             "injected": dict(sorted(self.injected.items())),
             "counts": dict(sorted(self.counts.items())),
+            "seeds_that_owed_nothing": self.idle,
             "reached": {one: self.reached.get(one, 0) for one in SITUATIONS},
             "never_reached": self.never,
             "virtual_s": round(self.virtual_s, 3),
@@ -124,8 +134,8 @@ class MeshSummary(msgspec.Struct):
         yield from (f"{kind} took effect in no seed: raise --seeds" for kind in self.missing)
         yield from (f'"{one}" was never reached: raise --seeds, or make it more likely' for one in self.never)
         sums = ", ".join(f"{self.counts.get(one, 0):,} {one}" for one in ("sessions", "published", "acknowledged"))
-        sums += f", {self.counts.get('refused', 0):,} refused, {self.counts.get('owed', 0):,} deliveries owed"
-        yield f"{sums}, {self.virtual_s:,.0f} virtual seconds"
+        yield f"{sums}, {self.counts.get('refused', 0):,} refused, {self.virtual_s:,.0f} virtual seconds"
+        yield f"{self.counts.get('owed', 0):,} deliveries owed; none in {self.idle:,} of {self.seeds:,} seeds"
         yield self.verdict()
 
     def verdict(self) -> str:
@@ -139,6 +149,8 @@ class MeshSummary(msgspec.Struct):
             return f"{len(self.failures):,} fail"
         if not self.counts.get("published", 0):
             return "nothing was published, so nothing was checked: give more clients, nodes or seeds, or a longer span"
+        if self.owes_nothing:
+            return "no delivery was owed, so no loss could be found: give more clients or a longer span"
         return "not all was reached"
 
 

@@ -6,12 +6,16 @@ topics of MQTT clients alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
+
+from trellis.judge.filters import matches
 
 NATIVE = ("n/oven", "n/press", "n/hall")
 MQTT = ("m/oven", "m/press", "m/hall/lamp", "m/hall/door")
 SHARED = ("b/oven", "b/press")
 WILDCARDS = ("m/#", "m/+", "m/hall/#", "m/hall/+", "m/+/lamp")
+_WANTED_SHARE = 0.6  # of the publications go where somebody is known to subscribe, if there is such a topic
 
 
 def native_topics(random: Random, most: int) -> list[str]:
@@ -26,7 +30,10 @@ def mqtt_filter(random: Random) -> str:
     return random.choice(WILDCARDS) if random.random() < 0.5 else random.choice(plain)
 
 
-def topic_to_publish(random: Random, *, is_native: bool) -> str:
+def topic_to_publish(random: Random, *, is_native: bool, wanted: Sequence[str] = ()) -> str:
+    """Draw a topic for a publication. `wanted`: filters of confirmed subscriptions; most messages are for them."""
     own = NATIVE if is_native else MQTT
     known: list[str] = [*own, *SHARED]
+    if random.random() < _WANTED_SHARE:
+        known = [topic for topic in known if any(matches(one, topic) for one in wanted)] or known
     return random.choice(known)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -37,8 +36,9 @@ from trellis.simulate.mesh.draw import (
     has_lies,
 )
 from trellis.simulate.mesh.inject import Injector
-from trellis.simulate.mesh.limits import LYING_WINDOW_MS, apply_limits, draw_limits
-from trellis.simulate.mesh.mqttists import mqtt_publisher, mqtt_subscriber
+from trellis.simulate.mesh.limits import LYING_WINDOW_MS, UNTOLD, apply_limits, draw_limits
+from trellis.simulate.mesh.mqttists import mqtt_subscriber
+from trellis.simulate.mesh.mqttwriters import mqtt_publisher
 from trellis.simulate.mesh.natives import (
     Habits,
     Visits,
@@ -59,6 +59,7 @@ from trellis.simulate.whole.world import World
 RESTART = "client restart"  # counted with the faults: a client comes back under its name
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
 _LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
+LACKS = "the seed had no "  # how a failure begins that says what the draw lacks
 RESIDENT = "r0"  # a subscriber at a broker that stays: only a sidecar that remembers brings it messages
 AUTHOR = "r1"  # publishes for it at another node, on a topic that nobody else uses
 _RESTARTS_S = 20.0  # a client that works for so long restarts
@@ -110,6 +111,9 @@ class Trial:
         brokers = draw_sites(plan, self.names, seed)
         drawn = draw_faults(plan, self.names, self.clients, seed, brokers)
         self.schedule = drawn if schedule is None else schedule
+        if brokers and "limits" in self.limits:
+            kept = {key: value for key, value in self.limits["limits"].items() if key not in UNTOLD}
+            self.limits = {**self.limits, "limits": kept}
         if has_lies(drawn):
             self.limits.setdefault("delivery", {})["window_ms"] = LYING_WINDOW_MS
         self._is_drawn = schedule is None
@@ -206,6 +210,7 @@ class Trial:
         habits = kind_of_habits(
             random, list(places), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
         )
+        habits.suback_s = self.limits.get("mqtt", {}).get("suback_s", MqttConfig().suback_s)
         if name == RESIDENT:  # its sidecar must remember what it wants: it says it once
             habits.stay, habits.changes = 1.0, False
         if name == WRITER:  # it is back as soon as its node is, which knows little then
@@ -238,16 +243,16 @@ class Trial:
             case "mqtt subscriber":
                 return mqtt_subscriber(name, witness, habits, lambda: topics.mqtt_filter(random), place_at)
             case "native publisher":
-                choose = partial(topics.topic_to_publish, random, is_native=True)
-                return native_publisher(name, witness, habits, choose, rate, size)
+                return native_publisher(name, witness, habits, lambda: self._topic(random, True), rate, size)
             case _:
-                choose = partial(topics.topic_to_publish, random, is_native=False)
-                return mqtt_publisher(name, witness, habits, choose, place_at, rate, size)
+                return mqtt_publisher(name, witness, habits, lambda: self._topic(random, False), place_at, rate, size)
+
+    def _topic(self, random: Random, is_native: bool) -> str:
+        return topics.topic_to_publish(random, is_native=is_native, wanted=self.witness.wanted())
 
     def _result(self) -> TrialResult:
         history = self.witness.history()
-        window_ms = self.limits.get("delivery", {}).get("window_ms", DeliveryConfig().window_ms)
-        verdict = judge(history, replace(PROMISE, window_s=window_ms / 1_000))
+        verdict = judge(history, self._promise())
         return TrialResult(
             seed=self.seed,
             nodes=len(self.names),
@@ -265,6 +270,16 @@ class Trial:
             counts=self._counts(verdict),
             history=history,
             seconds=self.world.now_s,
+        )
+
+    def _promise(self) -> Promise:
+        """Return what nodes with the drawn limits promise."""
+        delivery = DeliveryConfig(**self.limits.get("delivery", {}))
+        return replace(
+            PROMISE,
+            copies=delivery.copies,
+            window_s=delivery.window_ms / 1_000,
+            registered_s=delivery.registered_ms / 1_000,
         )
 
     def _broken(self) -> list[str]:
@@ -292,7 +307,7 @@ class Trial:
         works_s = self._until - self.plan.form_s
         if not self._is_drawn or self.plan.clients < len(_KINDS) or works_s < _RESTARTS_S:
             return []
-        return [f"the seed had no {kind}" for kind in (*ALWAYS, RESTART) if not self.injector.counts[kind]]
+        return [f"{LACKS}{kind}" for kind in (*ALWAYS, RESTART) if not self.injector.counts[kind]]
 
     def _wrong_inside(self, name: str) -> list[str]:
         """Whatever peers and clients did: invariants hold, and nothing that they name grows without bound."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from zlib import crc32
 
-from trellis.judge.history import Disturbed, Down, Event, History, Up
+from trellis.judge.history import Away, Confirmed, Disturbed, Down, Ended, Event, History, Unsubscribing, Up
 
 
 class Witness:
@@ -21,6 +22,7 @@ class Witness:
         self.troubles: Counter[str] = Counter()  # what clients were refused, by its words
         self.nodes: dict[str, str] = {}  # by address, the node whose client port is there
         self.disturbed_until = 0.0  # when the last fault that is known so far ends
+        self._wanted: dict[tuple[str, str], None] = {}  # confirmed subscriptions: session and filter
 
     def now(self) -> float:
         """Return the seconds of the history's clock, in microseconds' precision."""
@@ -30,7 +32,19 @@ class Witness:
         if isinstance(event, Disturbed | Down | Up):
             until = event.until if isinstance(event, Disturbed) else event.t
             self.disturbed_until = max(self.disturbed_until, until)
+        match event:
+            case Confirmed():
+                self._wanted[event.session, event.filter] = None
+            case Unsubscribing():
+                self._wanted.pop((event.session, event.filter), None)
+            case Ended() | Away(keeps=False):
+                for one in [one for one in self._wanted if one[0] == event.session]:
+                    del self._wanted[one]
         self._events.append((event.t, len(self._events), event))
+
+    def wanted(self) -> list[str]:
+        """Return the filters of which some subscription is confirmed now."""
+        return list(dict.fromkeys(wanted for _, wanted in self._wanted))
 
     def session(self, client: str) -> str:
         """Return a name for a new session of `client`."""
@@ -47,11 +61,30 @@ class Witness:
         return History(event for _, _, event in sorted(self._events, key=lambda one: one[:2]))
 
 
-def payload(message: str, size: int) -> bytes:
-    """Return a payload that carries the name of the message and has at least `size` bytes."""
-    return f"{message}|".encode().ljust(size, b".")
+def payload(message: str, size: int, *, mark: str = "") -> bytes:
+    """Return a payload that carries the name of the message, its own size and a checksum. It has at least `size` bytes.
+
+    `mark`: a word for the reader, which `mark_in` returns.
+    """
+    length = max(size, len(message) + len(mark) + _AROUND)
+    text = f"{message}|{mark}|{length:07d}|".encode().ljust(length - _CHECK, b".")
+    return text + b"|%08x" % crc32(text)
 
 
 def message_in(payload: bytes) -> str:
-    """Return the name of the message in a payload, or what is there instead."""
-    return payload.partition(b"|")[0].decode("utf-8", "replace")
+    """Return the name of the message in a payload. A payload that was changed gets a name that nobody published."""
+    name, _, rest = payload.partition(b"|")
+    text, _, check = payload.rpartition(b"|")
+    length = rest.partition(b"|")[2].partition(b"|")[0]
+    is_whole = check == b"%08x" % crc32(text) and length == b"%07d" % len(payload)
+    return ("" if is_whole else "a broken payload of ") + name[:_NAME_MAX].decode("utf-8", "replace")
+
+
+def mark_in(payload: bytes) -> str:
+    """Return the mark in a payload that is whole."""
+    return payload.split(b"|", 2)[1].decode()
+
+
+_CHECK = 9  # bytes of the checksum, and what separates it from the rest
+_AROUND = 1 + 1 + 7 + 1 + _CHECK  # bytes beside the name and the mark
+_NAME_MAX = 80

@@ -64,7 +64,7 @@ class HostSocket:
         return self.end.local if self.end is not None else self._local
 
     def getpeername(self) -> Place:
-        if self.end is None or self.end.error:
+        if self.end is None or self.end.is_failed:
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
         return self.end.remote
 
@@ -87,8 +87,8 @@ class HostSocket:
 
     def getsockopt(self, level: int, option: int, size: int = 0) -> Any:
         if (level, option) == (socket.SOL_SOCKET, socket.SO_ERROR):
-            number, self._error = self._error or (self.end.error if self.end is not None else 0), 0
-            return number
+            number, self._error = self._error, 0
+            return number or (self.end.take_error() if self.end is not None else 0)
         return self.options.get((level, option), 0)
 
     def _apply(self, end: End) -> None:
@@ -105,7 +105,7 @@ class HostSocket:
     def is_readable(self) -> bool:
         end = self.end
         if end is not None:
-            return bool(end.in_bytes or end.is_ended or end.error)
+            return bool(end.in_bytes or end.is_ended or end.is_failed or end.is_deaf)
         return bool(self._queue or self._error)
 
     @property
@@ -149,8 +149,11 @@ class HostSocket:
 
     def shutdown(self, how: int) -> None:
         end = self._connected()
-        if end.error:
+        if end.is_failed:
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        if how in (socket.SHUT_RD, socket.SHUT_RDWR):
+            end.is_deaf = True
+            self.notify()
         if how in (socket.SHUT_WR, socket.SHUT_RDWR):
             end.shut()
 
@@ -187,7 +190,8 @@ class HostSocket:
         name, port = address[:2]
         if not (name in ("", "0.0.0.0", self.host.address) or name.startswith("127.")):
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
-        if port in self.host.listeners:
+        is_used = any(one.is_outgoing and one.socket is not None and one.local[1] == port for one in self.host.ends)
+        if port in self.host.listeners or is_used:
             raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
         self._local = (name or "0.0.0.0", port or self.host.free_port())
 
@@ -286,7 +290,7 @@ class HostSocket:
             return
         world, network = self.host.world, self.host.world.network
         end = End(self.host, other.remote, other.local, other.back, other.path)
-        end.peer, other.peer, self._half = other, end, None
+        end.peer, other.peer, self._half, end.is_outgoing = other, end, None, True
         self.attach(end)
         self._apply(end)
         world.say(f"{end.local[0]}:{end.local[1]} connects to {end.remote[0]}:{end.remote[1]}")

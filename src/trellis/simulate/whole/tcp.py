@@ -51,7 +51,10 @@ class End:
         self.in_bytes = 0
         self.is_ended = False  # a FIN has come
         self.fin_sent = False
-        self.error = 0  # the number of the error that has ended it
+        self.error = 0  # the number of the error that has ended it, until the process has been told
+        self.is_failed = False  # an error has ended it
+        self.is_deaf = False  # the process wants no more bytes (`SHUT_RD`)
+        self.is_outgoing = False  # this host has made the connection
         self.is_gone = False  # the kernel has forgotten it: whoever sends to it gets a RST
         self.is_dark = False  # something between the two drops whatever this end sends, and says nothing
         self.is_orphan = False  # the process has closed it; the kernel sends what is left
@@ -73,7 +76,7 @@ class End:
 
     @property
     def is_writable(self) -> bool:
-        return 3 * self._used() <= 2 * self.send_buffer or bool(self.error)
+        return 3 * self._used() <= 2 * self.send_buffer or self.is_failed
 
     def _used(self) -> int:
         """Return how many bytes the send buffer holds."""
@@ -81,8 +84,8 @@ class End:
 
     def send(self, data: bytes, flags: int = 0) -> int:
         """Take as much as there is room for. Raises BlockingIOError if there is none."""
-        if self.error or self.fin_sent:
-            raise _os_error(self.error or errno.EPIPE)
+        if self.is_failed or self.fin_sent:
+            raise _os_error(self.take_error() or errno.EPIPE)
         size, room = len(data), self.send_buffer - self._out_bytes - self._flight - self._unheard
         if size > room:
             self._was_full = True
@@ -98,9 +101,9 @@ class End:
     def recv(self, size: int, flags: int = 0) -> bytes:
         """Return what has come; nothing at the end of the stream. Raises BlockingIOError if nothing has come."""
         if not self.in_bytes:
-            if self.error:
-                raise _os_error(self.error)
-            if self.is_ended:
+            if not self.is_ended and self.error:  # after a FIN, `recv` tells of no error
+                raise _os_error(self.take_error())
+            if self.is_ended or self.is_failed or self.is_deaf:
                 return b""
             raise _os_error(errno.EAGAIN)
         if flags & _PEEK:
@@ -120,6 +123,11 @@ class End:
                 return found  # the other kernel asks again
             self._world.at(self._arrives_us(0), peer._window_opened)
         return found
+
+    def take_error(self) -> int:
+        """Return the number of the error that has ended it, or 0. As on Linux, the process is told once."""
+        number, self.error = self.error, 0
+        return number
 
     def shut(self) -> None:
         """Send a FIN after everything else."""
@@ -158,7 +166,7 @@ class End:
         if not self.is_gone:
             self._world.say(f"{self.local[0]}:{self.local[1]} {errno.errorcode[number]}")
             self._world.network.counters[errno.errorcode[number]] += 1
-            self.error = number
+            self.error, self.is_failed = number, True
             self._forget()
             self._tell()
 
