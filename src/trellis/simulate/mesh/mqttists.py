@@ -81,7 +81,7 @@ class Session:
             self._forget()
             self.site, broker = place.site, place.site.name if place.site is not None else ""
             self.id = self.witness.session(self.name)
-            self.witness.add(Connected(self.witness.now(), self.id, self.name, place.node, broker))
+            self.witness.add(Connected(self.witness.now(), self.id, self.name, place.node, broker, "mqtt"))
         else:
             self.witness.add(Back(self.witness.now(), self.id, place.node))
             for wanted in self.wanted:

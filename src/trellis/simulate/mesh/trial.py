@@ -247,7 +247,8 @@ class Trial:
     def _result(self) -> TrialResult:
         history = self.witness.history()
         window_ms = self.limits.get("delivery", {}).get("window_ms", DeliveryConfig().window_ms)
-        verdict = judge(history, replace(PROMISE, window_s=window_ms / 1_000))
+        depth = self.limits.get("mqtt", {}).get("depth", MqttConfig().depth)
+        verdict = judge(history, replace(PROMISE, window_s=window_ms / 1_000, depth=depth))
         return TrialResult(
             seed=self.seed,
             nodes=len(self.names),
