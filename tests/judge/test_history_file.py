@@ -20,9 +20,11 @@ from trellis.judge.history import (
     Event,
     Publishing,
     Received,
+    Refused,
     Settled,
     Subscribing,
 )
+from trellis.lab.fleet.witness import Witness
 from trellis.protocols.mqtt.topics import is_filter
 from trellis.protocols.mqtt.topics import matches as node_matches
 
@@ -71,6 +73,50 @@ def test_the_command_judges_a_file(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "without a subscription" in capsys.readouterr().out
     assert run(["judge", str(tmp_path / "none.jsonl")]) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"event":"connected","t":2,"session":"\xff\xfe","client":"c","node":"n"}',
+        b'{"event":"up","t":2,"node":"a","x":' + b"[" * 200_000,
+    ],
+    ids=["broken UTF-8", "deeply nested"],
+)
+def test_a_line_that_cannot_be_decoded_is_named_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes
+) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_bytes(History(some()).to_bytes() + line + b"\n")
+    assert run(["judge", str(path)]) == 2
+    told = capsys.readouterr().err
+    assert "h.jsonl:4: this is no event" in told
+    assert len(told.strip().splitlines()) == 1
+
+
+def test_the_command_judges_refusals_where_it_is_told_which_are_right(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    wants = [Connected(0.1, "s", "s", "a"), Subscribing(0.2, "s", "x/ä"), Confirmed(0.3, "s", "x/ä"), *some()]
+    events = [*wants, Received(2.0, "s", "m1", "x/ä"), Publishing(30.0, "p", "m2", "x/ä")]
+    write_history(History([*events, Refused(30.1, "p", "m2", "I do not like it"), Settled(40.0)]), path)
+    assert run(["judge", str(path)]) == 0
+    assert run(["judge", str(path), "--may-refuse", "quota"]) == 1
+    assert run(["judge", str(path), "--may-refuse", "quota", "--may-refuse", "like it"]) == 0
+
+
+def test_an_old_history_does_not_tell_which_client_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "h.jsonl"
+    path.write_text('{"event":"connected","t":1,"session":"p","client":"p","node":"a"}\n')
+    assert read_history(path).events == [Connected(1.0, "p", "p", "a", "", "")]
+
+
+def test_trellis_up_writes_which_clients_it_has() -> None:
+    native, mqtt = Witness(), Witness()
+    mqtt.speaks = "mqtt"
+    for witness in (native, mqtt):
+        witness.born("a")
+    said = [[one.speaks for one in each.history.events if isinstance(one, Connected)] for each in (native, mqtt)]
+    assert said == [["native"], ["mqtt"]]
 
 
 LEVEL = st.sampled_from(["", "a", "b", "$x"])

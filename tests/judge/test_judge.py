@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from trellis.judge import History, Promise, judge
 from trellis.judge.history import (
@@ -153,7 +154,8 @@ def test_a_message_long_before_the_subscription_is_found_unless_it_is_retained()
         Confirmed(72.0, "n", "plant/oven"),
     ]
     assert found([*events, Received(73.0, "n", "m2", "plant/oven")]) == ["older"]
-    assert found([*events, Received(73.0, "n", "m2", "plant/oven", True)]) == []
+    kept = [replace(one, retain=True) if isinstance(one, Publishing) else one for one in events]
+    assert found([*kept, Received(73.0, "n", "m2", "plant/oven", True)]) == []
 
 
 def test_a_message_that_nobody_published_is_found() -> None:
@@ -238,10 +240,9 @@ def test_everything_is_due_when_the_driver_says_that_all_has_settled() -> None:
 
 def test_a_message_whose_holders_are_unknown_is_excused_only_with_its_publishers_node() -> None:
     """PUBACK names no holders. The publisher's node is always one of them."""
-    events = without(
-        without(good(), gets("r", "m2")), lambda one: isinstance(one, Acknowledged) and one.message == "m2"
-    )
-    events.append(Acknowledged(50.6, "p", "m2"))
+    events = [
+        replace(one, holders=()) if isinstance(one, Acknowledged) else one for one in without(good(), gets("r", "m2"))
+    ]
     assert found([*events, Down(50.7, "a"), Down(50.8, "b")]) == []
     assert found([*events, Down(50.7, "d"), Down(50.8, "b")]) == ["lost"]
     assert found([*events, Down(50.7, "a"), Down(150.8, "b")]) == ["lost"]
@@ -326,7 +327,7 @@ def test_a_node_that_is_back_in_a_calm_mesh_answers_soon_where_a_subscriber_has_
 def test_a_client_that_cannot_connect_is_found_unless_its_node_or_the_network_is_broken() -> None:
     kept_out = Unreachable(60.0, "late", "a", 58.0, "closed before a welcome")
     assert found([*good(), kept_out, Down(10.0, "a"), Up(12.0, "a")], accept_s=6.0, settle_s=100.0) == ["refused"]
-    for fault in (Disturbed(48.0, 53.0, "cut"), Down(59.0, "a"), Down(20.0, "a"), Up(57.0, "a")):
+    for fault in (Disturbed(48.0, 53.0, "cut"), Down(59.0, "a"), Down(51.0, "a"), Up(57.0, "a")):
         assert found([*good(), fault, kept_out], accept_s=6.0, settle_s=100.0) == [], fault
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from trellis.cli.main import run
+from trellis.judge.history import Connected
 from trellis.simulate.mesh import limits
 from trellis.simulate.mesh.draw import ALWAYS, KINDS, MeshPlan, draw_faults
 from trellis.simulate.mesh.hostile import HOSTILE
@@ -192,6 +193,20 @@ def test_a_lost_acknowledged_message_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Door, "deliver", forgets)
     results = [run_trial(seed, SMALL) for seed in (3, 5)]
     assert any("did not get" in text for one in results for text in one.failures)
+
+
+def test_an_acknowledgement_before_there_are_copies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defect is put in: a node acknowledges what it alone holds, although others subscribe."""
+    from trellis.protocols.delivery.copies import Copies
+
+    monkeypatch.setattr(Copies, "_look_at", Copies._acknowledge)
+    results = (run_trial(seed, SMALL) for seed in range(1, 9))
+    assert any(text.startswith("copies: ") for one in results for text in one.failures)
+
+
+def test_clients_of_a_seed_say_which_protocol_they_speak() -> None:
+    events = run_trial(1, SHORT).history.events
+    assert {one.speaks for one in events if isinstance(one, Connected)} == {"native", "mqtt"}
 
 
 def test_situations_that_a_campaign_must_reach_are_those_that_the_source_names() -> None:

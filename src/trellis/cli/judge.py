@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 EXAMPLE = examples(
     "trellis up --nodes 6 --duration 60 --history run.jsonl; trellis judge run.jsonl",
     "trellis judge run.jsonl --copies 3 --settle-s 40 --json",
+    "trellis judge run.jsonl --may-refuse quota --may-refuse 'no room'",
 )
 
 
@@ -29,6 +30,14 @@ def judge(
     grace_s: Annotated[
         float, typer.Option(help="Seconds from an acknowledgement to the last subscriber, without faults.", min=0)
     ] = 5.0,
+    depth: Annotated[int, typer.Option(help="Levels of an MQTT topic that nodes share (`mqtt.depth`).", min=1)] = 2,
+    may_refuse: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Judge refusals, too: in calm, only those whose reason holds these words are right. Repeatable.",
+            metavar="WORDS",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Judge what clients saw: lost, twice, out of order, unasked, acknowledged with too few copies.
@@ -39,7 +48,14 @@ def judge(
     from trellis.judge import Promise, read_history
     from trellis.judge import judge as judge_history
 
-    promise = Promise(copies=copies, window_s=window_s, settle_s=settle_s, grace_s=grace_s)
+    promise = Promise(
+        copies=copies,
+        depth=depth,
+        window_s=window_s,
+        settle_s=settle_s,
+        grace_s=grace_s,
+        may_refuse=tuple(may_refuse) if may_refuse else None,
+    )
     verdict = judge_history(read_history(history), promise)
     show(verdict.to_json(), as_json, _text(verdict))
     raise typer.Exit(0 if verdict.holds and verdict.counts.owed else 1)

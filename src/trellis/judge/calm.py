@@ -6,7 +6,7 @@ of them. A message of a calm time is owed after `grace_s`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from math import inf
 
 from trellis.judge.story import Story
@@ -20,29 +20,30 @@ class Calm:
         spans += [(one.t, one.until) for one in story.disturbances]
         self._spans = joined(sorted(spans), settle_s)  # apart from each other by more than `settle_s`
         self._begins = [begin for begin, _ in self._spans]
+        self._ends = [end for _, end in self._spans]
 
     def due(self, began: float, answered: float) -> float:
         """Return by when a message that was published at `began` and answered at `answered` must have arrived.
 
-        A driver that says `Settled` has waited long enough, whatever the times of this judge are.
+        A driver that says `Settled` has waited long enough, whatever the times of this judge are. What is answered in
+        the moment at which it says so has had no time.
         """
         if answered == inf:
             return inf
-        place = bisect_left(self._settled, answered)
+        place = bisect_right(self._settled, answered)
         settled = self._settled[place] if place < len(self._settled) else inf
         return min(settled, self._due(began, answered))
 
     def _due(self, began: float, answered: float) -> float:
-        for begin, end in self._spans:
-            if begin <= answered + self.grace_s and end + self.settle_s >= began:
-                answered = max(answered, end)
-                return answered + self.settle_s
+        place = bisect_left(self._ends, began - self.settle_s)  # the first one that may hold it up
+        if place < len(self._spans) and self._begins[place] <= answered + self.grace_s:
+            return max(answered, self._ends[place]) + self.settle_s
         return answered + self.grace_s
 
     def is_calm(self, begin: float, end: float) -> bool:
         """Tell whether nothing disturbed the mesh from `begin` to `end`, nor within `settle_s` before."""
         place = bisect_left(self._begins, end)
-        return all(last + self.settle_s < begin for _, last in self._spans[:place])
+        return place == 0 or self._ends[place - 1] + self.settle_s < begin
 
 
 def joined(spans: list[tuple[float, float]], gap_s: float) -> list[tuple[float, float]]:

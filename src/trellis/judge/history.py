@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -26,12 +27,15 @@ class Connected(Record, frozen=True):
     """A client is connected to `node`, and its session begins.
 
     `broker` names the broker that it is connected to, where `node` is the sidecar of one.
+    `speaks` tells which topics it shares with others: `native` (`trellis.connect`), or `mqtt`. Without it, every topic
+    is taken for one of MQTT, and the promises that differ between the two are not judged.
     """
 
     session: str
     client: str
     node: str
     broker: str = ""
+    speaks: Literal["native", "mqtt", ""] = ""
 
 
 class Subscribing(Record, frozen=True):
@@ -231,7 +235,7 @@ def read_history(path: str | Path) -> History:
                     continue
                 try:
                     event = _DECODER.decode(line)
-                except msgspec.DecodeError as error:
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                     raise InputError(f"{path}:{number}", f"this is no event ({error})", "see docs/judge.md") from error
                 if not event.t >= last:
                     raise InputError(f"{path}:{number}", f"time goes back to {event.t:g} s", "sort the events by time")

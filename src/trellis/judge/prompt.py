@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trellis.judge.calm import Calm
-from trellis.judge.rules import Promise, Violation
+from trellis.judge.filters import reaches
+from trellis.judge.promise import Promise, Violation
 from trellis.judge.story import NEVER, Publication, Story, Subscription
 
 _OVERTAKES_S = 1.0
@@ -39,12 +40,13 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
 
 
 def _owes(one: Subscription, made: Publication, due: float) -> bool:
-    return one.is_promised and one.confirmed <= made.began and due <= one.ended and one.wants(made.topic)
+    return one.confirmed <= made.began and due <= one.ended and one.is_owed(made.said)
 
 
 def alone(story: Story, promise: Promise) -> Iterator[Violation]:
     """A node that is left alone, because all others have ended for all to see, answers publications at once."""
     nodes = {one.node for one in story.ups} | {one.node for one in story.downs}
+    nodes |= {node for session in story.sessions.values() for _, node in session.nodes}
     for made in story.publications.values():
         others = nodes - {made.session.node_at(made.began)}
         if not made.qos or not others or made.session.was_away(made.began, made.answered):
@@ -90,13 +92,13 @@ def _has_reader(story: Story, promise: Promise, made: Publication) -> bool:
     until = made.began + promise.restart_s
     return any(
         one.filter == made.topic
-        and one.is_promised
+        and one.is_owed(made.said)
         and not one.session.broker
         and one.confirmed + promise.grace_s <= made.began
         and one.ended > until
         and one.session.node_at(made.began) != made.session.node_at(made.began)
         and not one.session.was_away(made.began - promise.start_s, until)
-        for one in story.subscriptions()
+        for one in story.on_topic(made.said, reaches)
     )
 
 

@@ -5,58 +5,23 @@ The comments quote `docs/delivery.md` and `docs/mqtt.md`, which are all that thi
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter, defaultdict
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from trellis.judge.calm import Calm, joined
+from trellis.judge.calm import Calm
+from trellis.judge.excuses import is_repeated, is_under_way, lost_its_connection, unexcused, why_lost
+from trellis.judge.filters import Said, overlay_topic
+from trellis.judge.history import Received
+from trellis.judge.promise import Counts, Promise, Violation
 from trellis.judge.story import NEVER, Publication, Session, Story, Subscription
 
 
-@dataclass(frozen=True)
-class Promise:
-    """What is promised, in numbers. The defaults are those of a node's configuration."""
-
-    copies: int = 2  # nodes that hold an acknowledged message
-    window_s: float = 60.0  # a cut that lasts longer may lose messages
-    registered_s: float = 15.0  # a subscriber is known at its topic's home location after so long
-    outcome_s: float = 45.0  # a publication is acknowledged or refused within this time
-    confirm_s: float = 60.0  # a subscription is confirmed within this time of calm
-    settle_s: float = 25.0  # after the last fault, until everything flows again
-    spread_s: float = 15.0  # an acknowledged message has reached every subscriber by then, unless the network is cut
-    grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
-    heal_s: float = NEVER  # a message comes within this time of its acknowledgement and of the last fault
-    alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
-    accept_s: float = NEVER  # a node that has been up and undisturbed for so long takes clients
-    acknowledge_s: float = 14.0  # no acknowledgement takes longer, while nothing but crashes disturbs the mesh
-    start_s: float = 20.0  # a node that has started is sure of itself by then
-    restart_s: float = NEVER  # a node that is back in a calm mesh answers publications on known topics within this time
-    may_refuse: tuple[str, ...] | None = None  # words of refusals that are right also in calm; None: all are
-
-
-@dataclass(frozen=True)
-class Violation:
-    """A broken promise."""
-
-    kind: str
-    t: float
-    text: str
-    session: str = ""
-    message: str = ""
-
-
-@dataclass
-class Counts:
-    """How much was judged: a verdict over nothing is worth nothing."""
-
-    owed: int = 0
-    excused: Counter[str] = field(default_factory=Counter)  # lost or twice, and allowed: why, and how often
-    copies_judged: int = 0
-
-
 def not_what_was_published(story: Story, promise: Promise) -> Iterator[Violation]:
-    """A client gets what somebody published, on the topic on which it was published."""
+    """A client gets what somebody published, on the topic on which it was published.
+
+    Native clients get messages of MQTT clients on the overlay topic, which is the first levels of the whole one.
+    """
     for session in story.sessions.values():
         for got in session.received:
             if story.may_be_false(got.t - promise.spread_s, got.t, promise.window_s):
@@ -65,7 +30,9 @@ def not_what_was_published(story: Story, promise: Promise) -> Iterator[Violation
             if made is None:
                 text = f"{session.name} got {got.message} on {got.topic}, which nobody published"
                 yield Violation("unknown", got.t, text, session.name, got.message)
-            elif made.topic != got.topic:
+            elif got.topic != made.topic and not (
+                session.speaks == "native" and got.topic == overlay_topic(made.said, story.depth)
+            ):
                 text = f"{session.name} got {got.message} on {got.topic}; it was published on {made.topic}"
                 yield Violation("unknown", got.t, text, session.name, got.message)
             elif got.t < made.began:
@@ -83,8 +50,7 @@ def not_subscribed(story: Story, calm: Calm) -> Iterator[Violation]:
             made = story.publications.get(got.message)
             if not any(
                 one.asked <= got.t <= (one.over if made is None or made.began > one.over else _over_by(one, calm))
-                for one in session.subscriptions
-                if one.wants(got.topic)
+                for one in _matching(session, got, made)
             ):
                 text = f"{session.name} got {got.message} on {got.topic} without a subscription to it"
                 yield Violation("not subscribed", got.t, text, session.name, got.message)
@@ -92,18 +58,30 @@ def not_subscribed(story: Story, calm: Calm) -> Iterator[Violation]:
 
 def _over_by(subscription: Subscription, calm: Calm) -> float:
     """Return until when a client may get what was published before its subscription was over."""
-    over = subscription.ended if subscription.over == NEVER else subscription.over
-    return calm.due(over, over)
+    return calm.due(subscription.last, subscription.last)
+
+
+def _matching(session: Session, got: Received, made: Publication | None) -> list[Subscription]:
+    """Return the subscriptions of a session that a message is for."""
+    is_known = made is not None and (got.topic == made.topic or session.speaks == "native")
+    said = made.said if made is not None and is_known else Said("", got.topic)
+    return [one for one in session.subscriptions if one.wants(said)]
 
 
 def older_than_subscribed(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
-    """What was acknowledged long before the client asked is handed over only as a retained message."""
+    """What was acknowledged long before the client asked is handed over only as a retained message.
+
+    What was published while an earlier subscription stood may still be under way. A broker keeps messages by itself.
+    """
     for session in story.sessions.values():
         for got in session.received:
             made = story.publications.get(got.message)
             if made is None or got.retained or made.retain or story.may_be_false(made.began, got.t, promise.window_s):
                 continue
-            asked = min((one.asked for one in session.subscriptions if one.wants(got.topic)), default=None)
+            wanted = [one for one in _matching(session, got, made) if one.asked <= got.t]
+            if not session.broker:
+                wanted = [one for one in wanted if made.began <= one.last + promise.grace_s]
+            asked = min((one.asked for one in wanted), default=None)
             if asked is None or made.acknowledged + promise.grace_s >= asked:
                 continue
             if calm.is_calm(made.began, got.t):
@@ -130,13 +108,11 @@ def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterato
             if len(when) < 2 or story.may_be_false(when[0] - promise.spread_s, when[-1], promise.window_s):
                 continue
             made = story.publications.get(message)
-            repeated = made is not None and _was_repeated(made)
-            since = when[0] if made is None else made.began
-            backs = sum(since <= t <= when[-1] for t in session.backs)
-            if _was_under_way(session, made, calm, when[-1]):
+            repeated = made is not None and is_repeated(story, promise, made)
+            if is_under_way(session, made, calm, when[-1]):
                 counts.excused["twice: it was under way between a broker and its sidecar"] += 1
                 continue
-            if len(when) <= 1 + repeated + backs:
+            if unexcused(session, calm, when) <= repeated:
                 why = "the publisher repeated it after a lost connection" if repeated else "the session came back"
                 counts.excused[f"twice: {why}"] += 1
                 continue
@@ -144,28 +120,59 @@ def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterato
             yield Violation("twice", when[1], text, session.name, message)
 
 
+def both_of_a_group(story: Story, promise: Promise) -> Iterator[Violation]:
+    """Of the sessions that share a subscription one gets each message.
+
+    What a session has not acknowledged when its connection is lost, or when it ends, may go to another one.
+    """
+    takers: dict[tuple[str, str], list[tuple[float, Session]]] = defaultdict(list)
+    for shared in story.by_filter.values():
+        for session in {id(one.session): one.session for one in shared if one.is_shared}.values():
+            for got in session.received:
+                made = story.publications.get(got.message)
+                if made is None or got.retained or lost_its_connection(made):
+                    continue
+                own = [one for one in session.subscriptions if one.wants(made.said)]
+                if own and all(one.filter == shared[0].filter for one in own):
+                    takers[shared[0].filter, got.message].append((got.t, session))
+    for (wanted, message), takes in takers.items():
+        first, one = takes[0]
+        for t, other in sorted(takes[1:], key=lambda take: take[0]):
+            begin, end = min(first, t), max(first, t)
+            is_lost = any(each.was_away(begin, end) or begin <= each.ended <= end for each in (one, other))
+            if other is not one and not is_lost and not story.may_be_false(begin, end, promise.window_s):
+                text = f"{one.name} and {other.name} share {wanted}, and both got {message}"
+                yield Violation("twice", t, text, other.name, message)
+
+
 def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
     """The messages of one client on one topic arrive in the order in which it published them.
 
-    Nothing is promised between two connections of the publisher, since its node may have restarted in between. Nor is
-    anything promised about what was published before the subscription was confirmed.
+    Nothing is promised between two nodes, nor between two incarnations of one, nor about what was published before the
+    subscription was confirmed.
     """
     for session in story.sessions.values():
-        last: dict[tuple[str, str, int], Publication] = {}
+        last: dict[tuple[str, str, str, int], Publication] = {}
         had: set[str] = set()
         for got in session.received:
             made = story.publications.get(got.message)
             is_again = got.message in had  # judged by `twice`: a session that came back gets again what it had
             had.add(got.message)
-            if made is None or got.retained or is_again or _was_repeated(made) or not _was_promised(session, made):
+            if (
+                made is None
+                or got.retained
+                or is_again
+                or lost_its_connection(made)
+                or not _was_promised(session, made)
+            ):
                 continue
             if story.may_be_false(made.began, got.t, promise.window_s):
                 continue
-            connection = sum(1 for t in made.session.aways if t <= made.began)
-            key = made.session.name, made.topic, connection
+            starts = sum(1 for one in story.ups if one.node == made.node and one.t <= made.began)
+            key = made.session.name, made.topic, made.node, starts
             before = last.get(key)
             if before is not None and before.place > made.place:
-                if _was_under_way(session, made, calm, got.t):
+                if is_under_way(session, made, calm, got.t):
                     continue  # it comes again, behind others
                 text = f"{session.name} got {made.message} after {before.message}, which was published later"
                 yield Violation("order", got.t, text, session.name, made.message)
@@ -178,13 +185,18 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
 
     A session that is away gets what is kept for it when it is back. Of a shared subscription one session gets it.
     """
-    shared = _received_by_groups(story)
+    shared, all_got = _received_by_groups(story), dict[str, set[str]]()
     for subscription in story.subscriptions():
         session = subscription.session
         if subscription.confirmed == NEVER or not subscription.is_promised:
             continue
         ended = min(subscription.ended, story.end)
-        got = shared[subscription.filter] if subscription.is_shared else {one.message for one in session.received}
+        if subscription.is_shared:
+            got = shared[subscription.filter]
+        elif session.name in all_got:
+            got = all_got[session.name]
+        else:
+            got = all_got[session.name] = session.got()
         for made in _published(story, subscription):
             if made.acknowledged == NEVER or _due(session, made, calm) > ended:
                 continue
@@ -193,7 +205,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
             counts.owed += 1
             if made.message in got:
                 continue
-            excuse = _excuse(story, promise, made)
+            excuse = why_lost(story, promise, made, session)
             if excuse is not None:
                 counts.excused[f"lost: {excuse}"] += 1
                 continue
@@ -219,49 +231,8 @@ def _received_by_groups(story: Story) -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for one in story.subscriptions():
         if one.is_shared:
-            found[one.filter].update(got.message for got in one.session.received)
+            found[one.filter] |= one.session.got()
     return found
-
-
-def too_few_copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
-    """An acknowledgement names `copies` nodes, unless fewer nodes have subscribers (the publisher's node counts).
-
-    "The node through which [a retained message] was published stays on its overlay topic as long as it is retained."
-    """
-    retained = [one for one in story.publications.values() if one.retain]
-    for made in story.publications.values():
-        if made.acknowledged == NEVER or not made.holders:
-            continue
-        if story.may_be_false(made.began, made.acknowledged, promise.window_s):
-            continue
-        if len(set(made.holders)) != len(made.holders):
-            text = f"{made.message} is acknowledged by {', '.join(made.holders)}: a node counts twice"
-            yield Violation("copies", made.acknowledged, text, made.session.name, made.message)
-        if not calm.is_calm(made.began - promise.registered_s, made.acknowledged):
-            continue
-        there = {made.session.node_at(made.began)}
-        allowed = set(there)
-        for one in story.subscriptions():
-            if not one.wants(made.topic):
-                continue
-            is_sure = one.is_promised and one.confirmed + promise.grace_s <= made.began
-            if is_sure and one.ended > made.acknowledged:
-                there.add(one.session.node_at(made.began))
-            if one.asked <= made.acknowledged and one.ended + promise.window_s >= made.began:
-                allowed.add(one.session.node_at(made.began))
-        for kept in retained:
-            if kept.began <= made.acknowledged and f"{kept.topic}/".startswith(f"{made.topic}/"):
-                allowed.add(kept.session.node_at(kept.began))
-        counts.copies_judged += 1
-        if len(made.holders) < min(promise.copies, len(there)):
-            text = (
-                f"{made.message} on {made.topic} is acknowledged by {', '.join(made.holders)} alone, while "
-                f"{', '.join(sorted(there))} subscribe or published it"
-            )
-            yield Violation("copies", made.acknowledged, text, made.session.name, made.message)
-        elif strangers := set(made.holders) - allowed:
-            text = f"{made.message} counts a copy at {', '.join(sorted(strangers))}, where nobody subscribes"
-            yield Violation("copies", made.acknowledged, text, made.session.name, made.message)
 
 
 def unanswered(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
@@ -289,14 +260,14 @@ def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Viol
     for made in story.publications.values():
         if promise.may_refuse is None or made.refused == NEVER or not calm.is_calm(made.began, made.refused):
             continue
-        is_down = _is_down(story, made.session.node_at(made.began), made.refused)
+        is_down = story.down_since(made.node, made.refused) is not None
         if made.session.was_away(made.began, made.refused) or is_down:
             continue  # it did not come to a node
         if not any(words in made.reason for words in promise.may_refuse):
             text = f"{made.message} on {made.topic} was refused in calm: {made.reason or 'without a reason'}"
             yield Violation("refused", made.refused, text, made.session.name, made.message)
     for one in story.unreachable:
-        if calm.is_calm(one.since, one.t) and not _is_down(story, one.node, one.t):
+        if calm.is_calm(one.since, one.t) and story.down_since(one.node, one.t) is None:
             text = (
                 f"{one.client} could not connect to {one.node} within {one.t - one.since:.1f} s of calm: {one.reason}"
             )
@@ -325,67 +296,16 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
 
 def _published(story: Story, subscription: Subscription) -> Iterator[Publication]:
     """Publications that the filter matches and that began after the confirmation and before the end."""
-    for topic, made in story.by_topic.items():
-        if not subscription.wants(topic):
+    for said in story.topics_of(subscription.wish):
+        if not subscription.is_owed(said):
             continue
-        first = bisect_right(made, subscription.confirmed, key=lambda one: one.began)
+        made = story.by_topic[said]
+        first = bisect_left(made, subscription.first, key=lambda one: one.place)
         for one in made[first:]:
             if one.began >= subscription.ended:
                 break
             yield one
 
 
-def _excuse(story: Story, promise: Promise, made: Publication) -> str | None:
-    """Return why an acknowledged message may be missing, or None if it may not.
-
-    "If fewer of the nodes that hold it crash before it has spread than it was acknowledged with, every node ...
-    hands it to its application", "as long as the topic's overlay is whole again within the replay window".
-    """
-    spread = _spread(story, promise, made)
-    gone = [one for one in story.downs if made.began <= one.t <= spread]
-    if any(not one.leave for one in gone):
-        names = {one.node for one in gone}
-        if made.holders and names.issuperset(made.holders):
-            return "every node that held it has gone"
-        if not made.holders and made.session.node_at(made.began) in names and len(names) >= promise.copies:
-            return "its publisher's node and as many others have gone as there are copies"
-    spans = joined(sorted((one.t, one.until) for one in story.disturbances), promise.grace_s)
-    if any(
-        begin <= spread and end >= made.began and end - max(begin, made.began) > promise.window_s
-        for begin, end in spans
-    ):
-        return "a fault lasted longer than the replay window"
-    return None
-
-
-def _spread(story: Story, promise: Promise, made: Publication) -> float:
-    """Return by when the message has reached every subscriber: `spread_s` after all cuts and pauses that held it up."""
-    until = made.acknowledged
-    for one in story.disturbances:
-        if one.t <= until + promise.spread_s and one.until >= made.began:
-            until = max(until, one.until)
-    return until + promise.spread_s
-
-
 def _was_promised(session: Session, made: Publication) -> bool:
-    return any(
-        one.is_promised and one.confirmed <= made.began and one.wants(made.topic) for one in session.subscriptions
-    )
-
-
-def _was_repeated(made: Publication) -> bool:
-    """Tell whether the publisher lost its connection while the message had no outcome yet."""
-    return made.session.was_away(made.began, made.answered)
-
-
-def _is_down(story: Story, node: str, t: float) -> bool:
-    """Tell whether `node` has ended and not started again at `t`. A mesh may be calm without it."""
-    ended = max((one.t for one in story.downs if one.node == node and one.t <= t), default=None)
-    return ended is not None and not any(one.node == node and ended < one.t <= t for one in story.ups)
-
-
-def _was_under_way(session: Session, made: Publication | None, calm: Calm, t: float) -> bool:
-    """Tell whether a message crossed between a broker and its sidecar, and something disturbed them before `t`."""
-    if made is None or not (session.broker or made.session.broker):
-        return False
-    return not calm.is_calm(made.began, t)
+    return any(one.confirmed <= made.began and one.is_owed(made.said) for one in session.subscriptions)

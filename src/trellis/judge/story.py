@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from trellis.judge.filters import matches, unshared
+from trellis.judge.filters import Asked, Said, first_levels, may_miss, reaches, unshared
 from trellis.judge.history import (
     Acknowledged,
     Away,
@@ -45,12 +45,26 @@ class Subscription:
     asked: float
     confirmed: float = NEVER
     is_promised: bool = True
+    first: int = 0  # the place of the first publication after the confirmation
+    asks: list[float] = field(default_factory=list)  # when the client asked for it, the first time and again
     ended: float = NEVER  # unsubscribed, or the session ended, or it was away and nothing is kept for it
-
     over: float = NEVER  # the node has confirmed the end
 
-    def wants(self, topic: str) -> bool:
-        return matches(unshared(self.filter), topic)
+    @property
+    def wish(self) -> Asked:
+        return Asked(self.session.speaks, self.filter)
+
+    def wants(self, said: Said) -> bool:
+        return reaches(said, self.wish, self.session.depth)
+
+    def is_owed(self, said: Said) -> bool:
+        """Tell whether the publication is for this subscription, and cannot be missed where all is well."""
+        return self.is_promised and self.wants(said) and not may_miss(said, self.wish, self.session.depth)
+
+    @property
+    def last(self) -> float:
+        """Return when the node knew at the latest that it has ended, as far as the history tells."""
+        return self.ended if self.over == NEVER else self.over
 
     @property
     def is_shared(self) -> bool:
@@ -67,6 +81,8 @@ class Session:
     node: str
     since: float
     broker: str = ""  # the broker that it is connected to, if its node is a sidecar
+    speaks: str = ""  # "native" or "mqtt"; empty: the history does not tell
+    depth: int = 2  # levels of an overlay topic
     ended: float = NEVER
     nodes: list[tuple[float, str]] = field(default_factory=list)  # (since when, node), the latest last
     aways: list[float] = field(default_factory=list)
@@ -76,6 +92,10 @@ class Session:
     received: list[Received] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)
     published: list[Publication] = field(default_factory=list)
+
+    def got(self) -> set[str]:
+        """Return the messages that the application has got."""
+        return {one.message for one in self.received}
 
     def node_at(self, t: float) -> str:
         """Return the node that the session was connected to at `t`, or the last one before."""
@@ -116,6 +136,15 @@ class Publication:
         """Return when the client heard the outcome."""
         return min(self.acknowledged, self.refused)
 
+    @property
+    def said(self) -> Said:
+        return Said(self.session.speaks, self.topic)
+
+    @property
+    def node(self) -> str:
+        """Return the node to which the client gave it first."""
+        return self.session.node_at(self.began)
+
 
 @dataclass
 class Story:
@@ -123,7 +152,7 @@ class Story:
 
     sessions: dict[str, Session] = field(default_factory=dict)
     publications: dict[str, Publication] = field(default_factory=dict)
-    by_topic: dict[str, list[Publication]] = field(default_factory=lambda: defaultdict(list))
+    by_topic: dict[Said, list[Publication]] = field(default_factory=lambda: defaultdict(list))
     downs: list[Down] = field(default_factory=list)
     ups: list[Up] = field(default_factory=list)
     disturbances: list[Disturbed] = field(default_factory=list)
@@ -131,6 +160,48 @@ class Story:
     settled: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # what makes no sense in the history itself
     end: float = 0.0
+    depth: int = 2
+    lies: list[Disturbed] = field(default_factory=list)
+    by_filter: dict[Asked, list[Subscription]] = field(default_factory=lambda: defaultdict(list))
+    _wanted: dict[Asked, list[Said]] = field(default_factory=dict)
+    _on_topic: dict[tuple[Said, str], list[Subscription]] = field(default_factory=dict)
+    _retained: dict[str, list[Publication]] = field(default_factory=dict)
+    _topics: dict[tuple[str, ...], list[Said]] = field(default_factory=lambda: defaultdict(list))  # by first levels
+    _filters: dict[tuple[str, ...], list[Asked]] = field(default_factory=lambda: defaultdict(list))
+
+    def sort(self) -> None:
+        """Sort publications and subscriptions by topic, when all of them are known."""
+        self.lies = [one for one in self.disturbances if one.kind in LIES]
+        for one in self.subscriptions():
+            self.by_filter[one.wish].append(one)
+        for asked in self.by_filter:
+            self._filters[first_levels(asked.filter, self.depth)].append(asked)
+        for said in self.by_topic:
+            for start in _starts(said, self.depth):
+                self._topics[start].append(said)
+
+    def topics_of(self, asked: Asked) -> list[Said]:
+        """Return the topics of the history that are for `asked`."""
+        if asked not in self._wanted:
+            possible = self._topics.get(first_levels(asked.filter, self.depth), ())
+            self._wanted[asked] = [said for said in possible if reaches(said, asked, self.depth)]
+        return self._wanted[asked]
+
+    def on_topic(self, said: Said, is_on: Callable[[Said, Asked, int], bool]) -> list[Subscription]:
+        """Return the subscriptions of the filters of which `is_on` tells that they are on the topic `said`."""
+        key = said, is_on.__name__
+        if key not in self._on_topic:
+            possible = (asked for start in _starts(said, self.depth) for asked in self._filters.get(start, ()))
+            found = (asked for asked in possible if is_on(said, asked, self.depth))
+            self._on_topic[key] = [one for asked in found for one in self.by_filter[asked]]
+        return self._on_topic[key]
+
+    def retained_under(self, topic: str) -> list[Publication]:
+        """Return the retained messages on `topic` and on the topics below it."""
+        if topic not in self._retained:
+            found = (made for said, made in self.by_topic.items() if f"{said.topic}/".startswith(f"{topic}/"))
+            self._retained[topic] = [one for made in found for one in made if one.retain]
+        return self._retained[topic]
 
     def subscriptions(self) -> Iterator[Subscription]:
         for session in self.sessions.values():
@@ -141,25 +212,34 @@ class Story:
 
         What it says counts for one window after it has gone.  [docs/tls.md, What a malicious member can still do]
         """
-        lies = (one for one in self.disturbances if one.kind in LIES)
-        return any(one.t <= end and one.until + window_s >= begin for one in lies)
+        return any(one.t <= end and one.until + window_s >= begin for one in self.lies)
 
-    def is_up(self, node: str, begin: float, end: float) -> bool:
-        """Tell whether `node` was up from `begin` to `end` without a break."""
-        return not any(down.node == node and begin <= down.t <= end for down in self.downs)
+    def was_down(self, node: str, begin: float, end: float) -> bool:
+        """Tell whether `node` ended between `begin` and `end`."""
+        return any(begin <= one.t <= end and one.node == node for one in self.downs)
+
+    def down_since(self, node: str, t: float) -> Down | None:
+        """Return the latest end of `node` before `t`, or None if it has started again since."""
+        last = None
+        for one in self.downs:
+            if one.node == node and one.t <= t:
+                last = one
+        if last is None or any(one.node == node and last.t <= one.t <= t for one in self.ups):
+            return None
+        return last
 
 
-def tell(history: History) -> Story:
+def tell(history: History, depth: int = 2) -> Story:
     """Sort `history`. Records that contradict each other are listed in `Story.faults`."""
-    story = Story()
+    story = Story(depth=depth)
     for event in history.events:
         story.end = max(story.end, event.t)
         match event:
-            case Connected(t, name, client, node, broker):
+            case Connected(t, name, client, node, broker, speaks):
                 if name in story.sessions:
                     story.faults.append(f"{t:.3f} s: session {name} connects twice")
                     continue
-                story.sessions[name] = Session(name, client, node, t, broker, nodes=[(t, node)])
+                story.sessions[name] = Session(name, client, node, t, broker, speaks, depth, nodes=[(t, node)])
             case Down():
                 story.downs.append(event)
             case Up():
@@ -177,6 +257,7 @@ def tell(history: History) -> Story:
                     continue
                 _of_session(story, session, event)
     story.disturbances = [_ended(story, one) for one in story.disturbances]
+    story.sort()
     return story
 
 
@@ -191,18 +272,26 @@ def _ended(story: Story, one: Disturbed) -> Disturbed:
     return replace(one, until=min(max(one.t, one.until), healed))
 
 
+def _starts(said: Said, depth: int) -> Iterator[tuple[str, ...]]:
+    """Return the first levels of a topic: none, one, and so on until `depth`."""
+    levels = tuple(said.topic.split("/"))
+    return (levels[:count] for count in range(min(depth, len(levels)) + 1))
+
+
 def _of_session(story: Story, session: Session, event: object) -> None:
     match event:
         case Subscribing(t, _, wanted):
             open_ones = [one for one in session.subscriptions if one.filter == wanted and one.ended == NEVER]
             if not open_ones:  # a client that has not noticed yet that its session is lost still asks
-                session.subscriptions.append(Subscription(session, wanted, t, ended=session.ended))
+                session.subscriptions.append(Subscription(session, wanted, t, ended=session.ended, asks=[t]))
+            for one in open_ones:
+                one.asks.append(t)
         case Confirmed(t, _, wanted, promised):
             if all(one.filter != wanted for one in session.subscriptions):
                 story.faults.append(f"{t:.3f} s: {session.name} is confirmed {wanted}, which it did not ask for")
             for one in session.subscriptions:
                 if one.filter == wanted and one.ended == NEVER and one.confirmed == NEVER:
-                    one.confirmed, one.is_promised = t, promised
+                    one.confirmed, one.is_promised, one.first = t, promised, len(story.publications)
         case Unsubscribing(t, _, wanted):
             for one in session.subscriptions:
                 if one.filter == wanted:
@@ -231,7 +320,7 @@ def _of_session(story: Story, session: Session, event: object) -> None:
                 return
             made = Publication(session, message, topic, t, len(story.publications), qos, retain)
             story.publications[message] = made
-            story.by_topic[topic].append(made)
+            story.by_topic[made.said].append(made)
             session.published.append(made)
         case Acknowledged(t, _, message, holders):
             if (publication := _find(story, session, t, message)) is not None:

@@ -9,8 +9,11 @@ from typing import Any
 
 from trellis.judge import prompt, rules
 from trellis.judge.calm import Calm
+from trellis.judge.copies import copies
 from trellis.judge.history import History
-from trellis.judge.rules import Counts, Promise, Violation
+from trellis.judge.promise import Counts, Promise, Violation
+from trellis.judge.retained import retained
+from trellis.judge.sense import nonsense
 from trellis.judge.story import NEVER, tell
 
 __all__ = ["KINDS", "Promise", "Verdict", "Violation", "judge"]
@@ -22,6 +25,7 @@ KINDS = (
     "older",
     "twice",
     "order",
+    "retained",
     "lost",
     "copies",
     "outcome",
@@ -69,6 +73,7 @@ class Verdict:
             "owed": self.counts.owed,
             "excused": dict(sorted(self.counts.excused.items())),
             "copies_judged": self.counts.copies_judged,
+            "retained_judged": self.counts.retained_judged,
             "violations": [
                 {"kind": one.kind, "t": one.t, "text": one.text, "session": one.session, "message": one.message}
                 for one in self.violations
@@ -110,17 +115,19 @@ class Verdict:
 def judge(history: History, promise: Promise | None = None) -> Verdict:
     """Judge what clients saw. The verdict depends on the history and on the promise, and on nothing else."""
     promise = promise or Promise()
-    story = tell(history)
+    story = tell(history, promise.depth)
     calm = Calm(story, promise.settle_s, promise.grace_s)
     counts = Counts()
-    found = [Violation("history", 0.0, text) for text in story.faults]
+    found = list(nonsense(story, promise, history))
     found += rules.not_what_was_published(story, promise)
     found += rules.not_subscribed(story, calm)
     found += rules.older_than_subscribed(story, promise, calm)
     found += rules.twice(story, promise, calm, counts)
+    found += rules.both_of_a_group(story, promise)
+    found += retained(story, promise, calm, counts)
     found += rules.out_of_order(story, promise, calm)
     found += rules.lost(story, promise, calm, counts)
-    found += rules.too_few_copies(story, promise, calm, counts)
+    found += copies(story, promise, calm, counts)
     found += rules.unanswered(story, promise, calm)
     found += rules.refused_in_calm(story, promise, calm)
     found += rules.late(story, promise)

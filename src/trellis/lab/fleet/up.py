@@ -79,6 +79,8 @@ class Up:
         self.interests, self.config, self.report = interests, config, report
         kind = Ledger if config.history is None else Witness
         self.ledger = kind(fleet.copies, may_repeat=fleet.doors == "mosquitto")
+        if isinstance(self.ledger, Witness) and fleet.doors != "trellis":
+            self.ledger.speaks = "mqtt"
         self.fleet = Fleet(interests, fleet, folder, self.ledger, mark=secrets.token_hex(4))
         random = Random(ids.stream(config.seed, "fleet"))
         self.traffic = Traffic(self.fleet, config.rate, random, foreign=config.foreign)

@@ -7,6 +7,7 @@ nothing with the ledger, so each can find a fault of the other.
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 from trellis.judge.history import (
     Acknowledged,
@@ -30,6 +31,8 @@ from trellis.lab.fleet.ledger import Ledger, Life
 class Witness(Ledger):
     """Every client of the fleet is one session, named after its node and the node's incarnation."""
 
+    speaks: Literal["native", "mqtt"] = "native"
+
     def __init__(self, copies: int = 2, *, may_repeat: bool = False) -> None:
         super().__init__(copies, may_repeat=may_repeat)
         self.history = History()
@@ -38,7 +41,7 @@ class Witness(Ledger):
     def born(self, node: str) -> Life:
         life = super().born(node)
         self.history.add(Up(self._now(), node))
-        self.history.add(Connected(self._now(), _session(life), node, node))
+        self.history.add(Connected(self._now(), _session(life), node, node, speaks=self.speaks))
         return life
 
     def asked(self, subscriber: Life, topic: str) -> None:

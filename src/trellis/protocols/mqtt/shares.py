@@ -23,7 +23,6 @@ from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.interests import QUESTIONS, SHARES
 from trellis.protocols.mqtt.session import Session, Subscription, Ticket
 from trellis.protocols.mqtt.topics import SHARED
-from trellis.reached import reached
 
 TAKEN, MINE, LEFT, ASKED, GONE, HERE = range(6)
 GUARDED_MAX = 20_000  # messages
@@ -188,7 +187,6 @@ class Shares:
     def _pass_on(self, ticket: Ticket) -> None:
         """A member that was to get the message is gone."""
         _, message = self.assigned.pop(ticket)
-        reached("a message of a shared subscription goes to another member")
         self._hand_over(ticket, message)
 
     def _guard(self, ticket: Ticket, message: Envelope, owner: NodeId | None, life: int, is_free: bool = False) -> None:
@@ -383,7 +381,6 @@ class Shares:
                 one.asked_ms = now_ms
                 self._say(ASKED, ticket, one.owner)
         for node, life in gone:
-            reached("the node of a member of a group is taken for dead")
             self._emit(Shared(GONE, "", node, life, (), self.house.life))
             self._on_gone(node, life)
         for ticket, one in list(self.guarded.items()):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import Literal
 
 from trellis.judge.history import Connected, Ended, Subscribing, Unsubscribing
 from trellis.live.client import Client
@@ -21,10 +22,10 @@ _NAME = "burst"
 class Visit:
     """One connection of such a client, in the history."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, speaks: Literal["native", "mqtt"]) -> None:
         self._witness = target.witness
         self._session, self._is_over = target.witness.session(_NAME), False
-        self._witness.add(Connected(self._witness.now(), self._session, _NAME, target.node))
+        self._witness.add(Connected(self._witness.now(), self._session, _NAME, target.node, speaks=speaks))
         target.sessions.append(self)
 
     def wants(self, *filters: str) -> None:
@@ -44,7 +45,7 @@ class Visit:
 async def burst(target: Target, random: Random) -> None:
     async def native() -> None:
         async with Client(target.clients, _NAME, None, 3.0) as client:
-            visit = Visit(target)
+            visit = Visit(target, "native")
             try:
                 for _ in range(random.choice((1, 3, 10))):
                     topics = random.sample(target.topics, min(3, len(target.topics)))
@@ -60,7 +61,7 @@ async def burst(target: Target, random: Random) -> None:
     async def mqtt() -> None:
         one = Connection(random.choice((p.V311, p.V5)), asyncio.get_running_loop().time, lambda _: None)
         await one.open(target.mqtt, p.Connect(version=one.version, client=_NAME, clean_start=random.random() < 0.7))
-        visit = Visit(target)
+        visit = Visit(target, "mqtt")
         try:
             for number in range(1, random.choice((2, 5, 15))):
                 wanted = random.choice(("m/#", "m/+", "b/oven", "burst/#", f"burst/{number}"))

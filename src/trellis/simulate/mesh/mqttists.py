@@ -90,7 +90,7 @@ class Session:
             self._forget()
             self.site, broker = place.site, place.site.name if place.site is not None else ""
             self.id = self.witness.session(self.name)
-            self.witness.add(Connected(self.witness.now(), self.id, self.name, place.node, broker))
+            self.witness.add(Connected(self.witness.now(), self.id, self.name, place.node, broker, "mqtt"))
         else:
             self.witness.add(Back(self.witness.now(), self.id, place.node))
             for wanted in self.wanted:
@@ -108,7 +108,7 @@ class Session:
             return
         session = self.id or self.witness.session(self.name)
         if not self.id:
-            self.witness.add(Connected(t, session, self.name, place.node))
+            self.witness.add(Connected(t, session, self.name, place.node, speaks="mqtt"))
         self.witness.add(Publishing(t, session, will, _will_topic(will), 0))
         if not self.id:
             self.witness.add(Ended(t, session))

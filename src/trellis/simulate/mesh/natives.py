@@ -87,7 +87,7 @@ class Observed(Client):
         self.at = node
         if not self._is_known:
             self._is_known = True
-            self.witness.add(Connected(self.heard, self.id, self.name, node))
+            self.witness.add(Connected(self.heard, self.id, self.name, node, speaks="native"))
             return
         self.backs += 1
         self.witness.add(Back(self.heard, self.id, node))

@@ -280,6 +280,7 @@ class Trial:
             copies=delivery.copies,
             window_s=delivery.window_ms / 1_000,
             registered_s=delivery.registered_ms / 1_000,
+            depth=self.limits.get("mqtt", {}).get("depth", MqttConfig().depth),
         )
 
     def _broken(self) -> list[str]:

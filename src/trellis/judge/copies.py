@@ -1,0 +1,105 @@
+"""An acknowledgement names nodes that hold the message, and enough of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trellis.judge.calm import Calm, joined
+from trellis.judge.filters import is_sure_of, stands_on
+from trellis.judge.promise import Counts, Promise, Violation
+from trellis.judge.story import NEVER, Publication, Story
+
+_LATELY_S = 1.0  # A subscription counts so long after its confirmation.
+_APART_S = 5.0  # Faults that are less apart count as one: links need a moment.
+_SHORT = 2 / 3  # of `registered_s`: a cut or pause that lasts no longer makes no node forget who subscribes.
+
+
+def copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
+    """An acknowledgement names `copies` nodes, unless fewer nodes have subscribers (the publisher's node counts)."""
+    tells = {id(one.session) for one in story.publications.values() if one.holders or one.session.speaks == "native"}
+    long_ones = _long_faults(story, promise)
+    for made in story.publications.values():
+        if made.acknowledged == NEVER or id(made.session) not in tells:
+            continue
+        if story.may_be_false(made.began, made.acknowledged, promise.window_s):
+            continue
+        for text in (
+            _not_true(story, promise, made)
+            or _too_few(story, promise, counts, made, long_ones)
+            or _strange(story, promise, calm, made)
+        ):
+            yield Violation("copies", made.acknowledged, text, made.session.name, made.message)
+
+
+def may_hold(story: Story, promise: Promise, made: Publication) -> set[str]:
+    """Return the nodes that may count as holders: those with subscribers of the overlay topic, also a while ago.
+
+    "The node through which [a retained message] was published stays on its overlay topic as long as it is retained."
+    """
+    found = {made.node}
+    for one in story.on_topic(made.said, stands_on):
+        if one.asked <= made.acknowledged and one.ended + promise.window_s >= made.began:
+            found.add(one.session.node_at(made.began))
+    found.update(one.node for one in story.retained_under(made.topic) if one.began <= made.acknowledged)
+    return found
+
+
+def _not_true(story: Story, promise: Promise, made: Publication) -> list[str]:
+    """Say which holders cannot hold the message."""
+    if not made.holders:
+        return [f"{made.message} on {made.topic} is acknowledged, and no node holds it"]
+    if len(set(made.holders)) != len(made.holders):
+        return [f"{made.message} is acknowledged by {', '.join(made.holders)}: a node counts twice"]
+    for node in made.holders:
+        down = story.down_since(node, made.acknowledged)
+        lives_s = promise.window_s if down is not None and down.leave else promise.grace_s  # until it has left in order
+        if down is not None and down.t + lives_s < made.began:
+            return [f"{made.message} counts a copy at {node}, which has ended at {down.t:.3f} s"]
+    return []
+
+
+def _too_few(
+    story: Story, promise: Promise, counts: Counts, made: Publication, long_ones: list[tuple[float, float]]
+) -> list[str]:
+    """Say which nodes should hold the message as well.
+
+    "A publisher's node may acknowledge with fewer than `copies` holders only with proof: the topic's home location,
+    asked after the publication, names fewer live subscribers than `copies`, and all of them hold it." "So a subscriber
+    counts unless it was cut off from the home for `registered_ms`."
+    """
+    if any(begin <= made.acknowledged and end + promise.registered_s >= made.began for begin, end in long_ones):
+        return []
+    there = {made.node}
+    for one in story.on_topic(made.said, is_sure_of):
+        node = one.session.node_at(made.began)
+        is_there = one.is_promised and one.confirmed + _LATELY_S <= made.began
+        if is_there and one.ended > made.acknowledged and _stays(story, promise, node, made):
+            there.add(node)
+    counts.copies_judged += len(there) > 1
+    if len(made.holders) >= min(promise.copies, len(there)):
+        return []
+    return [
+        f"{made.message} on {made.topic} is acknowledged by {', '.join(made.holders)} alone, while "
+        f"{', '.join(sorted(there))} subscribe or published it"
+    ]
+
+
+def _stays(story: Story, promise: Promise, node: str, made: Publication) -> bool:
+    """Tell whether nothing took `node` away around the publication."""
+    return not story.was_down(node, made.began - promise.registered_s, made.acknowledged)
+
+
+def _long_faults(story: Story, promise: Promise) -> list[tuple[float, float]]:
+    """Return from when to when faults lasted that may have hidden a subscriber from its topic's home location."""
+    spans = joined(sorted((one.t, one.until) for one in story.disturbances), _APART_S)
+    return [(begin, end) for begin, end in spans if end - begin > _SHORT * promise.registered_s]
+
+
+def _strange(story: Story, promise: Promise, calm: Calm, made: Publication) -> list[str]:
+    """Say which holders have no reason to hold the message, in calm."""
+    if not calm.is_calm(made.began - promise.registered_s, made.acknowledged):
+        return []
+    strangers = set(made.holders) - may_hold(story, promise, made)
+    if not strangers:
+        return []
+    return [f"{made.message} counts a copy at {', '.join(sorted(strangers))}, where nobody subscribes"]

@@ -1,0 +1,129 @@
+"""Why a message may be missing or come again although a promise covers it at first sight.
+
+The comments quote `docs/delivery.md` and `docs/mqtt.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from trellis.judge.calm import Calm, joined
+from trellis.judge.copies import may_hold
+from trellis.judge.history import Disturbed
+from trellis.judge.promise import Promise
+from trellis.judge.story import Publication, Session, Story
+
+CUTS = ("cut", "partition", "split", "one-way")  # kinds of `Disturbed` that separate nodes, whichever they name
+HARMLESS = ("clock", "disk")  # kinds that stop no message
+_SHORTLY_S = 1.0  # what came over the last connection may be read when the session is back already
+
+
+def why_lost(story: Story, promise: Promise, made: Publication, reader: Session) -> str | None:
+    """Return why an acknowledged message may be missing, or None if it may not.
+
+    "If fewer of the nodes that hold it crash before it has spread than it was acknowledged with, every node ...
+    hands it to its application", "as long as the topic's overlay is whole again within the replay window".
+    """
+    faults = list(_on_the_way(story, made, reader))
+    if why := _holders_have_gone(story, promise, made, _spread(promise, made, faults)):
+        return why
+    spans = joined(sorted((one.t, one.until) for one in faults), 0.0)
+    spread = _spread(promise, made, faults)
+    if any(
+        begin <= spread and end >= made.began and end - max(begin, made.began) > promise.window_s
+        for begin, end in spans
+    ):
+        return "a fault lasted longer than the replay window"
+    return None
+
+
+def _on_the_way(story: Story, made: Publication, reader: Session) -> Iterator[Disturbed]:
+    """Return the faults that can hold up a message: cuts, and those of the nodes between its publisher and a reader."""
+    names = {made.node, made.session.broker, *made.holders, reader.broker, *(node for _, node in reader.nodes)}
+    for one in story.disturbances:
+        is_near = not one.nodes or not names.isdisjoint(one.nodes)
+        if one.kind in CUTS or (is_near and one.kind not in HARMLESS):
+            yield one
+
+
+def _spread(promise: Promise, made: Publication, faults: list[Disturbed]) -> float:
+    """Return by when the message has reached every subscriber: `spread_s` after all faults that held it up."""
+    until = made.acknowledged
+    for one in faults:
+        if one.t <= until + promise.spread_s and one.until >= made.began:
+            until = max(until, one.until)
+    return until + promise.spread_s
+
+
+def _holders_have_gone(story: Story, promise: Promise, made: Publication, spread: float) -> str | None:
+    """Return an excuse if every node that held the message has ended before `spread`, one of them by a crash."""
+    since = max((t for t in made.session.backs if made.began <= t <= made.acknowledged), default=made.began)
+    gone = [
+        one
+        for one in story.downs
+        if since <= one.t <= spread and not _is_back(story, one.node, one.t, made.acknowledged - promise.grace_s)
+    ]
+    if made.holders:
+        gone = [one for one in gone if one.node in made.holders]
+        if {one.node for one in gone} == set(made.holders) and any(not one.leave for one in gone):
+            return "every node that held it has gone"
+        return None
+    possible = {made.node, *may_hold(story, promise, made)}
+    gone = [one for one in gone if one.node in possible]
+    names = {one.node for one in gone}
+    if made.node in names and len(names) >= promise.copies and any(not one.leave for one in gone):
+        return "its publisher's node and as many others have gone as there are copies"
+    return None
+
+
+def _is_back(story: Story, node: str, ended: float, t: float) -> bool:
+    """Tell whether a node that ended has started again before `t`, and holds the message since."""
+    return any(one.node == node and ended < one.t <= t for one in story.ups)
+
+
+def is_repeated(story: Story, promise: Promise, made: Publication) -> bool:
+    """Tell whether the publisher may have repeated the message to a node that did not know it any more.
+
+    A native client repeats what has no outcome when it is connected again. Its node remembers for one window what it
+    took, until it restarts. MQTT promises "at least once" with QoS 1: where the acknowledgement itself is lost, the
+    client repeats what its node has answered.
+    """
+    session = made.session
+    for lost, back in session.absences:
+        if lost > made.answered or back < made.began:
+            continue
+        if (session.speaks == "mqtt" and made.qos < 2) or session.node_at(back) != made.node:
+            return True
+        if back - made.began > promise.window_s or story.was_down(made.node, made.began, min(back, made.answered)):
+            return True
+    return False
+
+
+def lost_its_connection(made: Publication) -> bool:
+    """Tell whether the publisher lost its connection while the message had no outcome yet."""
+    return made.session.was_away(made.began, made.answered)
+
+
+def unexcused(session: Session, calm: Calm, when: list[float]) -> int:
+    """Return how many of the receipts of one message are neither the first nor follow a lost connection.
+
+    A session that comes back gets again what it had not acknowledged when the connection was lost.
+    """
+    count, free = 0, list(session.absences)
+    for first, again in pairwise(when):
+        for lost, back in free:
+            is_unsure = lost <= calm.due(first, first)
+            if is_unsure and first - _SHORTLY_S <= back <= again <= calm.due(back, back):
+                free.remove((lost, back))
+                break
+        else:
+            count += 1
+    return count
+
+
+def is_under_way(session: Session, made: Publication | None, calm: Calm, t: float) -> bool:
+    """Tell whether a message crossed between a broker and its sidecar, and something disturbed them before `t`."""
+    if made is None or not (session.broker or made.session.broker):
+        return False
+    return not calm.is_calm(made.began, t)

@@ -1,0 +1,53 @@
+"""What is promised, in numbers, and what a broken promise looks like."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from trellis.judge.story import NEVER
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What is promised, in numbers. The defaults are those of a node's configuration."""
+
+    copies: int = 2  # nodes that hold an acknowledged message
+    depth: int = 2  # levels of an MQTT topic that decide on which overlay topic it travels
+    window_s: float = 60.0  # a cut that lasts longer may lose messages
+    registered_s: float = 15.0  # a subscriber is known at its topic's home location after so long
+    outcome_s: float = 45.0  # a publication is acknowledged or refused within this time
+    confirm_s: float = 60.0  # a subscription is confirmed within this time of calm
+    settle_s: float = 25.0  # after the last fault, until everything flows again
+    spread_s: float = 15.0  # an acknowledged message has reached every subscriber by then, unless the network is cut
+    grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
+    retained_s: float = 5.0  # a retained message comes within this time of the confirmation
+    recalled_s: float = 15.0  # the same, for wildcards
+    heal_s: float = NEVER  # a message comes within this time of its acknowledgement and of the last fault
+    alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
+    accept_s: float = NEVER  # a node that has been up and undisturbed for so long takes clients
+    acknowledge_s: float = 14.0  # no acknowledgement takes longer, while nothing but crashes disturbs the mesh
+    start_s: float = 20.0  # a node that has started is sure of itself by then
+    restart_s: float = NEVER  # a node that is back in a calm mesh answers publications on known topics within this time
+    may_refuse: tuple[str, ...] | None = None  # words of refusals that are right also in calm; None: all are
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A broken promise."""
+
+    kind: str
+    t: float
+    text: str
+    session: str = ""
+    message: str = ""
+
+
+@dataclass
+class Counts:
+    """How much was judged: a verdict over nothing is worth nothing."""
+
+    owed: int = 0
+    excused: Counter[str] = field(default_factory=Counter)  # lost or twice, and allowed: why, and how often
+    copies_judged: int = 0
+    retained_judged: int = 0

@@ -1,0 +1,98 @@
+"""Retained messages: "a later subscriber on any node gets the last one, within seconds of its SUBACK".
+
+They are in the memory of nodes. So a subscription is judged only if the node through which the message was published
+has not ended since, and if nothing has disturbed the mesh for a while. Of two on a topic the later stays by the clocks
+of their nodes, so which one is the last is judged only where all came through one node.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from trellis.judge.calm import Calm
+from trellis.judge.excuses import unexcused
+from trellis.judge.filters import has_wildcard
+from trellis.judge.promise import Counts, Promise, Violation
+from trellis.judge.story import NEVER, Publication, Story, Subscription
+
+
+def retained(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
+    yield from _not_retained(story, promise)
+    yield from _too_often(story, calm)
+    calm = Calm(story, promise.registered_s, promise.grace_s)  # by then every node knows again who subscribes
+    for one in story.subscriptions():
+        # A broker keeps retained messages of its own, and native clients get none.
+        is_judged = one.is_promised and one.confirmed < NEVER and not one.is_shared and not one.session.broker
+        if is_judged and one.session.speaks != "native":
+            for said in story.topics_of(one.wish):
+                kept = [made for made in story.by_topic[said] if made.retain] if said.speaks != "native" else []
+                if kept:
+                    yield from _missing(story, promise, calm, counts, one, kept)
+
+
+def _not_retained(story: Story, promise: Promise) -> Iterator[Violation]:
+    """Only a message that was published as a retained one comes as such."""
+    for session in story.sessions.values():
+        for got in session.received:
+            made = story.publications.get(got.message)
+            if made is None or made.retain or not got.retained:
+                continue
+            if not story.may_be_false(made.began, got.t, promise.window_s):
+                text = f"{session.name} got {made.message} on {made.topic} as a retained message, which it was not"
+                yield Violation("retained", got.t, text, session.name, made.message)
+
+
+def _too_often(story: Story, calm: Calm) -> Iterator[Violation]:
+    """A retained message comes once for each request, and once when it is published to a subscription that stands."""
+    for session in story.sessions.values():
+        times: dict[str, list[float]] = defaultdict(list)
+        for got in session.received:
+            times[got.message].append(got.t)
+        is_retained = {got.message for got in session.received if got.retained}
+        for message in sorted(is_retained):
+            made, when = story.publications.get(message), times[message]
+            if made is None or len(when) < 2 or not calm.is_calm(made.began, when[-1]):
+                continue
+            wanted = [one for one in session.subscriptions if one.wants(made.said)]
+            asked = sum(t <= when[-1] and t + calm.grace_s >= made.began for one in wanted for t in one.asks)
+            stood = any(one.asked <= made.answered and made.began <= one.last for one in wanted)
+            if unexcused(session, calm, when) + 1 > asked + stood:
+                text = f"{session.name} got the retained message {message} {len(when)} times, and asked {asked} times"
+                yield Violation("retained", when[-1], text, session.name, message)
+
+
+def _missing(
+    story: Story, promise: Promise, calm: Calm, counts: Counts, one: Subscription, kept: list[Publication]
+) -> Iterator[Violation]:
+    """The last retained message on a topic comes after the confirmation, and none that it has replaced."""
+    session = one.session
+    within_s = promise.recalled_s if has_wildcard(one.filter) else promise.retained_s
+    due = one.confirmed + within_s
+    before = [made for made in kept if made.acknowledged + promise.grace_s <= one.asked]
+    if any(made.session.broker for made in kept):
+        return  # "3.1.1 sets RETAIN only on what answers a SUBSCRIBE", so a sidecar may bring it as a plain message
+    if not before or due > min(one.ended, story.end) or session.was_away(one.asked, due):
+        return
+    # Publications without an answer, or with a late one, may have replaced it or not.
+    others = [made for made in kept if made not in before and made.began <= due and made.refused == NEVER]
+    last = before[-1]
+    is_one_node = len({made.node for made in kept if made.began <= due}) == 1
+    right = {made.message for made in (others if is_one_node else [*before, *others])} | {last.message}
+    if not calm.is_calm(one.asked, due) or story.was_down(last.node, last.began, due):
+        return
+    if story.may_be_false(last.began, due, promise.window_s):
+        return
+    counts.retained_judged += 1
+    got = [each for each in session.received if one.asked <= each.t <= due and each.topic == last.topic]
+    stale = next((each for each in got if each.retained and each.message not in right), None)
+    if stale is not None:
+        text = f"{session.name} got the retained message {stale.message}; {last.message} had replaced it"
+        yield Violation("retained", stale.t, text, session.name, stale.message)
+    elif not any(each.message in right for each in got):
+        text = (
+            f"{session.name} at {session.node_at(one.confirmed)} did not get the retained message {last.message} on "
+            f"{last.topic}: confirmed at {one.confirmed:.3f} s, retained at {last.acknowledged:.3f} s "
+            f"through {last.node}"
+        )
+        yield Violation("retained", one.confirmed, text, session.name, last.message)
