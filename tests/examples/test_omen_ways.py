@@ -86,11 +86,15 @@ def test_a_node_that_is_believed_dead_is_left_out_of_a_way():
     assert (on.to, on.message.way.left) == ("z", ())
 
 
-@pytest.mark.parametrize("reason", ["many", "large"])
-def test_answers_that_are_too_many_or_too_large_are_not_passed_on(reason, monkeypatch):
-    before = tuple(relayed(f"n{number}", "a") for number in range(m.WAY_MAX if reason == "many" else 2))
-    if reason == "large":
-        monkeypatch.setattr(answering, "WAY_BYTES_MAX", 20)
+@pytest.mark.parametrize("left", [("y",) * 2, ("x",), tuple(f"n{number}" for number in range(8))])
+def test_a_way_that_is_too_long_or_leads_to_a_node_twice_is_not_followed(left):
+    """One question of 120 bytes made two nodes send each other 3 MB."""
+    assert not sends(lonely("x").on_message("me", m.Ask(7, 2, ("t",), (), m.Way("me", 7, left))))
+
+
+def test_answers_that_are_too_large_are_not_passed_on(monkeypatch):
+    before = tuple(relayed(f"n{number}", "a") for number in range(2))
+    monkeypatch.setattr(answering, "WAY_BYTES_MAX", 20)
     question = m.Ask(7, 2, ("t",), (), m.Way("me", 7, ("y",), before))
     told, on = sends(lonely("x").on_message("w", question))
     assert (told.to, told.message.mend, told.message.more) == ("me", 7, before)

@@ -10,7 +10,6 @@ from trellis.protocols.effects import Effects, NodeId, Send
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.messages import (
     HINTS_MAX,
-    WAY_MAX,
     Answer,
     Ask,
     FindRecord,
@@ -30,18 +29,30 @@ WAY_BYTES_MAX = 1 << 18  # of answers that are passed on to the next node of a w
 
 def answers(parts: Parts, sender: NodeId, question: Ask) -> Effects:
     """Answer the asker; or add our answer to the question, and pass it on to the next node of its way."""
-    own, way = answer(parts, question), question.way
+    way = question.way
+    if way is not None and _is_odd(parts, way):
+        return []  # who asks honestly asks again, each node by itself
+    own = answer(parts, question)
     if way is None:
         return [Send(sender, own)]
     ahead = [node for node in way.left if not parts.believes_dead(node)]  # the asker asks the others itself
     told, effects = (*way.answers, _relayed(parts.me.id, own)), list[Send]()
-    if not ahead or len(told) > WAY_MAX or sum(map(_bytes, told)) > WAY_BYTES_MAX:
+    if not ahead or sum(map(_bytes, told)) > WAY_BYTES_MAX:
         effects.append(Send(way.asker, msgspec.structs.replace(own, mend=way.mend, more=way.answers)))
         told = ()
     if ahead:
         onward = Way(way.asker, way.mend, tuple(ahead[1:]), told)
         effects.append(Send(ahead[0], msgspec.structs.replace(question, mend=0, gone=(), way=onward)))
     return [*effects]
+
+
+def _is_odd(parts: Parts, way: Way) -> bool:
+    """Return whether a way is longer than our own ways are, or leads to a node twice.
+
+    Else one small question could make nodes send each other many large answers.
+    """
+    nodes = [parts.me.id, *way.left, *(one.node for one in way.answers)]
+    return len(nodes) > parts.config.way_max or len(set(nodes)) < len(nodes)
 
 
 def _relayed(node: NodeId, own: Answer) -> Relayed:
