@@ -71,6 +71,8 @@ def _at_no_node(promise: Promise, session: Session, one: Event, ended: dict[str,
     """Return what is wrong with an event that takes a node that runs. A broker runs without its sidecar."""
     if session.broker or isinstance(one, Away | Received):
         return None
+    if one.t == session.ended:  # its CONNECT was not answered: nobody knows whether its will has come to the node
+        return None
     node = one.node if isinstance(one, Connected | Back) else session.node_at(one.t)
     down = ended.get(node)
     if down is None or one.t <= down.t + (promise.window_s if down.leave else _NOTICE_S):
