@@ -54,10 +54,10 @@ class Mesh:
         self.sent: Counter[str] = Counter()
         self.nodes = {}
         for name in sorted(wanted):
-            view = KnownInterests(name, self.random, {peer: interests[peer] for peer in known[name]})  # type: ignore
+            view = KnownInterests(name, self.random, {peer: interests[peer] for peer in known[name]})
             first = sorted(v if u == name else u for u, v in planned if name in (u, v))
             self.nodes[name] = SpiderCastNode(
-                name, wanted[name], self.random, config, view=view, table=table, neighbours=first  # type: ignore
+                name, wanted[name], self.random, config, view=view, table=table, neighbours=first
             )  # fmt: skip
         for name, node in self.nodes.items():
             self._perform(name, node.start())

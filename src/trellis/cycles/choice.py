@@ -1,4 +1,4 @@
-"""Whom a task asks for a link next, in cycles: the nodes of its view that want most of the topics in question.
+"""Choose the node that a task asks for a link next, in cycles: one of its view that wants most of the topics.
 
 The rules are those of `trellis.protocols.spidercast.select`, asked of a full view or of a share of everybody
 (`trellis.protocols.membership`). Of tied candidates, in the order of their numbers, one is drawn.
@@ -31,7 +31,7 @@ BLOCK = 256  # words that are added up before the next ones: they stay in the ca
 
 
 class View(NamedTuple):
-    """Whom nodes know."""
+    """The views of all nodes: each node knows some others."""
 
     share: bool  # True: `known`; False: everybody
     offsets: Any  # int64[nodes + 1]: into `known`

@@ -32,9 +32,8 @@ DONE_MAX = 100_000
 _FLUSH_MS = 50  # what is to be said is gathered for so long
 _ANNOUNCE_MS = 200  # members here are announced at most so often
 _SCAN_MS = 500  # guarded messages are looked at so often
-_UNCHOSEN_MS = (
-    1_000  # a message whose publisher's node knew of no member waits so long: nodes may just hear of each other
-)
+# A message whose publisher's node knew of no member waits so long: nodes may just hear of each other.
+_UNCHOSEN_MS = 1_000
 
 Give = Callable[[Session, Envelope, Subscription, Ticket | None], None]
 
