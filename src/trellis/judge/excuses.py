@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from trellis.judge.calm import Calm, joined
-from trellis.judge.copies import may_hold
+from trellis.judge.copies import APART_S, LONG, may_hold
 from trellis.judge.history import Disturbed
 from trellis.judge.promise import Promise
 from trellis.judge.story import Publication, Session, Story
@@ -72,9 +72,26 @@ def _holders_have_gone(story: Story, promise: Promise, made: Publication, spread
     possible = {made.node, *may_hold(story, promise, made)}
     gone = [one for one in gone if one.node in possible]
     names = {one.node for one in gone}
-    if made.node in names and len(names) >= promise.copies and any(not one.leave for one in gone):
+    if made.node not in names or all(one.leave for one in gone):
+        return None
+    if len(names) >= promise.copies:
         return "its publisher's node and as many others have gone as there are copies"
+    if _was_cut_off(story, promise, made):
+        return "its publisher's node was cut off for long, and has gone"
     return None
+
+
+def _was_cut_off(story: Story, promise: Promise, made: Publication) -> bool:
+    """Tell whether a cut may have left the publisher's node alone for so long that its own copy is enough.
+
+    "A subscriber counts unless it was cut off from the home for `registered_ms`." The history names the nodes of a cut,
+    not its sides.
+    """
+    cuts = (one for one in story.disturbances if one.kind in CUTS and (not one.nodes or made.node in one.nodes))
+    spans = joined(sorted((one.t, one.until) for one in cuts), APART_S)
+    return any(
+        begin + LONG * promise.registered_s <= made.acknowledged and end >= made.began for begin, end in spans
+    )
 
 
 def _is_back(story: Story, node: str, ended: float, t: float) -> bool:
