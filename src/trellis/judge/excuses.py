@@ -89,9 +89,7 @@ def _was_cut_off(story: Story, promise: Promise, made: Publication) -> bool:
     """
     cuts = (one for one in story.disturbances if one.kind in CUTS and (not one.nodes or made.node in one.nodes))
     spans = joined(sorted((one.t, one.until) for one in cuts), APART_S)
-    return any(
-        begin + LONG * promise.registered_s <= made.acknowledged and end >= made.began for begin, end in spans
-    )
+    return any(begin + LONG * promise.registered_s <= made.acknowledged and end >= made.began for begin, end in spans)
 
 
 def _is_back(story: Story, node: str, ended: float, t: float) -> bool:

@@ -23,10 +23,14 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
     calm = Calm(story, promise.heal_s, promise.heal_s)
     for session in story.sessions.values():
         newest = 0.0  # when the newest of the messages was published that it has got so far
+        had: set[str] = set()  # a message that comes again is not late
         for got in session.received:
             made = story.publications.get(got.message)
             if made is None or got.retained or session.broker or made.session.broker:
                 continue  # brokers acknowledge for themselves, and keep what their sidecars cannot carry yet
+            if got.message in had:
+                continue
+            had.add(got.message)
             is_overtaken, newest = newest > made.began + _OVERTAKES_S, max(newest, made.began)
             if made.acknowledged == NEVER or not is_overtaken or session.was_away(made.began, got.t):
                 continue

@@ -57,7 +57,12 @@ def not_subscribed(story: Story, calm: Calm) -> Iterator[Violation]:
 
 
 def _over_by(subscription: Subscription, calm: Calm) -> float:
-    """Return until when a client may get what was published before its subscription was over."""
+    """Return until when a client may get what was published before its subscription was over.
+
+    A slow application reads after the end of its session what the connection had brought.
+    """
+    if subscription.last >= subscription.session.ended:
+        return NEVER
     return calm.due(subscription.last, subscription.last)
 
 

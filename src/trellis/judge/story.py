@@ -215,8 +215,12 @@ class Story:
         return any(one.t <= end and one.until + window_s >= begin for one in self.lies)
 
     def was_down(self, node: str, begin: float, end: float) -> bool:
-        """Tell whether `node` ended between `begin` and `end`."""
-        return any(begin <= one.t <= end and one.node == node for one in self.downs)
+        """Tell whether `node` ended or started between `begin` and `end`.
+
+        A driver may write an end down a moment before it happens. The start that follows shows it as well.
+        """
+        times = [one.t for one in self.downs if one.node == node] + [one.t for one in self.ups if one.node == node]
+        return any(begin <= t <= end for t in times)
 
     def down_since(self, node: str, t: float) -> Down | None:
         """Return the latest end of `node` before `t`, or None if it has started again since."""
