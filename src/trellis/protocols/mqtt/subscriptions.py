@@ -151,9 +151,10 @@ class Subscriptions:
             reasons.SUCCESS if had else reasons.NO_SUBSCRIPTION
             for had in self.house.leave_filters(session, packet.filters)
         ]
-        if session.is_bridge:
-            for one in packet.filters:
-                self.refused.pop(one, None)
+        for filter_ in packet.filters:
+            self.deliveries.recollections.unsubscribed(session, filter_)
+            if session.is_bridge:
+                self.refused.pop(filter_, None)
         self.house.directory.changed()
         self.house.send(link, p.UnsubAck(packet.id, tuple(codes)))
 
