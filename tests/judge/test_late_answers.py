@@ -75,3 +75,19 @@ def test_a_message_that_comes_again_is_not_late() -> None:
     assert found(events, heal_s=2.0) == []
     late = [one for one in events if one != Received(50.2, "s", "m1", "plant/oven")]
     assert found(late, heal_s=2.0) == ["late"]
+
+
+def test_a_publisher_may_repeat_its_message_after_each_restart_of_its_node() -> None:
+    again = [
+        *[one for one in good() if not (isinstance(one, Acknowledged) and one.message == "m2")],
+        *[
+            one
+            for t in (52.0, 56.0)
+            for one in (Down(t, "a"), Away(t + 0.1, "p"), Up(t + 1, "a"), Back(t + 2, "p", "a"))
+        ],
+        *[Received(t, "s", "m2", "plant/oven") for t in (54.5, 58.5)],
+        Acknowledged(59.0, "p", "m2", ("a", "b")),
+    ]
+    assert found(again) == []
+    once = [one for one in again if not (isinstance(one, Up | Down) and one.t in (56.0, 57.0))]
+    assert found(once) == ["twice"]

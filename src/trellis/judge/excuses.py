@@ -97,22 +97,22 @@ def _is_back(story: Story, node: str, ended: float, t: float) -> bool:
     return any(one.node == node and ended < one.t <= t for one in story.ups)
 
 
-def is_repeated(story: Story, promise: Promise, made: Publication) -> bool:
-    """Tell whether the publisher may have repeated the message to a node that did not know it any more.
+def repetitions(story: Story, promise: Promise, made: Publication) -> int:
+    """Return how often the publisher may have repeated the message to a node that did not know it any more.
 
     A native client repeats what has no outcome when it is connected again. Its node remembers for one window what it
     took, until it restarts. MQTT promises "at least once" with QoS 1: where the acknowledgement itself is lost, the
     client repeats what its node has answered.
     """
-    session = made.session
+    session, count, since = made.session, 0, made.began
     for lost, back in session.absences:
         if lost > made.answered or back < made.began:
             continue
-        if (session.speaks == "mqtt" and made.qos < 2) or session.node_at(back) != made.node:
-            return True
-        if back - made.began > promise.window_s or story.was_down(made.node, made.began, min(back, made.answered)):
-            return True
-    return False
+        is_unknown = (session.speaks == "mqtt" and made.qos < 2) or session.node_at(back) != made.node
+        is_unknown = is_unknown or back - made.began > promise.window_s
+        if is_unknown or story.was_down(made.node, since, min(back, made.answered)):
+            count, since = count + 1, back
+    return count
 
 
 def lost_its_connection(made: Publication) -> bool:

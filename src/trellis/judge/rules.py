@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from trellis.judge.calm import Calm
-from trellis.judge.excuses import is_repeated, is_under_way, lost_its_connection, unexcused, why_lost
+from trellis.judge.excuses import is_under_way, lost_its_connection, repetitions, unexcused, why_lost
 from trellis.judge.filters import Said, overlay_topic
 from trellis.judge.history import Received
 from trellis.judge.promise import Counts, Promise, Violation
@@ -113,7 +113,7 @@ def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterato
             if len(when) < 2 or story.may_be_false(when[0] - promise.spread_s, when[-1], promise.window_s):
                 continue
             made = story.publications.get(message)
-            repeated = made is not None and is_repeated(story, promise, made)
+            repeated = repetitions(story, promise, made) if made is not None else 0
             if is_under_way(session, made, calm, when[-1]):
                 counts.excused["twice: it was under way between a broker and its sidecar"] += 1
                 continue
