@@ -26,16 +26,21 @@ def why_lost(story: Story, promise: Promise, made: Publication, reader: Session)
     hands it to its application", "as long as the topic's overlay is whole again within the replay window".
     """
     faults = list(_on_the_way(story, made, reader))
-    if why := _holders_have_gone(story, promise, made, _spread(promise, made, faults)):
+    spread = _spread(promise, made, faults)
+    if why := _holders_have_gone(story, promise, made, spread):
         return why
     spans = joined(sorted((one.t, one.until) for one in faults), 0.0)
-    spread = _spread(promise, made, faults)
     if any(
         begin <= spread and end >= made.began and end - max(begin, made.began) > promise.window_s
         for begin, end in spans
     ):
         return "a fault lasted longer than the replay window"
     return None
+
+
+def spread_by(story: Story, promise: Promise, made: Publication, reader: Session) -> float:
+    """Return by when the message has reached the reader, whatever faults held it up."""
+    return _spread(promise, made, list(_on_the_way(story, made, reader)))
 
 
 def _on_the_way(story: Story, made: Publication, reader: Session) -> Iterator[Disturbed]:
@@ -95,7 +100,11 @@ def is_repeated(story: Story, promise: Promise, made: Publication) -> bool:
             continue
         if (session.speaks == "mqtt" and made.qos < 2) or session.node_at(back) != made.node:
             return True
-        if back - made.began > promise.window_s or story.was_down(made.node, made.began, min(back, made.answered)):
+        if not promise.remembers or back - made.began > promise.window_s:
+            return True
+        # A crash may happen a moment after it is written down. That the node started again is certain.
+        until = min(back, made.answered)
+        if story.was_down(made.node, made.began, until) or _is_back(story, made.node, made.began, until):
             return True
     return False
 

@@ -116,7 +116,8 @@ class Session:
     async def _wipe(self, address: str) -> None:
         """End what an earlier session of this name left at the node. In 3.1.1 a clean session cannot be kept."""
         connection = Connection(self.version, self.witness.now, lambda _: None)
-        await connection.open(address, p.Connect(version=self.version, client=self.name, clean_start=True))
+        hello = p.Connect(version=self.version, client=self.name, clean_start=True, keep_alive_s=KEEP_ALIVE_S)
+        await connection.open(address, hello)
         connection.close()
         await connection.lost()
 
