@@ -57,6 +57,8 @@ def test_a_native_client_is_told_of_messages_that_it_never_gets_before_it_gets_l
     assert found([*events, CUT, WINDOW, told]) == []
     assert found([*events, CUT, WINDOW, Missed(49.0, "s", "x")]) == ["gap"], "it was told of others"
     assert found([*events, CUT, WINDOW, Missed(51.2, "s", "y")]) == ["gap"], "it was told of another topic"
+    at_broker = [Connected(0.0, "p", "p", "A", "broker", "mqtt"), *events[1:]]
+    assert found([*at_broker, CUT, WINDOW]) == [], "its sidecar may give it to the mesh later"
     of_mqtt = [*base(writer="native", reader="mqtt"), *said("m1", 50.0), *said("m2", 51.0), got("m2", 51.2)]
     assert found([*of_mqtt, CUT, WINDOW]) == [], "MQTT has no words for it"
 

@@ -126,8 +126,11 @@ def _last_ones(story: Story, session: Session) -> dict[_Stream, tuple[Publicatio
 
 
 def _is_gap(story: Story, promise: Promise, session: Session, made: Publication, t: float) -> bool:
-    """Tell whether the session should have got the message before `t`, and was not told that it will not get it."""
-    if made.acknowledged == NEVER or made.session.was_away(made.began, made.answered):
+    """Tell whether the session should have got the message before `t`, and was not told that it will not get it.
+
+    A broker acknowledges before its sidecar has given the message to the mesh, perhaps again, behind later ones.
+    """
+    if made.session.broker or made.acknowledged == NEVER or made.session.was_away(made.began, made.answered):
         return False
     if story.may_be_false(made.began, t, promise.window_s):
         return False

@@ -6,7 +6,7 @@ FoundationDB calls this "buggify". Most seeds change some of the values, some se
 Values stay within what the documentation calls sensible: a mesh that is told to forget after one second may forget.
 
 `MORE` has the limits at which nodes turn clients away or drop messages, and time-outs that seldom matter. They are
-drawn after all others, so that these stay what they were. `trial.py` tells the judge what nodes with such limits may do.
+drawn after all others, so that these stay what they were. `trial.py` tells the judge what such nodes may do.
 """
 
 from __future__ import annotations
