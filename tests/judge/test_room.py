@@ -81,6 +81,12 @@ def test_a_node_may_turn_clients_away_when_it_has_as_many_as_it_takes() -> None:
     assert found(turned_away(*there, Ended(90.0, "t")), **full) == [], "its connection may linger"
 
 
+def test_a_node_that_is_full_does_not_turn_away_an_mqtt_client_that_takes_over_its_own_connection() -> None:
+    for speaks, kinds in (("mqtt", ["refused"]), ("native", [])):
+        events = [*base(reader=speaks), Unreachable(100.0, "s", "B", 99.0, "full")]
+        assert found(events, clients_max={speaks: 1}) == kinds
+
+
 def test_a_node_may_turn_mqtt_clients_away_when_it_remembers_as_many_sessions_as_it_keeps() -> None:
     events = [*base(reader="mqtt"), Ended(60.0, "s"), Unreachable(100.0, "s", "B", 99.0, "CONNACK 0x97")]
     gone = [Connected(40.0, "t", "t", "B", speaks="mqtt"), Ended(45.0, "t")]

@@ -67,7 +67,9 @@ def may_be_full(story: Story, promise: Promise, one: Unreachable) -> bool:
     tries = [other for other in story.unreachable if other.node == one.node and other.t <= one.t]
     begin = one.since - _LINGERS_S
     lately = {other.client for other in tries if other.t >= begin} - {one.client}
-    clients = sum(session.ended >= begin for session in there) + len(lately)
+    # An MQTT client takes over its own connection, and needs no room for that.
+    others = [session for session in there if session.client != one.client or session.speaks != "mqtt"]
+    clients = sum(session.ended >= begin for session in others) + len(lately)
     if any(clients >= promise.clients_max[kind] for kind in kinds if kind in promise.clients_max):
         return True
     if promise.sessions_max is None or "mqtt" not in kinds:
