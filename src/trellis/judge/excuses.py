@@ -26,16 +26,21 @@ def why_lost(story: Story, promise: Promise, made: Publication, reader: Session)
     hands it to its application", "as long as the topic's overlay is whole again within the replay window".
     """
     faults = list(_on_the_way(story, made, reader))
-    if why := _holders_have_gone(story, promise, made, _spread(promise, made, faults)):
+    spread = _spread(promise, made, faults)
+    if why := _holders_have_gone(story, promise, made, spread):
         return why
     spans = joined(sorted((one.t, one.until) for one in faults), 0.0)
-    spread = _spread(promise, made, faults)
     if any(
         begin <= spread and end >= made.began and end - max(begin, made.began) > promise.window_s
         for begin, end in spans
     ):
         return "a fault lasted longer than the replay window"
     return None
+
+
+def spread_by(story: Story, promise: Promise, made: Publication, reader: Session) -> float:
+    """Return by when the message has reached the reader, whatever faults held it up."""
+    return _spread(promise, made, list(_on_the_way(story, made, reader)))
 
 
 def _on_the_way(story: Story, made: Publication, reader: Session) -> Iterator[Disturbed]:
@@ -109,7 +114,7 @@ def repetitions(story: Story, promise: Promise, made: Publication) -> int:
         if lost > made.answered or back < made.began:
             continue
         is_unknown = (session.speaks == "mqtt" and made.qos < 2) or session.node_at(back) != made.node
-        is_unknown = is_unknown or back - made.began > promise.window_s
+        is_unknown = is_unknown or not promise.remembers or back - made.began > promise.window_s
         if is_unknown or story.was_down(made.node, since, min(back, made.answered)):
             count, since = count + 1, back
     return count

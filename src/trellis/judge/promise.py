@@ -29,6 +29,9 @@ class Promise:
     acknowledge_s: float = 14.0  # no acknowledgement takes longer, while nothing but crashes disturbs the mesh
     start_s: float = 20.0  # a node that has started is sure of itself by then
     restart_s: float = NEVER  # a node that is back in a calm mesh answers publications on known topics within this time
+    clients_max: dict[str, int] = field(default_factory=dict)  # a node with so many may turn others away: by `speaks`
+    sessions_max: int | None = None  # the same for sessions of MQTT clients, connected or not
+    remembers: bool = True  # nodes know for `window_s` every publication that they took from a client
     may_refuse: tuple[str, ...] | None = None  # words of refusals that are right also in calm; None: all are
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trellis.judge.calm import Calm
 from trellis.judge.filters import reaches
 from trellis.judge.promise import Promise, Violation
+from trellis.judge.room import may_be_full
 from trellis.judge.story import NEVER, Publication, Story, Subscription
 
 _OVERTAKES_S = 1.0
@@ -119,6 +120,8 @@ def _is_calm_but_for(story: Story, node: str, up: float, end: float) -> bool:
 def kept_out(story: Story, promise: Promise) -> Iterator[Violation]:
     """A node that is up takes clients, unless something has disturbed it or the network within `accept_s` before."""
     for one in story.unreachable:
+        if may_be_full(story, promise, one):
+            continue
         begin = one.since - promise.accept_s
         ups = [each.t for each in story.ups if each.node == one.node]
         downs = [each.t for each in story.downs if each.node == one.node and each.t <= one.t]

@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from trellis.judge.calm import Calm
-from trellis.judge.excuses import is_under_way, lost_its_connection, repetitions, unexcused, why_lost
+from trellis.judge.excuses import is_under_way, lost_its_connection, repetitions, spread_by, unexcused, why_lost
 from trellis.judge.filters import Said, overlay_topic
 from trellis.judge.history import Received
 from trellis.judge.promise import Counts, Promise, Violation
+from trellis.judge.room import Room, may_be_full
 from trellis.judge.story import NEVER, Publication, Session, Story, Subscription
 
 
@@ -190,7 +191,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
 
     A session that is away gets what is kept for it when it is back. Of a shared subscription one session gets it.
     """
-    shared, all_got = _received_by_groups(story), dict[str, set[str]]()
+    shared, all_got, room = _received_by_groups(story), dict[str, set[str]](), Room(story)
     for subscription in story.subscriptions():
         session = subscription.session
         if subscription.confirmed == NEVER or not subscription.is_promised:
@@ -211,6 +212,9 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
             if made.message in got:
                 continue
             excuse = why_lost(story, promise, made, session)
+            if excuse is None and story.overflows:
+                spread = spread_by(story, promise, made, session)
+                excuse = room.why_lost(calm, made, session, _due(session, made, calm), spread)
             if excuse is not None:
                 counts.excused[f"lost: {excuse}"] += 1
                 continue
@@ -272,6 +276,8 @@ def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Viol
             text = f"{made.message} on {made.topic} was refused in calm: {made.reason or 'without a reason'}"
             yield Violation("refused", made.refused, text, made.session.name, made.message)
     for one in story.unreachable:
+        if may_be_full(story, promise, one):
+            continue
         if calm.is_calm(one.since, one.t) and story.down_since(one.node, one.t) is None:
             text = (
                 f"{one.client} could not connect to {one.node} within {one.t - one.since:.1f} s of calm: {one.reason}"

@@ -21,6 +21,7 @@ from trellis.judge.history import (
     Ended,
     History,
     Missed,
+    Overflowed,
     Publishing,
     Received,
     Refused,
@@ -156,6 +157,7 @@ class Story:
     downs: list[Down] = field(default_factory=list)
     ups: list[Up] = field(default_factory=list)
     disturbances: list[Disturbed] = field(default_factory=list)
+    overflows: list[Overflowed] = field(default_factory=list)
     unreachable: list[Unreachable] = field(default_factory=list)
     settled: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # what makes no sense in the history itself
@@ -252,6 +254,8 @@ def tell(history: History, depth: int = 2) -> Story:
                 story.settled.append(t)
             case Disturbed():
                 story.disturbances.append(event)
+            case Overflowed():
+                story.overflows.append(event)
             case Unreachable():
                 story.unreachable.append(event)
             case _:

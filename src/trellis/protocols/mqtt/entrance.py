@@ -76,9 +76,16 @@ class Entrance:
             return reasons.TOPIC_INVALID, "the will's topic is not carried"
         if packet.will is not None and self._will_bytes() + packet.will.size > WILLS_BYTES_MAX:
             return reasons.QUOTA, "the wills of all clients take too much memory"
-        if len(self.house.by_connection) >= self.house.config.clients_max:
+        return self._lacks_room(packet.client)
+
+    def _lacks_room(self, client: str) -> tuple[int, str] | None:
+        """Return why there is no room for a client, or None. One that takes over its own connection needs none."""
+        house, old = self.house, self.house.sessions.get(client)
+        if len(house.by_connection) >= house.config.clients_max and (old is None or old.link is None):
+            reached("there is no room for an MQTT client")
             return reasons.BUSY, "too many clients"
-        if packet.client not in self.house.sessions and len(self.house.sessions) >= self.house.config.sessions_max:
+        if old is None and len(house.sessions) >= house.config.sessions_max:
+            reached("there is no room for an MQTT session")
             return reasons.QUOTA, "too many sessions"
         return None
 
@@ -101,6 +108,9 @@ class Entrance:
             self.house.counters["connections beyond quotas"] += 1
             reason = reasons.QUOTA if packet.version == p.V5 else reasons.BUSY
             self._turn_away(connection, packet.version, reason, "this user has too many connections")
+            return
+        if (lack := self._lacks_room(packet.client)) is not None:  # others came in while its password was checked
+            self._turn_away(connection, packet.version, *lack)
             return
         access, will = self.house.access, packet.will
         if access is not None and will is not None and not access.may_write(Who(user, packet.client), will.topic):
