@@ -23,6 +23,7 @@ class Promise:
     grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
     retained_s: float = 5.0  # a retained message comes within this time of the confirmation
     recalled_s: float = 15.0  # the same, for wildcards
+    retained_max: int = 10_000  # topics with a retained message that a node keeps; of more it may lack any
     heal_s: float = NEVER  # a message comes within this time of its acknowledgement and of the last fault
     alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
     accept_s: float = NEVER  # a node that has been up and undisturbed for so long takes clients

@@ -306,6 +306,7 @@ class Trial:
             window_s=delivery.window_ms / 1_000,
             registered_s=delivery.registered_ms / 1_000,
             depth=mqtt.get("depth", MqttConfig().depth),
+            retained_max=mqtt.get("retained_max", MqttConfig().retained_max),
             clients_max={kind: most for kind, most in clients_max.items() if most is not None},
             sessions_max=mqtt.get("sessions_max"),
             remembers="clients_max" not in self.limits.get("delivery", {}),
