@@ -66,9 +66,9 @@ def alone(story: Story, promise: Promise) -> Iterator[Violation]:
 
 
 def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
-    """A node that has restarted in a calm mesh acknowledges soon what a subscriber at another node has as well.
+    """A node that has restarted in a calm mesh acknowledges soon what subscribers at enough other nodes have as well.
 
-    What nobody subscribes to waits until that is certain. What was published before it waits as well: a client
+    What fewer nodes subscribe to than there are to be copies waits until that is certain. What was published before it waits as well: a client
     gets its answers in order.
     """
     if promise.restart_s == NEVER:
@@ -81,7 +81,7 @@ def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
         for made in session.published:
             up = max((t for node, t in ups if node == session.node_at(made.began) and t <= made.began), default=None)
             waited = min(made.answered, session.ended, story.end) - made.began
-            is_judged = up is not None and made.qos > 0 and _has_reader(story, promise, made)
+            is_judged = up is not None and made.qos > 0 and _has_readers(story, promise, made)
             if up is not None and is_judged and blocked <= made.began and waited > promise.restart_s:
                 until = made.began + promise.restart_s
                 is_calm = _is_calm_but_for(story, session.node_at(made.began), up, until)
@@ -92,19 +92,20 @@ def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
                 blocked = max(blocked, made.answered)
 
 
-def _has_reader(story: Story, promise: Promise, made: Publication) -> bool:
-    """Tell whether a client at another node has long subscribed to the very topic, and stays."""
-    until = made.began + promise.restart_s
-    return any(
-        one.filter == made.topic
+def _has_readers(story: Story, promise: Promise, made: Publication) -> bool:
+    """Tell whether clients at enough other nodes have long subscribed to the very topic, and stay."""
+    until, mine = made.began + promise.restart_s, made.session.node_at(made.began)
+    others = {
+        one.session.node_at(made.began)
+        for one in story.on_topic(made.said, reaches)
+        if one.filter == made.topic
         and one.is_owed(made.said)
         and not one.session.broker
         and one.confirmed + promise.grace_s <= made.began
         and one.ended > until
-        and one.session.node_at(made.began) != made.session.node_at(made.began)
         and not one.session.was_away(made.began - promise.start_s, until)
-        for one in story.on_topic(made.said, reaches)
-    )
+    } - {mine}
+    return len(others) >= max(1, promise.copies - 1)
 
 
 def _is_calm_but_for(story: Story, node: str, up: float, end: float) -> bool:
