@@ -68,8 +68,8 @@ def alone(story: Story, promise: Promise) -> Iterator[Violation]:
 def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
     """A node that has restarted in a calm mesh acknowledges soon what subscribers at enough other nodes have as well.
 
-    What fewer nodes subscribe to than there are to be copies waits until that is certain. What was published before it waits as well: a client
-    gets its answers in order.
+    What fewer nodes subscribe to than there are to be copies waits until that is certain. What was published before it
+    waits as well: a client gets its answers in order.
     """
     if promise.restart_s == NEVER:
         return
