@@ -39,6 +39,13 @@ def _has_unseen_error(task: asyncio.Task[Any]) -> bool:
 
 
 class HostLoop(BareLoop):
+    # Beyond 30 attributes CPython looks each one up by its name. Slots stay fast, and the base class has 25 others.
+    __slots__ = (
+        "_busy_us", "_cancelled_timers", "_draw", "_fuse", "_is_paused", "_maybe", "_on_fuse", "_planned", "_readers",
+        "_served", "_signals", "_tasks", "_tasks_max", "_timer_number", "_timers", "_turn_low", "_turn_span",
+        "_wake_us", "_writers", "callbacks", "host", "machine", "spent_us", "turns", "world",
+    )  # fmt: skip
+
     _ready: Any
     _scheduled: Any
     _transports: Any
