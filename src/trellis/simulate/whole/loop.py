@@ -146,7 +146,7 @@ class HostLoop(BareLoop):
             world.due.append(self)  # without the detour by the heap
         elif when_us not in self._planned:
             self._planned.add(when_us)
-            world.at(when_us, self._planned_turn, when_us)
+            world.kernel_at(when_us, self._planned_turn, when_us)
 
     def _planned_turn(self, when_us: int) -> None:
         self._planned.discard(when_us)
@@ -155,11 +155,14 @@ class HostLoop(BareLoop):
 
     def turn(self) -> None:
         """Run what is ready, and plan the next turn."""
-        now_us, ready, self._wake_us = self.world.now_us, self._ready, _NEVER
+        world, ready, self._wake_us = self.world, self._ready, _NEVER
+        now_us = world.now_us
         if self._closed or self._is_paused or self.host.is_frozen:
             return  # whoever ends that plans a turn
         self._wake_us = 0  # while callbacks run, nothing need plan a turn: that is done below
-        _set_running_loop(self)
+        if world.inside is not self:
+            world.inside = self
+            _set_running_loop(self)
         try:
             for _ in range(_ROUNDS):
                 if self._maybe:
@@ -186,7 +189,6 @@ class HostLoop(BareLoop):
                 if not ready:
                     break
         finally:
-            _set_running_loop(None)
             self._wake_us = _NEVER
         self.turns += 1
         self._busy_us = now_us + self._turn_low + int(self._draw() * self._turn_span + self.spent_us)

@@ -248,7 +248,7 @@ class End:
             if (self.is_dark or self.path.cuts or self.path.loss) and self.is_lost():
                 self._lose(self._number, burst)
             else:
-                world.at(self._arrives_us(size), self._arrive, self._number, burst)
+                world.kernel_at(self._arrives_us(size), self._arrive, self._number, burst)
             if is_split:
                 self._arrival_us += 1 + int(network.draw() * _SPLIT_US)
 
