@@ -332,10 +332,10 @@ class LiveNode:
 
     def _carry_out_in_turn(self, effects: Iterator[Effect | Outcome]) -> None:
         for effect in effects:
-            if type(effect) is Send:  # most effects are sends and timers, and a `match` takes longer
+            if isinstance(effect, Send):  # most effects are sends and timers, and a `match` takes longer
                 self.exchange.send(effect.to, effect.message)
                 continue
-            if type(effect) is SetTimer:
+            if isinstance(effect, SetTimer):
                 self.timers.set(effect.tag, effect.delay_ms / 1_000)
                 continue
             match effect:
