@@ -221,7 +221,7 @@ def test_a_retained_message_comes_to_a_later_subscription_once_and_is_the_last()
 
 
 def test_a_retained_message_may_be_gone_with_the_node_of_one_that_replaced_it() -> None:
-    there = Connected(1.0, "q", "q", "C", "", "mqtt")
+    there = Connected(1.0, "q", "q", "C")
     replaces = Publishing(60.0, "q", "n", "y", retain=True)
     events = [base(), kept(10.0), there, replaces, late()]
     assert "retained" in found(*events)
