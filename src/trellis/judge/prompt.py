@@ -17,7 +17,8 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
     """An acknowledged message arrives within `heal_s` of its acknowledgement and of the last fault.
 
     An application that reads slowly gets everything late. So a message counts only if the application has got another
-    one before it that was published later: then it was the mesh that kept it.
+    one before it that was published later: then it was the mesh that kept it. A publisher that was away has sent it
+    when it was back.
     """
     if promise.heal_s == NEVER:
         return
@@ -32,7 +33,8 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
             if got.message in had:
                 continue
             had.add(got.message)
-            is_overtaken, newest = newest > made.began + _OVERTAKES_S, max(newest, made.began)
+            sent = max((t for t in made.session.backs if made.began <= t <= made.acknowledged), default=made.began)
+            is_overtaken, newest = newest > sent + _OVERTAKES_S, max(newest, made.began)
             if made.acknowledged == NEVER or not is_overtaken or session.was_away(made.began, got.t):
                 continue
             due = calm.due(made.began, made.acknowledged)
@@ -66,10 +68,10 @@ def alone(story: Story, promise: Promise) -> Iterator[Violation]:
 
 
 def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
-    """A node that has restarted in a calm mesh acknowledges soon what a subscriber at another node has as well.
+    """A node that has restarted in a calm mesh acknowledges soon what subscribers at enough other nodes have as well.
 
-    What nobody subscribes to waits until that is certain. What was published before it waits as well: a client
-    gets its answers in order.
+    What fewer nodes subscribe to than there are to be copies waits until that is certain. What was published before it
+    waits as well: a client gets its answers in order.
     """
     if promise.restart_s == NEVER:
         return
@@ -81,7 +83,7 @@ def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
         for made in session.published:
             up = max((t for node, t in ups if node == session.node_at(made.began) and t <= made.began), default=None)
             waited = min(made.answered, session.ended, story.end) - made.began
-            is_judged = up is not None and made.qos > 0 and _has_reader(story, promise, made)
+            is_judged = up is not None and made.qos > 0 and _has_readers(story, promise, made)
             if up is not None and is_judged and blocked <= made.began and waited > promise.restart_s:
                 until = made.began + promise.restart_s
                 is_calm = _is_calm_but_for(story, session.node_at(made.began), up, until)
@@ -92,19 +94,20 @@ def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
                 blocked = max(blocked, made.answered)
 
 
-def _has_reader(story: Story, promise: Promise, made: Publication) -> bool:
-    """Tell whether a client at another node has long subscribed to the very topic, and stays."""
-    until = made.began + promise.restart_s
-    return any(
-        one.filter == made.topic
+def _has_readers(story: Story, promise: Promise, made: Publication) -> bool:
+    """Tell whether clients at enough other nodes have long subscribed to the very topic, and stay."""
+    until, mine = made.began + promise.restart_s, made.session.node_at(made.began)
+    others = {
+        one.session.node_at(made.began)
+        for one in story.on_topic(made.said, reaches)
+        if one.filter == made.topic
         and one.is_owed(made.said)
         and not one.session.broker
         and one.confirmed + promise.grace_s <= made.began
         and one.ended > until
-        and one.session.node_at(made.began) != made.session.node_at(made.began)
         and not one.session.was_away(made.began - promise.start_s, until)
-        for one in story.on_topic(made.said, reaches)
-    )
+    } - {mine}
+    return len(others) >= max(1, promise.copies - 1)
 
 
 def _is_calm_but_for(story: Story, node: str, up: float, end: float) -> bool:

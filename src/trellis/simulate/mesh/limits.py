@@ -113,35 +113,13 @@ MORE: dict[str, Choices] = {
         "sys_interval_s": (1, 3),
         "learn_away_s": (5, 20),
     },
-    "omen": {
-        "optional_tries": (2,),
-        "helper_tries": (1, 4),
-        "way_max": (2, 8),
-        "ready_rounds": (1, 6),
-        "join_rounds": (4,),
-        "view_rounds": (5,),
-        "ready_wait": (3, 6),
-        "repair_wait": (1, 3),
-        "standby_periods": (4, 6),
-        "record_periods": (20,),
-        "relink_periods": (2, 6),
-        "report_tries": (10,),
-        "try_periods_max": (2, 8),
-        "try_soon": (5, 20),
-        "suspects_max": (4, 8),
-        "net_periods": (2, 3),
-        "root_beat": (5, 10),
-        "root_patience": (3, 6),
-        "leave_periods_max": (15, 25),
-        "hops_max": (8, 16),
-    },
 }
 _MORE_SHARES = (0.0, 0.2, 0.4)  # of the limits in `MORE` that one seed has
 
 INTEREST_MS = (1_000, 2_000, 90_000)  # The first two are shorter than a seed: whole topics are left and taken up again.
 _FORGETFUL_SHARE = 0.4
 _FIRST = {"limits": LIMITS, "delivery": DELIVERY, "mqtt": MQTT, "omen": OMEN}
-TABLES = {table: {**choices, **MORE[table]} for table, choices in _FIRST.items()}
+TABLES = {table: {**choices, **MORE.get(table, {})} for table, choices in _FIRST.items()}
 TABLES["delivery"]["interest_ms"] = INTEREST_MS
 
 
