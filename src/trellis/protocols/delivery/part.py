@@ -339,6 +339,8 @@ class Delivery:
             return
         if message.is_sure:
             self.copies.on_home(message.topic, message.number, message.names, message.total)
+            if self.copies.needs_newer_proof(message.topic, message.number, message.total):
+                self.homes.ask(message.topic)
             if not others:
                 self.leaving.on_alone(message.topic)
                 is_ours = found.is_wanted and found.is_registered and message.number >= found.first_question

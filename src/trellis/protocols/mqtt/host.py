@@ -127,7 +127,7 @@ class Host:
         self.shares.came(session)
         for one in session.resume(self.house.now_ms):
             self.house.send(session.link, one)
-        self.publications.tell(session)
+        self.publications.came_back(session)
 
     # Packets
 
