@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from trellis.protocols.delivery.compare import Comparison
 from trellis.protocols.delivery.messages import Leaving, Stay
-from trellis.protocols.delivery.state import State
+from trellis.protocols.delivery.state import State, is_internal
 from trellis.protocols.delivery.streams import TopicState
 from trellis.protocols.effects import NodeId, Topic
 from trellis.reached import reached
@@ -91,11 +91,18 @@ class LeavingInOrder:
     def on_alone(self, topic: Topic) -> None:
         """Nobody else subscribes: whoever takes part all the same only publishes, and is owed nothing.
 
-        A neighbor that has fallen silent may be cut off. Its registration has run out, but what we hold is kept for it.
+        A neighbor that has fallen silent may be cut off. Its registration has run out, but what we hold is kept for it,
+        until `leave_ms_max` after we began to leave. What nodes say to each other is not kept.
         """
         departure = self.departures.get(topic)
-        if departure is None or any(topic in topics for _, topics in self._lost_lately().values()):
+        if departure is None:
             return
+        if not is_internal(topic) and any(topic in topics for _, topics in self._lost_lately().values()):
+            since_ms = min(one.since_ms for one in self.departures.values())
+            if self.state.now_ms - since_ms <= self.state.config.leave_ms_max:
+                return
+            self.state.counters.left_undrained += not departure.was_late
+            departure.was_late = True
         if self.state.only_subscribers_count or not self.state.topics[topic].ways:
             departure.is_alone = True
 
