@@ -247,7 +247,11 @@ class Coordinator:
         return effects
 
     def doubt(self, node: NodeId) -> Effects:
-        """Ask it directly, a few times."""
+        """Ask it directly, a few times.
+
+        Deviation: [OM Alg. 5, handleChurnEvent] handles every event that it is told of. A departure that only others
+        have noticed is in doubt until the node has not answered.
+        """
         config = self.parts.config
         doubted = [event for event in self.parts.events.open() if event.node == node and event.state == DOUBT]
         effects: Effects = []
