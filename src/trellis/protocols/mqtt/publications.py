@@ -16,6 +16,7 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.effects import Connection, Emit, NotCarried, Pause
 from trellis.protocols.mqtt.envelope import Chosen, Copy, Envelope, fits, wrap
 from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.replaced import Replaced
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
 from trellis.protocols.mqtt.topics import carried_prefix, has_wildcard
@@ -32,6 +33,7 @@ class Publications:
         self.emitted: dict[int, Emit] = {}  # of the sidecar, not acknowledged
         self._again: deque[tuple[int, Emit]] = deque()  # to be published again, and when
         self._last_numbers: list[int] = []
+        self._replaced = Replaced(house.recaller)
         self._held: dict[Link, Session] = {}  # not read, because the client's quota is used up
         self.choose: Callable[[str], tuple[Chosen, ...]] = lambda topic: ()  # nodes for groups that share a topic
 
@@ -219,9 +221,11 @@ class Publications:
         number = self.house.next_number()
         identity = (client, self.house.life, number, self.house.wall_ms)
         is_kept = retain and not client.startswith("$")  # what a broker beside us retains, it keeps itself
+        replaced = None
         if is_kept:  # the directory hears of it afterwards: the next message must not wait for one that is refused
             kept = Retained(self.house.node, Envelope(topic, payload, qos, retain, *identity, content=content))
-            if not self.house.recaller.put(self.house.node, kept):
+            replaced = self._replaced.put(kept)
+            if replaced is None:
                 self.house.counters["retained refused"] += 1
                 return reasons.QUOTA, "no room for more retained messages"
         buckets, previous, before = self.house.directory.publishes(prefix, number)
@@ -235,6 +239,8 @@ class Publications:
             self._last_numbers.append(copy)
             self.house.directory.copied(copy, prefix, bucket)
             self.house.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
+        if replaced is not None:
+            self._replaced.published(replaced, self._last_numbers)
         return None
 
     def _answered(self, number: int) -> None:
@@ -249,6 +255,7 @@ class Publications:
 
     def acknowledged(self, number: int) -> None:
         self._answered(number)
+        self._replaced.taken(number)
         found = self.waiting.pop(number, None)
         self.emitted.pop(number, None)
         if found is not None:
@@ -257,8 +264,12 @@ class Publications:
             if not incoming.waits and incoming.reason is None:
                 self._answer(session, incoming, reasons.SUCCESS, None)
 
-    def not_acknowledged(self, number: int, reason: str) -> None:
+    def not_acknowledged(self, number: int, reason: str, *, is_taken: bool) -> None:
         self._answered(number)
+        if is_taken:
+            self._replaced.taken(number)
+        else:
+            self._replaced.refused(number)
         found = self.waiting.pop(number, None)
         emitted = self.emitted.pop(number, None)
         if emitted is None:
