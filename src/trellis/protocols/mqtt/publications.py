@@ -46,7 +46,7 @@ class Publications:
             assert packet.id is not None
             known = _known(session, packet.id)
             mark = hash((topic, packet.payload, packet.qos, packet.retain))
-            if known is not None and (session.is_bridge or self._is_again(known, mark, packet)):
+            if known is not None and (session.is_bridge or self._is_again(known, mark, packet, link)):
                 self._repeated(session, link, known)
                 return
             if known is not None:
@@ -106,12 +106,15 @@ class Publications:
         else:
             self._answer(session, incoming, reasons.SUCCESS, None)
 
-    def _is_again(self, known: Incoming, mark: int, packet: p.Publish) -> bool:
+    def _is_again(self, known: Incoming, mark: int, packet: p.Publish, link: Link) -> bool:
         """Return whether a packet is a publication that we have, sent again.  [MQTT-3.3.1-1, MQTT-4.3.3-10]
 
         A client that restarted may have forgotten its publications and number new ones from 1, while the old ones
-        still wait for the mesh. Then the packet is no repetition (DUP), or it says something else.
+        still wait for the mesh. Then the packet is no repetition (DUP), or it says something else. A publication that
+        the mesh refused while its client was away is tried again for a client that cannot be told of the refusal.
         """
+        if known.reason is not None and known.reason >= reasons.UNSPECIFIED and link.version != p.V5:
+            return False
         return known.mark == mark and (packet.dup or packet.qos == 2)
 
     def _repeated(self, session: Session, link: Link, known: Incoming) -> None:
@@ -289,11 +292,11 @@ class Publications:
     def _answer(self, session: Session, incoming: Incoming | None, reason: int, text: str | None) -> None:
         """A publication is taken, or refused. 3.1.1 has no word for that but the end.  [MQTT 3.1.1: 3.3.5-2]"""
         link = session.link
-        is_earlier = incoming is not None and session.earlier.get(incoming.id) is incoming
-        if reason >= reasons.UNSPECIFIED and (link is None or link.version != p.V5 or is_earlier):
+        is_away = incoming is not None and (link is None or session.earlier.get(incoming.id) is incoming)
+        if reason >= reasons.UNSPECIFIED and not is_away and (link is None or link.version != p.V5):
             if incoming is not None:
                 _forget(session, incoming)
-            if link is not None and not is_earlier:
+            if link is not None:
                 self.drop(session, reason, "publication refused")
             return
         if incoming is not None:
