@@ -70,6 +70,7 @@ class SubscriptionLog:
         self.returned = 0  # of these, those whose clients came back or told that they begin anew
         self.sweep = 0  # Counts the broker's rounds of telling its counts. The owner of this log sets it.
         self.now_ms = 0  # set by the owner too
+        self.is_behind = False  # lines are lost, and those that come now may be old. `counts.py` says when this is over
         self._letters = self._size = 0  # of all subscriptions, unsure ones too
         self._of_client: dict[str, dict[str, None]] = {}  # filters as the client subscribed to them
         self._holders: dict[str, int] = {}  # filters that are wanted of the mesh -> by how many subscriptions
@@ -159,6 +160,7 @@ class SubscriptionLog:
 
     def doubt(self) -> None:
         """Lines of the log are lost: any client may have left unheard."""
+        self.is_behind = True
         self._doubtful = {client: self.sweep for client in self._of_client if client not in self._away}
 
     def counts_of(self, client: str) -> tuple[int, int]:
