@@ -190,3 +190,25 @@ def test_each_message_comes_once_and_in_order_whenever_the_connection_breaks(ste
     assert not (session.flying)
     assert not (session.releasing)
     assert not (session.queue)
+
+
+@pytest.mark.parametrize("inflight_max", [1, 4])
+def test_a_client_that_sends_its_pubrel_after_many_publications_is_read_on(inflight_max):
+    """3.1.1 has no receive maximum: the client may send many publications before it looks at the first PUBREC."""
+    desk = Desk(inflight_max=inflight_max)
+    desk.acknowledges = False
+    talker = desk.welcome("p", p.V311)
+    for number in range(1, 21):
+        while not talker.is_read:
+            assert desk.unanswered, "the node does not read a client that it waits for"
+            desk.acknowledge()
+        talker.publish("t", b"%d" % number, qos=2, id=number)
+        assert len(desk.unanswered) <= inflight_max
+    desk.acknowledge()
+    assert talker.is_read
+    for number in range(1, 21):
+        assert talker.take(p.Ack) == p.Ack(p.PUBREC, number)
+    for number in range(1, 21):
+        talker.send(p.Ack(p.PUBREL, number))
+        assert talker.take(p.Ack) == p.Ack(p.PUBCOMP, number)
+    assert not desk.host.house.sessions["p"].unreleased

@@ -44,14 +44,14 @@ class Publications:
         incoming = None
         if packet.qos:
             assert packet.id is not None
-            known = session.incoming.get(packet.id) or session.earlier.get(packet.id)
+            known = _known(session, packet.id)
             mark = hash((topic, packet.payload, packet.qos, packet.retain))
-            if known is not None and (session.is_bridge or self._is_again(known, mark, packet)):
+            if known is not None and (session.is_bridge or self._is_again(known, mark, packet, link)):
                 self._repeated(session, link, known)
                 return
             if known is not None:
                 self._abandon(session, known)
-            is_full = len(session.incoming) >= self.house.config.inflight_max
+            is_full = len(session.incoming) + len(session.unreleased) >= self.house.config.inflight_max
             if is_full and link.version == p.V5 and not session.is_bridge:  # a sidecar stops reading instead
                 self.drop(session, reasons.RECEIVE_MAX, "receive maximum")  # [MQTT-3.3.4-7]
                 return
@@ -106,18 +106,21 @@ class Publications:
         else:
             self._answer(session, incoming, reasons.SUCCESS, None)
 
-    def _is_again(self, known: Incoming, mark: int, packet: p.Publish) -> bool:
+    def _is_again(self, known: Incoming, mark: int, packet: p.Publish, link: Link) -> bool:
         """Return whether a packet is a publication that we have, sent again.  [MQTT-3.3.1-1, MQTT-4.3.3-10]
 
         A client that restarted may have forgotten its publications and number new ones from 1, while the old ones
-        still wait for the mesh. Then the packet is no repetition (DUP), or it says something else.
+        still wait for the mesh. Then the packet is no repetition (DUP), or it says something else. A publication that
+        the mesh refused while its client was away is tried again for a client that cannot be told of the refusal.
         """
+        if known.reason is not None and known.reason >= reasons.UNSPECIFIED and link.version != p.V5:
+            return False
         return known.mark == mark and (packet.dup or packet.qos == 2)
 
     def _repeated(self, session: Session, link: Link, known: Incoming) -> None:
         """The client sends a publication again that we have. It is answered over this connection."""
         if session.earlier.pop(known.id, None) is not None:
-            session.incoming[known.id] = known
+            (session.unreleased if known.is_told else session.incoming)[known.id] = known
             self._pause_if_full(session, link)
         if known.is_told:
             self.house.send(link, p.Ack(p.PUBREC, known.id))
@@ -125,10 +128,14 @@ class Publications:
             self.tell(session)
 
     def came_back(self, session: Session) -> None:
-        """The client has a new connection. Abandon the oldest publications that it has not sent again for long."""
+        """The client has a new connection. Abandon the oldest publications that it has not sent again for long.
+
+        Those that wait for PUBREL stay. They are bounded by the identifiers that there are.
+        """
         session.begin_connection()
-        while len(session.earlier) > self.house.config.inflight_max:
-            self._abandon(session, next(iter(session.earlier.values())))
+        waiting = [one for one in session.earlier.values() if not one.is_told]
+        for one in waiting[: max(0, len(waiting) - self.house.config.inflight_max)]:
+            self._abandon(session, one)
         self.tell(session)
 
     def _abandon(self, session: Session, known: Incoming) -> None:
@@ -162,7 +169,8 @@ class Publications:
     def _is_full(self, session: Session, link: Link) -> bool:
         """Return whether too much of this client waits for the mesh, or its quota is used up.
 
-        MQTT 5 has its receive maximum for QoS 1 and 2.
+        MQTT 5 has its receive maximum for QoS 1 and 2. Publications that wait for PUBREL do not count: it comes only if
+        the client is read.
         """
         if self.house.now_ms < link.held_until_ms:
             return True
@@ -284,11 +292,11 @@ class Publications:
     def _answer(self, session: Session, incoming: Incoming | None, reason: int, text: str | None) -> None:
         """A publication is taken, or refused. 3.1.1 has no word for that but the end.  [MQTT 3.1.1: 3.3.5-2]"""
         link = session.link
-        is_earlier = incoming is not None and session.earlier.get(incoming.id) is incoming
-        if reason >= reasons.UNSPECIFIED and (link is None or link.version != p.V5 or is_earlier):
+        is_away = incoming is not None and (link is None or session.earlier.get(incoming.id) is incoming)
+        if reason >= reasons.UNSPECIFIED and not is_away and (link is None or link.version != p.V5):
             if incoming is not None:
                 _forget(session, incoming)
-            if link is not None and not is_earlier:
+            if link is not None:
                 self.drop(session, reason, "publication refused")
             return
         if incoming is not None:
@@ -312,7 +320,7 @@ class Publications:
 
     def released(self, session: Session, link: Link, number: int) -> None:
         """PUBREL."""
-        known = session.incoming.get(number) or session.earlier.get(number)
+        known = _known(session, number)
         is_ours = known is not None and known.is_told
         if known is not None and is_ours:
             _forget(session, known)
@@ -323,8 +331,8 @@ class Publications:
         """The sidecar's broker has lost our session: its identifiers begin anew."""
         session = self.house.by_connection.get(connection)
         if session is not None:
-            session.incoming.clear()
-            session.earlier.clear()
+            for kept in _all(session):
+                kept.clear()
             self.forget(session)
 
     def forget(self, session: Session) -> None:
@@ -349,8 +357,17 @@ class Publications:
                 self.house.out.append(emit)
 
 
+def _all(session: Session) -> tuple[dict[int, Incoming], ...]:
+    return session.incoming, session.unreleased, session.earlier
+
+
+def _known(session: Session, number: int) -> Incoming | None:
+    """Return the publication for which the client uses this identifier."""
+    return next((kept[number] for kept in _all(session) if number in kept), None)
+
+
 def _forget(session: Session, known: Incoming) -> None:
     """Drop a publication from its session, where it may not be any more."""
-    for kept in (session.incoming, session.earlier):
+    for kept in _all(session):
         if kept.get(known.id) is known:
             del kept[known.id]

@@ -61,7 +61,7 @@ class Out(msgspec.Struct, frozen=True):
         return len(self.payload) + len(self.topic) + self.content.size + 64
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class Incoming:
     """A publication of the client with QoS 1 or 2."""
 
@@ -113,9 +113,10 @@ class Session:
         self._queued: Counter[str] = Counter()  # topic -> messages in `queue`
         self.flying: OrderedDict[int, Out] = OrderedDict()  # sent with QoS 1 or 2; neither PUBACK nor PUBREC has come
         self.releasing: OrderedDict[int, None] = OrderedDict()  # QoS 2: PUBREC has come, and PUBCOMP has not
-        # Publications of the client by packet identifier: those that came over its present connection, and those of
-        # earlier connections that it has not sent again. Only the first ones are answered.
+        # Publications of the client by packet identifier: those of its present connection that wait for an answer, or
+        # for PUBREL (QoS 2), and those of earlier connections that it has not sent again. Only the first are answered.
         self.incoming: OrderedDict[int, Incoming] = OrderedDict()
+        self.unreleased: OrderedDict[int, Incoming] = OrderedDict()
         self.earlier: OrderedDict[int, Incoming] = OrderedDict()
         self.dropped = 0
         self.unanswered = 0  # publications of the client with QoS 0 that the mesh has not answered
@@ -338,8 +339,9 @@ class Session:
         They are not answered before. A client that has forgotten them may use their identifiers for others, and would
         take the answers for those of the others.
         """
-        self.earlier.update(self.incoming)
-        self.incoming.clear()
+        for kept in (self.unreleased, self.incoming):
+            self.earlier.update(kept)
+            kept.clear()
 
     def answers(self) -> list[p.Ack]:
         """Return what the client can be told by now, in the order in which it published over this connection."""
@@ -348,16 +350,14 @@ class Session:
         if self.link is None:
             return out
         for one in self.incoming.values():
-            if one.is_told:
-                continue
             if one.reason is None:
                 break
             kind = p.PUBACK if one.qos == 1 else p.PUBREC
             out.append(p.Ack(kind, one.id, one.reason, one.text if self.link.wants_reasons else None))
             if one.qos == 2 and one.reason < reasons.UNSPECIFIED:
                 one.is_told = True
-            else:
-                done.append(one.id)
+                self.unreleased[one.id] = one
+            done.append(one.id)
         for number in done:
             del self.incoming[number]
         return out
@@ -365,8 +365,9 @@ class Session:
     def check(self) -> None:
         assert len(self.flying) + len(self.releasing) <= self.config.inflight_max, "S1"
         assert not self.flying.keys() & self.releasing.keys(), "S5"
-        assert not self.incoming.keys() & self.earlier.keys(), "an identifier stands for one publication"
-        assert len(self.earlier) <= self.config.inflight_max
+        numbers = [*self.incoming, *self.unreleased, *self.earlier]
+        assert len(numbers) == len(set(numbers)), "an identifier stands for one publication"
+        assert sum(not one.is_told for one in self.earlier.values()) <= self.config.inflight_max
         assert self.filter_bytes == sum(filter_size(one) for one in self.subscriptions)
         assert self.queue_bytes == sum(one.size for one in self.queue), "S3"
         assert self._queued == Counter(one.topic for one in self.queue), "S4"
