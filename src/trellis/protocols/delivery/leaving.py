@@ -35,6 +35,9 @@ class LeavingInOrder:
     def __init__(self, state: State, comparison: Comparison) -> None:
         self.state, self.comparison = state, comparison
         self.departures: dict[Topic, Departure] = {}
+        # Neighbors that we have lost within the window: when, and on which topics they may want what we hold. A node
+        # whose process has ended for certain wants nothing.
+        self._lost: dict[NodeId, tuple[int, frozenset[Topic]]] = {}
 
     def begin(self, topic: TopicState) -> None:
         if topic.topic not in self.departures:
@@ -86,10 +89,31 @@ class LeavingInOrder:
         return alone
 
     def on_alone(self, topic: Topic) -> None:
-        """Nobody else subscribes: whoever takes part all the same only publishes, and is owed nothing."""
+        """Nobody else subscribes: whoever takes part all the same only publishes, and is owed nothing.
+
+        A neighbor that has fallen silent may be cut off. Its registration has run out, but what we hold is kept for it.
+        """
         departure = self.departures.get(topic)
-        if departure is not None and (self.state.only_subscribers_count or not self.state.topics[topic].ways):
+        if departure is None or any(topic in topics for _, topics in self._lost_lately().values()):
+            return
+        if self.state.only_subscribers_count or not self.state.topics[topic].ways:
             departure.is_alone = True
+
+    def lost(self, peer: NodeId, topics: frozenset[Topic]) -> None:
+        """The link to a neighbor is gone that had not said on these topics that it leaves."""
+        if peer not in self._lost:
+            self._lost = {**self._lost_lately(), peer: (self.state.now_ms, topics)}
+
+    def ended(self, peer: NodeId) -> None:
+        """The process of `peer` has ended for certain, whether or not we know yet that the link is gone."""
+        self._lost = {**self._lost_lately(), peer: (self.state.now_ms, frozenset())}
+
+    def is_back(self, peer: NodeId) -> None:
+        self._lost.pop(peer, None)
+
+    def _lost_lately(self) -> dict[NodeId, tuple[int, frozenset[Topic]]]:
+        oldest = self.state.now_ms - self.state.config.window_ms
+        return {peer: lost for peer, lost in self._lost.items() if lost[0] >= oldest}
 
     def is_stuck(self, topic: Topic) -> bool:
         """We leave, and nobody who stays and subscribes has answered."""

@@ -59,6 +59,7 @@ class Neighbours:
                 self.comparison.tell(topic, peer, way, asks=asks)
 
     def _open(self, peer: NodeId) -> None:
+        self.leaving.is_back(peer)
         self.state.links[peer] = Channel(self.config, self.state.new_session(), self.state.push)
 
     def _drop(self, peer: NodeId) -> None:
@@ -66,6 +67,8 @@ class Neighbours:
         if channel is None:
             return
         self.state.counters.resends += channel.resends
+        ways = [(topic.topic, topic.ways[peer]) for topic in self.state.topics.values() if peer in topic.ways]
+        self.leaving.lost(peer, frozenset(topic for topic, way in ways if not way.is_leaving))
         for topic in self.state.topics.values():
             self.comparison.part(topic, peer)
         self.copies.link_down(peer)

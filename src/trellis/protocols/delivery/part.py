@@ -116,6 +116,7 @@ class Delivery:
     def peer_ended(self, peer: NodeId, *, is_alone: bool) -> DeliveryEffects:
         """The process of `peer` has ended for certain, so it subscribes to nothing any more."""
         self.homes.ended(peer, is_alone=is_alone)
+        self.leaving.ended(peer)
         return self._finish()
 
     def look_at_clock(self, since_tick_ms: int) -> None:
@@ -338,6 +339,8 @@ class Delivery:
             return
         if message.is_sure:
             self.copies.on_home(message.topic, message.number, message.names, message.total)
+            if self.copies.needs_newer_proof(message.topic, message.number, message.total):
+                self.homes.ask(message.topic)
             if not others:
                 self.leaving.on_alone(message.topic)
                 is_ours = found.is_wanted and found.is_registered and message.number >= found.first_question

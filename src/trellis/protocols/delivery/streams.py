@@ -161,7 +161,9 @@ class TopicState:
         self.streams: dict[tuple[NodeId, int], Stream] = {}
         self.ways: dict[NodeId, Way] = {}
         self.missing: dict[tuple[Stream, int], Missing] = {}
-        self.needs_proof = False  # the last publication had too few subscribers: its home had to say so
+        # The last publication had too few subscribers, as its home had to say, or left the window before it was
+        # acknowledged. Then the next one asks the home at once.
+        self.needs_proof = False
         self.has_news = False  # something is to be announced on one of its ways
         self.must_compare = False  # more was announced than could be noted
 

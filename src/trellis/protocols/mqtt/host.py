@@ -127,7 +127,7 @@ class Host:
         self.shares.came(session)
         for one in session.resume(self.house.now_ms):
             self.house.send(session.link, one)
-        self.publications.tell(session)
+        self.publications.came_back(session)
 
     # Packets
 
@@ -202,12 +202,13 @@ class Host:
         self.publications.acknowledged(number)
         self._settle()
 
-    def not_acknowledged(self, number: int, reason: str) -> None:
+    def not_acknowledged(self, number: int, reason: str, *, is_taken: bool = True) -> None:
+        """The mesh does not acknowledge a publication. `is_taken`: it did not refuse it at once, and may deliver it."""
         self.house.counters["not acknowledged"] += self.publications.is_awaited(number)
         if number in self._questions:
             del self._questions[number]
             self.house.directory.not_acknowledged(number)
-        self.publications.not_acknowledged(number, reason)
+        self.publications.not_acknowledged(number, reason, is_taken=is_taken)
         self._settle()
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:

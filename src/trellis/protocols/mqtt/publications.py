@@ -3,6 +3,7 @@
 P1  a client is told PUBACK or PUBREC only after the mesh has acknowledged its publication
 P2  what a sidecar gives us is published again, under its identity, until the mesh has acknowledged it
 P3  at most `inflight_max` publications of a client with QoS 0 wait for the mesh; then the client is not read
+P4  an answer belongs to a PUBLISH that came over the same connection
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.effects import Connection, Emit, NotCarried, Pause
 from trellis.protocols.mqtt.envelope import Chosen, Copy, Envelope, fits, wrap
 from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.replaced import Replaced
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
 from trellis.protocols.mqtt.topics import carried_prefix, has_wildcard
@@ -31,6 +33,7 @@ class Publications:
         self.emitted: dict[int, Emit] = {}  # of the sidecar, not acknowledged
         self._again: deque[tuple[int, Emit]] = deque()  # to be published again, and when
         self._last_numbers: list[int] = []
+        self._replaced = Replaced(house.recaller)
         self._held: dict[Link, Session] = {}  # not read, because the client's quota is used up
         self.choose: Callable[[str], tuple[Chosen, ...]] = lambda topic: ()  # nodes for groups that share a topic
 
@@ -41,10 +44,10 @@ class Publications:
         incoming = None
         if packet.qos:
             assert packet.id is not None
-            known, mark = session.incoming.get(packet.id), hash((topic, packet.payload, packet.qos, packet.retain))
+            known = session.incoming.get(packet.id) or session.earlier.get(packet.id)
+            mark = hash((topic, packet.payload, packet.qos, packet.retain))
             if known is not None and (session.is_bridge or self._is_again(known, mark, packet)):
-                if known.is_told:
-                    self.house.send(link, p.Ack(p.PUBREC, known.id))
+                self._repeated(session, link, known)
                 return
             if known is not None:
                 self._abandon(session, known)
@@ -64,7 +67,7 @@ class Publications:
             )
         except Exception:  # an error of ours: nothing waits for an answer that never comes
             if incoming is not None:
-                session.incoming.pop(incoming.id, None)
+                _forget(session, incoming)
             raise
         if refusal is not None:
             self._refuse(session, incoming, topic, *refusal)
@@ -111,9 +114,26 @@ class Publications:
         """
         return known.mark == mark and (packet.dup or packet.qos == 2)
 
+    def _repeated(self, session: Session, link: Link, known: Incoming) -> None:
+        """The client sends a publication again that we have. It is answered over this connection."""
+        if session.earlier.pop(known.id, None) is not None:
+            session.incoming[known.id] = known
+            self._pause_if_full(session, link)
+        if known.is_told:
+            self.house.send(link, p.Ack(p.PUBREC, known.id))
+        else:
+            self.tell(session)
+
+    def came_back(self, session: Session) -> None:
+        """The client has a new connection. Abandon the oldest publications that it has not sent again for long."""
+        session.begin_connection()
+        while len(session.earlier) > self.house.config.inflight_max:
+            self._abandon(session, next(iter(session.earlier.values())))
+        self.tell(session)
+
     def _abandon(self, session: Session, known: Incoming) -> None:
         """The client uses an identifier for something new. The old publication goes on, and nobody is told of it."""
-        del session.incoming[known.id]
+        _forget(session, known)
         pending = [number for number in known.numbers if self.waiting.pop(number, None) is not None]
         if pending:  # it counts against the client's limit, as one with QoS 0 does
             self.unanswered[pending[0]] = session
@@ -201,9 +221,11 @@ class Publications:
         number = self.house.next_number()
         identity = (client, self.house.life, number, self.house.wall_ms)
         is_kept = retain and not client.startswith("$")  # what a broker beside us retains, it keeps itself
+        replaced = None
         if is_kept:  # the directory hears of it afterwards: the next message must not wait for one that is refused
             kept = Retained(self.house.node, Envelope(topic, payload, qos, retain, *identity, content=content))
-            if not self.house.recaller.put(self.house.node, kept):
+            replaced = self._replaced.put(kept)
+            if replaced is None:
                 self.house.counters["retained refused"] += 1
                 return reasons.QUOTA, "no room for more retained messages"
         buckets, previous, before = self.house.directory.publishes(prefix, number)
@@ -217,6 +239,8 @@ class Publications:
             self._last_numbers.append(copy)
             self.house.directory.copied(copy, prefix, bucket)
             self.house.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
+        if replaced is not None:
+            self._replaced.published(replaced, self._last_numbers)
         return None
 
     def _answered(self, number: int) -> None:
@@ -231,6 +255,7 @@ class Publications:
 
     def acknowledged(self, number: int) -> None:
         self._answered(number)
+        self._replaced.taken(number)
         found = self.waiting.pop(number, None)
         self.emitted.pop(number, None)
         if found is not None:
@@ -239,8 +264,12 @@ class Publications:
             if not incoming.waits and incoming.reason is None:
                 self._answer(session, incoming, reasons.SUCCESS, None)
 
-    def not_acknowledged(self, number: int, reason: str) -> None:
+    def not_acknowledged(self, number: int, reason: str, *, is_taken: bool) -> None:
         self._answered(number)
+        if is_taken:
+            self._replaced.taken(number)
+        else:
+            self._replaced.refused(number)
         found = self.waiting.pop(number, None)
         emitted = self.emitted.pop(number, None)
         if emitted is None:
@@ -255,10 +284,11 @@ class Publications:
     def _answer(self, session: Session, incoming: Incoming | None, reason: int, text: str | None) -> None:
         """A publication is taken, or refused. 3.1.1 has no word for that but the end.  [MQTT 3.1.1: 3.3.5-2]"""
         link = session.link
-        if reason >= reasons.UNSPECIFIED and (link is None or link.version != p.V5):
+        is_earlier = incoming is not None and session.earlier.get(incoming.id) is incoming
+        if reason >= reasons.UNSPECIFIED and (link is None or link.version != p.V5 or is_earlier):
             if incoming is not None:
-                session.incoming.pop(incoming.id, None)
-            if link is not None:
+                _forget(session, incoming)
+            if link is not None and not is_earlier:
                 self.drop(session, reason, "publication refused")
             return
         if incoming is not None:
@@ -282,10 +312,10 @@ class Publications:
 
     def released(self, session: Session, link: Link, number: int) -> None:
         """PUBREL."""
-        known = session.incoming.get(number)
+        known = session.incoming.get(number) or session.earlier.get(number)
         is_ours = known is not None and known.is_told
-        if is_ours:
-            del session.incoming[number]
+        if known is not None and is_ours:
+            _forget(session, known)
         self.house.send(link, p.Ack(p.PUBCOMP, number, reasons.SUCCESS if is_ours else reasons.ID_NOT_FOUND))
         self.tell(session)
 
@@ -294,6 +324,7 @@ class Publications:
         session = self.house.by_connection.get(connection)
         if session is not None:
             session.incoming.clear()
+            session.earlier.clear()
             self.forget(session)
 
     def forget(self, session: Session) -> None:
@@ -316,3 +347,10 @@ class Publications:
             if emit.number in self.waiting:  # else its session is over
                 self.emitted[emit.number] = emit
                 self.house.out.append(emit)
+
+
+def _forget(session: Session, known: Incoming) -> None:
+    """Drop a publication from its session, where it may not be any more."""
+    for kept in (session.incoming, session.earlier):
+        if kept.get(known.id) is known:
+            del kept[known.id]

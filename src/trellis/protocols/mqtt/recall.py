@@ -18,7 +18,7 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import KEPT_MAX, Kept, Recall, wrap
 from trellis.protocols.mqtt.interests import Interests
 from trellis.protocols.mqtt.prefixes import Prefixes
-from trellis.protocols.mqtt.retained import Retained, RetainedMessages
+from trellis.protocols.mqtt.retained import Before, Retained, RetainedMessages
 from trellis.protocols.mqtt.topics import overlay_topic
 
 _OTHERS_MS = 600  # answers of those that publish come first
@@ -59,6 +59,11 @@ class Recaller:
             return False
         self._index(message.topic)
         return True
+
+    def restore(self, one: Retained, before: Before) -> None:
+        """Undo that `one` was put: the mesh has not taken it."""
+        self.retained.restore(one, before)
+        self._index(one.message.topic)
 
     def remove(self, topic: str) -> None:
         self.retained.remove(topic)
