@@ -83,6 +83,10 @@ def test_a_node_may_turn_clients_away_when_it_has_as_many_as_it_takes() -> None:
     assert found(turned_away(Connected(40.0, "t", "t", "B", speaks="mqtt")), **full) == ["refused"], "at another port"
     assert found(turned_away(*there, Ended(70.0, "t")), **full) == ["refused"], "it has long gone"
     assert found(turned_away(*there, Ended(90.0, "t")), **full) == [], "its connection may linger"
+    late = [*turned_away(), Connected(100.5, "t", "t", "B", speaks="native")]
+    assert found(late, **full) == [], "it was let in before, and hears of it later"
+    late = [*turned_away(), Connected(101.5, "t", "t", "B", speaks="native")]
+    assert found(late, **full) == ["refused"], "it came later"
 
 
 def test_a_node_that_is_full_does_not_turn_away_an_mqtt_client_that_takes_over_its_own_connection() -> None:

@@ -286,6 +286,38 @@ def test_a_client_that_stays_is_kept_where_lines_behind_an_old_one_have_expired(
     assert one.bridge.log.filters == ()
 
 
+def test_a_client_in_doubt_that_leaves_is_kept_where_its_session_lasts():
+    one = Counted()
+    one.comes("long", "a/1", is_clean=0)
+    one.comes("short", "b/1")
+    one.bridge.log.doubt()
+    one.round(2, times=3)
+    one.goes("long")
+    one.round(2, away=1, times=3)
+    one.goes("short")
+    one.round(1, away=1, times=5)
+    assert "a/1" in one.bridge.log.filters
+    one.comes("long", is_clean=0)  # it has its session, and does not subscribe again
+    one.round(1, times=5)
+    assert one.bridge.log.filters == ("a/1",)
+
+
+@pytest.mark.parametrize("has_caught_up", [False, True])
+def test_a_client_that_may_have_left_unheard_is_in_doubt_after_a_restart_as_well(has_caught_up):
+    before, one = Counted(), Counted()
+    before.comes("x", "a/1")
+    before.comes("long", "b/1", is_clean=0)
+    before.bridge.log.doubt()
+    before.comes("y", "c/1")  # a line that waited
+    before.round(1, times=2 if has_caught_up else 0)
+    one.bridge.log.restore(before.bridge.log.remember())
+    one.bridge.check()
+    one.round(1, times=3)
+    one.goes("long")
+    one.round(1, away=1, times=10)  # the one subscription is that of "long": its session lasts, and the others left
+    assert one.bridge.log.filters == ("a/1", "b/1", "c/1")  # which of them have left cannot be decided
+
+
 def test_nothing_is_wanted_for_a_client_that_is_away_for_long_until_it_is_back():
     one = Counted(learn_away_s=100)
     one.comes("long", "a/1", "$share/g/a/1", "a/2")

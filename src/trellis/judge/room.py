@@ -19,6 +19,7 @@ from trellis.judge.story import NEVER, Publication, Session, Story
 
 _TOLD_S = 1.0  # Metrics are read so long after a message was dropped, at the latest.
 _LINGERS_S = 20.0  # A node may take a connection that has broken silently for a good one for so long.
+_LET_IN_S = 1.0  # A client hears that its node has let it in so much later, at most.
 
 
 class Room:
@@ -79,7 +80,7 @@ def may_be_full(story: Story, promise: Promise, one: Unreachable) -> bool:
 
 
 def _is_at(session: Session, one: Unreachable, kinds: set[str]) -> bool:
-    is_there = any(t <= one.t and node == one.node for t, node in session.nodes)
+    is_there = any(t <= one.t + _LET_IN_S and node == one.node for t, node in session.nodes)
     return is_there and session.speaks in kinds and not session.broker
 
 

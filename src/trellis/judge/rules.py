@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 
+from trellis.judge.behind import Behind
 from trellis.judge.calm import Calm
 from trellis.judge.excuses import is_under_way, lost_its_connection, repetitions, spread_by, unexcused, why_lost
 from trellis.judge.filters import Said, overlay_topic
@@ -192,7 +193,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
 
     A session that is away gets what is kept for it when it is back. Of a shared subscription one session gets it.
     """
-    shared, all_got, room = _received_by_groups(story), dict[str, set[str]](), Room(story)
+    shared, all_got, room, behind = _received_by_groups(story), dict[str, set[str]](), Room(story), Behind(story)
     for subscription in story.subscriptions():
         session = subscription.session
         if subscription.confirmed == NEVER or not subscription.is_promised:
@@ -205,8 +206,11 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
         else:
             got = all_got[session.name] = session.got()
         for made in _published(story, subscription):
-            if made.acknowledged == NEVER or _due(session, made, calm) > ended:
+            taken = behind.taken(made)
+            if taken == NEVER or _due(session, made, calm) > ended:
                 continue
+            if taken > made.acknowledged and calm.due(taken, taken) > ended:
+                continue  # it may have waited at its broker until the subscription was over
             if story.may_be_false(made.began, made.acknowledged + promise.spread_s, promise.window_s):
                 continue
             counts.owed += 1

@@ -8,7 +8,8 @@ they belong to sessions of clients that are away, or are unknown to us. Two ques
 
 - Which clients that are away have no session any more? When the session of a client outlives its connection, its
   subscriptions begin to remain at the moment when it leaves. If fewer begin to remain in that round, it has no session.
-  The same goes for a client with more subscriptions than remain at all.
+  The same goes for a client with more subscriptions than remain at all. Only this is asked for a client that was in
+  doubt when it left, since its subscriptions remained before.
 - Are there subscriptions that the log did not tell? The broker also counts sessions without a connection. No more
   clients that are away than this number have a session. What remains beyond their subscriptions is unknown to us, and
   its clients get nothing from other sites.

@@ -47,6 +47,7 @@ class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     away: list[str]  # clients whose connection has ended and whose session may last, the oldest first
     named: list[str] = []  # other connected clients that have a blank in their names
     unsure: list[tuple[str, str, int]] = []  # of the subscriptions: client, filter, 1 if it is counted, else 0
+    doubtful: list[str] = []  # clients that may have left unheard
 
 
 class SubscriptionLog:
@@ -145,6 +146,7 @@ class SubscriptionLog:
         for client in known:
             if client in self._of_client:
                 self._doubtful.setdefault(client, self.sweep)  # The counts decide.
+                self.changes += 1
         return []
 
     def _may_begin(self, client: str) -> list[str]:
@@ -161,7 +163,11 @@ class SubscriptionLog:
     def doubt(self) -> None:
         """Lines of the log are lost: any client may have left unheard."""
         self.is_behind = True
-        self._doubtful = {client: self.sweep for client in self._of_client if client not in self._away}
+        self._doubtful = dict.fromkeys(self._not_away(), self.sweep)
+        self.changes += 1
+
+    def _not_away(self) -> list[str]:
+        return [client for client in self._of_client if client not in self._away]
 
     def counts_of(self, client: str) -> tuple[int, int]:
         """Return how many plain and how many shared subscriptions of a client are known for sure."""
@@ -210,8 +216,8 @@ class SubscriptionLog:
         if client in self._away or client in self._doubtful:
             self.grown += len(self._of_client[client])
             self.returned += len(self._of_client[client])
-        self._doubtful.pop(client, None)
-        if self._away.pop(client, None) is not None:
+        was_doubtful = self._doubtful.pop(client, None) is not None
+        if self._away.pop(client, None) is not None or was_doubtful:
             self.changes += 1
         if client not in self._lapsed:
             return []
@@ -230,7 +236,8 @@ class SubscriptionLog:
         clean = [one for one, is_clean in self._is_clean.items() if is_clean]
         named = [one for one, is_clean in self._is_clean.items() if not is_clean and " " in one]
         unsure = [(client, filter_, counted) for (client, filter_), counted in self._unsure.items()]
-        return Learned(1, clients, clean, list(self._away), named, unsure)
+        doubtful = self._not_away() if self.is_behind else list(self._doubtful)
+        return Learned(1, clients, clean, list(self._away), named, unsure, doubtful)
 
     def restore(self, learned: Learned) -> None:
         """Take in what an earlier run has remembered. Nothing in it is believed that the log could not have said."""
@@ -242,6 +249,8 @@ class SubscriptionLog:
         self._is_clean.update(dict.fromkeys(learned.clean[:SUBSCRIPTIONS_MAX], True))
         away = [client for client in learned.away if client in self._of_client]
         self._away = dict.fromkeys(away, (self.sweep, self.now_ms))
+        known = set(self._not_away())
+        self._doubtful = {client: self.sweep for client in learned.doubtful if client in known}
 
     def _subscribed(self, client: str, filter_: str, unsure: int | None = None) -> tuple[list[str], list[str]]:
         """Learn a subscription. `unsure`: None if it is sure, 1 if it is unsure and counted, 0 if it is not counted."""
@@ -297,8 +306,8 @@ class SubscriptionLog:
         if self._is_clean.pop(client, False):
             return self.end(client)
         if client in self._of_client and client not in self._away:
-            self._doubtful.pop(client, None)
-            self._away[client] = (self.sweep, self.now_ms)
+            # The subscriptions of a client in doubt remain already, so they do not begin to remain now.
+            self._away[client] = (self._doubtful.pop(client, self.sweep), self.now_ms)
             self.changes += 1
         return []
 
