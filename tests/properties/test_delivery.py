@@ -212,7 +212,7 @@ def test_no_valid_frame_of_a_neighbour_breaks_a_part(steps):
             effects = part.leave_topic("u")
         else:
             numbers[peer] += 1
-            channel = part.state.links[peer]
+            channel = part.state.channels[peer]
             effects = part.on_message(peer, m.Frame(5, numbers[peer], channel.session, channel.sent, (what,)))
         part.check()
         for one in effects:

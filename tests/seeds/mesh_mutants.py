@@ -27,7 +27,7 @@ from trellis.live.proof import Proof
 from trellis.live.stream import Stream
 from trellis.live.talk import Greet
 from trellis.protocols.delivery.copies import Copies
-from trellis.protocols.delivery.neighbours import Neighbours
+from trellis.protocols.delivery.neighbors import Neighbors
 from trellis.protocols.delivery.order import Order
 from trellis.protocols.effects import Seed
 from trellis.protocols.mesh import MeshNode
@@ -67,13 +67,13 @@ def a_subscription_goes_on_where_an_earlier_one_ended(patch: Patch) -> None:
         for stream in topic.streams.values():
             stream.waiting.clear()
 
-    def say_that_others_keep_it(self: Neighbours, stream: Any) -> None:
+    def say_that_others_keep_it(self: Neighbors, stream: Any) -> None:
         if stream.entries:
             stream.left = self.state.floor(stream), self.state.now_ms + self.config.window_ms
         self._drop_all(stream)
 
     patch.setattr(Order, "end_subscription", keep_baselines)
-    patch.setattr(Neighbours, "_note_what_is_left", say_that_others_keep_it)
+    patch.setattr(Neighbors, "_note_what_is_left", say_that_others_keep_it)
 
 
 def a_client_that_restarts_repeats_its_numbers(patch: Patch) -> None:
