@@ -31,9 +31,9 @@ from trellis.protocols.delivery.neighbors import Neighbors
 from trellis.protocols.delivery.order import Order
 from trellis.protocols.effects import Seed
 from trellis.protocols.mesh import MeshNode
-from trellis.protocols.mqtt.askers import Askers
 from trellis.protocols.mqtt.envelope import Ask
 from trellis.protocols.mqtt.introductions import Introductions
+from trellis.protocols.mqtt.pattern_holders import PatternHolders
 from trellis.protocols.mqtt.publications import Publications
 from trellis.protocols.wire import Codec, WireError, node_name_fault
 from trellis.simulate.mesh import trial
@@ -98,14 +98,14 @@ def _taken_before(self: Copies, client_id: Any, topic: str, payload: bytes) -> b
 
 def a_wildcard_that_returns_counts_as_known(patch: Patch) -> None:
     """A wildcard subscriber that comes back misses topics in use: nobody was told that its pattern had gone."""
-    hear = Askers.hear
+    hear = PatternHolders.hear
 
-    def only_the_first_time(self: Askers, origin: str, said: Ask, now_ms: int) -> Any:
+    def only_the_first_time(self: PatternHolders, origin: str, said: Ask, now_ms: int) -> Any:
         before = set(self.nodes[origin].patterns) if origin in self.nodes else set()
         heard = hear(self, origin, msgspec.structs.replace(said, gone=(), is_whole=False), now_ms)
         return heard and ([one for one in heard[0] if one not in before], heard[1])
 
-    patch.setattr(Askers, "hear", only_the_first_time)
+    patch.setattr(PatternHolders, "hear", only_the_first_time)
 
 
 def a_sidecar_remembers_nothing(patch: Patch) -> None:
@@ -300,7 +300,7 @@ def a_flood_of_qos_0_fills_the_node(patch: Patch) -> None:
             session.unanswered = waiting
 
     patch.setattr(Publications, "_is_full", without_qos_0)
-    patch.setattr("trellis.live.mqtt.door._TURN_PACKETS", 1 << 30)
+    patch.setattr("trellis.live.mqtt.listener._TURN_PACKETS", 1 << 30)
 
 
 def new_topics_are_taken_up_one_by_one(patch: Patch) -> None:

@@ -12,8 +12,8 @@ from trellis.errors import InputError
 from trellis.live.clock import monotonic_s
 from trellis.live.machine import machine
 from trellis.live.mqtt.aside import Aside
-from trellis.live.mqtt.heard import other_sidecars, publish_elsewhere, second_client, unheard
 from trellis.live.mqtt.memory import Memory
+from trellis.live.mqtt.probing import other_sidecars, publish_elsewhere, second_client, unheard
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
@@ -165,7 +165,7 @@ class Sidecar(StreamOwner):
     async def _publish_elsewhere(self, probes: list[p.Publish]) -> None:
         hello = second_client(self.bridge, self.user, self.password)
         if not await publish_elsewhere(self.host_name, self.port, self.tls, hello, probes):
-            self.bridge.hearing.is_forbidden = True  # probes that are not published say nothing
+            self.bridge.probes.is_forbidden = True  # probes that are not published say nothing
 
     def _hand_in(self, packet: p.Packet) -> None:
         """Give a packet to the host. An error of ours costs this message, and none of those behind it."""

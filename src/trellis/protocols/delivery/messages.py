@@ -23,8 +23,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from trellis.protocols.effects import Incarnation
-from trellis.protocols.wire import COUNT_MAX, Count, Name, NodeName, Topics
+from trellis.protocols.wire import Count, IncarnationCount, Name, NodeName, Topics
 
 PAYLOAD_BYTES_MAX = 512 << 10
 RANGES_MAX = 512  # Most numbers in the ranges of one item: two for each range.
@@ -36,7 +35,6 @@ HOPS_MAX = 128  # Most steps of a message along the ring to a home.
 REGISTERED_MAX = 4_096  # Most topics in one message to a home. Each of them may have to be forwarded alone.
 
 Number = Annotated[int, Meta(ge=0, le=2**62)]  # A session number.
-IncarnationCount = Annotated[Incarnation, Meta(ge=0, le=COUNT_MAX)]
 Flat = Annotated[tuple[Count, ...], Meta(max_length=RANGES_MAX)]  # Ranges of sequences: first, last, first, last, ...
 Names = Annotated[tuple[NodeName, ...], Meta(max_length=NAMES_MAX)]
 Registering = Annotated[tuple[Name, ...], Meta(max_length=REGISTERED_MAX)]

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 from trellis.protocols.mqtt.envelope import Envelope
 from trellis.protocols.mqtt.interests import Interests, buckets_of
 
@@ -25,8 +25,8 @@ SEEN_MAX = 200_000
 SEEN_MS = 150_000  # A copy comes no later after its twin: delivery drops messages older than two windows.
 SIDECAR = "$sidecar/"  # Its publications are repeated under their identity until the mesh has acknowledged them.
 
-Identity = tuple[NodeId, int, int]  # node, incarnation, number
-Stream = tuple[Topic, NodeId, int]  # overlay topic, node, incarnation
+Identity = tuple[NodeId, Incarnation, int]  # node, incarnation, number
+Stream = tuple[Topic, NodeId, Incarnation]  # overlay topic, node, incarnation
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Arrivals:
         hold_ms: int,
         interests: Interests,
         confirmed: dict[Topic, int],
-        is_owed: Callable[[Topic, NodeId, int, int, Topic], bool],
+        is_owed: Callable[[Topic, NodeId, Incarnation, int, Topic], bool],
     ) -> None:
         """`is_owed` tells of the predecessor of a message whether it comes for certain.
 
@@ -71,11 +71,13 @@ class Arrivals:
 
         `path` is the topic over which it came: its overlay topic `prefix`, or a directory.
         """
-        key = (prefix, origin, message.life)
+        key = (prefix, origin, message.incarnation)
         queue = self._held.get(key)
-        self._last[path, origin, message.life] = max(message.number, self._last.get((path, origin, message.life), 0))
+        self._last[path, origin, message.incarnation] = max(
+            message.number, self._last.get((path, origin, message.incarnation), 0)
+        )
         if message.is_copied or message.client.startswith(SIDECAR):  # only these may come twice
-            identity = (origin, message.life, message.number)
+            identity = (origin, message.incarnation, message.number)
             if self._has_come(identity):
                 return self._hand_over(key, queue) if queue is not None else []
             self._seen[identity] = None
@@ -101,12 +103,14 @@ class Arrivals:
 
         A path keeps the order of numbers. So one that has brought a later message does not bring the predecessor.
         """
-        prefix, origin, life = key
+        prefix, origin, incarnation = key
         number = message.previous or message.before
-        if not number or number <= self._handed.get(key, 0) or self._has_come((origin, life, number)):
+        if not number or number <= self._handed.get(key, 0) or self._has_come((origin, incarnation, number)):
             return False
         paths = (prefix, *buckets_of(prefix)) if message.previous else (prefix,)
-        may_come = any(one in self.confirmed and self._last.get((one, origin, life), 0) < number for one in paths)
+        may_come = any(
+            one in self.confirmed and self._last.get((one, origin, incarnation), 0) < number for one in paths
+        )
         return may_come and self.interests.is_covered(prefix)
 
     def _patience_ms(self, key: Stream, message: Envelope, path: Topic) -> int:

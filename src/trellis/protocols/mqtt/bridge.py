@@ -27,8 +27,8 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.counts import TOLD, BrokerCounts
 from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES, SUBSCRIBE_ID, Echoes, digest
-from trellis.protocols.mqtt.hearing import PROBE_FILTER, Hearing, probe_topic
 from trellis.protocols.mqtt.learn import LOG, PROBE_CLIENTS, TOPICS, SubscriptionLog
+from trellis.protocols.mqtt.probes import PROBE_FILTER, Probes, probe_topic
 from trellis.protocols.mqtt.suspicion import Suspicion
 from trellis.reached import reached
 
@@ -48,7 +48,7 @@ _FOR_GOOD = (reasons.TOPIC_INVALID, reasons.NOT_AUTHORIZED, reasons.TOO_LARGE, r
 
 class Bridge:
     def __init__(self, client: str, config: MqttConfig, mark: str = "") -> None:
-        """`mark`: of this life, unlike that of any other."""
+        """`mark`: of this incarnation, unlike that of any other."""
         self.client, self.take, self.want, self.inflight_max = client, config.take, config.want, config.inflight_max
         self.version = p.V5 if config.broker_version == "5" else p.V311
         self.probe = probe_topic(client)
@@ -71,7 +71,7 @@ class Bridge:
             if config.broker_echo == "match"
             else None
         )
-        self.hearing = Hearing(self.probe, mark, is_judged=bool(self.take))
+        self.probes = Probes(self.probe, mark, is_judged=bool(self.take))
         self.to_second: list[p.Publish] = []  # probes for another connection: a bridge of 3.1.1 does not hear itself
         self._probation_ms: int | None = None  # 3.1.1: until then the probe may come back
         self._early: list[p.Publish] = []  # came meanwhile
@@ -113,7 +113,7 @@ class Bridge:
         self.is_taking = answer.session_present
         self._early = []
         self._asked, self.refused = {}, ()
-        self.hearing.up(now_ms)
+        self.probes.up(now_ms)
         if self.counts is not None:
             self.counts.begin()
         self.packet_bytes_max = answer.packet_bytes_max
@@ -156,7 +156,7 @@ class Bridge:
         """The connection is over. `is_closed`: the broker has closed it, without DISCONNECT."""
         is_refusal = is_closed if self._dismissal is None else self._dismissal not in _NOT_FOR_A_MESSAGE
         self._judge(is_refusal)
-        self.hearing.down(is_refusal=is_refusal)
+        self.probes.down(is_refusal=is_refusal)
         self.is_up, self.is_taking, self._probation_ms = False, False, None
         self._unsaved.clear()  # they come again
         self.to_broker.clear()
@@ -186,8 +186,8 @@ class Bridge:
             case p.Ack(kind, number, reason) if kind == p.PUBACK:
                 if number == PROBE_ID and self.echoes is not None:
                     self.echoes.is_probe_unacknowledged = False
-                elif number == PROBE_ID and self.hearing.is_probe_unacknowledged:
-                    self.hearing.acknowledged(reason)
+                elif number == PROBE_ID and self.probes.is_probe_unacknowledged:
+                    self.probes.acknowledged(reason)
                 if self._flying.pop(number, None) is not None:
                     self._suspicion.acknowledged()
                     self.counters["refused by the broker"] += reason >= reasons.UNSPECIFIED
@@ -219,7 +219,7 @@ class Bridge:
         if self.version == p.V5:
             self._asked[packet.id] = asked = tuple(one for one in asked if one != PROBE_FILTER or one not in refused)
             qos = int(PROBE_ID not in self._flying)
-            self.to_broker += self.hearing.subscribed(PROBE_FILTER in asked, qos)
+            self.to_broker += self.probes.subscribed(PROBE_FILTER in asked, qos)
         self.refused = tuple(one for one in refused if one in asked)
 
     def _probed(self, packet: p.Publish) -> None:
@@ -227,7 +227,7 @@ class Bridge:
         is_doctor = packet.topic.startswith(PROBES + PROBE_CLIENTS)
         if packet.topic != self.probe and (self.version == p.V5 or is_doctor):
             self.counters["probes of others"] += not is_doctor
-            self.to_broker += self.hearing.heard(packet)
+            self.to_broker += self.probes.heard(packet)
         elif packet.topic != self.probe:  # B5
             if self.echoes is None or self.echoes.is_settled:  # else it may be an old one, that waited for us
                 self.counters["probes of others"] += 1
@@ -235,13 +235,13 @@ class Bridge:
         elif self.echoes is not None:
             if self.echoes.returned(packet.payload):
                 self._pump()
-        elif not self.hearing.returned(packet) and self.version == p.V311 and packet.payload == _MAY_NOT_RETURN:
+        elif not self.probes.returned(packet) and self.version == p.V311 and packet.payload == _MAY_NOT_RETURN:
             self.leaves = "echo"  # it sends us what is ours: there would be loops
 
     @property
     def is_unheard(self) -> bool:
         """Return whether the broker has granted our subscriptions, and does not send us what is published there."""
-        return self.echoes.is_late if self.echoes is not None else self.hearing.is_unheard
+        return self.echoes.is_late if self.echoes is not None else self.probes.is_unheard
 
     def _take_in(self, packet: p.Publish) -> None:
         if packet.topic.startswith(LOG):
@@ -252,7 +252,7 @@ class Bridge:
                 self._give_up(self.counts.heard(packet.topic, packet.payload, packet.retain, self._ours))
             self._acknowledge(packet)
             return
-        self.hearing.read()
+        self.probes.read()
         if any(name == IDENTITY for name, _ in packet.content.user):  # B1
             self.counters["kept out"] += 1
             self._acknowledge(packet)
@@ -395,12 +395,12 @@ class Bridge:
             early, self._early = self._early, []
             for packet in early:
                 self._take_in(packet)
-            self.to_second += self.hearing.subscribed(is_granted=True, qos=0)
+            self.to_second += self.probes.subscribed(is_granted=True, qos=0)
             self._pump()
         if self.echoes is not None and PROBE_ID not in self._flying:
             self.to_broker += self.echoes.tick(now_ms, bool(self._taken))
             self.leaves = "unheard" if self.echoes.is_unheard else self.leaves
-        probes = self.hearing.tick(now_ms, bool(self._taken))
+        probes = self.probes.tick(now_ms, bool(self._taken))
         (self.to_broker if self.version == p.V5 else self.to_second).extend(probes)
         for number in [one for one, due_ms in self._again.items() if due_ms <= now_ms]:
             del self._again[number]
@@ -409,7 +409,7 @@ class Bridge:
     def _pump(self) -> None:
         while self._waiting and self.is_up:
             packet = self._waiting[0]
-            if packet.id == PROBE_ID and self.hearing.is_probe_unacknowledged:
+            if packet.id == PROBE_ID and self.probes.is_probe_unacknowledged:
                 return
             if self.echoes is not None and not self._may_give(packet, self.echoes):
                 return

@@ -9,48 +9,59 @@ import msgspec
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.bridge import IDENTITY
-from trellis.protocols.mqtt.envelope import Bye, Envelope, Grouped, Kept, Recall, Said, Shared, Who, unwrap
-from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.envelope import (
+    NO_INCARNATION,
+    Bye,
+    Envelope,
+    Grouped,
+    Kept,
+    Recall,
+    Said,
+    Shared,
+    Who,
+    unwrap,
+)
 from trellis.protocols.mqtt.interests import OURS, QUESTIONS, SHARES
 from trellis.protocols.mqtt.packets import Content, is_text
 from trellis.protocols.mqtt.recollections import Recollections
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription, Ticket
 from trellis.protocols.mqtt.shares import Shares
+from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.topics import carried_prefix
 from trellis.protocols.wire import WireError
 
 
 class Deliveries:
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, state: BrokerState) -> None:
+        self.state = state
         self.early: dict[Topic, None] = {}  # not confirmed, though a client was told that it is subscribed
-        self.recollections = Recollections(house, self._give_retained)
-        self.shares = Shares(house, self._give_shared)
+        self.recollections = Recollections(state, self._give_retained)
+        self.shares = Shares(state, self._give_shared)
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
         try:
             said = unwrap(payload)
         except WireError:
-            self.house.counters["garbage"] += 1
+            self.state.counters["garbage"] += 1
             return
         is_ours = topic.startswith(OURS)
-        if isinstance(said, Envelope) and not said.is_of(topic, self.house.config.depth):
-            self.house.counters["garbage"] += 1
+        if isinstance(said, Envelope) and not said.is_of(topic, self.state.config.depth):
+            self.state.counters["garbage"] += 1
             return
         if not is_ours and isinstance(said, Recall | Kept):
             self._on_retained(topic, origin, said)
             return
         if not is_ours and said is not None and not isinstance(said, Envelope):
-            self.house.counters["garbage"] += 1
+            self.state.counters["garbage"] += 1
             return
-        if said is None and carried_prefix(topic, self.house.config.depth) is None:
-            self.house.counters["garbage"] += 1  # no client of MQTT takes a message on this topic
+        if said is None and carried_prefix(topic, self.state.config.depth) is None:
+            self.state.counters["garbage"] += 1  # no client of MQTT takes a message on this topic
             return
         # The mesh gives a first subscriber what it still holds. A client gets what is published from its SUBACK on; and
         # holders of wildcards get copies until they are confirmed.
         if topic != QUESTIONS and not self._is_begun(topic, origin):
-            self.house.counters["before the subscription"] += 1
+            self.state.counters["before the subscription"] += 1
             if isinstance(said, Envelope):
                 self._retain(origin, said)
             return
@@ -58,14 +69,14 @@ class Deliveries:
             self._on_share(topic, origin, said)
             if isinstance(said, Shared | Grouped):
                 return
-            ready = self.house.directory.on_said(topic, origin, said) if said is not None else []
+            ready = self.state.directory.on_said(topic, origin, said) if said is not None else []
         elif isinstance(said, Envelope):
-            ready = self.house.directory.on_message(topic, origin, said)
+            ready = self.state.directory.on_message(topic, origin, said)
         else:
-            ready = [Envelope(topic, payload, 1, False, "", 0, 0, self.house.wall_ms)]
+            ready = [Envelope(topic, payload, 1, False, "", NO_INCARNATION, 0, self.state.wall_ms)]
         for message in ready:
             self._hand_over(origin, message)
-        late = self.house.directory.arrivals.late
+        late = self.state.directory.arrivals.late
         while late:
             self._retain(*late.pop())
 
@@ -74,9 +85,9 @@ class Deliveries:
 
         What this node publishes itself need not wait for the mesh: a client hears itself from its SUBSCRIBE on.
         """
-        if self.house.directory.is_confirmed(topic) or topic in self.early:
+        if self.state.directory.is_confirmed(topic) or topic in self.early:
             return True
-        return origin == self.house.node and not self.house.interests.is_covered(topic)
+        return origin == self.state.node and not self.state.interests.is_covered(topic)
 
     def _on_share(self, topic: Topic, origin: NodeId, said: Said | None) -> None:
         """Take in what nodes with members of groups tell each other."""
@@ -85,32 +96,32 @@ class Deliveries:
                 self.shares.on_shared(origin, said)
             case Grouped() if topic == QUESTIONS:
                 self.shares.on_grouped(origin, said)
-            case Who(life):
-                self.shares.on_who(origin, life)
-            case Bye(life):
-                self.shares.on_bye(origin, life)
+            case Who(incarnation):
+                self.shares.on_who(origin, incarnation)
+            case Bye(incarnation):
+                self.shares.on_bye(origin, incarnation)
 
     def _on_retained(self, topic: Topic, origin: NodeId, said: Recall | Kept) -> None:
         """Somebody asks what is retained, or tells."""
         if isinstance(said, Recall):
-            self.house.recaller.on_recall(topic, origin)
-        elif self.house.config.listen:
-            for kept in self.house.recaller.on_kept(topic, said):
+            self.state.recaller.on_recall(topic, origin)
+        elif self.state.config.listen:
+            for kept in self.state.recaller.on_kept(topic, said):
                 self.recollections.told(kept)
 
     def _retain(self, origin: NodeId, message: Envelope) -> None:
         if (
             message.retain
-            and self.house.config.listen
-            and not self.house.recaller.put(origin, Retained(origin, message))
+            and self.state.config.listen
+            and not self.state.recaller.put(origin, Retained(origin, message))
         ):
-            self.house.counters["retained refused"] += 1
+            self.state.counters["retained refused"] += 1
 
     def tell_sys(self, message: Envelope) -> None:
         """Give what this node tells about itself to its clients."""
         for session, several in self._readers(message).items():
-            if not self.house.may_read(session, message.topic):
-                self.house.counters["reads denied"] += 1
+            if not self.state.may_read(session, message.topic):
+                self.state.counters["reads denied"] += 1
                 continue
             self._give(
                 session, message, message.content, several, None, any(one.retain_as_published for one in several)
@@ -120,14 +131,14 @@ class Deliveries:
     def _hand_over(self, origin: NodeId, message: Envelope) -> None:
         """To every client that wants it."""
         self._retain(origin, message)
-        until_ms = self.house.until_ms(message)
-        if until_ms is not None and until_ms <= self.house.now_ms:
-            self.house.counters["expired"] += 1
+        until_ms = self.state.until_ms(message)
+        if until_ms is not None and until_ms <= self.state.now_ms:
+            self.state.counters["expired"] += 1
             return
-        kept = self.house.retained.get(message.topic) if message.retain else None
+        kept = self.state.retained.get(message.topic) if message.retain else None
         for session, several in self._readers(message).items():
-            if not self.house.may_read(session, message.topic):
-                self.house.counters["reads denied"] += 1
+            if not self.state.may_read(session, message.topic):
+                self.state.counters["reads denied"] += 1
                 continue
             if session.is_bridge:
                 self._give(session, message, _identified(message, origin), several, until_ms, message.retain)
@@ -140,12 +151,12 @@ class Deliveries:
 
     def _give_shared(self, session: Session, message: Envelope, one: Subscription, ticket: Ticket | None) -> None:
         retain = message.retain and one.retain_as_published
-        self._give(session, message, message.content, [one], self.house.until_ms(message), retain, ticket)
+        self._give(session, message, message.content, [one], self.state.until_ms(message), retain, ticket)
 
     def _readers(self, message: Envelope) -> dict[Session, list[Subscription]]:
         """Return the clients that want a message, with their subscriptions that match it."""
         found: dict[Session, list[Subscription]] = {}
-        for session, one in self.house.tree.matching(message.topic):
+        for session, one in self.state.tree.matching(message.topic):
             if not (one.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
                 found.setdefault(session, []).append(one)
         return found
@@ -164,30 +175,30 @@ class Deliveries:
         numbers = {one.number for one in several if one.number is not None}
         listed = tuple(sorted(numbers)) if numbers else ()
         out = Out(message.topic, message.payload, qos, retain, listed, content, until_ms, ticket)
-        self.house.counters["delivered"] += 1
+        self.state.counters["delivered"] += 1
         dropped = session.dropped
-        packets = session.put(out, self.house.now_ms, self.house.awake_ms)
-        self.house.counters["dropped"] += session.dropped - dropped
+        packets = session.put(out, self.state.now_ms, self.state.awake_ms)
+        self.state.counters["dropped"] += session.dropped - dropped
         if session.link is not None:
             for one in packets:
-                self.house.send(session.link, one)
+                self.state.send(session.link, one)
 
     def _give_retained(self, session: Session, kept: Retained, one: Subscription) -> None:
         """[MQTT-3.3.1-8, 3.3.1-9]"""
         message = kept.message
-        if not self.house.may_read(session, message.topic):
-            self.house.counters["reads denied"] += 1
+        if not self.state.may_read(session, message.topic):
+            self.state.counters["reads denied"] += 1
             return
         if one.no_local and message.client == session.client:
             return
-        until_ms = self.house.until_ms(message)
-        if until_ms is not None and until_ms <= self.house.now_ms:
-            self.house.recaller.remove(message.topic)
+        until_ms = self.state.until_ms(message)
+        if until_ms is not None and until_ms <= self.state.now_ms:
+            self.state.recaller.remove(message.topic)
             return
         self._give(session, message, message.content, [one], until_ms, True)
 
     def tick(self) -> None:
-        for origin, message in self.house.directory.tick():
+        for origin, message in self.state.directory.tick():
             self._hand_over(origin, message)
         self.recollections.tick()
 
@@ -195,5 +206,5 @@ class Deliveries:
 def _identified(message: Envelope, origin: NodeId) -> Content:
     """For a broker beside us: known again wherever it turns up."""
     name = origin if is_text(origin) else ascii(origin)[1:-1]  # of another node, which may be of an earlier release
-    identity = (IDENTITY, f"{name}/{message.life}/{message.number}")
+    identity = (IDENTITY, f"{name}/{message.incarnation}/{message.number}")
     return msgspec.structs.replace(message.content, user=(*message.content.user, identity))

@@ -13,7 +13,7 @@ Three kinds of overlay topics of our own carry it: questions (all nodes with a l
 | ------------- | ------------------------------------------------------------------------ |
 | `members.py`  | which nodes must answer                                                  |
 | `wildcards.py` | our patterns: who has answered, and which messages are owed since        |
-| `askers.py`   | the patterns of all nodes                                                |
+| `holders.py`   | the patterns of all nodes                                                |
 | `introductions.py` | overlay topics that we publish on, and who gets copies               |
 | `arrivals.py` | a message that comes both ways counts once, and waits for its predecessor |
 """
@@ -22,9 +22,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 from trellis.protocols.mqtt.arrivals import Arrivals
-from trellis.protocols.mqtt.askers import Askers
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import (
     MEMBERS_MAX,
@@ -47,6 +46,7 @@ from trellis.protocols.mqtt.envelope import (
 from trellis.protocols.mqtt.interests import QUESTIONS, Interests, bucket_of
 from trellis.protocols.mqtt.introductions import Introductions
 from trellis.protocols.mqtt.members import Members
+from trellis.protocols.mqtt.pattern_holders import PatternHolders
 from trellis.protocols.mqtt.topics import is_prefix
 from trellis.protocols.mqtt.wildcards import AGAIN_MS, Owed, Taken, Wildcard
 
@@ -57,16 +57,16 @@ _GATHER_MS = 200  # changes within this time are told together
 
 
 class Directory:
-    def __init__(self, node: NodeId, life: int, config: MqttConfig, interests: Interests) -> None:
-        self.node, self.life, self.config, self.interests = node, life, config, interests
+    def __init__(self, node: NodeId, incarnation: Incarnation, config: MqttConfig, interests: Interests) -> None:
+        self.node, self.incarnation, self.config, self.interests = node, incarnation, config, interests
         self.now_ms = 0
         self.wildcards: dict[str, Wildcard] = {}  # only those whose directory the mesh has confirmed
         self.counters: Counter[str] = Counter()
         self.emits: list[tuple[Topic, bytes, str]] = []  # topic, payload, which: taken by the owner
         self._confirmed: dict[Topic, int] = {}  # -> since when
-        self.askers = Askers(config.depth)
+        self.holders = PatternHolders(config.depth)
         self.members = Members(node)
-        self.introductions = Introductions(config, self.askers, self.emits)
+        self.introductions = Introductions(config, self.holders, self.emits)
         self.owed = Owed(self.wildcards, interests, self._confirmed)
         self.arrivals = Arrivals(config.hold_ms, interests, self._confirmed, self.owed.is_owed)
         self.arrivals.counters = self.counters
@@ -78,9 +78,9 @@ class Directory:
         self._gone: dict[str, None] = {}
         self._unready: dict[int, Wildcard] = {}  # by number
         self._told_ms = self._told_all_ms = self._answered_ms = -NEVER
-        self._newcomers: dict[NodeId, int] = {}  # -> their incarnations
+        self._newcomers: dict[NodeId, Incarnation] = {}  # -> their incarnations
         self._newcomers_ms = 0  # when they are answered
-        self._owed: dict[tuple[NodeId, int], dict[int, None]] = {}  # answers: node and incarnation -> numbers
+        self._owed: dict[tuple[NodeId, Incarnation], dict[int, None]] = {}  # answers: node and incarnation -> numbers
         self._joined: dict[Topic, None] = {}  # to be said
         self._joined_ms: dict[Topic, int] = {}  # when it was said last
 
@@ -93,7 +93,7 @@ class Directory:
     def leave(self) -> None:
         """Tell the others that this node leaves: nobody waits for its answers any more."""
         if QUESTIONS in self._confirmed:
-            self._say(Bye(self.life), "bye")
+            self._say(Bye(self.incarnation), "bye")
 
     # As a holder of wildcards
 
@@ -117,7 +117,7 @@ class Directory:
     def changed(self) -> None:
         """Patterns may have been taken up or dropped."""
         numbers = self.interests.numbers
-        self.introductions.on_own(self.node, self.life, numbers, self.interests.number)
+        self.introductions.on_own(self.node, self.incarnation, numbers, self.interests.number)
         for pattern, found in list(self.wildcards.items()):
             if numbers.get(pattern) != found.number:
                 del self.wildcards[pattern]
@@ -127,7 +127,7 @@ class Directory:
         new = [one for one in numbers if one not in self.wildcards and bucket_of(one) in self._confirmed]
         for pattern in new:
             found = self._unready[numbers[pattern]] = self.wildcards[pattern] = Wildcard(numbers[pattern])
-            found.answered[self.node] = Taken(self.life, self.introductions.number, self.now_ms)
+            found.answered[self.node] = Taken(self.incarnation, self.introductions.number, self.now_ms)
             self._new[pattern] = None
             self._gone.pop(pattern, None)
         self.introductions.on_new(self.node, new)
@@ -172,7 +172,7 @@ class Directory:
         """Say `Who`, and again later: the answer of a node that was too busy to publish it never comes."""
         self._who_ms = self.now_ms + self._who_pause_ms
         self._who_pause_ms = min(2 * self._who_pause_ms, self._ask_ms)
-        self._say(Who(self.life, True), "who")
+        self._say(Who(self.incarnation, True), "who")
 
     def on_said(self, topic: Topic, origin: NodeId, said: Said) -> list[Envelope]:
         """Take in what came over one of our own topics; return the messages to hand over."""
@@ -198,9 +198,9 @@ class Directory:
                 self._on_who(origin, said)
             case Heard():
                 self._on_heard(origin, said)
-            case Bye(life):
-                self.members.left(origin, life)
-                self._forget_asker(origin, life + 1)
+            case Bye(incarnation):
+                self.members.left(origin, incarnation)
+                self._forget_holder(origin, Incarnation(incarnation + 1))
             case _:
                 self.counters["strange"] += 1
         return []
@@ -243,7 +243,7 @@ class Directory:
             numbers = tuple(one.number for one in found)
             waits = bool(self.members.nodes) and not all(one.is_ready for one in found)
             ended = tuple(gone.pop(0)) if gone else ()
-            head = (self.life, self.config.depth, tuple(patterns), numbers, self.interests.number)
+            head = (self.incarnation, self.config.depth, tuple(patterns), numbers, self.interests.number)
             self._say(Ask(*head, ended, is_whole, waits), "ask")
             for one in found:
                 one.told_ms = self.now_ms
@@ -251,14 +251,14 @@ class Directory:
         self._new.clear()
 
     def _on_who(self, origin: NodeId, said: Who) -> None:
-        self._forget_asker(origin, said.life)
-        if said.answers and self.members.joins(origin, said.life):
+        self._forget_holder(origin, said.incarnation)
+        if said.answers and self.members.joins(origin, said.incarnation):
             self._is_new(origin)
-        self.owed.on_who(origin, said.life, self.now_ms)
+        self.owed.on_who(origin, said.incarnation, self.now_ms)
         if not self._newcomers:
             self._newcomers_ms = self.now_ms + _SOON_MS
         if len(self._newcomers) < MEMBERS_MAX:
-            self._newcomers[origin] = said.life
+            self._newcomers[origin] = said.incarnation
 
     def _is_new(self, member: NodeId) -> None:
         """This incarnation of a node has not answered anything yet."""
@@ -266,11 +266,11 @@ class Directory:
             wildcard.answered.pop(member, None)
 
     def _on_heard(self, origin: NodeId, said: Heard) -> None:
-        if self.members.heard(origin, said.life):
+        if self.members.heard(origin, said.incarnation):
             self._is_new(origin)
-        taken = Taken(said.life, said.number, self.now_ms)
+        taken = Taken(said.incarnation, said.number, self.now_ms)
         for answer in said.answers:
-            if answer.node != self.node or answer.life != self.life:
+            if answer.node != self.node or answer.incarnation != self.incarnation:
                 continue
             if answer.is_to_who:
                 self.members.answered(origin, said.is_informed, said.members)
@@ -283,14 +283,14 @@ class Directory:
     def _answer(self) -> None:
         """Say `Heard` to everybody to whom we owe it."""
         answers = [
-            Answer(node, life, tuple(list(numbers)[start : start + PREFIXES_MAX]))
-            for (node, life), numbers in self._owed.items()
+            Answer(node, incarnation, tuple(list(numbers)[start : start + PREFIXES_MAX]))
+            for (node, incarnation), numbers in self._owed.items()
             for start in range(0, len(numbers), PREFIXES_MAX)
         ]
         self._owed.clear()
         for start in range(0, len(answers), 20):  # some numbers each: far below what one message holds
             part = tuple(answers[start : start + 20])
-            self._say(Heard(self.life, part, self.is_informed, number=self.introductions.number), "heard")
+            self._say(Heard(self.incarnation, part, self.is_informed, number=self.introductions.number), "heard")
         self._answered_ms = self.now_ms
 
     def _answer_newcomers(self) -> None:
@@ -299,11 +299,11 @@ class Directory:
             self._tell(everything=True)
         names = next(iter(parts_of(self.members.nodes)), [])
         is_informed = self.is_informed and len(names) == len(self.members.nodes)
-        answers = [Answer(node, life, (), True) for node, life in self._newcomers.items()]
+        answers = [Answer(node, incarnation, (), True) for node, incarnation in self._newcomers.items()]
         self._newcomers.clear()
         for start in range(0, len(answers), PREFIXES_MAX):
             part = tuple(answers[start : start + PREFIXES_MAX])
-            self._say(Heard(self.life, part, is_informed, tuple(names)), "heard")
+            self._say(Heard(self.incarnation, part, is_informed, tuple(names)), "heard")
 
     def publishes(self, prefix: Topic, number: int, is_plain: bool = False) -> tuple[tuple[Topic, ...], int, int]:
         """This node publishes a message: the directories that get a copy; its predecessor, copied or not."""
@@ -321,25 +321,25 @@ class Directory:
         if said.depth != self.config.depth:
             self.counters["other depth"] += 1
             return
-        heard = self.askers.hear(origin, said, self.now_ms)
+        heard = self.holders.hear(origin, said, self.now_ms)
         if heard is None:
             self.counters["asks ignored"] += 1
             return
         new, numbers = heard
         if origin != self.node and said.numbers:
-            if self.members.heard(origin, said.life):
+            if self.members.heard(origin, said.incarnation):
                 self._is_new(origin)
             if said.wants_answer and numbers and len(self._owed) < MEMBERS_MAX:
-                self._owed.setdefault((origin, said.life), {}).update(dict.fromkeys(numbers))
+                self._owed.setdefault((origin, said.incarnation), {}).update(dict.fromkeys(numbers))
                 if self.now_ms - self._answered_ms >= _GATHER_MS:
                     self._answer()
         self.introductions.on_new(origin, new)
 
-    def _forget_asker(self, origin: NodeId, life: int) -> None:
-        """Drop the patterns of earlier incarnations than `life`."""
-        known = self.askers.nodes.get(origin)
-        if known is not None and known.life < life:
-            self.askers.drop(origin)
+    def _forget_holder(self, origin: NodeId, incarnation: Incarnation) -> None:
+        """Drop the patterns of earlier incarnations than `incarnation`."""
+        known = self.holders.nodes.get(origin)
+        if known is not None and known.incarnation < incarnation:
+            self.holders.drop(origin)
 
     # Time
 
@@ -359,11 +359,11 @@ class Directory:
             self._answer()
         self.introductions.tick()
         self.interests.tick()
-        self.askers.expire(now_ms - 3 * self._ask_ms, self.node)
+        self.holders.expire(now_ms - 3 * self._ask_ms, self.node)
         self._forget_known(now_ms - 2 * self.introductions.active_ms)
         if self._joined:
             for part in parts_of(self._joined):
-                self._say(Joined(self.life, self.interests.number, tuple(part)), "joined")
+                self._say(Joined(self.incarnation, self.interests.number, tuple(part)), "joined")
             self._joined_ms.update(dict.fromkeys(self._joined, now_ms))
             self._joined.clear()
         return self.arrivals.tick()
@@ -397,7 +397,7 @@ class Directory:
 
     def check(self) -> None:
         self.introductions.check()
-        self.askers.check()
+        self.holders.check()
         self.arrivals.check()
         for pattern, found in self.wildcards.items():
             assert found.is_ready or self._unready.get(found.number) is found, f"{pattern} is neither ready nor not"

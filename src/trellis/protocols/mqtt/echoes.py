@@ -36,7 +36,7 @@ class Echoes:
     def __init__(
         self, probe: str, take: tuple[str, ...], qos_0: tuple[str, ...], window: int, mark: str, counters: Counter[str]
     ) -> None:
-        """`qos_0`: more filters, whose messages are none of ours. `mark`: of this life."""
+        """`qos_0`: more filters, whose messages are none of ours. `mark`: of this incarnation."""
         self.probe, self.take, self.window, self.mark, self.counters = probe, take, window, mark, counters
         self.filters = disjoint((*take, f"{PROBES}+"))
         self.qos_0 = qos_0
@@ -48,7 +48,7 @@ class Echoes:
         self._sent: dict[bytes, deque[int]] = {}  # what has not come back: when each was sent
         self._count = 0
         self._is_attached = False
-        self._is_first = True  # connection of this life
+        self._is_first = True  # connection of this incarnation
         self._is_begun = self._is_probed = False  # on this connection we have subscribed; a probe has come back
         self._number = 0
         self._probes: dict[bytes, int] = {}  # that are out on this connection: when they were sent
@@ -101,7 +101,7 @@ class Echoes:
     def returned(self, payload: bytes) -> bool:
         """A probe of ours has come back. True: there may be room now."""
         if payload not in self._probes:
-            return False  # of an earlier connection, or life
+            return False  # of an earlier connection, or incarnation
         for one in list(self._probes):  # those before it are lost
             sent_ms = self._probes.pop(one)
             if one == payload:
@@ -173,7 +173,9 @@ class Echoes:
         if self._is_wider and not any(matches(one, packet.topic) for one in self.take):
             self.counters["beyond take"] += 1
             return True
-        self.counters["perhaps echoes"] += self._is_first  # it waited there, and we know nothing of a life before
+        self.counters["perhaps echoes"] += (
+            self._is_first
+        )  # it waited there, and we know nothing of a incarnation before
         return False
 
     def _comes_back(self, topic: str) -> bool:

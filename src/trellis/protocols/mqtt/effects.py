@@ -69,4 +69,4 @@ class SetAside(msgspec.Struct, frozen=True, gc=False):
     size: int
 
 
-DoorEffect = Want | Unwant | Emit | ToClient | Close | Check | Pause | NotCarried | SetAside
+MqttEffect = Want | Unwant | Emit | ToClient | Close | Check | Pause | NotCarried | SetAside

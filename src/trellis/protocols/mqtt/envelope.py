@@ -1,7 +1,7 @@
 """What travels through the mesh for MQTT: messages in envelopes, and what directories say to each other.
 
 A payload that is no envelope is one of `trellis pub` or `trellis.connect`: its topic is the overlay topic, its QoS 1.
-One that begins like an envelope travels in an envelope with life 0.  [docs/mqtt.md]
+One that begins like an envelope travels in an envelope with incarnation 0.  [docs/mqtt.md]
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from trellis.protocols.effects import Topic
+from trellis.protocols.effects import Incarnation, Topic
 from trellis.protocols.mqtt.packets import PLAIN, Content, Text
 from trellis.protocols.mqtt.topics import PREFIX_LETTERS_MAX, carried_prefix
-from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, NodeName, WireError
+from trellis.protocols.wire import FRAME_BYTES_MAX, NAME_PATTERN, Codec, Count, IncarnationCount, NodeName, WireError
 
 MAGIC = b"\xc1tm1"  # 0xc1 is never used by MessagePack, and begins no text
 PREFIXES_MAX = 1_000  # in one message
@@ -23,24 +23,27 @@ PART_BYTES = 48 << 10  # of prefixes or names in one message
 KEPT_MAX = 1_000
 CHOSEN_MAX = 64  # groups of shared subscriptions for which the publisher's node chooses; others choose for the rest
 MEMBERS_MAX = 4_096
-NEVER = 2**53
+NEVER = 2**53  # a number, or a time in milliseconds, that is never reached
+NO_INCARNATION = Incarnation(0)  # of a publication of a native client, and of a node that was only named
 _NUMBERS_BYTES = 512  # more than all numbers and marks of an envelope take
 
 Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_LETTERS_MAX, pattern=NAME_PATTERN)]
 Numbers = Annotated[tuple[Count, ...], Meta(max_length=PREFIXES_MAX)]
 Prefixes = Annotated[tuple[Prefix, ...], Meta(max_length=PREFIXES_MAX)]
-Chosen = tuple[Text, NodeName, Count]  # a group of a shared subscription; the node that hands over, its incarnation
+Chosen = tuple[
+    Text, NodeName, IncarnationCount
+]  # a group of a shared subscription; the node that hands over, its incarnation
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True, tag="m"):
-    """An application message. `origin`, the mesh's word for its first node, with life and number is its identity."""
+    """A message of a client. It is identified by the node that published it, with incarnation and number."""
 
     topic: Text
     payload: bytes
     qos: Annotated[int, Meta(ge=0, le=2)]
     retain: bool
     client: Text  # who published it: a subscription may leave that out (no-local)
-    life: Count  # of the node that published it
+    incarnation: IncarnationCount  # of the node that published it
     number: Count  # its own, over all topics
     stamp_ms: Count  # its wall clock: for expiry, and for which retained message is later
     is_copied: bool = False  # it also travels over the directory
@@ -72,7 +75,7 @@ class Copy(msgspec.Struct, frozen=True, array_like=True, tag="c"):
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag="a"):
     """To all nodes with a listener: I hold these patterns. Earlier releases send and read the first three fields."""
 
-    life: Count
+    incarnation: IncarnationCount
     depth: Count
     patterns: Prefixes
     numbers: Numbers = ()  # of each pattern: drawn anew when it is taken up
@@ -85,7 +88,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag="a"):
 class Who(msgspec.Struct, frozen=True, array_like=True, tag="w"):
     """To all nodes with a listener: I am new here; who else is there, and who holds wildcards?"""
 
-    life: Count
+    incarnation: IncarnationCount
     answers: bool = False  # I shall say `Heard` when I am asked
 
 
@@ -93,7 +96,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
     """To one node: I have taken in your `Who`, or the patterns with these numbers."""
 
     node: NodeName
-    life: Count  # the incarnation that is answered
+    incarnation: IncarnationCount  # the incarnation that is answered
     numbers: Numbers = ()
     is_to_who: bool = False
 
@@ -101,7 +104,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True):
 class Heard(msgspec.Struct, frozen=True, array_like=True, tag="y"):
     """To all nodes with a listener: answers to some of them."""
 
-    life: Count
+    incarnation: IncarnationCount
     answers: Annotated[tuple[Answer, ...], Meta(max_length=PREFIXES_MAX)]
     is_informed: bool = False  # I know every node that joined before me
     members: Annotated[tuple[NodeName, ...], Meta(max_length=MEMBERS_MAX)] = ()  # the nodes that I know
@@ -111,7 +114,7 @@ class Heard(msgspec.Struct, frozen=True, array_like=True, tag="y"):
 class Joined(msgspec.Struct, frozen=True, array_like=True, tag="j"):
     """To all nodes with a listener: the mesh brings me these overlay topics; copy no more."""
 
-    life: Count
+    incarnation: IncarnationCount
     upto: Count  # the sender's counter: an answer to nothing that is newer
     prefixes: Prefixes
 
@@ -126,13 +129,13 @@ class Hold(msgspec.Struct, frozen=True, array_like=True, tag="h"):
 class Bye(msgspec.Struct, frozen=True, array_like=True, tag="b"):
     """To all nodes with a listener: I leave."""
 
-    life: Count
+    incarnation: IncarnationCount
 
 
 class Grouped(msgspec.Struct, frozen=True, array_like=True, tag="g"):
     """To all nodes with a listener: I have members of these groups of shared subscriptions, and of no others."""
 
-    life: Count
+    incarnation: IncarnationCount
     number: Count  # grows with each announcement
     keys: Annotated[tuple[Text, ...], Meta(max_length=PREFIXES_MAX)]
     counts: Numbers  # of each group: members that are connected
@@ -144,9 +147,9 @@ class Shared(msgspec.Struct, frozen=True, array_like=True, tag="s"):
     what: Annotated[int, Meta(ge=0, le=15)]
     key: Text  # the group
     node: NodeName  # that published these messages; or the node that this is about
-    life: Count  # its incarnation
+    incarnation: IncarnationCount  # its incarnation
     numbers: Numbers  # of the messages
-    by: Count  # the speaker's incarnation
+    by: IncarnationCount  # the speaker's incarnation
     owner: Annotated[str, Meta(max_length=PREFIX_LETTERS_MAX)] = ""  # of a question: the node that should have them
 
 

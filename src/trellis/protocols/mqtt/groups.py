@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import Incarnation, NodeId
 from trellis.protocols.mqtt.envelope import CHOSEN_MAX, Chosen
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.topics import is_group, shared_filter
@@ -24,7 +24,7 @@ LETTERS_MAX = 16 << 20  # of the names of all groups of all nodes
 class Told:
     """What a node has told of itself."""
 
-    life: int
+    incarnation: Incarnation
     number: int  # of its announcement: an older one changes nothing
     at_ms: int
     members: dict[str, int]  # group -> its members that are connected to this node
@@ -39,17 +39,23 @@ class Groups:
         self._letters = 0
 
     def hear(
-        self, node: NodeId, life: int, number: int, members: dict[str, int], now_ms: int, letters_max: int = LETTERS_MAX
+        self,
+        node: NodeId,
+        incarnation: Incarnation,
+        number: int,
+        members: dict[str, int],
+        now_ms: int,
+        letters_max: int = LETTERS_MAX,
     ) -> bool:
         """Take in all groups of a node. Return False for an announcement that is old, or for which there is no room."""
         known = self.told.get(node)
-        if known is not None and (known.life, known.number) > (life, number):
+        if known is not None and (known.incarnation, known.number) > (incarnation, number):
             return False
         valid = {key: count for key, count in members.items() if is_group(key)}
         if self._letters + sum(map(len, valid)) > letters_max:
             return False
         self.forget(node)
-        self.told[node] = Told(life, number, now_ms, valid)
+        self.told[node] = Told(incarnation, number, now_ms, valid)
         for key, count in valid.items():
             self._letters += len(key)
             if key not in self.nodes:
@@ -58,10 +64,10 @@ class Groups:
             self.nodes[key][node] = count
         return True
 
-    def forget(self, node: NodeId, life_max: int | None = None) -> None:
-        """Forget a node, if its incarnation is not later than `life_max`."""
+    def forget(self, node: NodeId, incarnation_max: Incarnation | None = None) -> None:
+        """Forget a node, if its incarnation is not later than `incarnation_max`."""
         known = self.told.get(node)
-        if known is None or (life_max is not None and known.life > life_max):
+        if known is None or (incarnation_max is not None and known.incarnation > incarnation_max):
             return
         del self.told[node]
         for key in known.members:
@@ -98,7 +104,7 @@ class Groups:
             for node, count in nodes.items():
                 turn -= count
                 if turn < 0:
-                    out.append((key, node, self.told[node].life))
+                    out.append((key, node, self.told[node].incarnation))
                     break
         return tuple(out)
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from trellis.protocols.effects import Topic
-from trellis.protocols.mqtt.effects import DoorEffect, Unwant, Want
+from trellis.protocols.mqtt.effects import MqttEffect, Unwant, Want
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.prefixes import Prefixes
 from trellis.protocols.mqtt.topics import as_topic, has_wildcard, pattern_of
@@ -43,7 +43,7 @@ class Interests:
         self.numbers: dict[str, int] = {}  # of each pattern: drawn anew whenever it is taken up
         self.number = 0  # Grows whenever a pattern is taken up or dropped, or an overlay topic is forgotten.
         self.known: dict[Topic, int] = {}  # overlay topics that a pattern covers -> heard of when
-        self.out: list[DoorEffect] = []
+        self.out: list[MqttEffect] = []
         self._tree: FilterTree[str, None] = FilterTree()  # the patterns
         self._prefixes = Prefixes(depth)  # the same overlay topics as in `known`
         self._dropped: dict[str, None] = {}  # patterns whose overlay topics are still to be looked at, oldest first

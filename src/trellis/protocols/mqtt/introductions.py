@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
-from trellis.protocols.effects import NodeId, Topic
-from trellis.protocols.mqtt.askers import PATTERNS_ALL_MAX, Askers
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import NEVER, Hold, Introduce, Joined, parts_of, wrap
 from trellis.protocols.mqtt.interests import bucket_of, buckets_of
+from trellis.protocols.mqtt.pattern_holders import PATTERNS_ALL_MAX, PatternHolders
 from trellis.protocols.mqtt.prefixes import Prefixes
 
 ACTIVE_MAX = 65_536
@@ -37,9 +37,9 @@ class Active:
 
 
 class Introductions:
-    def __init__(self, config: MqttConfig, askers: Askers, emits: list[tuple[Topic, bytes, str]]) -> None:
+    def __init__(self, config: MqttConfig, holders: PatternHolders, emits: list[tuple[Topic, bytes, str]]) -> None:
         """`emits` gets what is to be published: topic, payload, kind."""
-        self.askers, self.emits = askers, emits
+        self.holders, self.emits = holders, emits
         self.now_ms = 0
         self.active: OrderedDict[Topic, Active] = OrderedDict()
         # Overlay topics with retained messages of ours that fit a pattern, and None for others that were looked at.
@@ -49,7 +49,7 @@ class Introductions:
         self.number = 0  # of the last message of this node, on any overlay topic
         self._newest: tuple[Active, range, int, bool] | None = None  # of that message: its numbers, and what was before
         self._guesses: dict[int, tuple[Topic, Topic]] = {}  # copies that may be for nobody: overlay topic, directory
-        self._prefixes = Prefixes(askers.depth)  # the same overlay topics as in `active`
+        self._prefixes = Prefixes(holders.depth)  # the same overlay topics as in `active`
         self._turn = 0  # grows whenever patterns are taken in
         self._due: dict[str, None] = {}  # patterns whose holders are still to be told of overlay topics, oldest first
         self._walk: tuple[str, Iterator[Topic | None]] | None = None  # the one that is under way
@@ -98,7 +98,7 @@ class Introductions:
         """Return the directories to which messages on an overlay topic are copied."""
         out: dict[Topic, None] = dict.fromkeys(buckets_of(prefix)) if found.is_open else {}
         if found.pending:
-            of_holders = self.askers.buckets(prefix)
+            of_holders = self.holders.buckets(prefix)
             for holder, (_, until_ms) in list(found.pending.items()):
                 buckets = of_holders.get(holder)
                 if buckets is None or until_ms <= self.now_ms:
@@ -125,10 +125,10 @@ class Introductions:
         return [number for number, (prefix, bucket) in guesses.items() if not self._is_wanted(prefix, bucket)]
 
     def _is_wanted(self, prefix: Topic, bucket: Topic) -> bool:
-        return any(bucket in buckets for buckets in self.askers.buckets(prefix).values())
+        return any(bucket in buckets for buckets in self.holders.buckets(prefix).values())
 
     def _begin_all(self, prefix: Topic, found: Active) -> None:
-        for holder, number in self.askers.covering(prefix).items():
+        for holder, number in self.holders.covering(prefix).items():
             self._begin(found, holder, number)
         found.turn = self._turn
 
@@ -139,7 +139,7 @@ class Introductions:
         looks at the new patterns when it is used next.
         """
         if found.turn < self._turn:
-            for holder, number in self.askers.new_since(prefix, found.turn):
+            for holder, number in self.holders.new_since(prefix, found.turn):
                 self._begin(found, holder, number)
             found.turn = self._turn
 
@@ -148,20 +148,20 @@ class Introductions:
         before, _ = found.pending.get(holder, (0, 0))
         found.pending[holder] = (max(before, number), NEVER if number else self.now_ms + self._introduce_ms)
 
-    def on_own(self, me: NodeId, life: int, numbers: dict[str, int], upto: int) -> None:
+    def on_own(self, me: NodeId, incarnation: Incarnation, numbers: dict[str, int], upto: int) -> None:
         """Take in the patterns of this node itself. Its messages that fit are copied to it from now on.
 
         That cannot wait until its directory is confirmed and the others are told. A client may have had its SUBACK
         already, after `suback_s`, and have got copies while the node copied everything (`is_open`).
         """
-        self.on_new(me, self.askers.keep(me, life, numbers, upto, self.now_ms), introduces=False)
+        self.on_new(me, self.holders.keep(me, incarnation, numbers, upto, self.now_ms), introduces=False)
 
     def on_new(self, origin: NodeId, patterns: list[str], introduces: bool = True) -> None:
         """A node has taken up patterns: introduce the overlay topics in use that fit, and copy to it from now on.
 
         Copies begin at once (`_catch_up`). Where many overlay topics fit, they are introduced over several ticks.
         """
-        known = self.askers.nodes[origin].patterns if origin in self.askers.nodes else {}
+        known = self.holders.nodes[origin].patterns if origin in self.holders.nodes else {}
         patterns = [one for one in patterns if one in known]  # there may have been no room
         if not patterns:
             return
@@ -205,7 +205,7 @@ class Introductions:
 
     def on_hold(self, origin: NodeId, said: Hold) -> None:
         for prefix in said.prefixes:
-            number = self.askers.covering(prefix).get(origin) if prefix in self.active else None
+            number = self.holders.covering(prefix).get(origin) if prefix in self.active else None
             if number is not None:
                 self._begin(self.active[prefix], origin, max(number, said.upto))
 

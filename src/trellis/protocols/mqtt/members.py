@@ -16,15 +16,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trellis.protocols.effects import NodeId
-from trellis.protocols.mqtt.envelope import MEMBERS_MAX
+from trellis.protocols.effects import Incarnation, NodeId
+from trellis.protocols.mqtt.envelope import MEMBERS_MAX, NO_INCARNATION
 
 SILENT_MS = 10_000
 
 
 @dataclass
 class Member:
-    life: int  # 0: it was only named so far
+    incarnation: Incarnation  # 0: it was only named so far
     has_answered: bool = False  # our `Who`
     asked_ms: int | None = None  # since when it owes an answer
 
@@ -56,14 +56,14 @@ class Members:
         if others == 0:
             self._inform()
 
-    def joins(self, node: NodeId, life: int) -> bool:
+    def joins(self, node: NodeId, incarnation: Incarnation) -> bool:
         """A node says `Who`: it joined after us, so it may not have heard ours, and we hear all that it tells."""
-        is_new = self.heard(node, life)
+        is_new = self.heard(node, incarnation)
         if node in self.nodes:
             self.nodes[node].has_answered, self.nodes[node].asked_ms = True, None
         return is_new
 
-    def heard(self, node: NodeId, life: int) -> bool:
+    def heard(self, node: NodeId, incarnation: Incarnation) -> bool:
         """A node says something. Return whether it is new here, or a new incarnation."""
         if node == self.me:
             return False
@@ -71,10 +71,10 @@ class Members:
         if known is None:
             if len(self.nodes) >= MEMBERS_MAX:
                 return False
-            self.nodes[node] = Member(life)
+            self.nodes[node] = Member(incarnation)
             return True
-        is_new = known.life < life and known.life > 0
-        known.life = max(known.life, life)
+        is_new = known.incarnation < incarnation and known.incarnation > 0
+        known.incarnation = max(known.incarnation, incarnation)
         if is_new:
             known.asked_ms = None
         return is_new
@@ -87,11 +87,11 @@ class Members:
         self._is_vouched = self._is_vouched or is_informed
         for name in names:
             if name != self.me and name not in self.nodes and len(self.nodes) < MEMBERS_MAX:
-                self.nodes[name] = Member(0)
+                self.nodes[name] = Member(NO_INCARNATION)
 
-    def left(self, node: NodeId, life: int) -> None:
+    def left(self, node: NodeId, incarnation: Incarnation) -> None:
         known = self.nodes.get(node)
-        if known is not None and known.life <= life:
+        if known is not None and known.incarnation <= incarnation:
             del self.nodes[node]
 
     def tick(self, now_ms: int) -> int:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.effects import Connection, Emit, NotCarried, Pause
-from trellis.protocols.mqtt.envelope import Chosen, Copy, Envelope, fits, wrap
-from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.envelope import NO_INCARNATION, Chosen, Copy, Envelope, fits, wrap
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
+from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.topics import carried_prefix, has_wildcard
 from trellis.reached import reached
 
@@ -24,8 +24,8 @@ AGAIN_MS = 1_000  # what the mesh did not take of a sidecar is published again a
 
 
 class Publications:
-    def __init__(self, house: House, drop: Callable[[Session, int, str], None]) -> None:
-        self.house, self.drop = house, drop
+    def __init__(self, state: BrokerState, drop: Callable[[Session, int, str], None]) -> None:
+        self.state, self.drop = state, drop
         self.waiting: dict[int, tuple[Session, Incoming]] = {}  # numbers of the mesh -> what waits for them
         self.unanswered: dict[int, Session] = {}  # numbers of publications with QoS 0
         self.emitted: dict[int, Emit] = {}  # of the sidecar, not acknowledged
@@ -44,18 +44,18 @@ class Publications:
             known, mark = session.incoming.get(packet.id), hash((topic, packet.payload, packet.qos, packet.retain))
             if known is not None and (session.is_bridge or self._is_again(known, mark, packet)):
                 if known.is_told:
-                    self.house.send(link, p.Ack(p.PUBREC, known.id))
+                    self.state.send(link, p.Ack(p.PUBREC, known.id))
                 return
             if known is not None:
                 self._abandon(session, known)
-            is_full = len(session.incoming) >= self.house.config.inflight_max
+            is_full = len(session.incoming) >= self.state.config.inflight_max
             if is_full and link.version == p.V5 and not session.is_bridge:  # a sidecar stops reading instead
                 self.drop(session, reasons.RECEIVE_MAX, "receive maximum")  # [MQTT-3.3.4-7]
                 return
             incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0, mark)
             self._pause_if_full(session, link)
         self._charge(session, link, len(topic) + len(packet.payload))
-        if not self.house.may_write(session, topic):
+        if not self.state.may_write(session, topic):
             self._deny(session, link, incoming)
             return
         try:
@@ -77,18 +77,18 @@ class Publications:
             for number in self._last_numbers:
                 self.waiting[number] = (session, incoming)
             if session.is_bridge:
-                mine = [one for one in self.house.out if isinstance(one, Emit) and one.number in self._last_numbers]
+                mine = [one for one in self.state.out if isinstance(one, Emit) and one.number in self._last_numbers]
                 self.emitted.update({one.number: one for one in mine})
 
     def _charge(self, session: Session, link: Link, size: int) -> None:
         """Do not read a client that has published more than its quota for as long as that takes."""
-        access = self.house.access
+        access = self.state.access
         if access is None or session.is_bridge:
             return
-        wait_ms = access.quotas.charge(session.who.user, session.client, size, self.house.now_ms)
+        wait_ms = access.quotas.charge(session.who.user, session.client, size, self.state.now_ms)
         if wait_ms > 0:
-            link.held_until_ms = self.house.now_ms + wait_ms
-            self.house.counters["held by quotas"] += link not in self._held
+            link.held_until_ms = self.state.now_ms + wait_ms
+            self.state.counters["held by quotas"] += link not in self._held
             self._held[link] = session
             self._pause_if_full(session, link)
 
@@ -97,7 +97,7 @@ class Publications:
 
         So there it is acknowledged, as by Mosquitto.  [MQTT 3.1.1: 3.3.5-2]
         """
-        self.house.counters["writes denied"] += 1
+        self.state.counters["writes denied"] += 1
         if link.version == p.V5:
             self._answer(session, incoming, reasons.NOT_AUTHORIZED, "the client may not publish on this topic")
         else:
@@ -120,10 +120,10 @@ class Publications:
             session.unanswered += 1
 
     def _refuse(self, session: Session, incoming: Incoming | None, topic: str, reason: int, why: str) -> None:
-        self.house.counters["publications refused"] += 1
-        self.house.counters["too large for the mesh"] += reason == reasons.TOO_LARGE
+        self.state.counters["publications refused"] += 1
+        self.state.counters["too large for the mesh"] += reason == reasons.TOO_LARGE
         if session.is_bridge or reason == reasons.TOO_LARGE:
-            self.house.out.append(NotCarried(topic, why))
+            self.state.out.append(NotCarried(topic, why))
         if reason == reasons.TOO_LARGE and not session.is_bridge:
             reason = reasons.QUOTA  # PUBACK and PUBREC have no other word for it  [MQTT 5, 3.4.2.1, 3.5.2.1]
         is_of_server = topic.startswith("$")
@@ -137,16 +137,16 @@ class Publications:
     def _pause_if_full(self, session: Session, link: Link) -> None:
         if self._is_full(session, link) and not link.is_paused and not session.is_bridge:
             link.is_paused = True
-            self.house.out.append(Pause(link.id, False))
+            self.state.out.append(Pause(link.id, False))
 
     def _is_full(self, session: Session, link: Link) -> bool:
         """Return whether too much of this client waits for the mesh, or its quota is used up.
 
         MQTT 5 has its receive maximum for QoS 1 and 2.
         """
-        if self.house.now_ms < link.held_until_ms:
+        if self.state.now_ms < link.held_until_ms:
             return True
-        limit = self.house.config.inflight_max
+        limit = self.state.config.inflight_max
         return session.unanswered >= limit or (link.version != p.V5 and len(session.incoming) >= limit)
 
     def _topic(self, session: Session, link: Link, packet: p.Publish) -> str | None:
@@ -156,7 +156,7 @@ class Publications:
             self.drop(session, reasons.PROTOCOL_ERROR, "a subscription identifier of a client")  # [MQTT-3.3.4-6]
             return None
         if alias is not None:
-            if alias > self.house.config.alias_max:
+            if alias > self.state.config.alias_max:
                 self.drop(session, reasons.ALIAS_INVALID, "topic alias")
                 return None
             topic = topic or link.aliases.get(alias, "")
@@ -183,40 +183,38 @@ class Publications:
         incoming: Incoming | None = None,
     ) -> tuple[int, str] | None:
         """Into the mesh. A refusal and its reason, or None; then `_last_numbers` are the answers to wait for."""
-        prefix = carried_prefix(topic, self.house.config.depth)
+        prefix = carried_prefix(topic, self.state.config.depth)
         if prefix is None and topic.startswith("$"):
             return reasons.NOT_AUTHORIZED, "topics that begin with $ belong to the server: no client publishes there"
         if prefix is None:
             return reasons.TOPIC_INVALID, "this topic is not carried: it is too long or too deep"
-        if (
-            content is not p.PLAIN and not content.is_sound
-        ):  # of a broker beside us; clients are refused when their packet is read
+        # A client's packet with such a property was refused when it was read. A broker beside us may send one.
+        if content is not p.PLAIN and not content.is_sound:
             return reasons.MALFORMED, "a property holds control characters or noncharacters, or wildcards"
-        limit = self.house.payload_bytes_max
+        limit = self.state.payload_bytes_max
         chosen = self.choose(topic)
-        if not fits(
-            Envelope(topic, payload, qos, retain, client, 0, 0, 0, content=content, chosen=chosen), prefix, limit
-        ):
+        nobody = (client, NO_INCARNATION, 0, 0)
+        if not fits(Envelope(topic, payload, qos, retain, *nobody, content=content, chosen=chosen), prefix, limit):
             return reasons.TOO_LARGE, f"its {len(payload)} bytes and its envelope are over {limit}"
-        number = self.house.next_number()
-        identity = (client, self.house.life, number, self.house.wall_ms)
+        number = self.state.next_number()
+        identity = (client, self.state.incarnation, number, self.state.wall_ms)
         is_kept = retain and not client.startswith("$")  # what a broker beside us retains, it keeps itself
         if is_kept:  # the directory hears of it afterwards: the next message must not wait for one that is refused
-            kept = Retained(self.house.node, Envelope(topic, payload, qos, retain, *identity, content=content))
-            if not self.house.recaller.put(self.house.node, kept):
-                self.house.counters["retained refused"] += 1
+            kept = Retained(self.state.node, Envelope(topic, payload, qos, retain, *identity, content=content))
+            if not self.state.recaller.put(self.state.node, kept):
+                self.state.counters["retained refused"] += 1
                 return reasons.QUOTA, "no room for more retained messages"
-        buckets, previous, before = self.house.directory.publishes(prefix, number)
+        buckets, previous, before = self.state.directory.publishes(prefix, number)
         message = Envelope(topic, payload, qos, retain, *identity, bool(buckets), previous, before, content, chosen)
         self._last_numbers = [number]
         if incoming is not None:
             incoming.waits = 1 + len(buckets)
-        self.house.out.append(Emit(prefix, wrap(message), number))
+        self.state.out.append(Emit(prefix, wrap(message), number))
         for bucket in buckets:
-            copy = self.house.next_number()
+            copy = self.state.next_number()
             self._last_numbers.append(copy)
-            self.house.directory.copied(copy, prefix, bucket)
-            self.house.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
+            self.state.directory.copied(copy, prefix, bucket)
+            self.state.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
         return None
 
     def _answered(self, number: int) -> None:
@@ -244,11 +242,11 @@ class Publications:
         found = self.waiting.pop(number, None)
         emitted = self.emitted.pop(number, None)
         if emitted is None:
-            self.house.directory.introductions.refused(number)
+            self.state.directory.introductions.refused(number)
         if found is not None and emitted is not None:  # the same message, known again where it has come already
-            again = Emit(emitted.topic, emitted.payload, self.house.next_number())
+            again = Emit(emitted.topic, emitted.payload, self.state.next_number())
             self.waiting[again.number] = found
-            self._again.append((self.house.now_ms + AGAIN_MS, again))
+            self._again.append((self.state.now_ms + AGAIN_MS, again))
         elif found is not None and found[1].reason is None:
             self._answer(*found, reasons.IMPLEMENTATION, reason)
 
@@ -270,15 +268,15 @@ class Publications:
         if link is None:
             return
         for one in session.answers():
-            self.house.send(link, one)
+            self.state.send(link, one)
         self._go_on(session)
 
     def _go_on(self, session: Session) -> None:
         """Read a client again that was not read because too much of it waited for the mesh."""
         link = session.link
         if link is not None and link.is_paused and not self._is_full(session, link):
-            link.is_paused, link.heard_ms = False, self.house.now_ms
-            self.house.out.append(Pause(link.id, True))
+            link.is_paused, link.heard_ms = False, self.state.now_ms
+            self.state.out.append(Pause(link.id, True))
 
     def released(self, session: Session, link: Link, number: int) -> None:
         """PUBREL."""
@@ -286,12 +284,12 @@ class Publications:
         is_ours = known is not None and known.is_told
         if is_ours:
             del session.incoming[number]
-        self.house.send(link, p.Ack(p.PUBCOMP, number, reasons.SUCCESS if is_ours else reasons.ID_NOT_FOUND))
+        self.state.send(link, p.Ack(p.PUBCOMP, number, reasons.SUCCESS if is_ours else reasons.ID_NOT_FOUND))
         self.tell(session)
 
     def begin_anew(self, connection: Connection) -> None:
         """The sidecar's broker has lost our session: its identifiers begin anew."""
-        session = self.house.by_connection.get(connection)
+        session = self.state.by_connection.get(connection)
         if session is not None:
             session.incoming.clear()
             self.forget(session)
@@ -305,14 +303,14 @@ class Publications:
             self.emitted.pop(number, None)
 
     def tick(self) -> None:
-        for link, session in [one for one in self._held.items() if one[0].held_until_ms <= self.house.now_ms]:
+        for link, session in [one for one in self._held.items() if one[0].held_until_ms <= self.state.now_ms]:
             del self._held[link]
             if session.link is link:
                 self._go_on(session)
-        for number in self.house.directory.needless():
+        for number in self.state.directory.needless():
             self.acknowledged(number)
-        while self._again and self._again[0][0] <= self.house.now_ms:
+        while self._again and self._again[0][0] <= self.state.now_ms:
             _, emit = self._again.popleft()
             if emit.number in self.waiting:  # else its session is over
                 self.emitted[emit.number] = emit
-                self.house.out.append(emit)
+                self.state.out.append(emit)

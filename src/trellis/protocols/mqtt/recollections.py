@@ -13,10 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Session, Subscription
+from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.topics import is_sys
 
 HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
@@ -54,8 +54,8 @@ class Backlog:
 
 
 class Recollections:
-    def __init__(self, house: House, give: Callable[[Session, Retained, Subscription], None]) -> None:
-        self.house, self._give = house, give
+    def __init__(self, state: BrokerState, give: Callable[[Session, Retained, Subscription], None]) -> None:
+        self.state, self._give = state, give
         self._hopes: OrderedDict[tuple[Session, str], Hope] = OrderedDict()  # by their ends
         self._tree: FilterTree[Session, Hope] = FilterTree()  # the same
         self._backlogs: OrderedDict[Session, Backlog] = OrderedDict()
@@ -72,12 +72,12 @@ class Recollections:
         self._born += 1
         due = self._backlogs.setdefault(session, Backlog()).due
         due.pop(filter_, None)  # C1
-        store = self.house.sys_retained if is_sys(filter_) else self.house.retained
+        store = self.state.sys_retained if is_sys(filter_) else self.state.retained
         due[filter_] = Due(one, self._born, store.walk(filter_))
         if is_sys(filter_):  # other nodes have nothing to tell about this one
             return
         if self._hopes.pop((session, filter_), None) is not None or len(self._hopes) < HOPES_MAX:
-            hope = Hope(session, filter_, one, self.house.now_ms + HOPE_MS)
+            hope = Hope(session, filter_, one, self.state.now_ms + HOPE_MS)
             self._hopes[session, filter_] = hope
             self._tree.put(filter_, session, hope)
 
@@ -91,7 +91,7 @@ class Recollections:
     def given(self, session: Session, topic: str) -> None:
         """A client has got the message that is retained on a topic.  [C2]"""
         backlog = self._backlogs.get(session)
-        if backlog is not None and len(backlog.given) < self.house.config.retained_max:
+        if backlog is not None and len(backlog.given) < self.state.config.retained_max:
             backlog.given[topic] = self._born
 
     def go_on(self) -> None:
@@ -125,7 +125,7 @@ class Recollections:
         self.go_on()
 
     def tick(self) -> None:
-        while self._hopes and next(iter(self._hopes.values())).until_ms <= self.house.now_ms:
+        while self._hopes and next(iter(self._hopes.values())).until_ms <= self.state.now_ms:
             (session, filter_), _ = self._hopes.popitem(last=False)
             self._tree.remove(filter_, session)
         self.turn()

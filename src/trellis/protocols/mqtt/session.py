@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from trellis.protocols.access.decide import Who
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import Incarnation, NodeId
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
@@ -33,7 +33,9 @@ BURST = 20  # For a client that keeps up, so many times `queue_max` messages may
 BRIDGE_QUEUE_MAX = 1_000_000  # messages that wait for a broker; their bytes are the limit
 
 
-Ticket = tuple[str, NodeId, int, int]  # a message for a group: the group; the message's node, incarnation and number
+Ticket = tuple[
+    str, NodeId, Incarnation, int
+]  # a message for a group: the group; the message's node, incarnation and number
 
 
 class Subscription(msgspec.Struct, frozen=True):

@@ -16,12 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from trellis.protocols.effects import NodeId, Topic
-from trellis.protocols.mqtt.envelope import MEMBERS_MAX, PREFIXES_MAX, Envelope, Grouped, Shared, wrap
+from trellis.protocols.effects import Incarnation, NodeId, Topic
+from trellis.protocols.mqtt.envelope import MEMBERS_MAX, NO_INCARNATION, PREFIXES_MAX, Envelope, Grouped, Shared, wrap
 from trellis.protocols.mqtt.groups import LETTERS_MAX, Groups
-from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.interests import QUESTIONS, SHARES
 from trellis.protocols.mqtt.session import Session, Subscription, Ticket
+from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.topics import SHARED
 
 TAKEN, MINE, LEFT, ASKED, GONE, HERE = range(6)
@@ -44,7 +44,7 @@ class Guarded:
 
     message: Envelope
     owner: NodeId | None
-    life: int  # of the owner
+    incarnation: Incarnation  # of the owner
     heard_ms: int  # when the owner last said that it has it; at first, when it came
     asked_ms: int
     free_ms: int | None = None  # since when its owner has given it up; None: it has not
@@ -54,8 +54,8 @@ class Guarded:
 
 
 class Shares:
-    def __init__(self, house: House, give: Give) -> None:
-        self.house, self.give = house, give
+    def __init__(self, state: BrokerState, give: Give) -> None:
+        self.state, self.give = state, give
         self.groups = Groups()
         self.local: dict[str, dict[Session, Subscription]] = {}  # group -> members here, connected or not
         self.guarded: dict[Ticket, Guarded] = {}
@@ -65,10 +65,10 @@ class Shares:
         self._bytes = 0  # of guarded messages
         self._done: dict[Ticket, bool] = {}  # a member somewhere has it -> by us
         self._done_before: dict[Ticket, bool] = {}
-        self._gone: dict[NodeId, int] = {}  # nodes that answered nothing -> their incarnation
+        self._gone: dict[NodeId, Incarnation] = {}  # nodes that answered nothing -> their incarnation
         self._heard_ms: dict[NodeId, int] = {}  # when a node last said anything on `SHARES`
-        self._claimed: dict[Ticket, tuple[NodeId, int]] = {}  # taken over elsewhere, before it came here
-        self._words: dict[tuple[int, str, NodeId, int, str], dict[int, None]] = {}  # to be said
+        self._claimed: dict[Ticket, tuple[NodeId, Incarnation]] = {}  # taken over elsewhere, before it came here
+        self._words: dict[tuple[int, str, NodeId, Incarnation, str], dict[int, None]] = {}  # to be said
         self._turned_ms = self._flushed_ms = self._scanned_ms = self._announced_ms = 0
         self._turns = self._number = 0
         self._is_asked = False  # we are on `SHARES` because of messages in `assigned`
@@ -117,14 +117,14 @@ class Shares:
     def _has_another(self, key: str, session: Session) -> bool:
         """Return whether a connected member is anywhere, this one aside."""
         here = any(one.link is not None for one in self.local.get(key, ()) if one is not session)
-        return here or any(self.groups.others(key, self.house.node).values())
+        return here or any(self.groups.others(key, self.state.node).values())
 
     def _follow(self) -> None:
         """Members here came, left, or have another connection: from now on our own publications know it."""
         self._is_stale, self._is_changed = False, True
         self._number += 1
-        me, room = (self.house.node, self.house.life), 2 * LETTERS_MAX  # There is always room for our own.
-        self.groups.hear(*me, self._number, self._members(), self.house.now_ms, room)
+        me, room = (self.state.node, self.state.incarnation), 2 * LETTERS_MAX  # There is always room for our own.
+        self.groups.hear(*me, self._number, self._members(), self.state.now_ms, room)
 
     def _members(self) -> dict[str, int]:
         return {key: sum(one.link is not None for one in each) for key, each in self.local.items()}
@@ -136,33 +136,33 @@ class Shares:
         if not self.local:
             return
         for key in [one for one, _ in self.groups.tree.matching(message.topic) if one in self.local]:
-            ticket = (key, origin, message.life, message.number)
-            if not message.life:  # of a native client: it has no identity, so nobody can guard it
+            ticket = (key, origin, message.incarnation, message.number)
+            if not message.incarnation:  # of a native client: it has no identity, so nobody can guard it
                 identity = (origin, blake2b(message.payload, digest_size=8).digest())
-                if self.groups.ranked(key, identity, ())[:1] == [self.house.node]:
+                if self.groups.ranked(key, identity, ())[:1] == [self.state.node]:
                     self._assign(ticket, message, may_wait=True, is_native=True)
             elif not self._is_done(ticket) and ticket not in self.assigned and ticket not in self.guarded:
                 self._place(ticket, message)
 
     def _place(self, ticket: Ticket, message: Envelope) -> None:
-        chosen = next(((node, life) for key, node, life in message.chosen if key == ticket[0]), None)
+        chosen = next(((node, incarnation) for key, node, incarnation in message.chosen if key == ticket[0]), None)
         chosen = self._claimed.pop(ticket, chosen)
-        if chosen == (self.house.node, self.house.life):
+        if chosen == (self.state.node, self.state.incarnation):
             self._hand_over(ticket, message)
         else:
-            self._guard(ticket, message, *(chosen or (None, 0)))
+            self._guard(ticket, message, *(chosen or (None, NO_INCARNATION)))
 
     def _hand_over(self, ticket: Ticket, message: Envelope) -> None:
         """This node was chosen: give the message to a member here, or let others have it."""
         key = ticket[0]
         if self._assign(ticket, message):
             return
-        if any(self.groups.others(key, self.house.node).values()) or key not in self.local:
+        if any(self.groups.others(key, self.state.node).values()) or key not in self.local:
             self._say(LEFT, ticket)
             if key in self.local:
-                self._guard(ticket, message, None, 0, is_free=True)
+                self._guard(ticket, message, None, NO_INCARNATION, is_free=True)
         elif not self._assign(ticket, message, may_wait=True):  # Nobody is connected: it waits for one of ours.
-            self.house.counters["reads denied"] += 1
+            self.state.counters["reads denied"] += 1
 
     def _assign(self, ticket: Ticket, message: Envelope, may_wait: bool = False, is_native: bool = False) -> bool:
         """Give a message to a member here: one that is connected, or, if it may wait, any. Return whether one has it.
@@ -170,7 +170,7 @@ class Shares:
         Members take turns. One that has room for it, or for which least waits, goes first. Members that may not read
         the topic are passed over.
         """
-        may_read = self.house.may_read
+        may_read = self.state.may_read
         members = {one: each for one, each in self.local.get(ticket[0], {}).items() if may_read(one, message.topic)}
         several = [one for one in members if one.link is not None] or (list(members) if may_wait else [])
         if not several:
@@ -188,19 +188,21 @@ class Shares:
         _, message = self.assigned.pop(ticket)
         self._hand_over(ticket, message)
 
-    def _guard(self, ticket: Ticket, message: Envelope, owner: NodeId | None, life: int, is_free: bool = False) -> None:
+    def _guard(
+        self, ticket: Ticket, message: Envelope, owner: NodeId | None, incarnation: Incarnation, is_free: bool = False
+    ) -> None:
         """Keep a message that `owner` hands over. `is_free`: it was given up already."""
-        now_ms, size = self.house.now_ms, len(message.payload)
+        now_ms, size = self.state.now_ms, len(message.payload)
         if len(self.guarded) >= GUARDED_MAX or self._bytes + size > GUARDED_BYTES:
-            self.house.counters["shared not guarded"] += 1
+            self.state.counters["shared not guarded"] += 1
             return
         free_ms = now_ms if is_free else None
         if owner is None:
             free_ms = free_ms or now_ms + _UNCHOSEN_MS
-        elif self._gone.get(owner, -1) >= life or self._life_of(owner) > life:
+        elif self._gone.get(owner, -1) >= incarnation or self._incarnation_of(owner) > incarnation:
             free_ms = now_ms
-        self.guarded[ticket] = Guarded(message, owner, life, now_ms, now_ms, free_ms)
-        if owner is not None and owner != self.house.node:
+        self.guarded[ticket] = Guarded(message, owner, incarnation, now_ms, now_ms, free_ms)
+        if owner is not None and owner != self.state.node:
             self.guarded[ticket].without.add(owner)
         self._bytes += size
 
@@ -210,24 +212,24 @@ class Shares:
             self._bytes -= len(found.message.payload)
         return found
 
-    def _life_of(self, node: NodeId) -> int:
+    def _incarnation_of(self, node: NodeId) -> int:
         told = self.groups.told.get(node)
-        return told.life if told is not None else 0
+        return told.incarnation if told is not None else 0
 
     # What nodes tell each other
 
     def on_shared(self, origin: NodeId, said: Shared) -> None:
-        if origin == self.house.node:
+        if origin == self.state.node:
             return
         if len(self._heard_ms) < MEMBERS_MAX or origin in self._heard_ms:
-            self._heard_ms[origin] = self.house.now_ms
+            self._heard_ms[origin] = self.state.now_ms
         if said.what == GONE:
-            self._on_gone(said.node, said.life)
+            self._on_gone(said.node, said.incarnation)
             return
-        if said.what == ASKED and said.owner == self.house.node:  # We are there, even if we do not have the messages.
-            self._words[HERE, "", self.house.node, self.house.life, ""] = {}
+        if said.what == ASKED and said.owner == self.state.node:  # We are there, even if we do not have the messages.
+            self._words[HERE, "", self.state.node, self.state.incarnation, ""] = {}
         for number in said.numbers:
-            ticket = (said.key, said.node, said.life, number)
+            ticket = (said.key, said.node, said.incarnation, number)
             if said.what == TAKEN:
                 self._on_taken(ticket)
             elif said.what == ASKED:
@@ -249,7 +251,7 @@ class Shares:
         if found is not None:
             found.without.add(origin)
             if found.owner in (origin, None):
-                found.free_ms = self.house.now_ms
+                found.free_ms = self.state.now_ms
 
     def _on_asked(self, ticket: Ticket) -> None:
         if self._is_ours(ticket):
@@ -257,80 +259,80 @@ class Shares:
         elif ticket in self.assigned:
             self._say(MINE, ticket)
 
-    def _on_mine(self, ticket: Ticket, origin: NodeId, life: int) -> None:
+    def _on_mine(self, ticket: Ticket, origin: NodeId, incarnation: Incarnation) -> None:
         found = self.assigned.get(ticket)
-        if found is not None and origin < self.house.node and found[0].withdraw(ticket):
+        if found is not None and origin < self.state.node and found[0].withdraw(ticket):
             del self.assigned[ticket]  # Both took it over, and ours was not sent yet.
-            self._guard(ticket, found[1], origin, life)
+            self._guard(ticket, found[1], origin, incarnation)
         guarded = self.guarded.get(ticket)
         if guarded is not None:
-            guarded.owner, guarded.life, guarded.free_ms = origin, life, None
-            guarded.heard_ms = guarded.asked_ms = self.house.now_ms
+            guarded.owner, guarded.incarnation, guarded.free_ms = origin, incarnation, None
+            guarded.heard_ms = guarded.asked_ms = self.state.now_ms
             guarded.rank = -1
         elif found is None and ticket[0] in self.local:
-            self._claimed[ticket] = (origin, life)
+            self._claimed[ticket] = (origin, incarnation)
 
-    def _on_gone(self, node: NodeId, life: int) -> None:
-        if node == self.house.node:
-            if life == self.house.life:
+    def _on_gone(self, node: NodeId, incarnation: Incarnation) -> None:
+        if node == self.state.node:
+            if incarnation == self.state.incarnation:
                 self._is_changed = True  # We are still here.
             return
-        self.groups.forget(node, life)
+        self.groups.forget(node, incarnation)
         if len(self._gone) >= MEMBERS_MAX:
             self._gone.clear()  # what comes for these waits longer
-        self._gone[node] = max(life, self._gone.get(node, 0))
+        self._gone[node] = max(incarnation, self._gone.get(node, NO_INCARNATION))
         for found in self.guarded.values():
-            if found.owner == node and found.life <= life and found.free_ms is None:
-                found.free_ms = self.house.now_ms
+            if found.owner == node and found.incarnation <= incarnation and found.free_ms is None:
+                found.free_ms = self.state.now_ms
 
     def on_grouped(self, origin: NodeId, said: Grouped) -> None:
         """A node tells the members that it has."""
-        if origin == self.house.node:
+        if origin == self.state.node:
             return
         if self.groups.hear(
-            origin, said.life, said.number, dict(zip(said.keys, said.counts, strict=False)), self.house.now_ms
+            origin, said.incarnation, said.number, dict(zip(said.keys, said.counts, strict=False)), self.state.now_ms
         ):
-            if self._gone.get(origin, -1) <= said.life:
+            if self._gone.get(origin, -1) <= said.incarnation:
                 self._gone.pop(origin, None)
-            self._on_life(origin, said.life)
+            self._on_incarnation(origin, said.incarnation)
             self._ask_again(origin, said.keys)
 
-    def on_who(self, origin: NodeId, life: int) -> None:
+    def on_who(self, origin: NodeId, incarnation: Incarnation) -> None:
         """A node has joined, or restarted: it must learn of our members."""
-        if origin != self.house.node:
+        if origin != self.state.node:
             self._is_changed = self._is_changed or bool(self.local)
-            self.groups.forget(origin, life - 1)
-            self._on_life(origin, life)
+            self.groups.forget(origin, Incarnation(incarnation - 1))
+            self._on_incarnation(origin, incarnation)
 
-    def on_bye(self, origin: NodeId, life: int) -> None:
+    def on_bye(self, origin: NodeId, incarnation: Incarnation) -> None:
         """A node leaves. What it had and could not hand over, it gives up itself (`GONE`)."""
-        if origin != self.house.node:
-            self.groups.forget(origin, life)
+        if origin != self.state.node:
+            self.groups.forget(origin, incarnation)
 
-    def _on_life(self, node: NodeId, life: int) -> None:
+    def _on_incarnation(self, node: NodeId, incarnation: Incarnation) -> None:
         """Earlier incarnations of a node have ended."""
         for found in self.guarded.values():
-            if found.owner == node and found.life < life and found.free_ms is None:
-                found.free_ms = self.house.now_ms
+            if found.owner == node and found.incarnation < incarnation and found.free_ms is None:
+                found.free_ms = self.state.now_ms
 
     def _ask_again(self, node: NodeId, keys: tuple[str, ...]) -> None:
         """A node has only members of these groups. It says so if messages of others are still on their way there."""
         step_ms = self._patience_ms // 3
         for ticket, one in self.guarded.items():
             if one.owner == node and one.free_ms is None and ticket[0] not in keys:
-                one.free_ms, one.asked_ms = self.house.now_ms + step_ms, self.house.now_ms
+                one.free_ms, one.asked_ms = self.state.now_ms + step_ms, self.state.now_ms
                 self._say(ASKED, ticket, one.owner)
 
     @property
     def _patience_ms(self) -> int:
-        return int(self.house.config.share_takeover_s * 1_000)
+        return int(self.state.config.share_takeover_s * 1_000)
 
     def shut_down(self) -> None:
         """This node leaves: others take over what it has not handed over."""
         self._note_finished()
         if self.local or self.assigned:
             self._flush()
-            self._emit(Shared(GONE, "", self.house.node, self.house.life, (), self.house.life))
+            self._emit(Shared(GONE, "", self.state.node, self.state.incarnation, (), self.state.incarnation))
         self.local.clear()  # The clients leave one after the other: no message goes from one to the next.
 
     # Time
@@ -343,16 +345,16 @@ class Shares:
             self._note_finished()
         if self._is_asked != bool(self.assigned):  # Guards may ask us, also when the last member here has left.
             self._is_asked = not self._is_asked
-            (self.house.interests.want if self._is_asked else self.house.interests.unwant)(SHARES)
-        if self._words and self.house.now_ms - self._flushed_ms >= _FLUSH_MS:
+            (self.state.interests.want if self._is_asked else self.state.interests.unwant)(SHARES)
+        if self._words and self.state.now_ms - self._flushed_ms >= _FLUSH_MS:
             self._flush()
-        if self._is_changed and self.house.now_ms - self._announced_ms >= _ANNOUNCE_MS:
+        if self._is_changed and self.state.now_ms - self._announced_ms >= _ANNOUNCE_MS:
             self._announce()
 
     def tick(self) -> None:
-        now_ms = self.house.now_ms
-        ask_ms = int(self.house.config.ask_s * 1_000)
-        self.groups.expire(now_ms - 3 * ask_ms, self.house.node)
+        now_ms = self.state.now_ms
+        ask_ms = int(self.state.config.ask_s * 1_000)
+        self.groups.expire(now_ms - 3 * ask_ms, self.state.node)
         self._is_changed = self._is_changed or (bool(self.local) and now_ms - self._announced_ms >= ask_ms)
         if now_ms - self._turned_ms > DONE_MS or len(self._done) + len(self._claimed) > DONE_MAX:
             self._done_before, self._done, self._turned_ms = self._done, {}, now_ms
@@ -365,9 +367,9 @@ class Shares:
 
     def _scan(self) -> None:
         """Ask for messages that are guarded for long, and take over what nobody has."""
-        now_ms, patience_ms = self.house.now_ms, self._patience_ms
+        now_ms, patience_ms = self.state.now_ms, self._patience_ms
         step_ms = patience_ms // 3
-        gone: dict[tuple[NodeId, int], None] = {}
+        gone: dict[tuple[NodeId, Incarnation], None] = {}
         for ticket, one in self.guarded.items():
             if one.free_ms is not None or one.owner is None or ticket[0] not in self.local:
                 continue
@@ -375,20 +377,20 @@ class Shares:
                 if now_ms - self._heard_ms.get(one.owner, -patience_ms) < patience_ms:
                     one.free_ms = now_ms  # Its owner is there, answers for others, and does not have this one.
                 else:
-                    gone[one.owner, one.life] = None
+                    gone[one.owner, one.incarnation] = None
             elif now_ms - one.asked_ms >= step_ms:
                 one.asked_ms = now_ms
                 self._say(ASKED, ticket, one.owner)
-        for node, life in gone:
-            self._emit(Shared(GONE, "", node, life, (), self.house.life))
-            self._on_gone(node, life)
+        for node, incarnation in gone:
+            self._emit(Shared(GONE, "", node, incarnation, (), self.state.incarnation))
+            self._on_gone(node, incarnation)
         for ticket, one in list(self.guarded.items()):
-            until_ms = self.house.until_ms(one.message)
+            until_ms = self.state.until_ms(one.message)
             if ticket[0] not in self.local or (until_ms is not None and until_ms <= now_ms):
                 self._unguard(ticket)
             elif one.free_ms is not None and now_ms >= one.free_ms:
                 ranked = self.groups.ranked(ticket[0], ticket, one.without)
-                rank = ranked.index(self.house.node) if self.house.node in ranked else len(ranked)
+                rank = ranked.index(self.state.node) if self.state.node in ranked else len(ranked)
                 if rank != one.rank:  # A node before us has gone: the next one is not us yet, unless we are the first.
                     one.rank, one.ranked_ms = rank, now_ms
                 if now_ms >= one.ranked_ms + rank * step_ms:
@@ -398,7 +400,7 @@ class Shares:
         found = self._unguard(ticket)
         assert found is not None
         if self._assign(ticket, found.message, may_wait=True):
-            self.house.counters["shared taken over"] += 1
+            self.state.counters["shared taken over"] += 1
             if ticket in self.assigned:
                 self._say(MINE, ticket)
 
@@ -406,7 +408,7 @@ class Shares:
         for ticket in self.finished:
             self.assigned.pop(ticket, None)
             self._done[ticket] = True
-            if self.groups.others(ticket[0], self.house.node):
+            if self.groups.others(ticket[0], self.state.node):
                 self._say(TAKEN, ticket)
         self.finished.clear()
 
@@ -417,16 +419,16 @@ class Shares:
         return self._done.get(ticket, False) or self._done_before.get(ticket, False)
 
     def _say(self, what: int, ticket: Ticket, owner: NodeId = "") -> None:
-        key, node, life, number = ticket
-        self._words.setdefault((what, key, node, life, owner), {})[number] = None
+        key, node, incarnation, number = ticket
+        self._words.setdefault((what, key, node, incarnation, owner), {})[number] = None
 
     def _flush(self) -> None:
-        self._flushed_ms = self.house.now_ms
-        for (what, key, node, life, owner), numbers in self._words.items():
+        self._flushed_ms = self.state.now_ms
+        for (what, key, node, incarnation, owner), numbers in self._words.items():
             listed = tuple(numbers)
             for start in range(0, max(1, len(listed)), PREFIXES_MAX):
                 part = listed[start : start + PREFIXES_MAX]
-                self._emit(Shared(what, key, node, life, part, self.house.life, owner))
+                self._emit(Shared(what, key, node, incarnation, part, self.state.incarnation, owner))
         self._words.clear()
 
     def _emit(self, said: Shared) -> None:
@@ -434,18 +436,18 @@ class Shares:
 
     def _announce(self) -> None:
         """Tell all nodes with a listener how many members of which groups are here."""
-        if not self.house.directory.is_confirmed(QUESTIONS):
+        if not self.state.directory.is_confirmed(QUESTIONS):
             return
-        self._is_changed, self._announced_ms = False, self.house.now_ms
+        self._is_changed, self._announced_ms = False, self.state.now_ms
         self._number += 1
         members = self._members()
-        said = Grouped(self.house.life, self._number, tuple(members), tuple(members.values()))
+        said = Grouped(self.state.incarnation, self._number, tuple(members), tuple(members.values()))
         self.emits.append((QUESTIONS, wrap(said), "grouped"))
 
     def check(self) -> None:
         self.groups.check()
         assert self._bytes == sum(len(one.message.payload) for one in self.guarded.values()), "G3"
         assert not self.guarded.keys() & self.assigned.keys(), "G1"
-        held = [one for session in self.house.sessions.values() for one in session.tickets()]
+        held = [one for session in self.state.sessions.values() for one in session.tickets()]
         assert len(held) == len(set(held)), "G1"
         assert {*held} <= self.assigned.keys() <= {*held, *self.finished}, "G1"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from trellis.protocols.mqtt.envelope import Envelope
-from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.topics import SYS
 
 ROOT = f"{SYS}/broker/"
@@ -18,9 +18,9 @@ MINUTES = (1, 5, 15)  # over which loads are averaged
 
 
 class SysTopics:
-    def __init__(self, house: House, tell: Callable[[Envelope], None]) -> None:
+    def __init__(self, state: BrokerState, tell: Callable[[Envelope], None]) -> None:
         """`tell` gives a message to the clients of this node that subscribe to its topic."""
-        self.house, self._tell = house, tell
+        self.state, self._tell = state, tell
         self.version = "trellis"
         self._told: dict[str, str] = {}  # topic below `ROOT` -> its last value
         self._begun_ms: int | None = None  # when the first round was
@@ -31,8 +31,8 @@ class SysTopics:
 
     def tick(self) -> None:
         """Tell what has changed, if a round is due. Rounds go on without subscribers: averages need them."""
-        interval_s, now_ms = self.house.config.sys_interval_s, self.house.now_ms
-        if not interval_s or not self.house.config.listen:
+        interval_s, now_ms = self.state.config.sys_interval_s, self.state.now_ms
+        if not interval_s or not self.state.config.listen:
             return
         if self._begun_ms is None:
             self._begun_ms = now_ms
@@ -42,17 +42,17 @@ class SysTopics:
         for topic, value in (*self._values(now_ms - self._begun_ms), *self._averages(elapsed_ms)):
             if self._told.get(topic) != value:
                 self._told[topic] = value
-                message = Envelope(ROOT + topic, value.encode(), 0, True, "", self.house.life, 0, now_ms)
-                self.house.sys_retained.put(self.house.node, message)
+                message = Envelope(ROOT + topic, value.encode(), 0, True, "", self.state.incarnation, 0, now_ms)
+                self.state.sys_retained.put(self.state.node, message)
                 self._tell(message)
 
     def _values(self, age_ms: int) -> Iterator[tuple[str, str]]:
-        house, traffic = self.house, self.house.traffic
-        there = sum(not one.is_bridge for one in house.by_connection.values())
-        known = sum(not one.is_bridge for one in house.sessions.values())
+        state, traffic = self.state, self.state.traffic
+        there = sum(not one.is_bridge for one in state.by_connection.values())
+        known = sum(not one.is_bridge for one in state.sessions.values())
         self._clients_max = max(self._clients_max, there)
-        waiting = sum(len(one.queue) + len(one.flying) for one in house.sessions.values())
-        waiting_bytes = sum(one.queue_bytes for one in house.sessions.values())
+        waiting = sum(len(one.queue) + len(one.flying) for one in state.sessions.values())
+        waiting_bytes = sum(one.queue_bytes for one in state.sessions.values())
         yield "version", self.version
         yield "uptime", f"{age_ms // 1_000} seconds"  # Its time opens a round: readers rely on that.
         numbers = {
@@ -65,26 +65,26 @@ class SysTopics:
             "clients/expired": traffic.expired,
             "messages/received": traffic.packets_in,
             "messages/sent": traffic.packets_out,
-            "messages/stored": len(house.retained) + waiting,
-            "store/messages/count": len(house.retained) + waiting,
-            "store/messages/bytes": house.retained.bytes + waiting_bytes,
+            "messages/stored": len(state.retained) + waiting,
+            "store/messages/count": len(state.retained) + waiting,
+            "store/messages/bytes": state.retained.bytes + waiting_bytes,
             "bytes/received": traffic.bytes_in,
             "bytes/sent": traffic.bytes_out,
             "publish/messages/received": traffic.publishes_in,
             "publish/messages/sent": traffic.publishes_out,
-            "publish/messages/dropped": house.counters["dropped"],
+            "publish/messages/dropped": state.counters["dropped"],
             "publish/bytes/received": traffic.payload_bytes_in,
             "publish/bytes/sent": traffic.payload_bytes_out,
-            "subscriptions/count": house.tree.count,
-            "shared_subscriptions/count": sum(house.shared.values()),
-            "retained messages/count": len(house.retained),
+            "subscriptions/count": state.tree.count,
+            "shared_subscriptions/count": sum(state.shared.values()),
+            "retained messages/count": len(state.retained),
         }
         for topic, number in numbers.items():
             yield topic, str(number)
 
     def _averages(self, elapsed_ms: int) -> Iterator[tuple[str, str]]:
         """Return how much happens in a minute. What is long past counts less and less, as in a machine's load."""
-        traffic = self.house.traffic
+        traffic = self.state.traffic
         counts = {
             "connections": traffic.connects,
             "sockets": traffic.sockets,
@@ -94,7 +94,7 @@ class SysTopics:
             "bytes/sent": traffic.bytes_out,
             "publish/received": traffic.publishes_in,
             "publish/sent": traffic.publishes_out,
-            "publish/dropped": self.house.counters["dropped"],
+            "publish/dropped": self.state.counters["dropped"],
         }
         for name, count in counts.items():
             per_minute = (count - self._counted.get(name, 0)) * 60_000 / max(elapsed_ms, 1) if self._counted else 0.0

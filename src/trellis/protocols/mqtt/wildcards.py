@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 from trellis.protocols.mqtt.envelope import MEMBERS_MAX, NEVER
 from trellis.protocols.mqtt.interests import Interests
 
 AGAIN_MS = 2_000  # a pattern that somebody has not answered is told again after so long, then ever later
 
-Since = tuple[int, int]  # an incarnation of a node, and when it has said something
+Since = tuple[Incarnation, int]  # an incarnation of a node, and when it has said something
 
 
 class Taken(NamedTuple):
     """A node has said that it has taken a pattern in."""
 
-    life: int  # of that node
+    incarnation: Incarnation  # of that node
     number: int  # of the last message that it had published before
     heard_ms: int
 
@@ -40,21 +40,26 @@ class Wildcard:
     def is_ready(self) -> bool:
         return self.ready_ms < NEVER
 
-    def owes(self, origin: NodeId, life: int, number: int, joined: Since | None) -> bool:
+    def owes(self, origin: NodeId, incarnation: Incarnation, number: int, joined: Since | None) -> bool:
         """Return whether a message of `origin` was published after that node had taken the pattern in.
 
         `joined` tells when `origin` has said `Who`. A node that joins after the pattern was ready copies everything
         until it knows of the pattern.
         """
         taken = self.answered.get(origin)
-        if taken is not None and taken.life == life:
+        if taken is not None and taken.incarnation == incarnation:
             return number > taken.number
-        return joined is not None and joined[0] == life and joined[1] >= self.ready_ms
+        return joined is not None and joined[0] == incarnation and joined[1] >= self.ready_ms
 
-    def knows_older(self, origin: NodeId, life: int, number: int, than_ms: int) -> bool:
+    def knows_older(self, origin: NodeId, incarnation: Incarnation, number: int, than_ms: int) -> bool:
         """Return whether a message of `origin` was certainly published before `than_ms`."""
         taken = self.answered.get(origin)
-        return taken is not None and taken.life == life and number <= taken.number and taken.heard_ms <= than_ms
+        return (
+            taken is not None
+            and taken.incarnation == incarnation
+            and number <= taken.number
+            and taken.heard_ms <= than_ms
+        )
 
 
 class Owed:
@@ -65,22 +70,22 @@ class Owed:
         self.wildcards, self.interests, self.confirmed = wildcards, interests, confirmed
         self.whos: dict[NodeId, Since] = {}  # nodes that have said `Who`
 
-    def on_who(self, origin: NodeId, life: int, now_ms: int) -> None:
+    def on_who(self, origin: NodeId, incarnation: Incarnation, now_ms: int) -> None:
         known = self.whos.get(origin)
-        if known is not None and known[0] == life:
+        if known is not None and known[0] == incarnation:
             return  # it asks again
         if known is not None or len(self.whos) < MEMBERS_MAX:
-            self.whos[origin] = (life, now_ms)
+            self.whos[origin] = (incarnation, now_ms)
 
-    def is_owed(self, prefix: Topic, origin: NodeId, life: int, number: int, path: Topic) -> bool:
+    def is_owed(self, prefix: Topic, origin: NodeId, incarnation: Incarnation, number: int, path: Topic) -> bool:
         """Return whether the predecessor of a message that came over `path` comes for certain, as far as we know.
 
         It is owed to a pattern, or may be owed to a client that has named the overlay topic, and come over that.
         """
         joined = self.whos.get(origin)
         found = [self.wildcards[one] for one in self.interests.covering(prefix) if one in self.wildcards]
-        if any(one.owes(origin, life, number, joined) for one in found):
+        if any(one.owes(origin, incarnation, number, joined) for one in found):
             return True
         if path == prefix or prefix not in self.confirmed or not self.interests.is_named(prefix):
             return False
-        return not any(one.knows_older(origin, life, number, self.confirmed[prefix]) for one in found)
+        return not any(one.knows_older(origin, incarnation, number, self.confirmed[prefix]) for one in found)

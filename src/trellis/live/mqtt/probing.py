@@ -27,7 +27,7 @@ _PACKET_BYTES_MAX = 1 << 16
 
 def other_sidecars(bridge: Bridge, place: str) -> Iterator[str]:
     """Name the other sidecars at this broker, one sentence each."""
-    for name in sorted(bridge.hearing.others):
+    for name in sorted(bridge.probes.others):
         yield (
             f"Another sidecar, {one_line(name)}, is heard at the broker at {place}, so messages come more than once: "
             "keep one sidecar beside a broker, and no bridge between two brokers of the mesh."

@@ -21,12 +21,12 @@ from trellis.live.mqtt.sidecar import Sidecar
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.live.tls import Credentials
 from trellis.protocols.delivery.outcome import Acknowledged, Confirmed, NotAcknowledged, Outcome, Published
-from trellis.protocols.effects import Deliver, NodeId
+from trellis.protocols.effects import Deliver, Incarnation, NodeId
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.decode import decode
-from trellis.protocols.mqtt.effects import Check, Close, DoorEffect, Emit, Pause, ToClient, Unwant, Want
+from trellis.protocols.mqtt.effects import Check, Close, Emit, MqttEffect, Pause, ToClient, Unwant, Want
 from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.framing import Framing, version_of
 from trellis.protocols.mqtt.host import Host
@@ -47,7 +47,7 @@ class MqttStream(Stream):
 
     lingers = True  # clients should see why they are disconnected
 
-    def __init__(self, owner: MqttDoor, limits: StreamLimits, number: int, packet_bytes_max: int) -> None:
+    def __init__(self, owner: MqttListener, limits: StreamLimits, number: int, packet_bytes_max: int) -> None:
         super().__init__(owner, limits, 0)
         self.number, self.version = number, 0  # of MQTT; 0: nothing was said yet
         self.framing = Framing(packet_bytes_max)
@@ -65,12 +65,12 @@ class MqttStream(Stream):
             self.fed(self)
 
 
-class MqttDoor(StreamOwner):
+class MqttListener(StreamOwner):
     def __init__(
         self,
         broker: Broker,
         node: NodeId,
-        life: int,
+        incarnation: int,
         config: MqttConfig,
         limits: LimitsConfig,
         gate: Gate,
@@ -79,10 +79,10 @@ class MqttDoor(StreamOwner):
         """`proves_copies`: an acknowledgement with one copy proves that no other node subscribes."""
         self.gate = gate
         self.broker, self.node, self.config, self.limits = broker, node, config, limits
-        self.host = Host(node, life, config)
-        self.host.house.refusal, self.host.house.access = broker.refusal, gate.access
+        self.host = Host(node, Incarnation(incarnation), config)
+        self.host.state.refusal, self.host.state.access = broker.refusal, gate.access
         self.host.sys_topics.version = f"trellis version {__version__}"
-        self.traffic = self.host.house.traffic
+        self.traffic = self.host.state.traffic
         self.streams: dict[int, MqttStream] = {}
         self.counters: Counter[str] = Counter()
         self.aside = Aside(node)
@@ -164,7 +164,7 @@ class MqttDoor(StreamOwner):
             "clients": len(host.by_connection),
             "sessions": len(host.sessions),
             "filters": host.tree.count,
-            "filter bytes": host.house.filter_bytes,
+            "filter bytes": host.state.filter_bytes,
             "retained": len(host.retained),
         }
 
@@ -322,7 +322,7 @@ class MqttDoor(StreamOwner):
             self._is_going_on = True
             self._loop.call_later(_PAUSE_S, self._go_on)
 
-    def _carry_out(self, effect: DoorEffect) -> None:
+    def _carry_out(self, effect: MqttEffect) -> None:
         match effect:
             case ToClient(number, packet):
                 self._send(number, packet)

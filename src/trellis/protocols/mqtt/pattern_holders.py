@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 from trellis.protocols.mqtt.envelope import NEVER, Ask
 from trellis.protocols.mqtt.interests import bucket_of
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.topics import as_topic, has_wildcard, is_filter, is_prefix
 
-ASKERS_MAX = 4_096
+HOLDERS_MAX = 4_096
 PATTERNS_MAX = 65_536  # of one holder
 PATTERNS_ALL_MAX = 262_144  # of all holders
 LETTERS_ALL_MAX = 16 << 20  # of these
@@ -31,17 +31,17 @@ class Told:
 
 
 @dataclass
-class Asker:
+class Holder:
     """One holder of patterns."""
 
-    life: int
+    incarnation: Incarnation
     patterns: dict[str, Told] = field(default_factory=dict)
 
 
-class Askers:
+class PatternHolders:
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        self.nodes: dict[NodeId, Asker] = {}
+        self.nodes: dict[NodeId, Holder] = {}
         self._tree: FilterTree[NodeId, str] = FilterTree()  # (pattern, holder) -> pattern
         self._letters = 0  # of all patterns
 
@@ -50,27 +50,27 @@ class Askers:
 
         Return None where it is stale, of another incarnation than the last one, or there is no room for another holder.
         """
-        asker = self.nodes.get(origin)
-        if asker is not None and asker.life > said.life:
+        holder = self.nodes.get(origin)
+        if holder is not None and holder.incarnation > said.incarnation:
             return None
-        if asker is not None and asker.life < said.life:
+        if holder is not None and holder.incarnation < said.incarnation:
             self.drop(origin)
-            asker = None
-        if asker is None:
-            if len(self.nodes) >= ASKERS_MAX:
+            holder = None
+        if holder is None:
+            if len(self.nodes) >= HOLDERS_MAX:
                 return None
-            asker = self.nodes[origin] = Asker(said.life)
+            holder = self.nodes[origin] = Holder(said.incarnation)
         numbers = said.numbers if len(said.numbers) == len(said.patterns) else (0,) * len(said.patterns)
         new: list[str] = []
         taken: list[int] = []
         for pattern, number in zip(said.patterns, numbers, strict=True):
-            known = asker.patterns.get(pattern)
+            known = holder.patterns.get(pattern)
             if known is None:
                 if not is_prefix(pattern, self.depth) or not has_wildcard(pattern) or not is_filter(pattern):
                     continue
-                if len(asker.patterns) >= PATTERNS_MAX or not self._has_room(pattern):
+                if len(holder.patterns) >= PATTERNS_MAX or not self._has_room(pattern):
                     continue
-                asker.patterns[pattern] = Told(number, now_ms)
+                holder.patterns[pattern] = Told(number, now_ms)
                 self._tree.put(pattern, origin, pattern)
                 self._letters += len(pattern)
                 new.append(pattern)
@@ -82,16 +82,16 @@ class Askers:
         gone = list(said.gone)
         if said.is_whole or (not said.numbers and said.upto == NEVER):  # an earlier release always tells all
             listed = set(said.patterns)
-            gone += [one for one in asker.patterns if one not in listed]
+            gone += [one for one in holder.patterns if one not in listed]
         for pattern in gone:
-            known = asker.patterns.get(pattern)
+            known = holder.patterns.get(pattern)
             if known is not None and known.number <= said.upto:  # else it was taken up again since
-                self._remove(origin, asker, pattern)
-        if not asker.patterns:
+                self._remove(origin, holder, pattern)
+        if not holder.patterns:
             del self.nodes[origin]
-        return [one for one in new if one in asker.patterns], taken
+        return [one for one in new if one in holder.patterns], taken
 
-    def keep(self, me: NodeId, life: int, numbers: dict[str, int], upto: int, now_ms: int) -> list[str]:
+    def keep(self, me: NodeId, incarnation: Incarnation, numbers: dict[str, int], upto: int, now_ms: int) -> list[str]:
         """Take in the patterns of this node itself, exactly these, with their numbers. Return those that are new.
 
         `upto` is this node's counter. With `NEVER` instead, an `Ask` without new patterns would read as one of an
@@ -102,23 +102,23 @@ class Askers:
         gone = tuple(one for one in known if one not in numbers)
         if not new and not gone:
             return []
-        heard = self.hear(me, Ask(life, self.depth, tuple(new), tuple(new.values()), upto, gone), now_ms)
+        heard = self.hear(me, Ask(incarnation, self.depth, tuple(new), tuple(new.values()), upto, gone), now_ms)
         return heard[0] if heard is not None else []
 
     def drop(self, origin: NodeId) -> None:
-        asker = self.nodes.pop(origin, None)
-        if asker is not None:
-            for pattern in list(asker.patterns):
-                self._remove(origin, asker, pattern)
+        holder = self.nodes.pop(origin, None)
+        if holder is not None:
+            for pattern in list(holder.patterns):
+                self._remove(origin, holder, pattern)
 
     def expire(self, oldest_ms: int, me: NodeId = "") -> None:
         """Drop what was not repeated since `oldest_ms`. What this node holds itself is not repeated (`keep`)."""
-        for origin, asker in list(self.nodes.items()):
+        for origin, holder in list(self.nodes.items()):
             if origin == me:
                 continue
-            for pattern in [one for one, told in asker.patterns.items() if told.heard_ms < oldest_ms]:
-                self._remove(origin, asker, pattern)
-            if not asker.patterns:
+            for pattern in [one for one, told in holder.patterns.items() if told.heard_ms < oldest_ms]:
+                self._remove(origin, holder, pattern)
+            if not holder.patterns:
                 del self.nodes[origin]
 
     def covering(self, prefix: Topic) -> dict[NodeId, int]:
@@ -147,13 +147,13 @@ class Askers:
     def _has_room(self, pattern: str) -> bool:
         return self._tree.count < PATTERNS_ALL_MAX and self._letters + len(pattern) <= LETTERS_ALL_MAX
 
-    def _remove(self, origin: NodeId, asker: Asker, pattern: str) -> None:
-        del asker.patterns[pattern]
+    def _remove(self, origin: NodeId, holder: Holder, pattern: str) -> None:
+        del holder.patterns[pattern]
         self._tree.remove(pattern, origin)
         self._letters -= len(pattern)
 
     def check(self) -> None:
-        assert len(self.nodes) <= ASKERS_MAX
+        assert len(self.nodes) <= HOLDERS_MAX
         told = sum(len(one.patterns) for one in self.nodes.values())
         assert told == self._tree.count <= PATTERNS_ALL_MAX, f"K2: {told} were told, {self._tree.count} are listed"
         letters = sum(len(pattern) for one in self.nodes.values() for pattern in one.patterns)

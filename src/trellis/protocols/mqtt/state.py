@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trellis.protocols.access.decide import Access
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.directory import Directory
-from trellis.protocols.mqtt.effects import Connection, DoorEffect, ToClient
+from trellis.protocols.mqtt.effects import Connection, MqttEffect, ToClient
 from trellis.protocols.mqtt.envelope import Envelope
 from trellis.protocols.mqtt.interests import SHARES, Interests
 from trellis.protocols.mqtt.matcher import FilterTree
@@ -55,14 +55,14 @@ class Traffic:
             self.payload_bytes_out += len(packet.payload)
 
 
-class House:
-    def __init__(self, node: NodeId, life: int, config: MqttConfig) -> None:
-        self.node, self.life, self.config = node, life, config
+class BrokerState:
+    def __init__(self, node: NodeId, incarnation: Incarnation, config: MqttConfig) -> None:
+        self.node, self.incarnation, self.config = node, incarnation, config
         self.now_ms = self.wall_ms = 0
         self.awake_ms = 0  # a clock that leaves out the time for which the process stood still
-        self.out: list[DoorEffect] = []
+        self.out: list[MqttEffect] = []
         self.interests = Interests(config.depth)
-        self.directory = Directory(node, life, config, self.interests)
+        self.directory = Directory(node, incarnation, config, self.interests)
         self.recaller = Recaller(node, config, self.interests)
         self.directory.introductions.kept = self.recaller.prefixes.walk
         self.retained = self.recaller.retained
@@ -98,7 +98,7 @@ class House:
         self.directory.at(now_ms)
         self.wall_ms = wall_ms
 
-    def take(self) -> list[DoorEffect]:
+    def take(self) -> list[MqttEffect]:
         out, self.out = self.out, []
         return out
 

@@ -32,9 +32,9 @@ def probe_topic(client: str) -> str:
     return PROBES + "".join("-" if one in "/+#" else one for one in client)
 
 
-class Hearing:
+class Probes:
     def __init__(self, topic: str, mark: str, *, is_judged: bool) -> None:
-        """`mark`: of this life. `is_judged`: we want to read messages of clients."""
+        """`mark`: of this incarnation. `is_judged`: we want to read messages of clients."""
         self.topic, self.mark, self.is_judged = topic, mark, is_judged
         self.others: dict[str, int] = {}  # other sidecars at this broker, by client name: when they were last heard
         self.is_probe_unacknowledged = False  # The broker has not answered the first probe of this connection.
@@ -104,7 +104,7 @@ class Hearing:
         self._has_read, self._since_ms = True, None
 
     def returned(self, packet: p.Publish) -> bool:
-        """A probe on our topic has come. Return whether it is of this life."""
+        """A probe on our topic has come. Return whether it is of this incarnation."""
         if not packet.payload.startswith(f"{self.mark}/".encode()):
             return False
         self.is_heard, self._since_ms = True, None
