@@ -169,13 +169,13 @@ ITEMS = st.one_of(
 class Links:
     """An overlay without a protocol."""
 
-    id, life, has_homes, relays = "me", 1, True, False
+    id, incarnation, has_homes, relays = "me", 1, True, False
 
     def __init__(self):
         self.table = TopicTable()
         self.interest = self.table.bits(("t", "u"))
 
-    def neighbours(self):
+    def neighbors(self):
         return {"a": self.interest, "b": self.table.bit("t")}
 
     def is_gone(self, node):

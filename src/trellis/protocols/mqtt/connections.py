@@ -1,4 +1,9 @@
-"""Who comes in and who goes: CONNECT, sessions, take-over, wills, keep-alive.  [MQTT 5, 3.1, 3.14, 4.1]"""
+"""Connections of clients: CONNECT, sessions and their take-over, wills, keep-alive.  [MQTT 5, 3.1, 3.14, 4.1]
+
+A connection is *arriving* until its CONNECT is accepted: first the packet is checked, then the password (`Check`).
+After that it belongs to a session. A session without a connection is kept for its expiry interval, and its will is
+published after the will's delay.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +22,20 @@ from trellis.protocols.mqtt.topics import is_carried
 from trellis.reached import reached
 
 CLIENT_LETTERS_MAX = 512
-WILLS_BYTES_MAX = 64 << 20  # of the wills of all clients, there or away
+WILLS_BYTES_MAX = 64 << 20  # most memory of the wills of all clients, connected or not
 
 
 class PublishWill(Protocol):
+    """Publishes a will. Returns None, or a refusal."""
+
     def __call__(
         self, client: str, topic: str, payload: bytes, qos: int, retain: bool, content: p.Content = p.PLAIN
     ) -> object: ...
 
 
 class Connections:
+    """Accepts, watches and ends the connections of clients."""
+
     def __init__(
         self,
         state: BrokerState,
@@ -35,20 +44,22 @@ class Connections:
         forget: Callable[[Session], None],
         parted: Callable[[Session], None],
     ) -> None:
-        """Told: the client of a session is here; a session is over; the client of a session is gone."""
+        """`came_back`: called when a client has connected; `parted`: disconnected; `forget`: a session has ended."""
         self.state, self.publish, self.came_back, self.forget = state, publish, came_back, forget
         self.parted = parted
-        self.arriving: dict[Connection, p.Connect | None] = {}  # None: nothing was said yet
-        self.wills: dict[str, tuple[int, p.Will]] = {}  # of clients that are away: due when
+        # connections without a session, with their CONNECT; None: it has not come yet
+        self.arriving: dict[Connection, p.Connect | None] = {}
+        self.wills: dict[str, tuple[int, p.Will]] = {}  # wills of disconnected clients, with the time when they are due
         self._assigned = 0
 
-    # Coming
+    # Connecting
 
     def opened(self, connection: Connection) -> None:
+        """A client has opened a connection."""
         self.arriving[connection] = None
 
     def arrived(self, connection: Connection, packet: p.Packet) -> None:
-        """The first packet.  [MQTT-3.1.0-1]"""
+        """Take in the first packet, which must be a CONNECT.  [MQTT-3.1.0-1]"""
         if connection not in self.arriving or self.arriving[connection] is not None:
             return  # it is being closed, or checked
         if not isinstance(packet, p.Connect):
@@ -62,6 +73,7 @@ class Connections:
             self.state.out.append(Check(connection, packet.user, packet.password))
 
     def _refused_connect(self, packet: p.Connect) -> tuple[int, str] | None:
+        """Return reason and text if a CONNECT is refused, or None."""
         if packet.method is not None:
             return reasons.METHOD, "authentication methods are not supported"
         if len(packet.client) > CLIENT_LETTERS_MAX or packet.client.startswith("$"):
@@ -70,7 +82,8 @@ class Connections:
             return reasons.CLIENT_ID, "a client of MQTT 3.1 needs a name"
         if not packet.client and packet.version != p.V5 and not packet.clean_start:
             return reasons.CLIENT_ID, "a session needs a client's name"  # [3.1.1: MQTT-3.1.3-8]
-        if packet.version != p.V5 and self._keep_alive_s(packet) != packet.keep_alive_s:  # 3.1.1 has no word for it
+        # 3.1.1 cannot tell the client another one
+        if packet.version != p.V5 and self._keep_alive_s(packet) != packet.keep_alive_s:
             return reasons.CLIENT_ID, f"a keep alive above {self.state.config.keep_alive_s_max} s, or none"
         if packet.will is not None and not is_carried(packet.will.topic, self.state.config.depth):
             return reasons.TOPIC_INVALID, "the will's topic is not carried"
@@ -83,13 +96,13 @@ class Connections:
         return None
 
     def _will_bytes(self) -> int:
-        """Return about how much memory the wills of all clients take."""
-        links = [one.link for one in self.state.by_connection.values()]
-        there = sum(one.will.size for one in links if one is not None and one.will is not None)
-        return there + sum(will.size for _, will in self.wills.values())
+        """Return roughly how much memory the wills of all clients take."""
+        links = [session.link for session in self.state.by_connection.values()]
+        connected = sum(link.will.size for link in links if link is not None and link.will is not None)
+        return connected + sum(will.size for _, will in self.wills.values())
 
     def checked(self, connection: Connection, is_right: bool, user: str | None, left_ms: int | None) -> None:
-        """The answer to `Check`."""
+        """Take in the answer to `Check`: whether the password is right, whose it is, and how long that is valid."""
         packet = self.arriving.get(connection)
         if packet is None:
             return
@@ -113,15 +126,16 @@ class Connections:
         self._welcome(connection, packet, user, left_ms)
 
     def _has_room(self, client: str, user: str | None) -> bool:
-        """Return whether a user may have another connection. One that takes over its own session needs none."""
+        """Return whether a user's quota allows another connection. Taking over one's own session is always allowed."""
         limit = self.state.access.quotas.limits(user).get("user connections") if self.state.access is not None else None
         if limit is None:
             return True
-        mine = [one for one in self.state.by_connection.values() if one.who.user == user and not one.is_bridge]
-        return len(mine) < limit or any(one.client == client for one in mine)
+        sessions = self.state.by_connection.values()
+        mine = [session for session in sessions if session.who.user == user and not session.is_bridge]
+        return len(mine) < limit or any(session.client == client for session in mine)
 
     def attach(self, connection: Connection, client: str, receive_max: int) -> None:
-        """The sidecar, as a client of ours that nobody can take over."""
+        """Attach the sidecar as a client that nobody can take over."""
         packet = p.Connect(version=p.V5, client=client, clean_start=True, receive_max=receive_max, expiry_s=0)
         self._welcome(connection, packet)
         session = self.state.sessions[client]
@@ -130,18 +144,18 @@ class Connections:
             session.link.keep_alive_ms = 0  # it is a part of this process
 
     def _turn_away(self, connection: Connection, version: int, reason: int, why: str) -> None:
-        """`version` is 0 where the client has not said which MQTT it speaks."""
+        """Refuse a connection. `version` is 0 if the client has not said which MQTT it speaks."""
         self.arriving.pop(connection, None)
         self.state.counters["refused"] += 1
         if version == p.V5 or reasons.connack_311(reason) is not None:
-            self.state.out.append(
-                ToClient(connection, p.ConnAck(reason=reason, text=why))
-            )  # [MQTT-3.2.2-6: no session]
+            # [MQTT-3.2.2-6: no session]
+            self.state.out.append(ToClient(connection, p.ConnAck(reason=reason, text=why)))
         self.state.out.append(Close(connection, reasons.name(reason), why))
 
     def _welcome(
         self, connection: Connection, packet: p.Connect, user: str | None = None, left_ms: int | None = None
     ) -> None:
+        """Accept a CONNECT: give the connection its session, and send CONNACK."""
         client, is_5 = packet.client, packet.version == p.V5
         keep_alive_s = self._keep_alive_s(packet)
         if not client:  # [MQTT-3.1.3-6, -7]
@@ -181,14 +195,15 @@ class Connections:
         self.came_back(session)
 
     def _keep_alive_s(self, packet: p.Connect) -> int:
-        """Return how often a client must say something; 0 is never."""
+        """Return the keep-alive of a client in seconds; 0 is none."""
         most = self.state.config.keep_alive_s_max
         return packet.keep_alive_s if most == KEEP_ALIVE_S_MAX or 0 < packet.keep_alive_s <= most else most
 
     def _session(self, client: str, packet: p.Connect, user: str | None) -> tuple[Session, bool]:
-        """The client's session, and whether it was there before.  [MQTT-3.1.2-4, -5, -6; 3.1.4-3]
+        """Return the client's session, and whether it existed before.  [MQTT-3.1.2-4, -5, -6; 3.1.4-3]
 
-        A session is its user's: for another user it ends, and a new one begins.
+        A session belongs to its user. If another user connects under the same client name, it ends and a new one
+        begins.
         """
         old = self.state.sessions.get(client)
         if old is not None:
@@ -205,10 +220,10 @@ class Connections:
         session.who = Who(user, client)
         return session, False
 
-    # Going
+    # Disconnecting
 
     def failed(self, connection: Connection, error: PacketError, version: int) -> None:
-        """Bytes that are no packet.  [MQTT-4.13.1-1, 4.8.0-2]"""
+        """End a connection that sent bytes that are no packet.  [MQTT-4.13.1-1, 4.8.0-2]"""
         self.state.counters["malformed"] += 1
         session = self.state.by_connection.get(connection)
         if session is not None:
@@ -217,7 +232,7 @@ class Connections:
             self._turn_away(connection, version, error.reason, str(error))
 
     def disconnected(self, session: Session, link: Link, packet: p.Disconnect) -> None:
-        """The client says so.  [MQTT-3.14.4-3: its will is dropped]"""
+        """Take in a DISCONNECT of the client.  [MQTT-3.14.4-3: its will is dropped]"""
         if packet.expiry_s is not None:
             if not session.expiry_s and packet.expiry_s:
                 self.drop(session, reasons.PROTOCOL_ERROR, "a session cannot be prolonged at its end")
@@ -231,7 +246,7 @@ class Connections:
         self._part(session)
 
     def drop(self, session: Session, reason: int, why: str) -> None:
-        """We end a connection; a client of version 5 hears why.  [MQTT-3.14.0-1]"""
+        """End a client's connection. A client of version 5 is told why.  [MQTT-3.14.0-1]"""
         link = session.link
         assert link is not None
         if link.version == p.V5:
@@ -240,14 +255,14 @@ class Connections:
         self._part(session)
 
     def _judge(self, session: Session) -> None:
-        """A client has ended its connection as if it did not take a message: perhaps one is set aside."""
-        found = session.ended(self.state.now_ms)
-        if found is not None:
+        """A client has ended its connection as if it did not accept a message: perhaps set one aside."""
+        suspect = session.ended(self.state.now_ms)
+        if suspect is not None:
             self.state.counters["set aside"] += 1
-            self.state.out.append(SetAside(session.client, found.topic, len(found.payload)))
+            self.state.out.append(SetAside(session.client, suspect.topic, len(suspect.payload)))
 
     def closed(self, connection: Connection, is_by_client: bool = False) -> None:
-        """The connection is gone. `is_by_client`: the client has closed it, without DISCONNECT."""
+        """A connection has ended. `is_by_client`: the client closed it without DISCONNECT."""
         self.arriving.pop(connection, None)
         session = self.state.by_connection.get(connection)
         if session is not None:
@@ -256,6 +271,7 @@ class Connections:
             self._part(session)
 
     def _part(self, session: Session) -> None:
+        """Take the connection from a session, and schedule its will."""
         link = session.link
         assert link is not None
         del self.state.by_connection[link.id]
@@ -270,7 +286,7 @@ class Connections:
             self._end(session.client)
 
     def _end(self, client: str) -> None:
-        """Of a session.  [MQTT-3.1.2-23]"""
+        """End a session: publish its will and drop its subscriptions.  [MQTT-3.1.2-23]"""
         self._publish_will(client)
         session = self.state.sessions.pop(client, None)
         if session is not None:
@@ -279,6 +295,7 @@ class Connections:
             self.forget(session)
 
     def _publish_will(self, client: str) -> None:
+        """Publish the will of a client, if it has one and may publish there."""
         _, will = self.wills.pop(client, (0, None))
         session = self.state.sessions.get(client)
         if will is not None and session is not None and not self.state.may_write(session, will.topic):
@@ -289,24 +306,23 @@ class Connections:
             self.state.counters["wills refused"] += refusal is not None
 
     def watch(self) -> None:
-        """Keep-alive, tokens and sessions that have expired, wills that are due."""
+        """Check keep-alives and tokens, publish wills that are due, and end sessions that have expired."""
         now_ms = self.state.now_ms
         for session in list(self.state.by_connection.values()):
             link = session.link
             if link is not None and link.until_ms is not None and now_ms >= link.until_ms:
                 self.drop(session, reasons.NOT_AUTHORIZED, "its token has expired")
                 continue
-            if link is None or not link.keep_alive_ms or link.is_paused:  # who is not read cannot be heard
+            if link is None or not link.keep_alive_ms or link.is_paused:  # a client that is not read cannot be heard
                 continue
             if now_ms - link.heard_ms > link.keep_alive_ms * 3 // 2:
                 self.drop(session, reasons.KEEP_ALIVE, "keep alive")  # [MQTT-3.1.2-22]
-        for client in [one for one, (due_ms, _) in self.wills.items() if due_ms <= now_ms]:
+        for client in [client for client, (due_ms, _) in self.wills.items() if due_ms <= now_ms]:
             self._publish_will(client)
-        for client in [
-            one.client for one in self.state.sessions.values() if one.link is None and self._has_expired(one)
-        ]:
+        sessions = self.state.sessions.values()
+        for session in [session for session in sessions if session.link is None and self._has_expired(session)]:
             self.state.traffic.expired += 1
-            self._end(client)
+            self._end(session.client)
 
     def _has_expired(self, session: Session) -> bool:
         return self.state.now_ms - session.gone_ms >= session.expiry_s * 1_000

@@ -1,6 +1,9 @@
-"""From the mesh to the clients: messages, and what is retained.  [docs/mqtt.md, Retained messages]
+"""Messages from the mesh to clients, and retained messages.  [docs/mqtt.md, Retained messages]
 
-G1  a client gets a message once, however many of its filters match  [MQTT-3.3.4-2]
+A publication that arrives over the mesh is unpacked (`envelope.py`), put into order (`arrivals.py`), retained if it
+asks for that, and given to each session with a matching filter.
+
+G1  A client gets a message once, however many of its filters match.  [MQTT-3.3.4-2]
 """
 
 from __future__ import annotations
@@ -33,13 +36,17 @@ from trellis.protocols.wire import WireError
 
 
 class Deliveries:
+    """Gives messages to the clients of this node."""
+
     def __init__(self, state: BrokerState) -> None:
         self.state = state
-        self.early: dict[Topic, None] = {}  # not confirmed, though a client was told that it is subscribed
+        # overlay topics that the mesh has not confirmed, although a client has had its SUBACK
+        self.early: dict[Topic, None] = {}
         self.recollections = Recollections(state, self._give_retained)
         self.shares = Shares(state, self._give_shared)
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
+        """Take in a publication that the mesh has delivered."""
         try:
             said = unwrap(payload)
         except WireError:
@@ -56,10 +63,10 @@ class Deliveries:
             self.state.counters["garbage"] += 1
             return
         if said is None and carried_prefix(topic, self.state.config.depth) is None:
-            self.state.counters["garbage"] += 1  # no client of MQTT takes a message on this topic
+            self.state.counters["garbage"] += 1  # no MQTT client can get a message on this topic
             return
-        # The mesh gives a first subscriber what it still holds. A client gets what is published from its SUBACK on; and
-        # holders of wildcards get copies until they are confirmed.
+        # The mesh gives a first subscriber what it still holds. A client gets what is published after its SUBACK.
+        # Holders of patterns get copies until the overlay topic is confirmed.
         if topic != QUESTIONS and not self._is_begun(topic, origin):
             self.state.counters["before the subscription"] += 1
             if isinstance(said, Envelope):
@@ -81,9 +88,9 @@ class Deliveries:
             self._retain(*late.pop())
 
     def _is_begun(self, topic: Topic, origin: NodeId) -> bool:
-        """Return whether clients that have named `topic` get its messages of `origin` already.
+        """Return whether clients already get messages of `origin` on `topic`.
 
-        What this node publishes itself need not wait for the mesh: a client hears itself from its SUBSCRIBE on.
+        Publications of this node need not wait for the mesh: a client gets its own messages from its SUBSCRIBE on.
         """
         if self.state.directory.is_confirmed(topic) or topic in self.early:
             return True
@@ -102,7 +109,7 @@ class Deliveries:
                 self.shares.on_bye(origin, incarnation)
 
     def _on_retained(self, topic: Topic, origin: NodeId, said: Recall | Kept) -> None:
-        """Somebody asks what is retained, or tells."""
+        """Answer which messages are retained, or take in such an answer."""
         if isinstance(said, Recall):
             self.state.recaller.on_recall(topic, origin)
         elif self.state.config.listen:
@@ -110,6 +117,7 @@ class Deliveries:
                 self.recollections.told(kept)
 
     def _retain(self, origin: NodeId, message: Envelope) -> None:
+        """Keep a message as retained, if it asks for that and this node has clients."""
         if (
             message.retain
             and self.state.config.listen
@@ -118,18 +126,23 @@ class Deliveries:
             self.state.counters["retained refused"] += 1
 
     def tell_sys(self, message: Envelope) -> None:
-        """Give what this node tells about itself to its clients."""
+        """Give a value of `$SYS` to the clients of this node."""
         for session, several in self._readers(message).items():
             if not self.state.may_read(session, message.topic):
                 self.state.counters["reads denied"] += 1
                 continue
             self._give(
-                session, message, message.content, several, None, any(one.retain_as_published for one in several)
+                session,
+                message,
+                message.content,
+                several,
+                None,
+                any(subscription.retain_as_published for subscription in several),
             )
             self.recollections.given(session, message.topic)
 
     def _hand_over(self, origin: NodeId, message: Envelope) -> None:
-        """To every client that wants it."""
+        """Give a message to every client with a matching filter."""
         self._retain(origin, message)
         until_ms = self.state.until_ms(message)
         if until_ms is not None and until_ms <= self.state.now_ms:
@@ -143,23 +156,26 @@ class Deliveries:
             if session.is_bridge:
                 self._give(session, message, _identified(message, origin), several, until_ms, message.retain)
                 continue
-            retain = message.retain and any(one.retain_as_published for one in several)
+            retain = message.retain and any(subscription.retain_as_published for subscription in several)
             self._give(session, message, message.content, several, until_ms, retain)
             if kept is not None and kept.message is message:
                 self.recollections.given(session, message.topic)
         self.shares.arrived(origin, message)
 
-    def _give_shared(self, session: Session, message: Envelope, one: Subscription, ticket: Ticket | None) -> None:
-        retain = message.retain and one.retain_as_published
-        self._give(session, message, message.content, [one], self.state.until_ms(message), retain, ticket)
+    def _give_shared(
+        self, session: Session, message: Envelope, subscription: Subscription, ticket: Ticket | None
+    ) -> None:
+        """Give a message to the member of a group that was chosen for it."""
+        retain = message.retain and subscription.retain_as_published
+        self._give(session, message, message.content, [subscription], self.state.until_ms(message), retain, ticket)
 
     def _readers(self, message: Envelope) -> dict[Session, list[Subscription]]:
-        """Return the clients that want a message, with their subscriptions that match it."""
-        found: dict[Session, list[Subscription]] = {}
-        for session, one in self.state.tree.matching(message.topic):
-            if not (one.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
-                found.setdefault(session, []).append(one)
-        return found
+        """Return the sessions with a matching filter, each with its matching subscriptions."""
+        readers: dict[Session, list[Subscription]] = {}
+        for session, subscription in self.state.tree.matching(message.topic):
+            if not (subscription.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
+                readers.setdefault(session, []).append(subscription)
+        return readers
 
     def _give(
         self,
@@ -171,8 +187,9 @@ class Deliveries:
         retain: bool,
         ticket: Ticket | None = None,
     ) -> None:
-        qos = min(message.qos, max([one.qos for one in several]))  # [MQTT-3.8.4-8]
-        numbers = {one.number for one in several if one.number is not None}
+        """Put a message into a session, and send what can be sent now."""
+        qos = min(message.qos, max([subscription.qos for subscription in several]))  # [MQTT-3.8.4-8]
+        numbers = {subscription.number for subscription in several if subscription.number is not None}
         listed = tuple(sorted(numbers)) if numbers else ()
         out = Out(message.topic, message.payload, qos, retain, listed, content, until_ms, ticket)
         self.state.counters["delivered"] += 1
@@ -180,31 +197,33 @@ class Deliveries:
         packets = session.put(out, self.state.now_ms, self.state.awake_ms)
         self.state.counters["dropped"] += session.dropped - dropped
         if session.link is not None:
-            for one in packets:
-                self.state.send(session.link, one)
+            for packet in packets:
+                self.state.send(session.link, packet)
 
-    def _give_retained(self, session: Session, kept: Retained, one: Subscription) -> None:
-        """[MQTT-3.3.1-8, 3.3.1-9]"""
+    def _give_retained(self, session: Session, kept: Retained, subscription: Subscription) -> None:
+        """Give a retained message to a new subscription.  [MQTT-3.3.1-8, 3.3.1-9]"""
         message = kept.message
         if not self.state.may_read(session, message.topic):
             self.state.counters["reads denied"] += 1
             return
-        if one.no_local and message.client == session.client:
+        if subscription.no_local and message.client == session.client:
             return
         until_ms = self.state.until_ms(message)
         if until_ms is not None and until_ms <= self.state.now_ms:
             self.state.recaller.remove(message.topic)
             return
-        self._give(session, message, message.content, [one], until_ms, True)
+        self._give(session, message, message.content, [subscription], until_ms, True)
 
     def tick(self) -> None:
+        """Give messages that have waited long enough for their predecessors, and more retained messages."""
         for origin, message in self.state.directory.tick():
             self._hand_over(origin, message)
         self.recollections.tick()
 
 
 def _identified(message: Envelope, origin: NodeId) -> Content:
-    """For a broker beside us: known again wherever it turns up."""
-    name = origin if is_text(origin) else ascii(origin)[1:-1]  # of another node, which may be of an earlier release
+    """Return the properties for a sidecar's broker, with the message's identity, by which every mesh recognizes it."""
+    # another node may be of an earlier release, with a name that MQTT does not allow
+    name = origin if is_text(origin) else ascii(origin)[1:-1]
     identity = (IDENTITY, f"{name}/{message.incarnation}/{message.number}")
     return msgspec.structs.replace(message.content, user=(*message.content.user, identity))

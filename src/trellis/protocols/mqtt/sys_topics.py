@@ -1,7 +1,8 @@
-"""What a node tells its own clients about itself, on `$SYS/broker/...`, in the words of Mosquitto.  [docs/mqtt.md]
+"""What a node tells its own clients about itself on `$SYS/broker/...`, under Mosquitto's names.  [docs/mqtt.md]
 
-V1  nothing of it enters the mesh: each node has values of its own
-V2  a value is told when it has changed, with QoS 0; a new subscription gets all that are known, as retained messages
+V1  Nothing of it enters the mesh: each node has its own values.
+V2  A value is published when it has changed, with QoS 0. A new subscription gets all known values, as retained
+    messages.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.topics import SYS
 
 ROOT = f"{SYS}/broker/"
-MINUTES = (1, 5, 15)  # over which loads are averaged
+MINUTES = (1, 5, 15)  # periods over which loads are averaged
 
 
 class SysTopics:
+    """Publishes these values in rounds."""
+
     def __init__(self, state: BrokerState, tell: Callable[[Envelope], None]) -> None:
         """`tell` gives a message to the clients of this node that subscribe to its topic."""
         self.state, self._tell = state, tell
@@ -25,12 +28,12 @@ class SysTopics:
         self._told: dict[str, str] = {}  # topic below `ROOT` -> its last value
         self._begun_ms: int | None = None  # when the first round was
         self._last_ms = 0  # when the last round was
-        self._clients_max = 0  # clients that were connected at once, as seen by the rounds
+        self._clients_max = 0  # most clients that were connected at once, as the rounds have seen
         self._counted: dict[str, int] = {}  # load -> its count at the last round
         self._loads: dict[tuple[str, int], float] = {}  # load, minutes -> average per minute
 
     def tick(self) -> None:
-        """Tell what has changed, if a round is due. Rounds go on without subscribers: averages need them."""
+        """Publish what has changed, if a round is due. Averages need rounds, so they continue without subscribers."""
         interval_s, now_ms = self.state.config.sys_interval_s, self.state.now_ms
         if not interval_s or not self.state.config.listen:
             return
@@ -47,14 +50,15 @@ class SysTopics:
                 self._tell(message)
 
     def _values(self, age_ms: int) -> Iterator[tuple[str, str]]:
+        """Yield topics and present values."""
         state, traffic = self.state, self.state.traffic
-        there = sum(not one.is_bridge for one in state.by_connection.values())
-        known = sum(not one.is_bridge for one in state.sessions.values())
+        there = sum(not session.is_bridge for session in state.by_connection.values())
+        known = sum(not session.is_bridge for session in state.sessions.values())
         self._clients_max = max(self._clients_max, there)
-        waiting = sum(len(one.queue) + len(one.flying) for one in state.sessions.values())
-        waiting_bytes = sum(one.queue_bytes for one in state.sessions.values())
+        waiting = sum(len(session.queue) + len(session.flying) for session in state.sessions.values())
+        waiting_bytes = sum(session.queue_bytes for session in state.sessions.values())
         yield "version", self.version
-        yield "uptime", f"{age_ms // 1_000} seconds"  # Its time opens a round: readers rely on that.
+        yield "uptime", f"{age_ms // 1_000} seconds"  # it begins a round, and readers rely on that
         numbers = {
             "clients/total": known,
             "clients/connected": there,
@@ -83,7 +87,7 @@ class SysTopics:
             yield topic, str(number)
 
     def _averages(self, elapsed_ms: int) -> Iterator[tuple[str, str]]:
-        """Return how much happens in a minute. What is long past counts less and less, as in a machine's load."""
+        """Yield topics and averages per minute. Older events count less and less, as in the load of a machine."""
         traffic = self.state.traffic
         counts = {
             "connections": traffic.connects,
