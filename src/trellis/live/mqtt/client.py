@@ -54,7 +54,7 @@ class MqttClient(StreamOwner):
     def __init__(self, address: str, name: str, timeout_s: float = 30.0) -> None:
         self.address, self.name, self.timeout_s = address, name, timeout_s
         self.reconnects = 0
-        self._place = parse_address(address)
+        self._host_and_port = parse_address(address)
         self._stream: _PacketStream | None = None
         self._welcomed: asyncio.Future[p.ConnAck] | None = None
         self._filters: dict[str, None] = {}  # filters that were granted
@@ -251,7 +251,7 @@ class MqttClient(StreamOwner):
         )
         try:
             async with asyncio.timeout(timeout_s):
-                await loop.create_connection(lambda: stream, *self._place)
+                await loop.create_connection(lambda: stream, *self._host_and_port)
                 self._stream = stream
                 self._window = 0  # nothing but CONNECT before its answer
                 stream.send(encode(p.V5, hello))

@@ -152,10 +152,10 @@ class _Talk:
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + _LOOK_S
-        under_way = 0  # messages of clients that we have not acknowledged
+        unacknowledged = 0  # messages of clients that we have not acknowledged
         others: list[p.Publish] = []  # messages that are not of clients, and not acknowledged either
         try:
-            while under_way < _RECEIVE_MAX:
+            while unacknowledged < _RECEIVE_MAX:
                 left_s = until - loop.time()
                 try:
                     async with asyncio.timeout(min(_QUIET_S, max(0.0, left_s))):
@@ -183,11 +183,11 @@ class _Talk:
                 if drops:
                     self._acknowledge([packet])
                 else:
-                    under_way += packet.id is not None
+                    unacknowledged += packet.id is not None
         except (OSError, EOFError, PacketError):
             raise self.session.still_used() from None  # a broker gives a session to the connection that came last
         window = min(_UNDER_WAY_MIN, self.answer.receive_max or _UNDER_WAY_MIN)
-        waiting.is_more = waiting.is_more or (bool(under_way) and under_way + len(others) >= window)
+        waiting.is_more = waiting.is_more or (bool(unacknowledged) and unacknowledged + len(others) >= window)
 
     def _acknowledge(self, messages: list[p.Publish]) -> None:
         for message in messages:

@@ -250,7 +250,7 @@ class Homes:
 
         If the last attempt had no answer, some node on its path has crashed. That may have been a later one, and the
         first step may be the home itself by now. So it is tried again soon, and then at growing intervals: a subscriber
-        must not stay unknown for `registered_ms` while its home lives.
+        must not stay unknown for `registered_ms` while its home runs.
         """
         state = self.state
         silent = self._unanswered.pop((kind, topic), None)

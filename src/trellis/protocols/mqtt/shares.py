@@ -153,9 +153,9 @@ class Shares:
                 if self.groups.ranked(key, identity, ())[:1] == [self.state.node]:
                     self._assign(ticket, message, may_wait=True, is_native=True)
             elif not self._is_done(ticket) and ticket not in self.assigned and ticket not in self.guarded:
-                self._place(ticket, message)
+                self._assign_or_guard(ticket, message)
 
-    def _place(self, ticket: Ticket, message: Envelope) -> None:
+    def _assign_or_guard(self, ticket: Ticket, message: Envelope) -> None:
         """Give a message to a member here if this node was chosen, or guard it."""
         chosen = next(((node, incarnation) for key, node, incarnation in message.chosen if key == ticket[0]), None)
         chosen = self._claimed.pop(ticket, chosen)
