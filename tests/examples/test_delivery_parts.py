@@ -176,6 +176,16 @@ def test_a_link_that_comes_up_gives_each_end_what_it_lacks():
     assert all(sorted(net.got(name)) == [b"left", b"right"] for name in "abcd")
 
 
+def test_an_announcement_of_more_than_a_node_can_note_is_not_forgotten():
+    net = mesh([("a", "b"), ("c", "d")], queue_max=4, missing_max=8)
+    for payload in messages(60):
+        net.publish("a", payload)
+        net.run(20)
+    net.link("b", "c")
+    net.run(10_000)
+    assert net.got("d") == messages(60)
+
+
 def test_a_joiner_between_two_old_nodes_is_no_hole():
     """u - c - x; c dies; N joins and is the only way between u and x."""
     net = mesh([("u", "c"), ("c", "x")])

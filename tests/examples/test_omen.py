@@ -285,6 +285,23 @@ def test_a_repair_waits_for_a_ready_view_as_long_as_it_is_told(repair_wait, stat
     assert state_of(coordinator, victim) == state
 
 
+def test_a_node_that_is_back_is_linked_as_soon_as_its_earlier_life_is_repaired():
+    """It does not wait for as long as a standby does."""
+    engine, victim, coordinator = before_a_crash()
+    incarnation = coordinator.parts.incarnation_of(victim) + (1 << 20)
+    engine.crash(victim)
+    coordinator.on_peer_down(victim)
+    assert state_of(coordinator, victim) == MENDING
+    coordinator.on_message(victim, m.Join(incarnation, ("t",)))
+    joins = coordinator.parts.events.get("join", victim, incarnation)
+    coordinator.parts.ticks += coordinator.config.ready_wait
+    coordinator.coordinator.tick()
+    assert joins.state == EXE
+    coordinator.coordinator.mends.clear()  # the repair is over
+    coordinator.coordinator.tick()
+    assert joins.state == MENDING
+
+
 def repaired_after_ms(**options):
     """A node crashes, and with it one of its backups that is no neighbour of it."""
     engine, victim, coordinator = before_a_crash(**options)

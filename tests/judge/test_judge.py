@@ -317,6 +317,9 @@ def test_a_node_that_is_back_in_a_calm_mesh_answers_soon_where_a_subscriber_has_
     assert found(back_soon(53.0), restart_s=9.0) == ["late"]
     assert found(back_soon(53.0)) == []
     assert found(back_soon(53.0, "plant/#"), restart_s=9.0) == []  # somebody may have to be asked about wildcards
+    assert "late" not in found(
+        back_soon(53.0), restart_s=9.0, copies=3
+    )  # it is to be proved that there is no third one
     for fault in (Disturbed(35.0, 36.0, "cut"), Down(45.0, "b"), Down(35.0, "c"), Up(44.0, "c")):
         assert found([*back_soon(53.0), fault], restart_s=9.0) == [], fault
     # Nobody reads this one, and answers keep their order.

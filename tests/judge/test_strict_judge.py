@@ -209,6 +209,7 @@ def late() -> list[Event]:
 def test_a_retained_message_comes_to_a_later_subscription_once_and_is_the_last() -> None:
     assert found(base(), kept(10.0), late(), got("m", 101.5, topic="y", retained=True)) == []
     assert found(base(), kept(10.0), late()) == ["retained"]
+    assert found(base(), kept(10.0), late(), retained_max=0) == []  # its node has no room for it
     assert found(base(), kept(10.0), late(), Down(50.0, "A"), Up(51.0, "A")) == []  # it was in memory only
     assert found(base(), kept(10.0), late(), Disturbed(99.0, 100.0, "cut")) == []
     stale = got("m", 101.5, topic="y", retained=True)

@@ -229,17 +229,17 @@ def introduced(emits: list[tuple[str, bytes, str]]) -> list[str]:
 
 def test_a_new_pattern_looks_only_at_topics_in_use_that_fit_and_not_at_all_of_these_at_once(lookups):
     emits: list[tuple[str, bytes, str]] = []
-    askers = PatternHolders(2)
-    work = Introductions(MqttConfig(listen="127.0.0.1:0"), askers, emits)
+    holders = PatternHolders(2)
+    work = Introductions(MqttConfig(listen="127.0.0.1:0"), holders, emits)
     topics = [f"u{number}/x" for number in range(10_000)]
     for number, topic in enumerate([*topics, "u1/w"], start=1):
         work.publishes(topic, number, True, False)
     lookups.clear()
-    askers.hear("m", Ask(1, 2, ("+/w",), (1,), 1), 0)
+    holders.hear("m", Ask(1, 2, ("+/w",), (1,), 1), 0)
     work.on_new("m", ["+/w"])
     assert lookups["lookups"] == 0
     assert introduced(emits) == ["u1/w"]
-    askers.hear("m", Ask(1, 2, ("#",), (2,), 2), 0)
+    holders.hear("m", Ask(1, 2, ("#",), (2,), 2), 0)
     work.on_new("m", ["#"])
     found = introduced(emits)
     assert 0 < len(found) < 5_000, "all of them at once"

@@ -766,6 +766,26 @@ def test_4_1_0_1_sessions_are_bounded():
     assert desk.connect("c").take(p.ConnAck).reason == reasons.QUOTA
 
 
+def test_3_1_4_3_a_client_takes_its_own_connection_over_where_there_is_no_room_for_another():
+    """A connection that has broken silently must not keep its own client out."""
+    desk = Desk(clients_max=1)
+    old = desk.welcome("a", clean_start=False, expiry_s=50)
+    assert desk.connect("b").take(p.ConnAck).reason == reasons.BUSY
+    assert desk.connect("a", clean_start=False, expiry_s=50).take(p.ConnAck).session_present
+    assert old.take(p.Disconnect).reason == reasons.TAKEN_OVER
+
+
+@pytest.mark.parametrize("limit", ["clients_max", "sessions_max"])
+def test_clients_whose_passwords_are_checked_at_the_same_time_stay_within_the_limits(limit):
+    desk = Desk(**{limit: 1})
+    both = [desk.open(), desk.open()]
+    for name, talker in zip("ab", both, strict=True):
+        talker.said_version = p.V5
+        desk.host.received(talker.number, p.Connect(version=p.V5, client=name, clean_start=True))
+    desk.carry_out()
+    assert [one.closed is None for one in both] == [True, False]
+
+
 def test_what_waits_for_a_client_is_bounded_and_the_rest_is_counted():
     desk = Desk(queue_max=3, inflight_max=2)
     away = desk.welcome("away", clean_start=False, expiry_s=50)

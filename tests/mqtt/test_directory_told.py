@@ -81,22 +81,22 @@ def test_a_publisher_that_did_not_hear_that_a_holder_has_joined_hears_it_later()
 
 
 def test_what_an_earlier_incarnation_said_is_not_believed():
-    askers = PatternHolders(2)
-    assert askers.hear("m", Ask(2, 2, ("x/#",), (1,), 1, (), True), 0) == (["x/#"], [1])
-    assert askers.hear("m", Ask(1, 2, ("y/#",), (9,), 9, (), True), 0) is None
-    assert list(askers.covering("x/1")) == ["m"]
-    assert not askers.covering("y/1")
-    assert askers.hear("m", Ask(3, 2, ("y/#",), (1,), 1), 0) == (["y/#"], [1])
-    assert not askers.covering("x/1")
+    holders = PatternHolders(2)
+    assert holders.hear("m", Ask(2, 2, ("x/#",), (1,), 1, (), True), 0) == (["x/#"], [1])
+    assert holders.hear("m", Ask(1, 2, ("y/#",), (9,), 9, (), True), 0) is None
+    assert list(holders.covering("x/1")) == ["m"]
+    assert not holders.covering("y/1")
+    assert holders.hear("m", Ask(3, 2, ("y/#",), (1,), 1), 0) == (["y/#"], [1])
+    assert not holders.covering("x/1")
 
 
 def test_an_older_statement_takes_away_nothing_newer():
-    askers = PatternHolders(2)
-    askers.hear("m", Ask(1, 2, ("x/#", "y/#"), (1, 4), 4, (), True), 0)
-    askers.hear("m", Ask(1, 2, ("x/#",), (1,), 3, ("y/#",), True), 0)  # said before y/# was taken up again
-    assert list(askers.covering("y/1")) == ["m"]
-    askers.hear("m", Ask(1, 2, ("x/#",), (1,), 5, (), True), 0)
-    assert not askers.covering("y/1")
+    holders = PatternHolders(2)
+    holders.hear("m", Ask(1, 2, ("x/#", "y/#"), (1, 4), 4, (), True), 0)
+    holders.hear("m", Ask(1, 2, ("x/#",), (1,), 3, ("y/#",), True), 0)  # said before y/# was taken up again
+    assert list(holders.covering("y/1")) == ["m"]
+    holders.hear("m", Ask(1, 2, ("x/#",), (1,), 5, (), True), 0)
+    assert not holders.covering("y/1")
 
 
 def test_a_node_that_was_named_must_answer_before_a_newcomer_is_informed():

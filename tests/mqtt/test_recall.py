@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from live.lives import run
 from mqtt.delayed import Mesh
 from mqtt.talk import connect, doors
-from trellis.protocols.mqtt.envelope import Envelope
+from trellis.protocols.mqtt import packets as p
+from trellis.protocols.mqtt.envelope import Envelope, Kept, wrap
 from trellis.protocols.mqtt.retained import RetainedMessages
 
 
@@ -64,6 +65,22 @@ def test_a_node_stays_on_a_topic_while_it_keeps_a_message_of_it():
     assert not len(host.retained)
     mesh.send("b", "x/1/a", b"", retain=True)
     assert "x/1" not in mesh.hosts["b"].interests.wanted
+
+
+def test_a_filter_that_is_given_up_and_asked_for_again_brings_a_retained_message_once():
+    """An answer that comes between SUBSCRIBE and SUBACK is not for the subscription that has ended."""
+    mesh = Mesh("ab", Random(3))
+    mesh.subscribe("b", "x/#")
+    mesh.pass_time(12_000)
+    mesh.receive("b", 1, p.Unsubscribe(2, ("x/#",)))
+    mesh.subscribe("b", "x/#")
+    told = wrap(Kept(("a",), (message("x/1/a", b"kept", 1),)))
+    mesh.hosts["b"].delivered("x/1", "a", told)
+    mesh.carry_out("b")
+    assert mesh.subacks["b"] == 1  # the second one waits for the mesh
+    mesh.pass_time(12_000)
+    assert mesh.subacks["b"] == 2
+    assert mesh.got["b"] == [("x/1/a", b"kept")]
 
 
 def message(topic: str, payload: bytes, stamp_ms: int) -> Envelope:

@@ -14,7 +14,7 @@ import pytest
 
 from trellis.cli.main import run
 from trellis.judge.history import Connected
-from trellis.simulate.mesh import limits
+from trellis.simulate.mesh import checked, limits
 from trellis.simulate.mesh.draw import ALWAYS, KINDS, MeshPlan, draw_faults
 from trellis.simulate.mesh.hostile import HOSTILE
 from trellis.simulate.mesh.inject import Injector
@@ -22,6 +22,7 @@ from trellis.simulate.mesh.natives import Habits
 from trellis.simulate.mesh.reached import SITUATIONS
 from trellis.simulate.mesh.seeds import check_mesh
 from trellis.simulate.mesh.trial import RESTART, Trial, run_trial
+from trellis.simulate.schedule import Fault, Schedule
 
 SMALL = MeshPlan(nodes_max=4, clients=6, span_s=15.0, quiet_s=35.0, crash_gap_s=8.0)
 SHORT = MeshPlan(nodes_max=3, clients=6, form_s=17.0, span_s=8.0, quiet_s=10.0, crash_gap_s=5.0)
@@ -129,6 +130,46 @@ def test_limits_that_are_drawn_make_a_valid_configuration() -> None:
         assert config.limits.silent_s > config.omen.period_ms * config.omen.silence_max / 1_000
     assert len(drawn) > 40
     assert {"delivery.copies", "limits.topics_max", "mqtt.suback_s", "mqtt.packet_bytes_max"} <= drawn
+
+
+NOT_DRAWN = {"mqtt.broker_session_s"}  # the simulated broker keeps sessions for good
+
+
+def test_every_limit_and_time_out_of_the_tables_is_drawn() -> None:
+    """OMen's own numbers apart, of which docs/simulator.md says why."""
+    for table, config in checked.CONFIGS.items():
+        if table == "omen":
+            continue
+        default = config()
+        fields = {field: getattr(default, field) for field in config.__struct_fields__}
+        numbers = {field for field, value in fields.items() if type(value) in (int, float)}
+        numbers -= {key.partition(".")[2] for key in NOT_DRAWN if key.startswith(f"{table}.")}
+        assert numbers == set(limits.TABLES[table])
+        for key, values in limits.TABLES[table].items():
+            for value in values:
+                checked.check_limits({table: {key: value}}, "here")
+
+
+def test_limits_that_were_drawn_first_stay_what_they_were() -> None:
+    from random import Random
+
+    chosen = limits.draw_limits(Random(1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "MORE", {})
+        fewer = limits.draw_limits(Random(1))
+    assert any(chosen[table].keys() - fewer[table].keys() for table in chosen)
+    for table, keys in fewer.items():
+        assert {key: chosen[table][key] for key in keys} == keys
+
+
+def test_limits_that_attackers_use_up_are_left_out_where_there_are_attackers() -> None:
+    given = {"limits": {"clients_max": 2, "silent_s": 6.0}, "mqtt": {"clients_max": 2, "sessions_max": 3}}
+    for kind, left in (("crowd", {"limits": {"silent_s": 6.0}, "mqtt": {}}), ("crash", given)):
+        schedule = Schedule((Fault(21_000, kind, ("n0",), duration_ms=1_000),))
+        trial = Trial(1, MeshPlan(nodes_max=2, clients=1, sites=0.0, lies=0.0), schedule, given)
+        assert trial.limits == left
+        assert trial._promise().clients_max == ({} if kind == "crowd" else {"native": 2, "mqtt": 2})
+        assert trial._promise().sessions_max == (None if kind == "crowd" else 3)
 
 
 def test_the_judge_follows_the_limits_of_a_seed() -> None:

@@ -14,6 +14,7 @@ processes write the same histories, so one judge serves them all.
     copies.py    the same for the nodes that hold a message
     retained.py  the same for retained messages
     excuses.py   what the promises leave open
+    room.py      what nodes may do where they have no room, and what clients are told then
     prompt.py    the same for promises about time
     verdict.py   all rules together, and what they found
 """

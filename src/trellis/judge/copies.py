@@ -10,8 +10,8 @@ from trellis.judge.promise import Counts, Promise, Violation
 from trellis.judge.story import NEVER, Publication, Story
 
 _LATELY_S = 1.0  # A subscription counts so long after its confirmation.
-_APART_S = 5.0  # Faults that are less apart count as one: links need a moment.
-_SHORT = 2 / 3  # of `registered_s`: a cut or pause that lasts no longer makes no node forget who subscribes.
+APART_S = 5.0  # Faults that are less apart count as one: links need a moment.
+LONG = 2 / 3  # of `registered_s`: a shorter cut or pause makes no node forget who subscribes.
 
 
 def copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
@@ -91,8 +91,8 @@ def _stays(story: Story, promise: Promise, node: str, made: Publication) -> bool
 
 def _long_faults(story: Story, promise: Promise) -> list[tuple[float, float]]:
     """Return from when to when faults lasted that may have hidden a subscriber from its topic's home location."""
-    spans = joined(sorted((one.t, one.until) for one in story.disturbances), _APART_S)
-    return [(begin, end) for begin, end in spans if end - begin > _SHORT * promise.registered_s]
+    spans = joined(sorted((one.t, one.until) for one in story.disturbances), APART_S)
+    return [(begin, end) for begin, end in spans if end - begin > LONG * promise.registered_s]
 
 
 def _strange(story: Story, promise: Promise, calm: Calm, made: Publication) -> list[str]:

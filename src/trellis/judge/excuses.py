@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from trellis.judge.calm import Calm, joined
-from trellis.judge.copies import may_hold
+from trellis.judge.copies import APART_S, LONG, may_hold
 from trellis.judge.history import Disturbed
 from trellis.judge.promise import Promise
 from trellis.judge.story import Publication, Session, Story
@@ -26,16 +26,21 @@ def why_lost(story: Story, promise: Promise, made: Publication, reader: Session)
     hands it to its application", "as long as the topic's overlay is whole again within the replay window".
     """
     faults = list(_on_the_way(story, made, reader))
-    if why := _holders_have_gone(story, promise, made, _spread(promise, made, faults)):
+    spread = _spread(promise, made, faults)
+    if why := _holders_have_gone(story, promise, made, spread):
         return why
     spans = joined(sorted((one.t, one.until) for one in faults), 0.0)
-    spread = _spread(promise, made, faults)
     if any(
         begin <= spread and end >= made.began and end - max(begin, made.began) > promise.window_s
         for begin, end in spans
     ):
         return "a fault lasted longer than the replay window"
     return None
+
+
+def spread_by(story: Story, promise: Promise, made: Publication, reader: Session) -> float:
+    """Return by when the message has reached the reader, whatever faults held it up."""
+    return _spread(promise, made, list(_on_the_way(story, made, reader)))
 
 
 def _on_the_way(story: Story, made: Publication, reader: Session) -> Iterator[Disturbed]:
@@ -72,9 +77,24 @@ def _holders_have_gone(story: Story, promise: Promise, made: Publication, spread
     possible = {made.node, *may_hold(story, promise, made)}
     gone = [one for one in gone if one.node in possible]
     names = {one.node for one in gone}
-    if made.node in names and len(names) >= promise.copies and any(not one.leave for one in gone):
+    if made.node not in names or all(one.leave for one in gone):
+        return None
+    if len(names) >= promise.copies:
         return "its publisher's node and as many others have gone as there are copies"
+    if _was_cut_off(story, promise, made):
+        return "its publisher's node was cut off for long, and has gone"
     return None
+
+
+def _was_cut_off(story: Story, promise: Promise, made: Publication) -> bool:
+    """Tell whether a cut may have left the publisher's node alone for so long that its own copy is enough.
+
+    "A subscriber counts unless it was cut off from the home for `registered_ms`." The history names the nodes of a cut,
+    not its sides.
+    """
+    cuts = (one for one in story.disturbances if one.kind in CUTS and (not one.nodes or made.node in one.nodes))
+    spans = joined(sorted((one.t, one.until) for one in cuts), APART_S)
+    return any(begin + LONG * promise.registered_s <= made.acknowledged and end >= made.began for begin, end in spans)
 
 
 def _is_back(story: Story, node: str, ended: float, t: float) -> bool:
@@ -82,22 +102,22 @@ def _is_back(story: Story, node: str, ended: float, t: float) -> bool:
     return any(one.node == node and ended < one.t <= t for one in story.ups)
 
 
-def is_repeated(story: Story, promise: Promise, made: Publication) -> bool:
-    """Tell whether the publisher may have repeated the message to a node that did not know it any more.
+def repetitions(story: Story, promise: Promise, made: Publication) -> int:
+    """Return how often the publisher may have repeated the message to a node that did not know it any more.
 
     A native client repeats what has no outcome when it is connected again. Its node remembers for one window what it
     took, until it restarts. MQTT promises "at least once" with QoS 1: where the acknowledgement itself is lost, the
     client repeats what its node has answered.
     """
-    session = made.session
+    session, count, since = made.session, 0, made.began
     for lost, back in session.absences:
         if lost > made.answered or back < made.began:
             continue
-        if (session.speaks == "mqtt" and made.qos < 2) or session.node_at(back) != made.node:
-            return True
-        if back - made.began > promise.window_s or story.was_down(made.node, made.began, min(back, made.answered)):
-            return True
-    return False
+        is_unknown = (session.speaks == "mqtt" and made.qos < 2) or session.node_at(back) != made.node
+        is_unknown = is_unknown or not promise.remembers or back - made.began > promise.window_s
+        if is_unknown or story.was_down(made.node, since, min(back, made.answered)):
+            count, since = count + 1, back
+    return count
 
 
 def lost_its_connection(made: Publication) -> bool:

@@ -135,6 +135,17 @@ class Missed(Record, frozen=True):
     topic: str
 
 
+class Overflowed(Record, frozen=True):
+    """The node says that it has dropped `messages` for want of room, a moment before `t` at most.
+
+    `where`: of its replay window, or of what waits for clients (MQTT) and for its broker.
+    """
+
+    node: str
+    messages: int
+    where: Literal["window", "clients"]
+
+
 class Unreachable(Record, frozen=True):
     """A client has tried to connect to `node` since `since`, and has given up or was turned away."""
 
@@ -190,6 +201,7 @@ Event = (
     | Refused
     | Received
     | Missed
+    | Overflowed
     | Unreachable
     | Down
     | Up

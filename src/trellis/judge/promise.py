@@ -23,12 +23,16 @@ class Promise:
     grace_s: float = 5.0  # from the acknowledgement to the last subscriber, in calm
     retained_s: float = 5.0  # a retained message comes within this time of the confirmation
     recalled_s: float = 15.0  # the same, for wildcards
+    retained_max: int = 10_000  # topics with a retained message that a node keeps; of more it may lack any
     heal_s: float = NEVER  # a message comes within this time of its acknowledgement and of the last fault
     alone_s: float = 5.0  # a node answers within this time when all others have ended for all to see
     accept_s: float = NEVER  # a node that has been up and undisturbed for so long takes clients
     acknowledge_s: float = 14.0  # no acknowledgement takes longer, while nothing but crashes disturbs the mesh
     start_s: float = 20.0  # a node that has started is sure of itself by then
     restart_s: float = NEVER  # a node that is back in a calm mesh answers publications on known topics within this time
+    clients_max: dict[str, int] = field(default_factory=dict)  # a node with so many may turn others away: by `speaks`
+    sessions_max: int | None = None  # the same for sessions of MQTT clients, connected or not
+    remembers: bool = True  # nodes know for `window_s` every publication that they took from a client
     may_refuse: tuple[str, ...] | None = None  # words of refusals that are right also in calm; None: all are
 
 

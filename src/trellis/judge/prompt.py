@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from trellis.judge.calm import Calm
 from trellis.judge.filters import reaches
 from trellis.judge.promise import Promise, Violation
+from trellis.judge.room import may_be_full
 from trellis.judge.story import NEVER, Publication, Story, Subscription
 
 _OVERTAKES_S = 1.0
@@ -23,10 +24,14 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
     calm = Calm(story, promise.heal_s, promise.heal_s)
     for session in story.sessions.values():
         newest = 0.0  # when the newest of the messages was published that it has got so far
+        had: set[str] = set()  # a message that comes again is not late
         for got in session.received:
             made = story.publications.get(got.message)
             if made is None or got.retained or session.broker or made.session.broker:
                 continue  # brokers acknowledge for themselves, and keep what their sidecars cannot carry yet
+            if got.message in had:
+                continue
+            had.add(got.message)
             is_overtaken, newest = newest > made.began + _OVERTAKES_S, max(newest, made.began)
             if made.acknowledged == NEVER or not is_overtaken or session.was_away(made.began, got.t):
                 continue
@@ -61,10 +66,10 @@ def alone(story: Story, promise: Promise) -> Iterator[Violation]:
 
 
 def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
-    """A node that has restarted in a calm mesh acknowledges soon what a subscriber at another node has as well.
+    """A node that has restarted in a calm mesh acknowledges soon what subscribers at enough other nodes have as well.
 
-    What nobody subscribes to waits until that is certain. What was published before it waits as well: a client
-    gets its answers in order.
+    What fewer nodes subscribe to than there are to be copies waits until that is certain. What was published before it
+    waits as well: a client gets its answers in order.
     """
     if promise.restart_s == NEVER:
         return
@@ -76,7 +81,7 @@ def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
         for made in session.published:
             up = max((t for node, t in ups if node == session.node_at(made.began) and t <= made.began), default=None)
             waited = min(made.answered, session.ended, story.end) - made.began
-            is_judged = up is not None and made.qos > 0 and _has_reader(story, promise, made)
+            is_judged = up is not None and made.qos > 0 and _has_readers(story, promise, made)
             if up is not None and is_judged and blocked <= made.began and waited > promise.restart_s:
                 until = made.began + promise.restart_s
                 is_calm = _is_calm_but_for(story, session.node_at(made.began), up, until)
@@ -87,19 +92,20 @@ def restarted(story: Story, promise: Promise) -> Iterator[Violation]:
                 blocked = max(blocked, made.answered)
 
 
-def _has_reader(story: Story, promise: Promise, made: Publication) -> bool:
-    """Tell whether a client at another node has long subscribed to the very topic, and stays."""
-    until = made.began + promise.restart_s
-    return any(
-        one.filter == made.topic
+def _has_readers(story: Story, promise: Promise, made: Publication) -> bool:
+    """Tell whether clients at enough other nodes have long subscribed to the very topic, and stay."""
+    until, mine = made.began + promise.restart_s, made.session.node_at(made.began)
+    others = {
+        one.session.node_at(made.began)
+        for one in story.on_topic(made.said, reaches)
+        if one.filter == made.topic
         and one.is_owed(made.said)
         and not one.session.broker
         and one.confirmed + promise.grace_s <= made.began
         and one.ended > until
-        and one.session.node_at(made.began) != made.session.node_at(made.began)
         and not one.session.was_away(made.began - promise.start_s, until)
-        for one in story.on_topic(made.said, reaches)
-    )
+    } - {mine}
+    return len(others) >= max(1, promise.copies - 1)
 
 
 def _is_calm_but_for(story: Story, node: str, up: float, end: float) -> bool:
@@ -115,6 +121,8 @@ def _is_calm_but_for(story: Story, node: str, up: float, end: float) -> bool:
 def kept_out(story: Story, promise: Promise) -> Iterator[Violation]:
     """A node that is up takes clients, unless something has disturbed it or the network within `accept_s` before."""
     for one in story.unreachable:
+        if may_be_full(story, promise, one):
+            continue
         begin = one.since - promise.accept_s
         ups = [each.t for each in story.ups if each.node == one.node]
         downs = [each.t for each in story.downs if each.node == one.node and each.t <= one.t]

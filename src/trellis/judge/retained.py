@@ -20,6 +20,8 @@ from trellis.judge.story import NEVER, Publication, Story, Subscription
 def retained(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
     yield from _not_retained(story, promise)
     yield from _too_often(story, calm)
+    if len({made.topic for made in story.publications.values() if made.retain}) > promise.retained_max:
+        return
     calm = Calm(story, promise.registered_s, promise.grace_s)  # by then every node knows again who subscribes
     for one in story.subscriptions():
         # A broker keeps retained messages of its own, and native clients get none.

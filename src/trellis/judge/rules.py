@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from trellis.judge.calm import Calm
-from trellis.judge.excuses import is_repeated, is_under_way, lost_its_connection, unexcused, why_lost
+from trellis.judge.excuses import is_under_way, lost_its_connection, repetitions, spread_by, unexcused, why_lost
 from trellis.judge.filters import Said, overlay_topic
 from trellis.judge.history import Received
 from trellis.judge.promise import Counts, Promise, Violation
+from trellis.judge.room import Room, may_be_full
 from trellis.judge.story import NEVER, Publication, Session, Story, Subscription
 
 
@@ -57,7 +58,12 @@ def not_subscribed(story: Story, calm: Calm) -> Iterator[Violation]:
 
 
 def _over_by(subscription: Subscription, calm: Calm) -> float:
-    """Return until when a client may get what was published before its subscription was over."""
+    """Return until when a client may get what was published before its subscription was over.
+
+    A slow application reads after the end of its session what the connection had brought.
+    """
+    if subscription.last >= subscription.session.ended:
+        return NEVER
     return calm.due(subscription.last, subscription.last)
 
 
@@ -108,7 +114,7 @@ def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterato
             if len(when) < 2 or story.may_be_false(when[0] - promise.spread_s, when[-1], promise.window_s):
                 continue
             made = story.publications.get(message)
-            repeated = made is not None and is_repeated(story, promise, made)
+            repeated = repetitions(story, promise, made) if made is not None else 0
             if is_under_way(session, made, calm, when[-1]):
                 counts.excused["twice: it was under way between a broker and its sidecar"] += 1
                 continue
@@ -185,7 +191,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
 
     A session that is away gets what is kept for it when it is back. Of a shared subscription one session gets it.
     """
-    shared, all_got = _received_by_groups(story), dict[str, set[str]]()
+    shared, all_got, room = _received_by_groups(story), dict[str, set[str]](), Room(story)
     for subscription in story.subscriptions():
         session = subscription.session
         if subscription.confirmed == NEVER or not subscription.is_promised:
@@ -206,6 +212,9 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
             if made.message in got:
                 continue
             excuse = why_lost(story, promise, made, session)
+            if excuse is None and story.overflows:
+                spread = spread_by(story, promise, made, session)
+                excuse = room.why_lost(calm, made, session, _due(session, made, calm), spread)
             if excuse is not None:
                 counts.excused[f"lost: {excuse}"] += 1
                 continue
@@ -267,6 +276,8 @@ def refused_in_calm(story: Story, promise: Promise, calm: Calm) -> Iterator[Viol
             text = f"{made.message} on {made.topic} was refused in calm: {made.reason or 'without a reason'}"
             yield Violation("refused", made.refused, text, made.session.name, made.message)
     for one in story.unreachable:
+        if may_be_full(story, promise, one):
+            continue
         if calm.is_calm(one.since, one.t) and story.down_since(one.node, one.t) is None:
             text = (
                 f"{one.client} could not connect to {one.node} within {one.t - one.since:.1f} s of calm: {one.reason}"

@@ -1,13 +1,16 @@
 """Whether a history makes sense in itself. A history that does not is worth no verdict.
 
 Clients notice late that a connection has broken, and drivers write it down with the time at which it may have broken.
-So a client may still ask and publish for a while after its end. But it gets no answer then, and no message.
+So a client may still ask and publish for a while after its end. But it gets no answer then. An application may read
+late what its connection had brought before the end, but nothing that was published later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trellis.judge.calm import joined
+from trellis.judge.excuses import CUTS
 from trellis.judge.history import (
     Acknowledged,
     Away,
@@ -44,12 +47,12 @@ def nonsense(story: Story, promise: Promise, history: History) -> Iterator[Viola
             case Connected() | Back() | Confirmed() | Acknowledged() | Received() | Away():
                 session = story.sessions.get(one.session)
                 if session is not None:
-                    text = _of_session(session, one, away) or _at_no_node(promise, session, one, ended)
+                    text = _of_session(story, session, one, away) or _at_no_node(story, promise, session, one, ended)
         if text is not None:
             yield Violation("history", one.t, text, getattr(one, "session", ""))
 
 
-def _of_session(session: Session, one: Event, away: set[str]) -> str | None:
+def _of_session(story: Story, session: Session, one: Event, away: set[str]) -> str | None:
     """Return what is wrong with an event of a session that is not connected."""
     match one:
         case Away():
@@ -60,14 +63,20 @@ def _of_session(session: Session, one: Event, away: set[str]) -> str | None:
             away.discard(session.name)
             if t > session.ended:
                 return f"session {session.name} is back, and ended at {session.ended:.3f} s"
-        case Confirmed(t) | Acknowledged(t) | Received(t):
+        case Confirmed(t) | Acknowledged(t):
             if t > session.ended + _NOTICE_S:
                 kind = type(one).__name__.lower()
                 return f"session {session.name} has an event `{kind}`, and ended at {session.ended:.3f} s"
+        case Received(_, _, message):
+            made = story.publications.get(message)
+            if made is not None and made.began > session.ended + _NOTICE_S:
+                return f"session {session.name} gets {message}, and ended at {session.ended:.3f} s"
     return None
 
 
-def _at_no_node(promise: Promise, session: Session, one: Event, ended: dict[str, Down | None]) -> str | None:
+def _at_no_node(
+    story: Story, promise: Promise, session: Session, one: Event, ended: dict[str, Down | None]
+) -> str | None:
     """Return what is wrong with an event that takes a node that runs. A broker runs without its sidecar."""
     if session.broker or isinstance(one, Away | Received):
         return None
@@ -75,6 +84,15 @@ def _at_no_node(promise: Promise, session: Session, one: Event, ended: dict[str,
         return None
     node = one.node if isinstance(one, Connected | Back) else session.node_at(one.t)
     down = ended.get(node)
-    if down is None or one.t <= down.t + (promise.window_s if down.leave else _NOTICE_S):
+    if down is None or one.t <= _heard_until(story, down.t) + (promise.window_s if down.leave else _NOTICE_S):
         return None
     return f"node {node} answers session {session.name}, and has ended at {down.t:.3f} s"
+
+
+def _heard_until(story: Story, ended: float) -> float:
+    """Return until when clients may get what a node had sent before its end.
+
+    Its machine sends again what a cut has held up. The pauses between its attempts grow with the length of the cut.
+    """
+    spans = joined(sorted((one.t, one.until) for one in story.disturbances if one.kind in CUTS), 0.0)
+    return max((end + (end - begin) for begin, end in spans if begin <= ended <= end), default=ended)

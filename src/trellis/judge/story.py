@@ -21,6 +21,7 @@ from trellis.judge.history import (
     Ended,
     History,
     Missed,
+    Overflowed,
     Publishing,
     Received,
     Refused,
@@ -156,6 +157,7 @@ class Story:
     downs: list[Down] = field(default_factory=list)
     ups: list[Up] = field(default_factory=list)
     disturbances: list[Disturbed] = field(default_factory=list)
+    overflows: list[Overflowed] = field(default_factory=list)
     unreachable: list[Unreachable] = field(default_factory=list)
     settled: list[float] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  # what makes no sense in the history itself
@@ -215,8 +217,12 @@ class Story:
         return any(one.t <= end and one.until + window_s >= begin for one in self.lies)
 
     def was_down(self, node: str, begin: float, end: float) -> bool:
-        """Tell whether `node` ended between `begin` and `end`."""
-        return any(begin <= one.t <= end and one.node == node for one in self.downs)
+        """Tell whether `node` ended or started between `begin` and `end`.
+
+        A driver may write an end down a moment before it happens. The start that follows shows it as well.
+        """
+        times = [one.t for one in self.downs if one.node == node] + [one.t for one in self.ups if one.node == node]
+        return any(begin <= t <= end for t in times)
 
     def down_since(self, node: str, t: float) -> Down | None:
         """Return the latest end of `node` before `t`, or None if it has started again since."""
@@ -248,6 +254,8 @@ def tell(history: History, depth: int = 2) -> Story:
                 story.settled.append(t)
             case Disturbed():
                 story.disturbances.append(event)
+            case Overflowed():
+                story.overflows.append(event)
             case Unreachable():
                 story.unreachable.append(event)
             case _:

@@ -13,6 +13,7 @@ from trellis.judge.copies import copies
 from trellis.judge.history import History
 from trellis.judge.promise import Counts, Promise, Violation
 from trellis.judge.retained import retained
+from trellis.judge.room import untold
 from trellis.judge.sense import nonsense
 from trellis.judge.story import NEVER, tell
 
@@ -27,6 +28,7 @@ KINDS = (
     "order",
     "retained",
     "lost",
+    "gap",
     "copies",
     "outcome",
     "refused",
@@ -127,6 +129,7 @@ def judge(history: History, promise: Promise | None = None) -> Verdict:
     found += retained(story, promise, calm, counts)
     found += rules.out_of_order(story, promise, calm)
     found += rules.lost(story, promise, calm, counts)
+    found += untold(story, promise)
     found += copies(story, promise, calm, counts)
     found += rules.unanswered(story, promise, calm)
     found += rules.refused_in_calm(story, promise, calm)

@@ -52,6 +52,7 @@ from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed
 from trellis.protocols.effects import Deliver, Topic
 from trellis.protocols.mqtt.envelope import MAGIC, NO_INCARNATION, Envelope, wrap
 from trellis.protocols.wire import WireError
+from trellis.reached import reached
 
 log = logging.getLogger("trellis.live")
 
@@ -200,7 +201,10 @@ class Door:
     # Streams
 
     def _accept(self) -> Stream | None:
-        if self._is_closed or len(self.streams) >= self.limits.clients_max:
+        if self._is_closed:
+            return None
+        if len(self.streams) >= self.limits.clients_max:
+            reached("there is no room for a native client")
             return None
         stream = Stream(self, self.limits, HELLO_BYTES_MAX)
         stream.tag = Guest()

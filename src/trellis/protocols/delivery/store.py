@@ -11,6 +11,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from trellis.protocols.delivery.streams import Entry
+from trellis.reached import reached
 
 
 class Store:
@@ -60,6 +61,7 @@ class Store:
         assert not self._ages or self._ages[0] >= oldest, "W1: something is kept for longer than two windows"
 
     def _make_room(self) -> None:
+        reached("a window overflows")
         while self.bytes > self.window_bytes:
             bucket = self._born[self._ages[0]]
             cut = 0

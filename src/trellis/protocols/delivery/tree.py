@@ -144,6 +144,9 @@ class Tree:
                 else:
                     topic.must_compare = True
                     return
+            if len(walked) <= last - first:
+                topic.must_compare = True  # the rest of the range is not looked at
+                return
 
     def on_pull(self, peer: NodeId, item: Pull) -> None:
         """Send the messages that a neighbor asks for, and say which of them we do not hold."""

@@ -89,9 +89,19 @@ class Connections:
             return reasons.TOPIC_INVALID, "the will's topic is not carried"
         if packet.will is not None and self._will_bytes() + packet.will.size > WILLS_BYTES_MAX:
             return reasons.QUOTA, "the wills of all clients take too much memory"
-        if len(self.state.by_connection) >= self.state.config.clients_max:
+        return self._lacks_room(packet.client)
+
+    def _lacks_room(self, client: str) -> tuple[int, str] | None:
+        """Return reason and text if there is no space for a client, or None.
+
+        A client that takes over its own connection always has space.
+        """
+        state, old = self.state, self.state.sessions.get(client)
+        if len(state.by_connection) >= state.config.clients_max and (old is None or old.link is None):
+            reached("there is no room for an MQTT client")
             return reasons.BUSY, "too many clients"
-        if packet.client not in self.state.sessions and len(self.state.sessions) >= self.state.config.sessions_max:
+        if old is None and len(state.sessions) >= state.config.sessions_max:
+            reached("there is no room for an MQTT session")
             return reasons.QUOTA, "too many sessions"
         return None
 
@@ -114,6 +124,9 @@ class Connections:
             self.state.counters["connections beyond quotas"] += 1
             reason = reasons.QUOTA if packet.version == p.V5 else reasons.BUSY
             self._turn_away(connection, packet.version, reason, "this user has too many connections")
+            return
+        if (lack := self._lacks_room(packet.client)) is not None:  # others connected while its password was checked
+            self._turn_away(connection, packet.version, *lack)
             return
         access, will = self.state.access, packet.will
         if access is not None and will is not None and not access.may_write(Who(user, packet.client), will.topic):

@@ -84,6 +84,11 @@ class Recollections:
             self._hopes[session, filter_] = hope
             self._tree.put(filter_, session, hope)
 
+    def unsubscribed(self, session: Session, filter_: str) -> None:
+        """A client has unsubscribed. If it subscribes again, it gets each retained message once from then on."""
+        if self._hopes.pop((session, filter_), None) is not None:
+            self._tree.remove(filter_, session)
+
     def told(self, kept: Retained) -> None:
         """Another node has told a retained message that is new here."""
         for session, hope in list(self._tree.matching(kept.message.topic)):

@@ -185,6 +185,7 @@ class Session:
             reached("an MQTT client's window is full")
         keeps_up = self.link is not None and awake_ms - self._prompt_ms < PROMPT_MS
         if len(self.queue) >= self.messages_max(keeps_up) or self.queue_bytes + message.size > self.bytes_max:
+            reached("a message is dropped for want of room for its MQTT client")
             self.dropped += 1
             self._finish(message)
             return []

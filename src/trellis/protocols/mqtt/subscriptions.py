@@ -163,8 +163,9 @@ class Subscriptions:
             reasons.SUCCESS if had else reasons.NO_SUBSCRIPTION
             for had in self.state.leave_filters(session, packet.filters)
         ]
-        if session.is_bridge:
-            for filter_ in packet.filters:
+        for filter_ in packet.filters:
+            self.deliveries.recollections.unsubscribed(session, filter_)
+            if session.is_bridge:
                 self.refused.pop(filter_, None)
         self.state.directory.changed()
         self.state.send(link, p.UnsubAck(packet.id, tuple(codes)))

@@ -413,7 +413,8 @@ class Coordinator:
             event.move(STANDBY, parts.ticks)  # somebody has come in between
             return []
         if any(mend.kind == "leave" and event.node in mend.departed for mend in self.mends.values()):
-            return self._yield(event)  # a repair of ours covers it
+            # A repair of ours covers a departure. A node that is back is linked when its earlier life is repaired.
+            return self._yield(event) if event.kind == "leave" else []
         # Deviation: [OM Alg. 5, processExeQ, l. 3, 8] puts an event on standby whose node is no longer in the range of
         # the L predecessors. Nearer successors that came later do not know of it, so we finish what is ours. Joins are
         # handed over, since the joiner asks its new successor itself.

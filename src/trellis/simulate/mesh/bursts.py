@@ -14,7 +14,7 @@ from trellis.live.client import Client
 from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, Greet, Publish, pack_to_node
 from trellis.protocols.mqtt import packets as p
 from trellis.simulate.mesh.hostile import Target, Wire, again
-from trellis.simulate.mesh.mqtt import Connection
+from trellis.simulate.mesh.mqtt import Connection, greeting
 
 _NAME = "burst"
 
@@ -60,7 +60,8 @@ async def burst(target: Target, random: Random) -> None:
 
     async def mqtt() -> None:
         one = Connection(random.choice((p.V311, p.V5)), asyncio.get_running_loop().time, lambda _: None)
-        await one.open(target.mqtt, p.Connect(version=one.version, client=_NAME, clean_start=random.random() < 0.7))
+        is_clean = random.random() < 0.7
+        await one.open(target.mqtt, greeting(one.version, _NAME, is_clean=is_clean))
         visit = Visit(target, "mqtt")
         try:
             for number in range(1, random.choice((2, 5, 15))):

@@ -19,7 +19,7 @@ from trellis.simulate.mesh.limits import TABLES
 from trellis.simulate.mesh.trial import Trial
 from trellis.simulate.schedule import Fault
 
-_CONFIGS = {"limits": LimitsConfig, "delivery": DeliveryConfig, "mqtt": MqttConfig, "omen": LiveOMenConfig}
+CONFIGS = {"limits": LimitsConfig, "delivery": DeliveryConfig, "mqtt": MqttConfig, "omen": LiveOMenConfig}
 _BETWEEN = ("one-way", "reset", "dark", "slow", "lossy")  # kinds with another end, which may be any host
 _VALUE_MAX = 1e6
 _MESH = "name nodes of its mesh, and repeat --nodes-max, --clients and --span of the run that wrote it"
@@ -72,7 +72,7 @@ def check_limits(limits: Limits, where: str) -> None:
                 remedy = f"choose from {', '.join(TABLES[table])}"
                 raise InputError(where, f'the simulator draws no limit "{table}.{key}"', remedy)
         try:
-            msgspec.convert(given, _CONFIGS[table])
+            msgspec.convert(given, CONFIGS[table])
         except InputError as error:
             told = f"{error.where}: {error.what}" if error.where else error.what
             raise InputError(f"{where}: limits.{table}", told, error.remedy) from None

@@ -15,7 +15,7 @@ from trellis.judge.history import Unreachable
 from trellis.live.client import ClientError
 from trellis.protocols.mqtt import packets as p
 from trellis.simulate.mesh.hostile import Target, Wire, again
-from trellis.simulate.mesh.mqtt import Connection, MqttFailed
+from trellis.simulate.mesh.mqtt import Connection, MqttFailed, greeting
 from trellis.simulate.mesh.natives import Observed
 
 Program = Callable[[Target, Random], Coroutine[Any, Any, None]]
@@ -62,7 +62,7 @@ async def _connected(target: Target, name: str, random: Random, within_s: float 
     since, one = now(), Connection(random.choice((p.V311, p.V5)), now, lambda _: None)
     try:
         async with asyncio.timeout(within_s):
-            await one.open(target.mqtt, p.Connect(version=one.version, client=name, clean_start=True))
+            await one.open(target.mqtt, greeting(one.version, name))
     except (MqttFailed, TimeoutError) as error:
         one.cut()
         if not target.is_site:

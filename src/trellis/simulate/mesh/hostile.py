@@ -54,7 +54,7 @@ from trellis.protocols.mesh import CODECS
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.pieces import PIECES_MESSAGES, PiecesMessage
 from trellis.protocols.wire import FRAME_BYTES_MAX, WireError
-from trellis.simulate.mesh.mqtt import Connection, MqttFailed
+from trellis.simulate.mesh.mqtt import Connection, MqttFailed, greeting
 from trellis.simulate.mesh.natives import Observed
 from trellis.simulate.mesh.values import STRANGE_NODES, STRANGE_TOPICS, Values, kinds_of
 from trellis.simulate.mesh.witness import Witness
@@ -316,7 +316,7 @@ async def deaf_peer(target: Target, random: Random) -> None:
 
     async def mqtt() -> None:
         one = Connection(p.V5, asyncio.get_running_loop().time, lambda _: None)
-        await one.open(target.mqtt, p.Connect(version=p.V5, client="deaf", clean_start=True))
+        await one.open(target.mqtt, greeting(p.V5, "deaf"))
         await one.ask(p.Subscribe(1, (p.Asked("m/#", 1), p.Asked("b/#", 1))), "SubAck", 1)
         one.pause_reading()
         await one.lost()
@@ -346,7 +346,7 @@ async def flood(target: Target, random: Random) -> None:
 
     async def qos_0() -> None:
         one = Connection(random.choice((p.V311, p.V5)), asyncio.get_running_loop().time, lambda _: None)
-        await one.open(target.mqtt, p.Connect(version=one.version, client="flood", clean_start=True))
+        await one.open(target.mqtt, greeting(one.version, "flood"))
         for _ in range(_QOS_0_TIMES):
             for number in range(_QOS_0):
                 one.send(p.Publish(topic=f"flood/{number % 3}", payload=b"", qos=0))
@@ -383,7 +383,7 @@ async def many_topics(target: Target, random: Random) -> None:
 
     async def mqtt() -> None:
         one = Connection(p.V5, asyncio.get_running_loop().time, lambda _: None)
-        await one.open(target.mqtt, p.Connect(version=p.V5, client="topics", clean_start=True))
+        await one.open(target.mqtt, greeting(p.V5, "topics"))
         while not one.is_ended:
             for number in range(1, 30):
                 one.send(p.Publish(topic=new(), payload=b"", qos=1, id=number))

@@ -4,6 +4,9 @@ A node with its default limits meets them in years of operation. A node whose qu
 FoundationDB calls this "buggify". Most seeds change some of the values, some seeds none: defaults must hold too.
 
 Values stay within what the documentation calls sensible: a mesh that is told to forget after one second may forget.
+
+`MORE` has the limits at which nodes turn clients away or drop messages, and time-outs that seldom matter. They are
+drawn after all others, so that these stay what they were. `trial.py` tells the judge what such nodes may do.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from msgspec.structs import replace
 from trellis.live.config import LimitsConfig, LiveOMenConfig, NodeConfig
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.mqtt.config import MqttConfig
+from trellis.simulate.mesh.mqtt import KEEP_ALIVE_S
 
 Choices = dict[str, tuple[Any, ...]]
 
@@ -85,16 +89,45 @@ OMEN: Choices = {
     "ask_tries": (3, 6),
 }
 
+MORE: dict[str, Choices] = {
+    "limits": {"clients_max": (2, 4)},
+    "delivery": {
+        "window_bytes": (32 << 10, 256 << 10),  # some seconds of the publications of a seed, or nearly all
+        "clients_max": (1, 20),
+        "resend_rounds_max": (12, 20),
+        "alone_ms": (12_000, 20_000),
+        "register_ms": (1_000, 3_000),
+        "leave_ms_max": (8_000, 12_000),
+        "tombstone_ms": (180_000,),  # three times the longest `window_ms`
+    },
+    "mqtt": {
+        "clients_max": (2, 4),
+        "sessions_max": (3, 6),
+        "session_expiry_s_max": (1, 5),
+        "filters_bytes": (4 << 10, 16 << 10),  # a short filter counts 1 KiB
+        "queue_bytes": (24 << 10, 128 << 10),
+        "broker_queue_bytes": (24 << 10, 128 << 10),
+        "keep_alive_s_max": (KEEP_ALIVE_S, 10),  # clients of 3.1.1 that want a longer one are turned away
+        "introduce_s": (1.0, 3.0),
+        "share_takeover_s": (6.0, 10.0),
+        "sys_interval_s": (1, 3),
+        "learn_away_s": (5, 20),
+    },
+}
+_MORE_SHARES = (0.0, 0.2, 0.4)  # of the limits in `MORE` that one seed has
+
 INTEREST_MS = (1_000, 2_000, 90_000)  # The first two are shorter than a seed: whole topics are left and taken up again.
 _FORGETFUL_SHARE = 0.4
-TABLES = {"limits": LIMITS, "delivery": {**DELIVERY, "interest_ms": INTEREST_MS}, "mqtt": MQTT, "omen": OMEN}
+_FIRST = {"limits": LIMITS, "delivery": DELIVERY, "mqtt": MQTT, "omen": OMEN}
+TABLES = {table: {**choices, **MORE.get(table, {})} for table, choices in _FIRST.items()}
+TABLES["delivery"]["interest_ms"] = INTEREST_MS
 
 
 def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
     """Draw the fields that all nodes of a mesh share: by table, by key."""
     share = random.choice((0.0, 0.1, 0.3, 0.6))
     drawn: dict[str, dict[str, Any]] = {}
-    for table, choices in (("limits", LIMITS), ("delivery", DELIVERY), ("mqtt", MQTT), ("omen", OMEN)):
+    for table, choices in _FIRST.items():
         chosen = {key: random.choice(values) for key, values in choices.items() if random.random() < share}
         if chosen:
             drawn[table] = chosen
@@ -104,11 +137,26 @@ def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
     period_s = omen.get("period_ms", 1_000) / 1_000
     # `silent_s` must lie above the time after which OMen suspects a silent neighbor.
     limits["silent_s"] = max(limits.get("silent_s", 6.0), period_s * omen.get("silence_max", 5) + 1.0)
+    share = random.choice(_MORE_SHARES)
+    for table, choices in MORE.items():
+        chosen = {key: random.choice(values) for key, values in choices.items() if random.random() < share}
+        if chosen:
+            drawn[table] = {**drawn.get(table, {}), **chosen}
     return drawn
 
 
-UNTOLD = ("topics_max", "topics_bytes_max")  # of `limits`: a broker's clients are not told that a node refuses a topic
+# A broker's clients are not told that a node refuses a topic or a filter.
+UNTOLD = {"limits": ("topics_max", "topics_bytes_max"), "mqtt": ("filters_bytes",)}
+USED_UP = {"limits": ("clients_max",), "mqtt": ("clients_max", "sessions_max")}  # by attackers, for all clients
 LYING_WINDOW_MS = 20_000  # Lies of a peer count for one window. It is short where peers lie, so that calm comes after.
+
+
+def without(drawn: dict[str, dict[str, Any]], left_out: dict[str, tuple[str, ...]]) -> dict[str, dict[str, Any]]:
+    """Return the drawn limits without those that `left_out` names by table."""
+    return {
+        table: {key: value for key, value in keys.items() if key not in left_out.get(table, ())}
+        for table, keys in drawn.items()
+    }
 
 
 def apply_limits(drawn: dict[str, dict[str, Any]], name: str, fields: dict[str, Any]) -> NodeConfig:

@@ -25,6 +25,11 @@ _ANSWER_S = 10.0
 KEEP_ALIVE_S = 4
 
 
+def greeting(version: int, client: str, *, is_clean: bool = True) -> p.Connect:
+    """Return a CONNECT of a client that keeps nothing, or that keeps what it has."""
+    return p.Connect(version=version, client=client, clean_start=is_clean, keep_alive_s=KEEP_ALIVE_S)
+
+
 class MqttFailed(Exception):
     """The connection is lost, or the node has refused it."""
 

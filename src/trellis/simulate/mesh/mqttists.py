@@ -25,7 +25,7 @@ from trellis.judge.history import (
 )
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
-from trellis.simulate.mesh.mqtt import KEEP_ALIVE_S, Connection, MqttFailed
+from trellis.simulate.mesh.mqtt import KEEP_ALIVE_S, Connection, MqttFailed, greeting
 from trellis.simulate.mesh.natives import Habits
 from trellis.simulate.mesh.properties import MARK, content_of, name_in
 from trellis.simulate.mesh.sites import Place, Site
@@ -116,7 +116,7 @@ class Session:
     async def _wipe(self, address: str) -> None:
         """End what an earlier session of this name left at the node. In 3.1.1 a clean session cannot be kept."""
         connection = Connection(self.version, self.witness.now, lambda _: None)
-        await connection.open(address, p.Connect(version=self.version, client=self.name, clean_start=True))
+        await connection.open(address, greeting(self.version, self.name))
         connection.close()
         await connection.lost()
 

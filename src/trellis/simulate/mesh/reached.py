@@ -12,6 +12,7 @@ SITUATIONS = (
     "a link's queue is full",
     "a node leaves a topic drained",
     "there is no room for a publication",
+    "a window overflows",
     # streams and peers
     "a silent peer is cut off",
     "a newcomer takes over a name",
@@ -21,11 +22,15 @@ SITUATIONS = (
     "a slow reader is cut off",
     "a half-open connection makes room for another",
     "a peer that floods is cut off",
+    "there is no room for a native client",
     # MQTT
     "an MQTT session is taken over",
     "an MQTT client's window is full",
     "a retained message is replaced",
     "there is no room for a retained message",
+    "there is no room for an MQTT client",
+    "there is no room for an MQTT session",
+    "a message is dropped for want of room for its MQTT client",
     "a topic alias is given up",
     # sidecars
     "a sidecar remembers what it learned",

@@ -35,8 +35,9 @@ from trellis.simulate.mesh.draw import (
     draw_sites,
     has_lies,
 )
+from trellis.simulate.mesh.hostile import HOSTILE
 from trellis.simulate.mesh.inject import Injector
-from trellis.simulate.mesh.limits import LYING_WINDOW_MS, UNTOLD, apply_limits, draw_limits
+from trellis.simulate.mesh.limits import LYING_WINDOW_MS, UNTOLD, USED_UP, apply_limits, draw_limits, without
 from trellis.simulate.mesh.mqttists import mqtt_subscriber
 from trellis.simulate.mesh.mqttwriters import mqtt_publisher
 from trellis.simulate.mesh.natives import (
@@ -47,6 +48,8 @@ from trellis.simulate.mesh.natives import (
     native_reader,
     native_subscriber,
 )
+from trellis.simulate.mesh.overflows import Overflows
+from trellis.simulate.mesh.overflows import Place as Dropping
 from trellis.simulate.mesh.repairs import slow_repairs
 from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness
@@ -58,7 +61,14 @@ from trellis.simulate.whole.world import World
 
 RESTART = "client restart"  # counted with the faults: a client comes back under its name
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
-_LIMITS = ("room", "wait for their copies", "quota", "the client gave up")  # words of refusals that limits cause
+# Words of refusals that limits cause.
+_LIMITS = ("room", "wait for their copies", "window did not keep it", "quota", "the client gave up")
+# Drawn limits at which nodes drop messages, and where. Those that are not drawn leave room for all that comes.
+_DROPPING: tuple[tuple[str, str, Dropping], ...] = (
+    ("delivery", "window_bytes", "window"),
+    ("mqtt", "queue_bytes", "clients"),
+    ("mqtt", "broker_queue_bytes", "clients"),
+)
 LACKS = "the seed had no "  # how a failure begins that says what the draw lacks
 RESIDENT = "r0"  # a subscriber at a broker that stays: only a sidecar that remembers brings it messages
 AUTHOR = "r1"  # publishes for it at another node, on a topic that nobody else uses
@@ -68,6 +78,8 @@ SOURCE, VISITOR = "l2", "l3"  # native ones, which come and go
 _METRICS_MAX = 1_500  # lines of /metrics of one node
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
 PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, restart_s=9.0, may_refuse=_LIMITS)
+STILL_S = 5  # a mesh in which no message arrives for so long has delivered what it has
+QUEUES_S = 300  # it is waited for at most
 
 
 class TrialResult(msgspec.Struct, kw_only=True):
@@ -111,9 +123,10 @@ class Trial:
         brokers = draw_sites(plan, self.names, seed)
         drawn = draw_faults(plan, self.names, self.clients, seed, brokers)
         self.schedule = drawn if schedule is None else schedule
-        if brokers and "limits" in self.limits:
-            kept = {key: value for key, value in self.limits["limits"].items() if key not in UNTOLD}
-            self.limits = {**self.limits, "limits": kept}
+        if brokers:
+            self.limits = without(self.limits, UNTOLD)
+        if any(one.kind in HOSTILE for one in self.schedule.faults):
+            self.limits = without(self.limits, USED_UP)
         if has_lies(drawn):
             self.limits.setdefault("delivery", {})["window_ms"] = LYING_WINDOW_MS
         self._is_drawn = schedule is None
@@ -141,12 +154,22 @@ class Trial:
                 self.world.after(0.05 * number, self._start_node, name)
             for number, name in enumerate(self.clients):
                 self.world.after(plan.form_s + 0.1 * number, self._start_client, name, _kind(name, number))
+            if places := [place for table, key, place in _DROPPING if key in self.limits.get(table, {})]:
+                self.world.after(plan.form_s, Overflows(self.mesh, self.witness, places).watch)
             self.injector.plan(self.schedule)
             self.world.run_for(plan.form_s + plan.span_s)
             self.injector.heal()
             self.world.run_for(plan.quiet_s)
+            self._wait_for_queues()
             self.witness.add(Settled(self.witness.now()))
             return self._result()
+
+    def _wait_for_queues(self) -> None:
+        """Wait while messages still arrive: brokers take them faster than small limits let sidecars carry them."""
+        for _ in range(QUEUES_S // STILL_S):
+            if self.world.now_s - self.witness.received_s > STILL_S:
+                return
+            self.world.run_for(STILL_S)
 
     def _random(self, *labels: str) -> Random:
         return Random(ids.stream(self.seed, "mesh", *labels))
@@ -275,12 +298,18 @@ class Trial:
     def _promise(self) -> Promise:
         """Return what nodes with the drawn limits promise."""
         delivery = DeliveryConfig(**self.limits.get("delivery", {}))
+        limits, mqtt = self.limits.get("limits", {}), self.limits.get("mqtt", {})
+        clients_max = {"native": limits.get("clients_max"), "mqtt": mqtt.get("clients_max")}
         return replace(
             PROMISE,
             copies=delivery.copies,
             window_s=delivery.window_ms / 1_000,
             registered_s=delivery.registered_ms / 1_000,
-            depth=self.limits.get("mqtt", {}).get("depth", MqttConfig().depth),
+            depth=mqtt.get("depth", MqttConfig().depth),
+            retained_max=mqtt.get("retained_max", MqttConfig().retained_max),
+            clients_max={kind: most for kind, most in clients_max.items() if most is not None},
+            sessions_max=mqtt.get("sessions_max"),
+            remembers="clients_max" not in self.limits.get("delivery", {}),
         )
 
     def _broken(self) -> list[str]:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from zlib import crc32
 
-from trellis.judge.history import Away, Confirmed, Disturbed, Down, Ended, Event, History, Unsubscribing, Up
+from trellis.judge.history import Away, Confirmed, Disturbed, Down, Ended, Event, History, Received, Unsubscribing, Up
 
 
 class Witness:
@@ -21,6 +21,7 @@ class Witness:
         self._messages = 0
         self.troubles: Counter[str] = Counter()  # what clients were refused, by its words
         self.nodes: dict[str, str] = {}  # by address, the node whose client port is there
+        self.received_s = 0.0  # when a client got a message last
         self.disturbed_until = 0.0  # when the last fault that is known so far ends
         self._wanted: dict[tuple[str, str], None] = {}  # confirmed subscriptions: session and filter
 
@@ -33,6 +34,8 @@ class Witness:
             until = event.until if isinstance(event, Disturbed) else event.t
             self.disturbed_until = max(self.disturbed_until, until)
         match event:
+            case Received():
+                self.received_s = event.t
             case Confirmed():
                 self._wanted[event.session, event.filter] = None
             case Unsubscribing():

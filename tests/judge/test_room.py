@@ -1,0 +1,107 @@
+"""What nodes may do where they have no room: each test states what is an excuse, and what is none."""
+
+from __future__ import annotations
+
+from judge.test_strict_judge import base, found, got, said, subscribed
+from trellis.judge.history import (
+    Acknowledged,
+    Away,
+    Back,
+    Connected,
+    Disturbed,
+    Down,
+    Ended,
+    Event,
+    Missed,
+    Overflowed,
+    Unreachable,
+    Up,
+)
+
+CUT = Disturbed(45.0, 55.0, "cut")
+WINDOW = Overflowed(52.0, "A", 3, "window")
+
+
+def test_a_window_that_overflows_while_the_mesh_is_disturbed_excuses_a_loss() -> None:
+    events = [*base(), *said("m1", 50.0)]
+    assert found([*events, CUT, WINDOW]) == []
+    assert found([*events, CUT]) == ["lost"]
+    assert found([*events, WINDOW]) == ["lost"], "in calm the overlay is whole, whatever a window holds"
+    assert found([*events, CUT, Overflowed(40.0, "A", 3, "window")]) == ["lost"], "it came before the message"
+    assert found([*events, CUT, Overflowed(200.0, "A", 3, "window")]) == ["lost"], "it came long after the message"
+    assert found([*events, CUT, Overflowed(52.0, "B", 3, "clients")]) == ["lost"], "this is no window"
+
+
+def test_messages_that_a_node_drops_for_a_client_excuse_as_many_losses() -> None:
+    events = [*base(reader="mqtt"), *said("m1", 50.0), *said("m2", 51.0)]
+    assert found([*events, Overflowed(51.2, "B", 2, "clients")]) == []
+    assert found([*events, Overflowed(51.2, "B", 1, "clients")]) == ["lost"]
+    assert found([*events, Overflowed(51.2, "A", 2, "clients")]) == ["lost"], "the reader is at B"
+    native = [*base(reader="native"), *said("m1", 50.0)]
+    assert found([*native, Overflowed(51.2, "B", 2, "clients")]) == ["lost"], "it tells of MQTT clients"
+
+
+def test_a_message_that_is_dropped_for_a_broker_is_missing_for_all_its_readers() -> None:
+    events: list[Event] = [Connected(0.0, "p", "p", "A"), *said("m1", 50.0)]
+    for name in ("r", "s"):
+        events += [Connected(0.0, name, name, "B", "broker", "mqtt"), *subscribed(name, "x", 1.0)]
+    assert found([*events, Overflowed(51.2, "B", 1, "clients")]) == []
+    assert found(events) == ["lost"]
+
+
+def test_a_native_client_is_told_of_messages_that_it_never_gets_before_it_gets_later_ones() -> None:
+    """Losing the first message has an excuse. Saying nothing about it has none."""
+    events = [*base(writer="native", reader="native"), *said("m1", 50.0), *said("m2", 51.0), got("m2", 51.2)]
+    told = Missed(51.2, "s", "x")
+    assert found([*events, CUT, WINDOW]) == ["gap"]
+    assert found([*events, CUT, WINDOW, told]) == []
+    assert found([*events, CUT, WINDOW, Missed(49.0, "s", "x")]) == ["gap"], "it was told of others"
+    assert found([*events, CUT, WINDOW, Missed(51.2, "s", "y")]) == ["gap"], "it was told of another topic"
+    at_broker = [Connected(0.0, "p", "p", "A", "broker", "mqtt"), *events[1:]]
+    assert found([*at_broker, CUT, WINDOW]) == [], "its sidecar may give it to the mesh later"
+    of_mqtt = [*base(writer="native", reader="mqtt"), *said("m1", 50.0), *said("m2", 51.0), got("m2", 51.2)]
+    assert found([*of_mqtt, CUT, WINDOW]) == [], "MQTT has no words for it"
+
+
+def turned_away(*others: Event) -> list[Event]:
+    events: list[Event] = [*base(writer="native", reader="native"), *others]
+    return [*events, Ended(60.0, "s"), Unreachable(100.0, "s", "B", 99.0, "full")]
+
+
+def test_a_node_may_turn_clients_away_when_it_has_as_many_as_it_takes() -> None:
+    there = [Connected(40.0, "t", "t", "B", speaks="native")]
+    full = {"clients_max": {"native": 1}}
+    assert found(turned_away(*there), **full) == []
+    assert found(turned_away(), **full) == ["refused"], "nobody else is there"
+    assert found(turned_away(*there), clients_max={"native": 2}) == ["refused"]
+    assert found(turned_away(*there)) == ["refused"], "nodes without such a limit take all"
+    assert found(turned_away(Connected(40.0, "t", "t", "A", speaks="native")), **full) == ["refused"], "at another node"
+    assert found(turned_away(Connected(40.0, "t", "t", "B", speaks="mqtt")), **full) == ["refused"], "at another port"
+    assert found(turned_away(*there, Ended(70.0, "t")), **full) == ["refused"], "it has long gone"
+    assert found(turned_away(*there, Ended(90.0, "t")), **full) == [], "its connection may linger"
+
+
+def test_a_node_that_is_full_does_not_turn_away_an_mqtt_client_that_takes_over_its_own_connection() -> None:
+    for speaks, kinds in (("mqtt", ["refused"]), ("native", [])):
+        events = [*base(reader=speaks), Unreachable(100.0, "s", "B", 99.0, "full")]
+        assert found(events, clients_max={speaks: 1}) == kinds
+
+
+def test_a_node_may_turn_mqtt_clients_away_when_it_remembers_as_many_sessions_as_it_keeps() -> None:
+    events = [*base(reader="mqtt"), Ended(60.0, "s"), Unreachable(100.0, "s", "B", 99.0, "CONNACK 0x97")]
+    gone = [Connected(40.0, "t", "t", "B", speaks="mqtt"), Ended(45.0, "t")]
+    assert found([*events, *gone], sessions_max=1) == []
+    assert found([*events, *gone], sessions_max=2) == ["refused"]
+    assert found(events, sessions_max=1) == ["refused"], "the session of the client itself does not count"
+
+
+def test_a_crash_that_happens_a_moment_after_it_is_written_down_lets_a_publication_come_twice() -> None:
+    """The node still took the message, and knew nothing of it when it was back."""
+    events = [*base(writer="native", reader="native"), Down(49.9, "A"), *said("m1", 50.0)]
+    events = [one for one in events if not isinstance(one, Acknowledged)]
+    again = [Away(50.1, "p"), Back(51.0, "p", "A"), got("m1", 50.05), got("m1", 51.2)]
+    answer = Acknowledged(51.3, "p", "m1", ("A", "B"))
+    assert found([*events, *again, answer, Up(50.5, "A")]) == []
+    without_crash = [one for one in events if not isinstance(one, Down)]
+    assert found([*without_crash, *again, answer]) == ["twice"]
+    assert found([*without_crash, *again, answer], remembers=False) == [], "it remembers few numbers of clients"
