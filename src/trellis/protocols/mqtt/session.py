@@ -84,7 +84,7 @@ class Incoming:
 
 @dataclass(eq=False)
 class Link:
-    """A client's network connection whose CONNECT was accepted."""
+    """A client's network connection whose CONNECT was accepted. It is no link of the overlay."""
 
     id: Connection
     version: int
