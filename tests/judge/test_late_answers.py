@@ -91,3 +91,27 @@ def test_a_publisher_may_repeat_its_message_after_each_restart_of_its_node() -> 
     assert found(again) == []
     once = [one for one in again if not (isinstance(one, Up | Down) and one.t in (56.0, 57.0))]
     assert found(once) == ["twice"]
+
+
+def test_a_message_that_its_publisher_sends_when_it_is_back_is_not_late_before() -> None:
+    """Slow applications get messages that were published meanwhile first."""
+    kept = [one for one in good() if not (isinstance(one, Received) and one.session == "s")]
+    kept = [one for one in kept if not (isinstance(one, Acknowledged) and one.message == "m2")]
+    events = [
+        *kept,
+        Connected(1.0, "q", "q", "b"),
+        *[Away(50.55, "p"), Back(54.0, "p", "a"), Acknowledged(54.1, "p", "m2", ("a", "b"))],
+        Publishing(53.0, "q", "n1", "plant/oven"),
+        Acknowledged(53.1, "q", "n1", ("b", "c")),
+        *[Received(t, "s", message, "plant/oven") for t, message in ((51.0, "m1"), (56.0, "n1"), (57.0, "m2"))],
+        Received(53.2, "r", "n1", "plant/oven"),
+    ]
+    assert found(events, heal_s=2.0) == []
+    stays = [one for one in events if not isinstance(one, Away | Back)]
+    assert found(stays, heal_s=2.0) == ["late"]
+
+
+def test_who_watches_a_sidecar_may_confirm_after_the_end_of_a_client_that_nobody_noticed() -> None:
+    for broker, verdict in (("B", []), ("", ["history"])):
+        client = [Connected(1.0, "q", "q", "b", broker), Subscribing(2.0, "q", "x"), Ended(40.0, "q")]
+        assert found([*good(), *client, Confirmed(46.0, "q", "x")]) == verdict

@@ -347,12 +347,12 @@ def test_waiting_for_a_message_ends_when_the_node_is_gone_for_good():
 
 
 def test_a_process_that_stood_still_is_told_so(monkeypatch):
-    from trellis.live import shell
+    from trellis.live.machine import Machine
 
     async def work() -> None:
         async with mesh("a") as (node,):
-            real = shell.monotonic_ms
-            monkeypatch.setattr(shell, "monotonic_ms", lambda: real() + 30_000)
+            real = Machine.uptime_s
+            monkeypatch.setattr(Machine, "uptime_s", lambda machine: real(machine) + 30)
             await until(lambda: node.counters["stood_still_ms"] >= 29_000)
             assert node.mesh.delivery.state.now_ms >= 29_000
 

@@ -63,6 +63,8 @@ def _of_session(story: Story, session: Session, one: Event, away: set[str]) -> s
             away.discard(session.name)
             if t > session.ended:
                 return f"session {session.name} is back, and ended at {session.ended:.3f} s"
+        case Confirmed() if session.broker:
+            pass  # whoever watches its sidecar says so, and has not noticed the end of the client either
         case Confirmed(t) | Acknowledged(t):
             if t > session.ended + _NOTICE_S:
                 kind = type(one).__name__.lower()

@@ -136,8 +136,11 @@ class Splitter:
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The limit may change between two bodies, so they are cut off one by one."""
-        buffer, start = self._buffer, 0
-        buffer += data
+        held, start = self._buffer, 0
+        held_before = bool(held)
+        if held_before:
+            held += data
+        buffer = held if held_before else data  # most data are whole frames: they need not be copied
         try:
             while len(buffer) - start >= 4:
                 size = int.from_bytes(buffer[start : start + 4], "big")
@@ -152,7 +155,10 @@ class Splitter:
                 start = end
                 yield body
         finally:
-            del buffer[:start]
+            if held_before:
+                del held[:start]
+            else:
+                held += data[start:]
 
 
 def read_control(body: bytes) -> Control:

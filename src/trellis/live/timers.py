@@ -18,6 +18,7 @@ class Timers:
     ) -> None:
         """`run` is called with the tag of a timer that is due, `end` with the error of one that keeps failing."""
         self.name, self._run, self._end, self._counters = name, run, end, counters
+        self.loop: asyncio.AbstractEventLoop | None = None  # asked for the running one when the first timer is set
         self.pending: dict[str, asyncio.TimerHandle] = {}
         self.failed: Counter[str] = Counter()  # how many times in a row each has failed
 
@@ -26,7 +27,9 @@ class Timers:
         pending = self.pending.get(tag)
         if pending is not None:
             pending.cancel()
-        self.pending[tag] = asyncio.get_running_loop().call_later(delay_s, self._fire, tag)
+        if self.loop is None:
+            self.loop = asyncio.get_running_loop()
+        self.pending[tag] = self.loop.call_later(delay_s, self._fire, tag)
 
     def cancel(self, tag: str) -> None:
         self.failed.pop(tag, None)

@@ -175,8 +175,10 @@ class Transport:
     # Streams
 
     def _stream_to(self, to: Contact) -> Stream | None:
-        name = self.dialing.name_of(to)
-        return self.peers.get(name) if name is not None else None
+        if isinstance(to, Seed):
+            name = self.names.get(to)
+            return self.peers.get(name) if name is not None else None
+        return self.peers.get(to)
 
     def has_room(self) -> bool:
         """Return whether there may be one more stream of a peer. One that no link needs gives way to it.

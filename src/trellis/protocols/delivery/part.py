@@ -132,8 +132,11 @@ class Delivery:
 
     def look_at_clock(self, since_tick_ms: int) -> None:
         """Set the time since the last tick, so that ages of messages are precise. Called before an input."""
-        state = self.state
-        state.since_tick_ms = max(state.since_tick_ms, min(since_tick_ms, 2 * self.config.tick_ms))
+        state, most_ms = self.state, 2 * self.config.tick_ms
+        if since_tick_ms > most_ms:
+            since_tick_ms = most_ms
+        if since_tick_ms > state.since_tick_ms:
+            state.since_tick_ms = since_tick_ms
 
     def stood_still(self, duration_ms: int) -> DeliveryEffects:
         """Add the time for which the process was stopped to the age of everything."""

@@ -49,7 +49,7 @@ PiecesEffects = list[Send | Came]
 class Pieces:
     def __init__(self, codec: Codec[Any], store_bytes_max: int = STORE_BYTES_MAX) -> None:
         self.codec = codec
-        self.lists = TopicLists(codec.union)
+        self.lists = TopicLists.of(codec.union)
         self.store = Store(store_bytes_max)
         self.counters: Counter[str] = Counter()
         self.waiting = WaitingMessages(self.counters)

@@ -7,6 +7,7 @@ message itself and in the structs that it holds (descriptors, records, samples).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -27,6 +28,12 @@ class TopicLists:
         self._fields: dict[type, list[tuple[str, str]]] = {}
         for kind in get_args(union) or (union,):
             self._look_into(inspect.type_info(kind))
+
+    @staticmethod
+    @cache
+    def of(union: Any) -> TopicLists:
+        """Return those of a union. They are found once in a process, which may run many nodes."""
+        return TopicLists(union)
 
     def are_in(self, kind: type) -> bool:
         """Return whether messages of this type can hold lists of topics."""

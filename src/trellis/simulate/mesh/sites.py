@@ -47,6 +47,12 @@ class Site:
     def address(self) -> str:
         return self.mesh.address(self.name, MQTT)
 
+    @property
+    def is_behind(self) -> bool:
+        """Return whether the broker has messages that its sidecar has not taken yet."""
+        session = self.store.sessions.get(f"trellis-{self.node}")
+        return session is not None and bool(session.queue or session.flying)
+
     def start(self) -> None:
         """Start the broker's process."""
         self.mesh.world.say(f"{self.name} starts")

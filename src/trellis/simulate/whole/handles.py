@@ -19,32 +19,20 @@ class NotSimulated(TrellisError):
     """A simulated process asked for something that the simulator does not have."""
 
 
-class Soon(msgspec.Struct, eq=False):
+class Handle(msgspec.Struct, eq=False):
+    """A callback that runs soon, or at a time. One type for both: so CPython finds their fields faster."""
+
     callback: Callable[..., object] | None
     args: tuple[Any, ...]
     context: Context
-    is_cancelled: bool = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-        self.callback, self.args = None, ()  # they may hold much
-
-    def cancelled(self) -> bool:
-        return self.is_cancelled
-
-
-class Later(msgspec.Struct, eq=False):
-    callback: Callable[..., object] | None
-    args: tuple[Any, ...]
-    context: Context
-    at_s: float  # by the clock of the loop
-    on_cancel: Callable[[], None] | None  # None when it is no longer among the timers of the loop
+    at_s: float = 0.0  # of a timer: when it is due, by the clock of the loop
+    on_cancel: Callable[[], None] | None = None  # of a timer, as long as it is among the timers of the loop
     is_cancelled: bool = False
 
     def cancel(self) -> None:
         if not self.is_cancelled:
             self.is_cancelled = True
-            self.callback, self.args = None, ()
+            self.callback, self.args = None, ()  # they may hold much
             if self.on_cancel is not None:
                 self.on_cancel()
 

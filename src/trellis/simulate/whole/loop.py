@@ -18,7 +18,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from trellis.simulate.whole.bare import BareLoop
-from trellis.simulate.whole.handles import Later, Soon
+from trellis.simulate.whole.handles import Handle
 from trellis.simulate.whole.machine import HostMachine
 from trellis.simulate.whole.tls import Records
 
@@ -39,6 +39,13 @@ def _has_unseen_error(task: asyncio.Task[Any]) -> bool:
 
 
 class HostLoop(BareLoop):
+    # Beyond 30 attributes CPython looks each one up by its name. Slots stay fast, and the base class has 25 others.
+    __slots__ = (
+        "_busy_us", "_cancelled_timers", "_draw", "_fuse", "_is_paused", "_maybe", "_on_fuse", "_planned", "_readers",
+        "_served", "_signals", "_tasks", "_tasks_max", "_timer_number", "_timers", "_turn_low", "_turn_span",
+        "_wake_us", "_writers", "callbacks", "host", "machine", "spent_us", "turns", "world",
+    )  # fmt: skip
+
     _ready: Any
     _scheduled: Any
     _transports: Any
@@ -47,11 +54,11 @@ class HostLoop(BareLoop):
         self.world, self.host, self.machine = world, host, HostMachine(host)
         super().__init__(selector=object())  # type: ignore[arg-type]  # nothing asks it
         self._debug = False
-        self._timers: list[tuple[int, int, Later]] = []
+        self._timers: list[tuple[int, int, Handle]] = []
         self._timer_number = 0
         self._cancelled_timers = 0
-        self._readers: dict[int, Soon] = {}
-        self._writers: dict[int, Soon] = {}
+        self._readers: dict[int, Handle] = {}
+        self._writers: dict[int, Handle] = {}
         self._maybe: dict[int, None] = {}  # file descriptors that may be ready: the next round looks
         self._served: list[int] = []  # those whose readers or writers have run in this turn
         self._wake_us = _NEVER  # when the next turn is due
@@ -75,8 +82,8 @@ class HostLoop(BareLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Soon:
-        handle = Soon(callback, args, copy_context() if context is None else context)
+    ) -> Handle:
+        handle = Handle(callback, args, copy_context() if context is None else context)
         if not self._closed:
             self._ready.append(handle)
             if self._wake_us > self.world.now_us:
@@ -87,23 +94,23 @@ class HostLoop(BareLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Later:
+    ) -> Handle:
         now_us = self.world.now_us
         when_us = now_us + int(delay * 1_000_000 + 0.999) if delay > 0 else now_us
         at_s = (now_us + self.host.monotonic_us) / 1_000_000 + delay
         return self._add_timer(
-            when_us, Later(callback, args, copy_context() if context is None else context, at_s, self._timer_cancelled)
+            when_us, Handle(callback, args, copy_context() if context is None else context, at_s, self._timer_cancelled)
         )
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> Later:
+    ) -> Handle:
         when_us = int(when * 1_000_000 + 0.999) - self.host.monotonic_us
         return self._add_timer(
-            when_us, Later(callback, args, copy_context() if context is None else context, when, self._timer_cancelled)
+            when_us, Handle(callback, args, copy_context() if context is None else context, when, self._timer_cancelled)
         )
 
-    def _add_timer(self, when_us: int, handle: Later) -> Later:
+    def _add_timer(self, when_us: int, handle: Handle) -> Handle:
         if not self._closed:
             self._timer_number += 1
             heappush(self._timers, (when_us, self._timer_number, handle))
@@ -139,7 +146,7 @@ class HostLoop(BareLoop):
             world.due.append(self)  # without the detour by the heap
         elif when_us not in self._planned:
             self._planned.add(when_us)
-            world.at(when_us, self._planned_turn, when_us)
+            world.kernel_at(when_us, self._planned_turn, when_us)
 
     def _planned_turn(self, when_us: int) -> None:
         self._planned.discard(when_us)
@@ -148,11 +155,14 @@ class HostLoop(BareLoop):
 
     def turn(self) -> None:
         """Run what is ready, and plan the next turn."""
-        now_us, ready, self._wake_us = self.world.now_us, self._ready, _NEVER
+        world, ready, self._wake_us = self.world, self._ready, _NEVER
+        now_us = world.now_us
         if self._closed or self._is_paused or self.host.is_frozen:
             return  # whoever ends that plans a turn
         self._wake_us = 0  # while callbacks run, nothing need plan a turn: that is done below
-        _set_running_loop(self)
+        if world.inside is not self:
+            world.inside = self
+            _set_running_loop(self)
         try:
             for _ in range(_ROUNDS):
                 if self._maybe:
@@ -179,7 +189,6 @@ class HostLoop(BareLoop):
                 if not ready:
                     break
         finally:
-            _set_running_loop(None)
             self._wake_us = _NEVER
         self.turns += 1
         self._busy_us = now_us + self._turn_low + int(self._draw() * self._turn_span + self.spent_us)
@@ -284,20 +293,20 @@ class HostLoop(BareLoop):
                 self._maybe[fd] = None
         self._served.clear()
 
-    def _add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> Soon:
+    def _add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> Handle:
         return self._watch(self._readers, fd, callback, args)
 
-    def _add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> Soon:
+    def _add_writer(self, fd: Any, callback: Callable[..., object], *args: Any) -> Handle:
         return self._watch(self._writers, fd, callback, args)
 
     def _watch(
-        self, watchers: dict[int, Soon], fd: Any, callback: Callable[..., object], args: tuple[Any, ...]
-    ) -> Soon:
+        self, watchers: dict[int, Handle], fd: Any, callback: Callable[..., object], args: tuple[Any, ...]
+    ) -> Handle:
         fd = fd if isinstance(fd, int) else fd.fileno()
         before = watchers.get(fd)
         if before is not None:
             before.cancel()
-        handle = watchers[fd] = Soon(callback, args, copy_context())
+        handle = watchers[fd] = Handle(callback, args, copy_context())
         self.notify(fd)
         return handle
 
@@ -307,7 +316,7 @@ class HostLoop(BareLoop):
     def _remove_writer(self, fd: Any) -> bool:
         return self._unwatch(self._writers, fd)
 
-    def _unwatch(self, watchers: dict[int, Soon], fd: Any) -> bool:
+    def _unwatch(self, watchers: dict[int, Handle], fd: Any) -> bool:
         handle = watchers.pop(fd if isinstance(fd, int) else fd.fileno(), None)
         if handle is not None:
             handle.cancel()

@@ -39,6 +39,15 @@ _FIN = None  # stands in a queue of bytes for the end of the stream; it takes on
 class End:
     """One end of a connection. `peer` is the other one; it may be unknown to its kernel by now (`is_gone`)."""
 
+    # Beyond 30 attributes CPython looks each one up by its name. Slots stay fast.
+    __slots__ = (
+        "_arrival_us", "_arrived", "_flight", "_is_armed", "_is_blocked", "_lost", "_number", "_out", "_out_bytes",
+        "_rto_us", "_shown", "_since_us", "_unheard", "_was_full", "_world", "back", "error", "fin_sent", "heard_us",
+        "host", "in_bytes", "inbox", "is_dark", "is_deaf", "is_ended", "is_failed", "is_gone", "is_orphan",
+        "is_outgoing", "keep_alive", "listener", "local", "path", "peer", "receive_buffer", "remote", "send_buffer",
+        "socket", "user_us",
+    )  # fmt: skip
+
     def __init__(self, host: Host, local: Place, remote: Place, path: Path, back: Path) -> None:
         world = self._world = host.world
         self.host, self.local, self.remote, self.path, self.back = host, local, remote, path, back
@@ -239,7 +248,7 @@ class End:
             if (self.is_dark or self.path.cuts or self.path.loss) and self.is_lost():
                 self._lose(self._number, burst)
             else:
-                world.at(self._arrives_us(size), self._arrive, self._number, burst)
+                world.kernel_at(self._arrives_us(size), self._arrive, self._number, burst)
             if is_split:
                 self._arrival_us += 1 + int(network.draw() * _SPLIT_US)
 

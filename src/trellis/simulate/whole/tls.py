@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trellis.simulate.whole.handles import Later
+    from trellis.simulate.whole.handles import Handle
     from trellis.simulate.whole.loop import HostLoop
 
 _HANDSHAKE, _ALERT, _DATA = 0x16, 0x15, 0x17
@@ -109,7 +109,7 @@ class Records(asyncio.Protocol):
         self._buffer = bytearray()
         self._number = 0
         self._is_made = self._is_over = False
-        self._timer: Later | None = None
+        self._timer: Handle | None = None
 
     # What the transport below says
 

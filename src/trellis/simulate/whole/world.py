@@ -99,6 +99,7 @@ class World:
         self.tls_offers: dict[int, Handshake] = {}  # by number: handshakes that clients have begun
         self.graveyard: list[asyncio.Task[Any]] = []  # tasks of crashed processes: closed when the world ends
         self.is_running = False
+        self.inside: HostLoop | None = None  # what asyncio takes for the running loop; code of a kernel never asks
         self.due: deque[HostLoop] = deque()  # loops that have a turn at this very moment
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._sequence = 0
@@ -153,11 +154,28 @@ class World:
 
     def at(self, when_us: int, call: Callable[..., object], *args: Any) -> None:
         """Have `call(*args)` executed at a time, or now if that is past. It runs outside every process."""
+        self.kernel_at(when_us, self._outside, call, args)
+
+    def kernel_at(self, when_us: int, call: Callable[..., object], *args: Any) -> None:
+        """Do what `at` does for code that never asks which event loop runs, nor for the time: that costs less.
+
+        CPython makes a system call each time that a running loop is set.
+        """
         self._sequence = sequence = self._sequence + 1
         heappush(self._heap, (when_us if when_us > self.now_us else self.now_us, sequence, call, args))
 
     def after(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
         self.at(self.now_us + round(seconds * 1_000_000), call, *args)
+
+    def _outside(self, call: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self._leave()
+        call(*args)
+
+    def _leave(self) -> None:
+        """Have no event loop run: what follows is no code of a process."""
+        if self.inside is not None:
+            self.inside = None
+            asyncio._set_running_loop(None)
 
     def failed(self, host: str, message: str, error: BaseException | None) -> None:
         """Keep an exception that reached the loop of a host."""
@@ -207,10 +225,12 @@ class World:
                 call(*args)
                 while due:
                     due.popleft().turn()
-                if is_over is not None and is_over():
-                    return True
+                if is_over is not None:
+                    self._leave()
+                    if is_over():
+                        return True
         finally:
-            self.is_running = False
+            self.is_running, self.inside = False, None
             asyncio._set_running_loop(before)
         return False
 
