@@ -9,6 +9,9 @@ import pytest
 from conversation import Conversation
 from trellis.protocols.delivery import Acknowledged, Delivery, DeliveryConfig, Lost, NotAcknowledged, Overflowed
 from trellis.protocols.delivery import messages as m
+from trellis.protocols.delivery.identities import StreamId
+from trellis.protocols.delivery.link import Channel
+from trellis.protocols.delivery.streams import Entry, Stream
 from trellis.protocols.effects import Send, SetTimer
 from trellis.protocols.topics import TopicTable
 
@@ -380,6 +383,26 @@ def test_a_cycle_of_full_queues_does_not_block():
         for payloads in sent.values():
             assert [one for one in got if one in payloads] == payloads
     assert sum(part.counters.turned_lazy for part in net.nodes.values()) > 0
+
+
+def pushed(entry, is_eager):
+    return m.Push(*entry.stream.id, entry.sequence, 0, 0, 0, is_eager, entry.payload)
+
+
+def test_what_is_pulled_again_while_it_waits_for_its_turn_is_sent_once():
+    """A link that is slower than the patience of those who pull is not filled with repetitions."""
+    channel = Channel(DeliveryConfig(flight_frames=1, flight_bytes=1), 1, pushed)
+    stream = Stream(StreamId("t", "a", 1), 0)
+    entries = [Entry(stream, number, b"x", 0) for number in (1, 2, 3)]
+    for entry in (*entries, *entries[1:], *entries[1:]):
+        channel.put_message(entry, is_eager=False)
+    sent = []
+    while frames := channel.flush():
+        sent += [item.sequence for frame in frames for item in frame.items]
+        channel.receive(m.Frame(1, channel.upto + 1, 1, channel.sent), lambda: 2)  # the peer has it
+    assert sent == [1, 2, 3]
+    channel.put_message(entries[0], is_eager=False)  # it has gone, and may be lost with its session
+    assert channel.pushes == 1
 
 
 def test_a_neighbour_that_stops_reading_holds_nobody_up():

@@ -11,12 +11,16 @@ from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import LinkUp, Send
 from trellis.protocols.omen import OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
+from trellis.protocols.omen.hints import root_key
 from trellis.protocols.omen.knowledge import Answers, Told
 from trellis.protocols.omen.me import REFUTATIONS
 from trellis.protocols.omen.mend import Departed, Mend
 from trellis.protocols.omen.offers import Offer, covering
 from trellis.protocols.omen.shadow import low_edges
+from trellis.protocols.ring import clockwise, identifier
 from trellis.simulate.engine import Engine
+from trellis.simulate.faults import Injector
+from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.systems.omen import OMen
 
 LIFE = 3
@@ -325,3 +329,46 @@ def test_roots_report_often_while_nobody_answers_and_seldom_afterwards():
     before = engine.sent_by_type()["RootReport"]
     engine.run(90_000)
     assert 1 <= engine.sent_by_type()["RootReport"] - before <= 2 * 2  # two topics, at most twice in sixty periods
+
+
+def test_a_topic_that_was_taken_up_on_both_sides_of_a_cut_is_whole_soon_after_it():
+    """Each side had a home of its own. The one that is home no more hands on which roots have reported to it."""
+    names = [f"p{number}" for number in range(6)]
+    topics = [f"new {number}" for number in range(12)]
+    overlay = tuple(pairwise(names))
+    system = OMen(try_soon=240)
+    engine = Engine(system, dict.fromkeys(names, ("t",)), seed=1, overlay=overlay)
+    Injector(engine, Schedule((Fault(30_000, "partition", tuple(names[:3]), duration_ms=60_000),)))
+    engine.run(45_000)
+    for one in topics:
+        engine.subscribe("p0", one)
+        engine.subscribe("p5", one)
+    engine.run(90_000 + 5_000)
+    assert ("p0", "p5") in engine.world.links()
+
+
+def test_a_home_hands_on_roots_that_still_report_when_another_node_is_home():
+    home = lonely("a", ("u",))
+    new = next(f"b{number}" for number in range(99) if _is_nearer(f"b{number}", "a", "t"))
+    for root, tick in (("late", 1), ("x", 50), ("dead", 50)):
+        home.parts.ticks = tick
+        home.on_message(root, m.RootReport("t", root, 0))
+    home.parts.suspects.add("dead", 1, 50)
+    home.parts.ticks = 70
+    assert not said(home.on_timer("omen/tick"), new)
+    home.ring.tman.learn([Descriptor(new, 0, 1, ())])
+    assert said(home.on_timer("omen/tick"), new)[-1] == m.RootReport("t", "x", 0)
+    assert "t" not in home.roots.homes.roots
+
+
+def _is_nearer(one, other, topic):
+    """Tell whether `one` comes before `other` on the ring, seen from the place of `topic`."""
+    return clockwise(identifier(topic), identifier(one)) < clockwise(identifier(topic), identifier(other))
+
+
+def test_a_node_that_is_no_root_any_more_tells_its_root_of_another_part():
+    root, name = sorted(("a", "b"), key=lambda one: root_key("t", one))
+    node = lonely(name)
+    node.parts.hints.told(root, [m.Hint("t", ())])
+    assert said(node.on_message("home", m.RootMeet("t", "other")), root) == [m.RootMeet("t", "other")]
+    assert node.on_message("home", m.RootMeet("t", root)) == []

@@ -119,6 +119,17 @@ def test_a_session_that_came_back_gets_messages_again_and_no_new_one_out_of_orde
     assert found([*events, *back, *swapped]) == ["order"]
 
 
+@pytest.mark.parametrize(("broker", "qos", "kinds"), [("b", 0, []), ("b", 1, ["order"]), ("", 0, ["order"])])
+def test_only_at_a_broker_a_message_with_qos_0_may_overtake_others(broker: str, qos: int, kinds: list[str]) -> None:
+    events = [Connected(1.0, "p", "p", "a", broker, "mqtt"), Connected(1.0, "s", "s", "a", speaks="native")]
+    events += [Subscribing(2.0, "s", "plant/oven"), Confirmed(3.0, "s", "plant/oven")]
+    events += [Publishing(50.0, "p", "m1", "plant/oven"), Acknowledged(50.1, "p", "m1")]
+    events += [Publishing(50.5, "p", "m2", "plant/oven", qos)]
+    events += [Acknowledged(50.6, "p", "m2")] if qos else []
+    events += [Received(51.0, "s", "m2", "plant/oven"), Received(52.0, "s", "m1", "plant/oven"), Up(END, "late")]
+    assert found(events) == kinds
+
+
 def test_order_is_promised_from_the_confirmation_on() -> None:
     events = [Received(50.9, "s", "m1", "plant/oven"), *without(good(), gets("s", "m1"))]
     unsure = [one for one in events if not (isinstance(one, Confirmed) and one.session == "s")]

@@ -7,6 +7,7 @@ from trellis.judge.history import (
     Acknowledged,
     Away,
     Back,
+    Confirmed,
     Connected,
     Disturbed,
     Down,
@@ -14,6 +15,9 @@ from trellis.judge.history import (
     Event,
     Missed,
     Overflowed,
+    Publishing,
+    Received,
+    Subscribing,
     Unreachable,
     Up,
 )
@@ -105,3 +109,20 @@ def test_a_crash_that_happens_a_moment_after_it_is_written_down_lets_a_publicati
     without_crash = [one for one in events if not isinstance(one, Down)]
     assert found([*without_crash, *again, answer]) == ["twice"]
     assert found([*without_crash, *again, answer], remembers=False) == [], "it remembers few numbers of clients"
+
+
+def test_no_gap_is_told_between_two_incarnations_of_a_node() -> None:
+    """The message that is missing went down with its node; the client sends the next one when it is back."""
+    events = [
+        Connected(1.0, "p", "p", "a", "", "native"),
+        Connected(1.0, "s", "s", "b", "", "native"),
+        *[Subscribing(2.0, "s", "t"), Confirmed(3.0, "s", "t")],
+        *[Publishing(40.0, "p", "m1", "t"), Acknowledged(40.1, "p", "m1", ("a",))],
+        Disturbed(10.0, 60.0, "split", ("a", "b")),
+        *[Down(41.0, "a"), Away(41.0, "p"), Publishing(42.0, "p", "m2", "t"), Up(45.0, "a")],
+        *[Back(70.0, "p", "a"), Acknowledged(70.1, "p", "m2", ("a", "b")), Received(70.2, "s", "m2", "t")],
+        Up(200.0, "late"),
+    ]
+    assert "gap" not in found(events)
+    stays = [one for one in events if not isinstance(one, Down | Up | Away | Back) or one.t == 200.0]
+    assert "gap" in found(stays)

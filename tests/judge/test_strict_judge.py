@@ -220,6 +220,15 @@ def test_a_retained_message_comes_to_a_later_subscription_once_and_is_the_last()
     assert found(base(), kept(10.0), late(), late(), late(), thrice) == []  # it asked three times
 
 
+def test_a_retained_message_may_be_gone_with_the_node_of_one_that_replaced_it() -> None:
+    there = Connected(1.0, "q", "q", "C")
+    replaces = Publishing(60.0, "q", "n", "y", retain=True)
+    events = [base(), kept(10.0), there, replaces, late()]
+    assert "retained" in found(*events)
+    assert "retained" not in found(*events, Down(70.0, "C"), Up(71.0, "C"))
+    assert "retained" in found(*events, Down(70.0, "B2"), Up(71.0, "B2"))
+
+
 def test_a_plain_message_does_not_come_as_a_retained_one() -> None:
     plain = said("m", 10.0, "y", ("A",))
     assert found(base(), plain, late(), got("m", 101.5, topic="y", retained=True)) == ["retained"]

@@ -97,3 +97,88 @@ def test_publications_that_their_client_has_forgotten_count_against_its_limit(ve
     assert not talker.is_read
     desk.acknowledge()
     assert talker.is_read
+
+
+@VERSIONS
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("is_answered_while_away", [False, True])
+def test_a_client_that_has_forgotten_a_publication_is_not_told_of_its_end(version, qos, is_answered_while_away):
+    """It would take the answer for that of a publication that the node has not read yet."""
+    desk, reader = slow_desk()
+    first = device(desk, version)
+    first.publish("t", b"old", qos=qos, id=1)
+    first.drop()
+    if is_answered_while_away:
+        desk.acknowledge()
+    second = device(desk, version)
+    desk.acknowledge()
+    assert answers(second) == []
+    second.publish("t", b"new", qos=qos, id=1)
+    assert answers(second) == []
+    desk.acknowledge()
+    assert answers(second) == [({1: p.PUBACK, 2: p.PUBREC}[qos], 1)]
+    assert reader.payloads() == [b"old", b"new"]
+
+
+@VERSIONS
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("is_answered_while_away", [False, True])
+def test_a_publication_that_is_sent_again_after_its_end_counts_once(version, qos, is_answered_while_away):
+    desk, reader = slow_desk()
+    first = device(desk, version)
+    first.publish("t", b"once", qos=qos, id=1)
+    first.drop()
+    if is_answered_while_away:
+        desk.acknowledge()
+    second = device(desk, version)
+    desk.acknowledge()
+    second.publish("t", b"once", qos=qos, id=1, dup=True)
+    assert answers(second) == [({1: p.PUBACK, 2: p.PUBREC}[qos], 1)]
+    assert desk.unanswered == []
+    assert reader.payloads() == [b"once"]
+
+
+@VERSIONS
+def test_answers_come_in_the_order_of_the_present_connection(version):
+    desk, _ = slow_desk()
+    first = device(desk, version)
+    first.publish("t", b"1", qos=1, id=1)
+    first.publish("t", b"2", qos=1, id=2)
+    first.drop()
+    second = device(desk, version)
+    second.publish("t", b"2", qos=1, id=2, dup=True)
+    second.publish("t", b"3", qos=1, id=3)
+    desk.acknowledge()
+    assert answers(second) == [(p.PUBACK, 2), (p.PUBACK, 3)]
+    second.publish("t", b"1", qos=1, id=1, dup=True)
+    assert answers(second) == [(p.PUBACK, 2), (p.PUBACK, 3), (p.PUBACK, 1)]
+
+
+@VERSIONS
+def test_the_refusal_of_a_forgotten_publication_does_not_end_the_new_connection(version):
+    desk, _ = slow_desk()
+    first = device(desk, version)
+    first.publish("t", b"old", qos=1, id=1)
+    first.drop()
+    second = device(desk, version)
+    desk.host.not_acknowledged(desk.unanswered.pop(), "no copies")
+    desk.carry_out()
+    assert second.closed is None
+    second.publish("t", b"old", qos=1, id=1, dup=True)  # it is tried again
+    desk.acknowledge()
+    assert answers(second) == [(p.PUBACK, 1)]
+
+
+@VERSIONS
+def test_a_client_that_forgets_at_each_connection_keeps_its_whole_window(version):
+    desk, _ = slow_desk(inflight_max=4)
+    for connection in range(10):
+        talker = device(desk, version)
+        for number in range(4):
+            talker.publish("t", b"x", qos=2, id=100 * connection + number + 1)
+        desk.acknowledge()
+        assert answers(talker) == [(p.PUBREC, 100 * connection + number + 1) for number in range(4)]
+        assert talker.closed is None
+        talker.drop()
+    session = desk.host.state.sessions["device"]
+    assert len(session.incoming) + len(session.earlier) <= 8

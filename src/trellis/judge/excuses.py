@@ -64,11 +64,10 @@ def _spread(promise: Promise, made: Publication, faults: list[Disturbed]) -> flo
 
 def _holders_have_gone(story: Story, promise: Promise, made: Publication, spread: float) -> str | None:
     """Return an excuse if every node that held the message has ended before `spread`, one of them by a crash."""
-    since = max((t for t in made.session.backs if made.began <= t <= made.acknowledged), default=made.began)
     gone = [
         one
         for one in story.downs
-        if since <= one.t <= spread and not _is_back(story, one.node, one.t, made.acknowledged - promise.grace_s)
+        if made.sent <= one.t <= spread and not _is_back(story, one.node, one.t, made.acknowledged - promise.grace_s)
     ]
     if made.holders:
         gone = [one for one in gone if one.node in made.holders]

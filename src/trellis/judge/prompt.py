@@ -33,8 +33,7 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
             if got.message in had:
                 continue
             had.add(got.message)
-            sent = max((t for t in made.session.backs if made.began <= t <= made.acknowledged), default=made.began)
-            is_overtaken, newest = newest > sent + _OVERTAKES_S, max(newest, made.began)
+            is_overtaken, newest = newest > made.sent + _OVERTAKES_S, max(newest, made.began)
             if made.acknowledged == NEVER or not is_overtaken or session.was_away(made.began, got.t):
                 continue
             due = calm.due(made.began, made.acknowledged)

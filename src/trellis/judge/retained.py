@@ -81,7 +81,8 @@ def _missing(
     last = before[-1]
     is_one_node = len({made.node for made in kept if made.began <= due}) == 1
     right = {made.message for made in (others if is_one_node else [*before, *others])} | {last.message}
-    if not calm.is_calm(one.asked, due) or story.was_down(last.node, last.began, due):
+    # One that has replaced it may be gone with its own node.
+    if not calm.is_calm(one.asked, due) or any(story.was_down(made.node, made.began, due) for made in (last, *others)):
         return
     if story.may_be_false(last.began, due, promise.window_s):
         return

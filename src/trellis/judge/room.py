@@ -111,7 +111,7 @@ _Stream = tuple[str, str, str, int]
 
 def _stream(story: Story, made: Publication) -> _Stream:
     """Return what the order of messages holds for: one client, topic, and incarnation of a node."""
-    starts = sum(1 for one in story.ups if one.node == made.node and one.t <= made.began)
+    starts = sum(1 for one in story.ups if one.node == made.node and one.t <= made.sent)
     return made.session.name, made.topic, made.node, starts
 
 

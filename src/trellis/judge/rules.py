@@ -155,10 +155,10 @@ def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violati
     """The messages of one client on one topic arrive in the order in which it published them.
 
     Nothing is promised between two nodes, nor between two incarnations of one, nor about what was published before the
-    subscription was confirmed.
+    subscription was confirmed. A broker keeps the order of messages with QoS 0 and that of all others, each by itself.
     """
     for session in story.sessions.values():
-        last: dict[tuple[str, str, str, int], Publication] = {}
+        last: dict[tuple[str, str, str, int, bool], Publication] = {}
         had: set[str] = set()
         for got in session.received:
             made = story.publications.get(got.message)
@@ -175,7 +175,8 @@ def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violati
             if story.may_be_false(made.began, got.t, promise.window_s):
                 continue
             starts = sum(1 for one in story.ups if one.node == made.node and one.t <= made.began)
-            key = made.session.name, made.topic, made.node, starts
+            may_overtake = made.qos == 0 and bool(session.broker or made.session.broker)
+            key = made.session.name, made.topic, made.node, starts, may_overtake
             before = last.get(key)
             if before is not None and before.place > made.place:
                 if is_under_way(session, made, calm, got.t):

@@ -133,6 +133,11 @@ class Publication:
     outcomes: int = 0
 
     @property
+    def sent(self) -> float:
+        """Return when the publisher sent it, the last time before its acknowledgement. Who was away sends again."""
+        return max((t for t in self.session.backs if self.began <= t <= self.acknowledged), default=self.began)
+
+    @property
     def answered(self) -> float:
         """Return when the client heard the outcome."""
         return min(self.acknowledged, self.refused)

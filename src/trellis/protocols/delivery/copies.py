@@ -132,6 +132,16 @@ class Copies:
                 pending.proof = tuple(name for name in names if name != self.state.id)
                 self._look_at(pending)
 
+    def needs_newer_proof(self, topic: Topic, question: int, total: int) -> bool:
+        """Return whether publications wait that are later than a question whose answer was a proof.
+
+        Nothing was asked for them while that question was under way. So there is one question at a time on a topic, and
+        no publication waits for `ask_ms` because another one came shortly before it.
+        """
+        if total >= self.state.config.copies or not self.state.topics[topic].needs_proof:
+            return False
+        return any(pending.question > question for pending in self.on_topic.get(topic, {}).values())
+
     def on_count(self, topic: Topic, others: int) -> None:
         """Acknowledge publications that all `others` other subscribers hold, if these are fewer than `copies`.
 
@@ -275,6 +285,7 @@ class Copies:
         is_old = self.state.now_ms - entry.born_ms >= config.window_ms
         self.state.counters.window_full += not is_old
         limit = f"window_ms is {config.window_ms}" if is_old else f"window_bytes is {config.window_bytes}"
+        self.state.topics[entry.stream.id.topic].needs_proof = True  # the next one asks at once
         self._over(pending, f"this node's window did not keep it until it had its copies: {limit}")
 
     def _acknowledge(self, pending: Pending) -> None:

@@ -68,6 +68,7 @@ class Channel:
         self.session, self.sent = session, 0
         self.must_greet = True  # The first frame is sent even if it is empty, because only it makes the session known.
         self.waiting: deque[Item | Queued] = deque()
+        self._queued: set[Entry] = set()  # the messages in `waiting`
         self.pushes = self.controls = 0  # messages and other items in `waiting`
         self.flight: deque[Flight] = deque()
         self.flight_bytes = 0
@@ -102,7 +103,13 @@ class Channel:
         self.puts += 1
 
     def put_message(self, entry: Entry, *, is_eager: bool) -> None:
-        """Queue a message."""
+        """Queue a message, unless it is queued already.
+
+        A peer pulls again what has waited here for long, and that must not make it wait longer.
+        """
+        if entry in self._queued:
+            return
+        self._queued.add(entry)
         self.waiting.append(Queued(entry, is_eager))
         self.pushes += 1
         self.puts += 1
@@ -239,6 +246,7 @@ class Channel:
             if isinstance(item, Queued):
                 self.pushes -= 1
                 entry = item.entry
+                self._queued.discard(entry)
                 if entry.is_kept:
                     items.append(self._push(entry, item.is_eager))
                     size += entry.size

@@ -369,6 +369,8 @@ class Delivery:
             return
         if message.is_sure:
             self.copies.on_home(message.topic, message.number, message.names, message.total)
+            if self.copies.needs_newer_proof(message.topic, message.number, message.total):
+                self.homes.ask(message.topic)
             if not others:
                 self.leaving.on_alone(message.topic)
                 is_ours = (

@@ -179,7 +179,8 @@ class TopicState:
         self.streams: dict[tuple[NodeId, Incarnation], Stream] = {}
         self.links: dict[NodeId, TopicLink] = {}
         self.missing: dict[tuple[Stream, int], Missing] = {}
-        # The last publication had fewer subscribers than copies, so its acknowledgement needed the home's answer.
+        # The last publication had fewer subscribers than copies, as its home had to say, or left the window before it
+        # was acknowledged. Then the next publication asks the home at once.
         self.needs_proof = False
         self.has_news = False  # Some link of the topic has announcements to send.
         self.must_compare = False  # More messages were announced than could be noted: compare again later.

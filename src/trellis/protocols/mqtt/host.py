@@ -140,7 +140,7 @@ class Host:
         self.shares.came(session)
         for resumed in session.resume(self.state.now_ms):
             self.state.send(session.link, resumed)
-        self.publications.tell(session)
+        self.publications.came_back(session)
 
     # Packets
 

@@ -6,6 +6,7 @@ PUBACK or PUBREC when the mesh has acknowledged all of these.
 P1  A client gets PUBACK or PUBREC only after the mesh has acknowledged its publication.
 P2  A publication of a sidecar is repeated, under its identity, until the mesh has acknowledged it.
 P3  At most `inflight_max` publications of a client with QoS 0 wait for the mesh. Then the client is not read.
+P4  An acknowledgement belongs to a PUBLISH that came over the same connection.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ class Publications:
         incoming = None
         if packet.qos:
             assert packet.id is not None
-            known, mark = session.incoming.get(packet.id), hash((topic, packet.payload, packet.qos, packet.retain))
+            known = session.incoming.get(packet.id) or session.earlier.get(packet.id)
+            mark = hash((topic, packet.payload, packet.qos, packet.retain))
             if known is not None and (session.is_bridge or self._is_again(known, mark, packet)):
-                if known.is_told:
-                    self.state.send(link, p.Ack(p.PUBREC, known.id))
+                self._repeated(session, link, known)
                 return
             if known is not None:
                 self._abandon(session, known)
@@ -72,7 +73,7 @@ class Publications:
             )
         except Exception:  # a defect of ours: nothing may wait for an answer that never comes
             if incoming is not None:
-                session.incoming.pop(incoming.id, None)
+                _forget(session, incoming)
             raise
         if refusal is not None:
             self._refuse(session, incoming, topic, *refusal)
@@ -120,9 +121,26 @@ class Publications:
         """
         return known.mark == mark and (packet.dup or packet.qos == 2)
 
+    def _repeated(self, session: Session, link: Link, known: Incoming) -> None:
+        """Answer a publication that the client has sent again, over the connection that brought it."""
+        if session.earlier.pop(known.id, None) is not None:
+            session.incoming[known.id] = known
+            self._pause_if_full(session, link)
+        if known.is_told:
+            self.state.send(link, p.Ack(p.PUBREC, known.id))
+        else:
+            self.tell(session)
+
+    def came_back(self, session: Session) -> None:
+        """The client has a new connection. Forget its oldest publications that it has not sent again for long."""
+        session.begin_connection()
+        while len(session.earlier) > self.state.config.inflight_max:
+            self._abandon(session, next(iter(session.earlier.values())))
+        self.tell(session)
+
     def _abandon(self, session: Session, known: Incoming) -> None:
         """Forget a publication whose packet identifier the client uses for something new. It continues in the mesh."""
-        del session.incoming[known.id]
+        _forget(session, known)
         pending = [number for number in known.numbers if self.waiting.pop(number, None) is not None]
         if pending:  # it counts against the client's limit, as one with QoS 0 does
             self.unanswered[pending[0]] = session
@@ -273,10 +291,11 @@ class Publications:
     def _answer(self, session: Session, incoming: Incoming | None, reason: int, text: str | None) -> None:
         """A publication is accepted or refused. With 3.1.1, a refusal ends the connection.  [MQTT 3.1.1: 3.3.5-2]"""
         link = session.link
-        if reason >= reasons.UNSPECIFIED and (link is None or link.version != p.V5):
+        is_earlier = incoming is not None and session.earlier.get(incoming.id) is incoming
+        if reason >= reasons.UNSPECIFIED and (link is None or link.version != p.V5 or is_earlier):
             if incoming is not None:
-                session.incoming.pop(incoming.id, None)
-            if link is not None:
+                _forget(session, incoming)
+            if link is not None and not is_earlier:
                 self.drop(session, reason, "publication refused")
             return
         if incoming is not None:
@@ -301,10 +320,10 @@ class Publications:
 
     def released(self, session: Session, link: Link, number: int) -> None:
         """Take in a PUBREL."""
-        known = session.incoming.get(number)
+        known = session.incoming.get(number) or session.earlier.get(number)
         is_ours = known is not None and known.is_told
-        if is_ours:
-            del session.incoming[number]
+        if known is not None and is_ours:
+            _forget(session, known)
         self.state.send(link, p.Ack(p.PUBCOMP, number, reasons.SUCCESS if is_ours else reasons.ID_NOT_FOUND))
         self.tell(session)
 
@@ -313,6 +332,7 @@ class Publications:
         session = self.state.by_connection.get(connection)
         if session is not None:
             session.incoming.clear()
+            session.earlier.clear()
             self.forget(session)
 
     def forget(self, session: Session) -> None:
@@ -337,3 +357,10 @@ class Publications:
             if emit.number in self.waiting:  # else its session has ended
                 self.emitted[emit.number] = emit
                 self.state.out.append(emit)
+
+
+def _forget(session: Session, known: Incoming) -> None:
+    """Drop a publication from its session, if it is still there."""
+    for kept in (session.incoming, session.earlier):
+        if kept.get(known.id) is known:
+            del kept[known.id]

@@ -123,7 +123,10 @@ class Session:
         # sent with QoS 1 or 2, and neither PUBACK nor PUBREC has come
         self.flying: OrderedDict[int, Out] = OrderedDict()
         self.releasing: OrderedDict[int, None] = OrderedDict()  # QoS 2: PUBREC has come, and PUBCOMP has not
-        self.incoming: OrderedDict[int, Incoming] = OrderedDict()  # by packet identifier
+        # Publications of the client by packet identifier: those that came over its present connection, and those of
+        # earlier connections that it has not sent again. Only the first ones are answered.
+        self.incoming: OrderedDict[int, Incoming] = OrderedDict()
+        self.earlier: OrderedDict[int, Incoming] = OrderedDict()
         self.dropped = 0
         self.unanswered = 0  # publications of the client with QoS 0 that the mesh has not answered
         self.suspicion = Suspicion()
@@ -350,8 +353,17 @@ class Session:
 
     # From the client
 
+    def begin_connection(self) -> None:
+        """Keep the publications of the last connection until the client sends them again.  [MQTT-4.4.0-1]
+
+        They are not answered before. A client that has forgotten them may use their identifiers for others, and would
+        take the answers for those of the others.
+        """
+        self.earlier.update(self.incoming)
+        self.incoming.clear()
+
     def answers(self) -> list[p.Ack]:
-        """Return the acknowledgements that the client can get by now, in the order of its publications."""
+        """Return the acknowledgements that can be sent by now, in the order of PUBLISH packets on this connection."""
         out: list[p.Ack] = []
         done: list[int] = []
         if self.link is None:
@@ -374,6 +386,8 @@ class Session:
     def check(self) -> None:
         assert len(self.flying) + len(self.releasing) <= self.config.inflight_max, "S1"
         assert not self.flying.keys() & self.releasing.keys(), "S5"
+        assert not self.incoming.keys() & self.earlier.keys(), "an identifier stands for one publication"
+        assert len(self.earlier) <= self.config.inflight_max
         assert self.filter_bytes == sum(filter_size(filter_) for filter_ in self.subscriptions)
         assert self.queue_bytes == sum(message.size for message in self.queue), "S3"
         assert self._queued == Counter(message.topic for message in self.queue), "S4"

@@ -104,7 +104,7 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     root_beat: int = 30
     """Periods between two reports of a root that the home location has answered. Raising it saves messages at rest; a
-    topic that is split after its home location has changed is joined later."""
+    topic that is split after its home location has crashed is joined later."""
 
     root_patience: int = 15
     """Periods that a node must have been a root before it reports; none where it has no neighbour on the topic."""

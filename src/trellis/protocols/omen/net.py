@@ -4,7 +4,8 @@ The home location of a topic is the node responsible for its hash on the ring. A
 for a while (hints must have had time to spread), or that has no neighbor on it, reports to the home location: at once,
 again after `net_periods` until the home answers, then every `root_beat` periods. A home that has heard of several roots
 tells the others of the one that reports: that one is alive, the others may not be. The one of greater key links to the
-other, which passes the word on if it hears first.
+other, which passes the word on if it hears first. A node whose range of the ring has become smaller hands on what it
+has heard to the new homes.
 
 This repairs what no coordinator saw: twin joins on a new topic, joiners that know no subscriber, more failures than
 promised, healed partitions.
@@ -41,6 +42,10 @@ class Homes:
         for name in ranked[ROOTS_MAX:]:
             del roots[name]
         return [name for name in ranked[:ROOTS_MAX] if name != root]
+
+    def give_up(self, topic: Topic, tick: int) -> list[NodeId]:
+        """Forget a topic. Return its roots, without those that should have reported again since."""
+        return [root for root, heard in self.roots.pop(topic).items() if heard > tick - 2 * self.beat]
 
     def forget_old(self, tick: int) -> None:
         over = tick - KEPT * self.beat

@@ -28,10 +28,11 @@ class Roots:
         self._home_of: dict[Topic, NodeId] = {}
         self._due: dict[int, int] = {}  # place of a topic -> the tick of our next report
         self._alone: dict[int, int] = {}  # place of a topic -> when we were last seen to have no neighbour on it
+        self._predecessor = parts.ring.predecessor  # at the last tick: our range of the ring begins behind it
 
     def tick(self) -> Effects:
         parts = self.parts
-        effects = self._cover_met()
+        effects = [*self._cover_met(), *self._hand_on()]
         if not parts.config.net or parts.ticks % parts.config.net_periods:
             return effects
         self.homes.forget_old(parts.ticks)
@@ -85,10 +86,14 @@ class Roots:
     def on_meet(self, message: RootMeet) -> Effects:
         """There is another part of this topic, with that root. The root of greater key links to the other.
 
-        The one of smaller key passes the word on: the other may be no root any more.
+        The one of smaller key passes the word on: the other may be no root any more. A node that is no root any more
+        passes it on to its own root, whose key is smaller, unless that is the root which it has heard of.
         """
         me = self.parts.me
         place = me.table.known(message.topic).bit_length() - 1  # -1: of no topic that we have heard of
+        path = self.parts.hints.paths.get(place)
+        if path and path[-1] != message.root:
+            return [Send(path[-1], message)]
         if place not in self.parts.hints.root_since or me.leaving >> place & 1:
             return []
         if root_key(message.topic, me.id) < root_key(message.topic, message.root):
@@ -97,6 +102,24 @@ class Roots:
             self._met[place] = message.root
             return []
         return self.parts.links.open(message.root)
+
+    def _hand_on(self) -> Effects:
+        """Tell the new homes of topics that are not ours any more which roots have reported to us.
+
+        The roots themselves would tell them up to `root_beat` periods later. Two parts of a mesh that was cut would
+        be linked, and their topics still split.
+        """
+        parts = self.parts
+        if parts.ring.predecessor == self._predecessor:
+            return []
+        self._predecessor = parts.ring.predecessor
+        effects: Effects = []
+        for topic in list(self.homes.roots):
+            home = parts.ring.responsible(identifier(topic))
+            if home != parts.me.id:
+                roots = self.homes.give_up(topic, parts.ticks)
+                effects += [Send(home, RootReport(topic, root, 0)) for root in roots if not parts.believes_dead(root)]
+        return effects
 
     def _cover_met(self) -> Effects:
         """Roots of topics that no neighbour of ours has: looked at together, since one link may serve several."""
