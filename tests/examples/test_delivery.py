@@ -150,6 +150,27 @@ def test_a_partition_that_heals_within_the_window_loses_nothing():
     assert story.delivered(left) == story.delivered(right) == set("abcdef")
 
 
+@pytest.mark.parametrize(("is_cut", "seconds"), [(True, 10), (False, 2)])
+def test_a_node_that_leaves_waits_for_a_neighbor_that_is_cut_off(is_cut, seconds):
+    """The neighbor's registration has run out, so the topic's home names nobody. It may still be back in time."""
+    story = Story(all_want("ab"), chain(*"ab"), copies=1, registered_ms=8_000, broken_stream_ms=50)
+    if is_cut:
+        Injector(story.engine, Schedule((Fault(READY_MS, "partition", ("b",), duration_ms=25_000),)))
+    else:
+        story.engine.crash("b")
+        mesh_of(story.engine.world, "a").on_peer_ended("b")
+    story.run(1_000)
+    payload = story.publish("a")
+    story.run(16_000)
+    assert story.copies(payload) == 1
+    story.engine.leave("a")
+    story.run(seconds * 1_000)
+    assert ("a" in story.engine.world.living) is is_cut
+    story.run(8_000)
+    assert "a" not in story.engine.world.living
+    assert story.delivered(payload) == ({"a", "b"} if is_cut else {"a"})
+
+
 def test_one_subscriber_alone_is_acknowledged_by_proof_of_its_topics_home():
     story = Story({**all_want("abc"), "d": ("t", "rare")}, chain(*"abcd"))
     payload = story.publish("d", "rare")

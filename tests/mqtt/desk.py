@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from trellis.protocols.mqtt import packets as p
@@ -85,6 +86,7 @@ class Desk:
         self.wanted: set[str] = set()
         self.emitted: list[Emit] = []
         self.acknowledges = self.confirms = True
+        self.refuses: Callable[[str], bool] = lambda topic: False  # topics on which the mesh takes no publication
         self.unanswered: list[int] = []
         self.now_ms = 1_000
         self.host.at(self.now_ms, WALL_MS)
@@ -150,6 +152,9 @@ class Desk:
                 self.wanted.discard(topic)
             case Emit(topic, payload, number):
                 self.emitted.append(effect)
+                if self.refuses(topic):
+                    self.host.not_acknowledged(number, "8 publications wait for their copies", is_taken=False)
+                    return
                 if topic in self.wanted:
                     self.host.delivered(topic, "n", payload)
                 if self.acknowledges:

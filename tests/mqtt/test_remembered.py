@@ -165,12 +165,35 @@ class Counted:
     def round(self, subscriptions: int, away: int = 0, times: int = 1) -> None:
         """The broker has so many subscriptions beside ours, and so many sessions without a connection."""
         for _ in range(times):
-            count = b"%d" % (self.ours + subscriptions)
-            for topic, payload in ((SWEEP, b"7 seconds"), (AWAY, b"%d" % away), (COUNTS[0], count)):
-                self.bridge.from_broker(p.Publish(topic=topic, payload=payload))
+            self._tell(self.now_ms, subscriptions, away)
             self.now_ms += 10_000
             self.bridge.tick(self.now_ms)
             self.bridge.check()
+
+    def is_away(self, ms: int) -> None:
+        """The sidecar has no connection for so long."""
+        self.bridge.down()
+        self.now_ms += ms
+        self.bridge.tick(self.now_ms)
+        self.bridge.up(p.ConnAck(reason=0, session_present=True))
+        self.bridge.tick(self.now_ms)
+
+    def told_late(self, subscriptions: int, ms: int) -> None:
+        """The rounds of this time waited for us, and come within six seconds."""
+        now_ms = self.now_ms
+        for at_ms in range(now_ms - ms, now_ms, 10_000):
+            self.now_ms += 6_000 * 10_000 // ms
+            self.bridge.tick(self.now_ms)
+            self._tell(at_ms, subscriptions, 0)
+
+    def _tell(self, at_ms: int, subscriptions: int, away: int) -> None:
+        told = {
+            SWEEP: b"%d seconds" % (at_ms // 1_000),
+            AWAY: b"%d" % away,
+            COUNTS[0]: b"%d" % (self.ours + subscriptions),
+        }
+        for topic, payload in told.items():
+            self.bridge.from_broker(p.Publish(topic=topic, payload=payload))
 
     def hear(self, kind: str, line: str) -> None:
         hear(self.bridge, kind, line)
@@ -243,6 +266,24 @@ def test_a_client_that_may_have_left_while_the_log_went_unread_is_forgotten_when
     one.comes("z", "c/1", "c/2")
     one.round(3, times=5)
     assert one.bridge.log.filters == ("b/1", "c/1", "c/2")
+
+
+@pytest.mark.parametrize("unread_ms", [15_000, 40_000])
+def test_a_client_that_stays_is_kept_where_lines_behind_an_old_one_have_expired(unread_ms):
+    one = Counted()
+    one.comes("stays", "a/1")
+    one.round(1, times=3)
+    one.is_away(unread_ms)
+    if unread_ms > 20_000:
+        one.bridge.log.doubt()  # as the sidecar does when it connects after so long
+    # What the broker still has comes at once. "short" has left, and the line that says so has expired.
+    one.comes("short", "b/1")
+    one.told_late(1, unread_ms)
+    one.round(1, times=10)
+    assert one.bridge.log.filters == ("a/1", "b/1")
+    one.goes("stays")
+    one.round(0, times=5)
+    assert one.bridge.log.filters == ()
 
 
 def test_nothing_is_wanted_for_a_client_that_is_away_for_long_until_it_is_back():

@@ -212,7 +212,8 @@ class MqttListener(StreamOwner):
             case NotAcknowledged(client_id=(client, _, number)) if client == CLIENT:
                 if self.host.publications.is_awaited(number):
                     log.warning("%s: a publication on %s was refused: %s", self.node, outcome.topic, outcome.reason)
-                self._soon(partial(self.host.not_acknowledged, number, outcome.reason))
+                is_taken = outcome.sequence > 0
+                self._soon(partial(self.host.not_acknowledged, number, outcome.reason, is_taken=is_taken))
             case Confirmed(topic) if topic in self.host.interests.wanted:
                 self._soon(partial(self.host.confirmed, topic))
             case Published(topic=topic, client_id=(client, _, _)) if client != CLIENT:

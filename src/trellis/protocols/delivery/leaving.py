@@ -38,6 +38,9 @@ class LeavingInOrder:
     def __init__(self, state: State, comparison: Comparison) -> None:
         self.state, self.comparison = state, comparison
         self.departures: dict[Topic, Departure] = {}
+        # Neighbors that we have lost within the window: when, and the topics on which they may need our messages. A
+        # node whose process has certainly ended needs none.
+        self._lost: dict[NodeId, tuple[int, frozenset[Topic]]] = {}
 
     def begin(self, topic: TopicState) -> None:
         """Start to leave a topic."""
@@ -95,10 +98,33 @@ class LeavingInOrder:
         return alone
 
     def on_alone(self, topic: Topic) -> None:
-        """Note that nobody else subscribes. Other nodes that take part only publish, and no message is owed to them."""
+        """Note that nobody else subscribes. Other nodes that take part only publish, and no message is owed to them.
+
+        A silent neighbor may be cut off. Its registration has expired, but our messages are kept for it.
+        """
         departure = self.departures.get(topic)
-        if departure is not None and (self.state.only_subscribers_count or not self.state.topics[topic].links):
+        if departure is None or any(topic in topics for _, topics in self._lost_lately().values()):
+            return
+        if self.state.only_subscribers_count or not self.state.topics[topic].links:
             departure.is_alone = True
+
+    def lost(self, peer: NodeId, topics: frozenset[Topic]) -> None:
+        """The link to a neighbor is down, and the neighbor had not said on these topics that it leaves."""
+        if peer not in self._lost:
+            self._lost = {**self._lost_lately(), peer: (self.state.now_ms, topics)}
+
+    def ended(self, peer: NodeId) -> None:
+        """The process of `peer` has certainly ended, whether or not we know yet that the link is down."""
+        self._lost = {**self._lost_lately(), peer: (self.state.now_ms, frozenset())}
+
+    def is_back(self, peer: NodeId) -> None:
+        """A neighbor has a link again."""
+        self._lost.pop(peer, None)
+
+    def _lost_lately(self) -> dict[NodeId, tuple[int, frozenset[Topic]]]:
+        """Return the neighbors that we have lost within the window."""
+        oldest = self.state.now_ms - self.state.config.window_ms
+        return {peer: lost for peer, lost in self._lost.items() if lost[0] >= oldest}
 
     def is_stuck(self, topic: Topic) -> bool:
         """Return whether we leave the topic and no subscriber that stays has answered."""

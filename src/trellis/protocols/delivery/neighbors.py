@@ -67,6 +67,7 @@ class Neighbors:
                 self.comparison.tell(topic, peer, link, asks=asks)
 
     def _open(self, peer: NodeId) -> None:
+        self.leaving.is_back(peer)
         self.state.channels[peer] = Channel(self.config, self.state.new_session(), self.state.push)
 
     def _drop(self, peer: NodeId) -> None:
@@ -74,6 +75,8 @@ class Neighbors:
         if channel is None:
             return
         self.state.counters.resends += channel.resends
+        links = [(topic.topic, topic.links[peer]) for topic in self.state.topics.values() if peer in topic.links]
+        self.leaving.lost(peer, frozenset(topic for topic, link in links if not link.is_leaving))
         for topic in self.state.topics.values():
             self.comparison.part(topic, peer)
         self.copies.link_down(peer)

@@ -128,6 +128,7 @@ class Delivery:
     def peer_ended(self, peer: NodeId, *, is_alone: bool) -> DeliveryEffects:
         """Note that the process of `peer` has certainly ended, so that it subscribes to nothing any more."""
         self.homes.ended(peer, is_alone=is_alone)
+        self.leaving.ended(peer)
         return self._finish()
 
     def look_at_clock(self, since_tick_ms: int) -> None:

@@ -12,6 +12,10 @@ belong to sessions of disconnected clients, or we do not know them. The counts a
 - Are there subscriptions that the log did not tell? The broker also counts sessions without a connection. At most that
   many disconnected clients have a session. Subscriptions that remain beyond theirs are unknown to us, and their clients
   get nothing from other sites.
+
+Both need to know which clients are connected. If the log went unread for too long, the broker sends what it still has,
+and lines behind these may expire before we read them. A client that such a line names may have disconnected unnoticed.
+So all clients are in doubt again when we have caught up: two rounds have come at the pace of the broker.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from trellis.protocols.mqtt.learn import SubscriptionLog
+from trellis.protocols.mqtt.learn import LOG_KEPT_S, SubscriptionLog
 from trellis.reached import reached
 
 COUNTS = ("$SYS/broker/subscriptions/count", "$SYS/broker/shared_subscriptions/count")
@@ -34,6 +38,7 @@ _UNKNOWN_MS = 15_000  # Mosquitto updates its counts every 10 s. A difference th
 # The broker subtracts connections that have not sent CONNECT yet, and drops these after 90 s. So a smaller number is
 # believed only after a longer time.
 _FEWER_MS = 120_000
+_LATE_MS = 500 * LOG_KEPT_S  # where a round waited for so long, lines of the log may have expired
 
 
 @dataclass
@@ -71,18 +76,26 @@ class BrokerCounts:
         self._difference = 0
         self._settled_ms = self.log.now_ms + _SETTLE_MS
         self._rounds: deque[_Round] = deque(maxlen=3)
+        self._told: tuple[int, int] | None = None  # the last round: how long the broker had run, and when it came
+        self._offset_ms: int | None = None  # the greatest time between these two
 
     def heard(self, topic: str, payload: bytes, is_retained: bool, ours: int) -> list[str]:
         """Take in a count. Return the filters that nobody needs any more. `ours`: the sidecar's own subscriptions."""
         if topic == SWEEP:
-            return [] if is_retained else self._begin_round(ours)
+            return [] if is_retained else self._begin_round(payload, ours)
         if payload.isdigit() and len(payload) <= _DIGITS_MAX:
             self._counts[topic] = int(payload)
         return []
 
-    def _begin_round(self, ours: int) -> list[str]:
+    def _begin_round(self, uptime: bytes, ours: int) -> list[str]:
         """End the last round: all its counts are here. Return the filters of clients that have no session any more."""
         log, rounds = self.log, self._rounds
+        if self._waited(uptime):
+            rounds.clear()
+        elif log.is_behind:
+            log.doubt()  # in the round that is over: they may have left at any time before this one
+            log.is_behind, self._offset_ms = False, None
+            rounds.clear()
         log.sweep += 1
         if log.now_ms < self._settled_ms or COUNTS[0] not in self._counts:
             return []
@@ -96,6 +109,19 @@ class BrokerCounts:
         if len(rounds) == 3:
             gone = self._end_absent(rounds[0], last)
         return gone
+
+    def _waited(self, uptime: bytes) -> bool:
+        """Return whether the round before this one waited for us. If it waited for long, the log is behind."""
+        number, now_ms = uptime.partition(b" ")[0], self.log.now_ms
+        if not number.isdigit() or len(number) > _DIGITS_MAX:
+            return False
+        up_ms = 1_000 * int(number)
+        before, self._told = self._told, (up_ms, now_ms)
+        offset_ms = now_ms - up_ms  # of two rounds, the one with the greater offset waited longer
+        self._offset_ms = offset_ms if self._offset_ms is None else max(self._offset_ms, offset_ms)
+        if self._offset_ms - offset_ms >= _LATE_MS:
+            self.log.is_behind = True
+        return before is None or 2 * (now_ms - before[1]) < up_ms - before[0]
 
     def _end_absent(self, first: _Round, last: _Round) -> list[str]:
         """End clients whose sessions are gone. They disconnected between these two rounds, or before them."""

@@ -218,13 +218,13 @@ class Host:
         self.publications.acknowledged(number)
         self._settle()
 
-    def not_acknowledged(self, number: int, reason: str) -> None:
-        """The mesh has not acknowledged a publication."""
+    def not_acknowledged(self, number: int, reason: str, *, is_taken: bool = True) -> None:
+        """The mesh has not acknowledged a publication. `is_taken`: it was not refused at once, and may be delivered."""
         self.state.counters["not acknowledged"] += self.publications.is_awaited(number)
         if number in self._questions:
             del self._questions[number]
             self.state.directory.not_acknowledged(number)
-        self.publications.not_acknowledged(number, reason)
+        self.publications.not_acknowledged(number, reason, is_taken=is_taken)
         self._settle()
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:

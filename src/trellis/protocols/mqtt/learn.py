@@ -71,6 +71,8 @@ class SubscriptionLog:
         self.returned = 0  # those of `grown` whose clients came back, and unsure ones that ended
         self.sweep = 0  # Number of the broker's round of counts. The owner of this log sets it.
         self.now_ms = 0  # the time; the owner sets it too
+        # Lines are lost, and those that come now may be old. `counts.py` ends this.
+        self.is_behind = False
         self._letters = self._size = 0  # letters and number of all subscriptions, unsure ones too
         self._of_client: dict[str, dict[str, None]] = {}  # client -> its filters, as it subscribed to them
         self._holders: dict[str, int] = {}  # filter that is wanted from the mesh -> number of subscriptions to it
@@ -163,6 +165,7 @@ class SubscriptionLog:
 
     def doubt(self) -> None:
         """Note that lines of the log are lost: any client may have disconnected unnoticed."""
+        self.is_behind = True
         self._doubtful = {client: self.sweep for client in self._of_client if client not in self._away}
 
     def counts_of(self, client: str) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.effects import Connection, Emit, NotCarried, Pause
 from trellis.protocols.mqtt.envelope import NO_INCARNATION, Chosen, Copy, Envelope, fits, wrap
+from trellis.protocols.mqtt.replaced import Replaced
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
 from trellis.protocols.mqtt.state import BrokerState
@@ -38,6 +39,7 @@ class Publications:
         self.emitted: dict[int, Emit] = {}  # the sidecar's publications that are not acknowledged
         self._again: deque[tuple[int, Emit]] = deque()  # the sidecar's publications to repeat, with the time when
         self._last_numbers: list[int] = []
+        self._replaced = Replaced(state.recaller)
         self._held: dict[Link, Session] = {}  # connections that are not read because the client's quota is used up
         # Returns for each group that shares a topic the node that gets the message. See `Groups.choose`.
         self.choose: Callable[[str], tuple[Chosen, ...]] = lambda topic: ()
@@ -234,9 +236,11 @@ class Publications:
         number = self.state.next_number()
         identity = (client, self.state.incarnation, number, self.state.wall_ms)
         is_kept = retain and not client.startswith("$")  # a sidecar's broker keeps its own retained messages
+        replaced = None
         if is_kept:  # before the directory hears of it: the next message must not wait for one that is refused
             kept = Retained(self.state.node, Envelope(topic, payload, qos, retain, *identity, content=content))
-            if not self.state.recaller.put(self.state.node, kept):
+            replaced = self._replaced.put(kept)
+            if replaced is None:
                 self.state.counters["retained refused"] += 1
                 return reasons.QUOTA, "no room for more retained messages"
         buckets, previous, before = self.state.directory.publishes(prefix, number)
@@ -250,6 +254,8 @@ class Publications:
             self._last_numbers.append(copy)
             self.state.directory.copied(copy, prefix, bucket)
             self.state.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
+        if replaced is not None:
+            self._replaced.published(replaced, self._last_numbers)
         return None
 
     def _answered(self, number: int) -> None:
@@ -266,6 +272,7 @@ class Publications:
     def acknowledged(self, number: int) -> None:
         """The mesh has acknowledged a publication."""
         self._answered(number)
+        self._replaced.taken(number)
         awaited = self.waiting.pop(number, None)
         self.emitted.pop(number, None)
         if awaited is not None:
@@ -274,9 +281,16 @@ class Publications:
             if not incoming.waits and incoming.reason is None:
                 self._answer(session, incoming, reasons.SUCCESS, None)
 
-    def not_acknowledged(self, number: int, reason: str) -> None:
-        """The mesh has not acknowledged a publication. A sidecar's publication is repeated; a client is told."""
+    def not_acknowledged(self, number: int, reason: str, *, is_taken: bool) -> None:
+        """The mesh has not acknowledged a publication. A sidecar's publication is repeated; a client is told.
+
+        `is_taken`: the mesh did not refuse it at once, and may deliver it.
+        """
         self._answered(number)
+        if is_taken:
+            self._replaced.taken(number)
+        else:
+            self._replaced.refused(number)
         awaited = self.waiting.pop(number, None)
         emitted = self.emitted.pop(number, None)
         if emitted is None:

@@ -20,7 +20,7 @@ from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import KEPT_MAX, Kept, Recall, wrap
 from trellis.protocols.mqtt.interests import Interests
 from trellis.protocols.mqtt.prefixes import Prefixes
-from trellis.protocols.mqtt.retained import Retained, RetainedMessages
+from trellis.protocols.mqtt.retained import Before, Retained, RetainedMessages
 from trellis.protocols.mqtt.topics import overlay_topic
 
 _OTHERS_MS = 600  # wait before we answer for other nodes: their own answers come first
@@ -66,6 +66,11 @@ class Recaller:
             return False
         self._index(message.topic)
         return True
+
+    def restore(self, one: Retained, before: Before) -> None:
+        """Undo that `one` was put: the mesh has not taken it."""
+        self.retained.restore(one, before)
+        self._index(one.message.topic)
 
     def remove(self, topic: str) -> None:
         """Forget the retained message of a topic."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +18,13 @@ from trellis.reached import reached
 
 Stamp = tuple[int, NodeId, int]
 _NEVER: Stamp = (-1, "", 0)
+
+
+class Before(NamedTuple):
+    """What was known of a topic before a message on it was put."""
+
+    message: Retained | None
+    removed: Stamp | None  # of the removal, if there was one
 
 
 class Retained(msgspec.Struct, frozen=True):
@@ -84,6 +92,22 @@ class RetainedMessages:
             self._sorted.add(message.topic)
             self.bytes += _size(message)
         return True
+
+    def before(self, topic: str) -> Before:
+        return Before(self._by_topic.get(topic), self._gone.get(topic))
+
+    def restore(self, one: Retained, before: Before) -> None:
+        """Undo that `one` was put, unless something later was put since."""
+        topic, known = one.message.topic, self._by_topic.get(one.message.topic)
+        stamp = known.stamp if known is not None else self._gone.get(topic)
+        if stamp != one.stamp:
+            return
+        self.remove(topic)
+        self._gone.pop(topic, None)
+        if before.message is not None:
+            self.put(before.message.origin, before.message.message)
+        elif before.removed is not None:
+            self._gone[topic] = before.removed
 
     def remove(self, topic: str) -> None:
         """Forget the retained message of a topic."""

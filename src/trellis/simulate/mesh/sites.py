@@ -2,8 +2,10 @@
 
 A broker's SUBACK says nothing about the mesh. A client at a broker may count on messages of other sites when
 - the sidecar has acknowledged the line of the broker's log that tells the subscription: then it is saved;
-- after that nothing has disturbed the mesh for `LEARNED_S`; or, if the sidecar has restarted meanwhile, it says that it
-  is ready (`/readyz`).
+- after that nothing has disturbed the mesh for `LEARNED_S`, and for `registered_ms` no node has started, ended or been
+  cut off for long. Until then the homes of topics are not sure who subscribes, and a first subscriber waits for that
+  [docs/delivery.md, How long a confirmation takes]. Or, if the sidecar has restarted meanwhile, it says that it is
+  ready (`/readyz`).
 While the sidecar is down nothing is owed: the mesh does not know its broker's clients then.  [docs/mqtt.md, Sidecar]
 
 All of that can be seen from outside, at the broker and at the node's admin port.
@@ -21,6 +23,7 @@ from trellis.simulate.mesh.witness import Witness
 from trellis.simulate.whole.whole import MQTT, Mesh
 
 LEARNED_S = 8.0  # In a calm mesh a subscription that the sidecar has read is known everywhere after so long.
+_JOINS_S = 2.0  # A node that starts is on the ring after so long.
 _LOOK_S = 0.25
 
 
@@ -35,9 +38,9 @@ class _Wish:
 
 
 class Site:
-    def __init__(self, name: str, node: str, mesh: Mesh, witness: Witness) -> None:
+    def __init__(self, name: str, node: str, mesh: Mesh, witness: Witness, registered_s: float) -> None:
         """`name`: the broker's, and its host's."""
-        self.name, self.node, self.mesh, self.witness = name, node, mesh, witness
+        self.name, self.node, self.mesh, self.witness, self.registered_s = name, node, mesh, witness, registered_s
         self.store = Store()
         self.is_forgetful = False  # the sidecar could not write a while ago: what it read may not outlive it
         self.is_down = False  # the sidecar has crashed or leaves, by the history
@@ -112,9 +115,14 @@ class Site:
                 continue
             if wish.read_s is None:
                 wish.read_s = now
-            if wish.is_saved or now >= max(wish.read_s, self.witness.disturbed_until) + LEARNED_S:
+            if wish.is_saved or now >= self.known_s(wish.read_s):
                 wish.is_confirmed = True
                 self.witness.add(Confirmed(now, session, wanted))
+
+    def known_s(self, read_s: float) -> float:
+        """Return when the mesh knows a subscription that the sidecar has read at `read_s`, if no fault follows."""
+        learned_s = max(read_s, self.witness.disturbed_until) + LEARNED_S
+        return max(learned_s, self.witness.changed_until + _JOINS_S + self.registered_s)
 
 
 class Place(NamedTuple):

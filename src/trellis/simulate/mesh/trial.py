@@ -138,7 +138,10 @@ class Trial:
         self.mesh = Mesh(self.world, self.names, self._configure)
         self.slowness = draw_slowness(self._random("costs"), drawn)
         self.mesh.on_made = self._charge
-        self.sites = {node: Site(name, node, self.mesh, self.witness) for name, node in brokers.items()}
+        registered_ms = self.limits.get("delivery", {}).get("registered_ms", DeliveryConfig().registered_ms)
+        self.sites = {
+            node: Site(name, node, self.mesh, self.witness, registered_ms / 1_000) for name, node in brokers.items()
+        }
         self.witness.nodes = {self.mesh.address(name, CLIENTS): name for name in self.names}
         self.injector = Injector(self.world, self.mesh, self.witness, self.sites.values())
         self._until = plan.form_s + plan.span_s + plan.quiet_s / 2  # clients begin nothing new afterwards

@@ -12,6 +12,8 @@ from zlib import crc32
 
 from trellis.judge.history import Away, Confirmed, Disturbed, Down, Ended, Event, History, Received, Unsubscribing, Up
 
+_SHORT_S = 2.0  # No node gives another one up for a fault that does not last longer.
+
 
 class Witness:
     def __init__(self, now: Callable[[], float]) -> None:
@@ -23,6 +25,7 @@ class Witness:
         self.nodes: dict[str, str] = {}  # by address, the node whose client port is there
         self.received_s = 0.0  # when a client got a message last
         self.disturbed_until = 0.0  # when the last fault that is known so far ends
+        self.changed_until = 0.0  # the same of faults for which nodes may have given each other up
         self._wanted: dict[tuple[str, str], None] = {}  # confirmed subscriptions: session and filter
 
     def now(self) -> float:
@@ -33,6 +36,8 @@ class Witness:
         if isinstance(event, Disturbed | Down | Up):
             until = event.until if isinstance(event, Disturbed) else event.t
             self.disturbed_until = max(self.disturbed_until, until)
+            if not isinstance(event, Disturbed) or until - event.t > _SHORT_S:
+                self.changed_until = max(self.changed_until, until)
         match event:
             case Received():
                 self.received_s = event.t
