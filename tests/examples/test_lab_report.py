@@ -8,9 +8,14 @@ import pytest
 
 from trellis.cli.main import run
 from trellis.lab.catalogue import catalogue
+from trellis.lab.experiment import Case
 from trellis.lab.inputs import AtHand
+from trellis.lab.page import summary_table
+from trellis.lab.report import Judged
 from trellis.lab.runner import run_row
 from trellis.lab.store import Store
+from trellis.lab.table import Table
+from trellis.lab.verdict import Check, Verdict
 
 
 @pytest.fixture
@@ -43,3 +48,16 @@ def test_a_report_lists_only_what_was_run_and_says_how_to_run_the_rest(one_resul
 def test_a_scale_without_results_is_refused_with_the_command_that_makes_them(one_result, capsys):
     assert run(["lab", "report", "--scale", "beyond"]) == 2
     assert "holds no result at scale beyond; run first: trellis lab run all --scale beyond" in capsys.readouterr().err
+
+
+def test_a_row_of_the_summary_names_its_commit_and_the_cycle_engine():
+    """A reader must see which state of the code made a number, and whether the protocol's own code did."""
+    for engine, said in (({}, False), ({"engine": "cycles"}, True)):
+        case = Case("spidercast.settled", "spidercast(3,0)", {"nodes": 1000, **engine})
+        one, table = catalogue()["spidercast-fig9a"], Table()
+        table.add(case, 1, {"degree": 10})
+        verdict = Verdict("reproduced", [Check("c", "1", True)])
+        judged = Judged(one, verdict, table, [1], 1.0, ["0123456789abcdef"], [], "", [])
+        row = summary_table([judged], "paper").splitlines()[-1]
+        assert row.endswith("| 1 | 0123456 |")
+        assert ("run by the cycle engine" in row) == said

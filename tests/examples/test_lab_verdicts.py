@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trellis.lab.catalogue import catalogue
 from trellis.lab.experiment import Case, Experiment, Row, cases, merged
 from trellis.lab.inputs import DATA, NOTHING, AtHand, substitutes
 from trellis.lab.judge import judge, provisional
@@ -210,3 +211,112 @@ def test_rank_correlation_is_spearmans():
     assert spearman([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
     assert spearman([1, 2, 3, 4], [1, 1, 2, 2]) == pytest.approx(0.894427, rel=1e-5)  # ties at their mean rank
     assert spearman([1, 2, 3], [5, 5, 5]) == 0
+
+
+def judged_by(name: str, found) -> list[str]:
+    """Return the conditions of the paper's rule that fail, with the numbers that `found` gives for each case."""
+    one, table = catalogue()[name], Table()
+    for case in one.cases("paper", NOTHING):
+        table.add(case, 1, found(case.system, case.parameters))
+    return [check.condition for check in judge(one, table, "paper", NOTHING).r if not check.holds]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("omen-ex2", {"coordinator": [11], "shadow set": [1, 5], "ends of new links": [11, 1], "split": 0}),
+        ("shadows-fig1", {"shadow set": [1, 3, 4, 9, 11], "ends of new links": [3, 4], "split": 0}),
+    ],
+)
+def test_an_example_on_interests_of_our_own_is_never_reproduced(name, found):
+    one, table = catalogue()[name], Table()
+    table.add(one.cases("paper", NOTHING)[0], 1, found)
+    for scale in ("smoke", "paper"):
+        verdict = judge(one, table, scale, NOTHING)
+        assert verdict.word == "shape only"
+        assert "interests of our own" in verdict.reason
+
+
+def test_what_the_fallback_connects_counts_for_no_claim_of_omen():
+    """[OM 3.3, 5] The paper has no fallback below its repairs."""
+
+    def with_the_fallback_alone(system, told):
+        return {"connected": float(told["net"] or told["kinds"] == "crash-hub"), "runs": 1, "crashes": 1}
+
+    failing = judged_by("omen-claim-conc", with_the_fallback_alone)
+    assert len(failing) == 5
+    assert all("repairs alone" in one for one in failing)
+    assert judged_by("omen-claim-conc", lambda system, told: {"connected": 1}) == []
+
+
+def test_promises_say_how_much_was_tried_and_a_few_runs_are_not_enough():
+    for name in ("omen-claim-2L", "omen-claim-conc"):
+        one, table = catalogue()[name], Table()
+        for case in one.cases("smoke", NOTHING):
+            table.add(case, 1, {"bounded": 1, "connected": 1, "runs": 2, "crashes": 5})
+        count = 2 * len(one.cases("smoke", NOTHING))
+        assert one.beside(table) == f"{count} runs of 14 nodes, {5 * count // 2} events"
+        assert judge(one, table, "smoke", NOTHING).word == "shape only"
+
+
+def test_times_of_nodes_are_compared_with_a_rebuild_in_the_code_of_a_node_and_compiled_ones_with_compiled_ones():
+    """[OM Fig. 10(c)] Compiled code is some hundred times faster, whatever it computes."""
+    seconds = {"OMen": 0.003, "OMen-G": 0.005, "spidercast(3,1)": 0.02, "LowODA-Inc": 0.001, "LowODA-Re": 0.003}
+
+    def found(slower, by):
+        def of(system, told):
+            mine = seconds.get(system, 1.5) * (by if system == slower else 1)
+            return {"repair seconds": [mine, 9 * mine], "join seconds": mine, "leave seconds": 2 * mine}
+
+        return [one for one in judged_by("omen-fig10c", of) if "LowODA-Re" in one]
+
+    assert found("", 1) == []  # slower than a compiled rebuild, and not slower than one in the same code
+    assert [one.split(",")[1] for one in found("OMen", 1_000)] == [" all in the code of a node"]
+    assert [one.split(",")[1] for one in found("LowODA-Inc", 4)] == [" both compiled"]
+
+
+def test_delays_on_twitter_interests_are_compared_system_by_system():
+    """[VI Fig. 10(c)] "1.5 times faster than RVR", "1.7 times faster than OPT": each condition by its own system."""
+    usual = {"Vitis": 4, "RVR": 8, "OPT": 9}
+
+    def failing(system, delay):
+        return {one.split(" /")[0] for one in judged_by("vitis-fig10c", lambda name, told: {
+            "delay": delay if name == system else usual[name], "overhead %": 0, "hit ratio": 1})}  # fmt: skip
+
+    assert failing("", 0) == set()
+    assert failing("RVR", 5) == {"RVR"}
+    assert failing("OPT", 5) == {"OPT"}
+    assert failing("Vitis", 7) == {"RVR", "OPT"}
+
+
+# What the axis of a figure is in its paper: metric, and the parameter that is varied with its values at scale paper.
+AXES = {
+    "spidercast-fig9a": ("degree", "subs", [20, "10:30"]),
+    "spidercast-fig9b": ("degree", "subs", [40, "10:70"]),
+    "vitis-fig6a": ("overhead %", "table_size", [15, 20, 25, 30, 35]),
+    "vitis-fig6b": ("delay", "table_size", [15, 20, 25, 30, 35]),
+    "vitis-fig10a": ("hit ratio", "table_size", [15, 20, 25, 30, 35]),
+    "vitis-fig10b": ("overhead %", "table_size", [15, 20, 25, 30, 35]),
+    "vitis-fig10c": ("delay", "table_size", [15, 20, 25, 30, 35]),
+}
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_a_figure_shows_and_varies_what_its_paper_does(name):
+    metric, varied, values = AXES[name]
+    one, table = catalogue()[name], Table()
+    for case in one.cases("paper", NOTHING):
+        table.add(case, 1, {})
+    assert table.values_of(varied) == values
+    assert metric in [getattr(plot, "metric", "") for plot in one.plots]
+
+
+def test_sizes_that_vary_are_compared_with_their_own_mean():
+    """[SC Fig. 9] 20 with 10 to 30, 40 with 10 to 70; the bound is 5%."""
+    for name, fixed in (("spidercast-fig9a", 20), ("spidercast-fig9b", 40)):
+        for percent, fails in ((4, 0), (6, 1)):
+
+            def found(system, told, fixed=fixed, percent=percent):
+                return {"degree": 10 if told["subs"] == fixed else 10 + percent / 10, "near_mean": 1}
+
+            assert len(judged_by(name, found)) == fails

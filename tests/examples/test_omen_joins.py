@@ -113,10 +113,11 @@ def test_a_backup_that_gossip_does_not_describe_is_asked_at_once():
     assert first == ["new", HUB]
 
 
-def test_neighbors_of_those_who_answer_are_asked_for_topics_that_no_backup_has():
+def test_a_topic_of_a_joiner_that_no_backup_has_is_left_to_the_fallback():
     mend, _, more = joining(known("x", "a"))
     assert asked(more) == ["x"]
-    assert asked(answers(mend, "x", 0b01, ("stranger", 0), ("y", 0b10), ("zz", 0b10))) == ["y"]
+    assert asked(answers(mend, "x", 0b01, ("y", 0b10))) == []
+    assert list(mend.opening) == [("x", "new")]
 
 
 def test_a_backup_that_dies_before_it_answers_holds_no_join_up():

@@ -372,3 +372,25 @@ def test_a_node_that_is_no_root_any_more_tells_its_root_of_another_part():
     node.parts.hints.told(root, [m.Hint("t", ())])
     assert said(node.on_message("home", m.RootMeet("t", "other")), root) == [m.RootMeet("t", "other")]
     assert node.on_message("home", m.RootMeet("t", root)) == []
+
+
+# Answers
+
+
+def asking(node, *peers, topic):
+    """Have a node begin a repair of a lost link between `peers`, and return it with the questions."""
+    mend = node.coordinator.new_mend("relink", peers[0], 0)
+    mend.topics, mend.required_only = (topic,), dict.fromkeys(peers)
+    return mend, mend.start()
+
+
+def test_an_answer_to_a_question_of_an_earlier_incarnation_is_no_answer_to_a_question_of_this_one():
+    """x hangs when it is asked about t, and answers after the coordinator has restarted and asks about u."""
+    before, now = (OMenNode("c", ("t", "u"), Random(1), OMenConfig(), incarnation=life) for life in (LIFE, LIFE + 1))
+    x = lonely("x", ("t",))
+    _, questions = asking(before, "x", "y", topic="t")
+    mend, again = asking(now, "x", "y", topic="u")
+    passed(x, now, passed(before, x, questions))
+    assert not mend.answers.told, "x wants t; taken for an answer about u it says that x wants u"
+    passed(x, now, passed(now, x, again))
+    assert [(name, told.wants) for name, told in mend.answers.told.items()] == [("x", 0)]

@@ -222,14 +222,17 @@ class Ticking:
 def test_the_clock_of_mends_times_what_it_sees_begin_and_end_and_counts_what_ends_at_once():
     coordinator, now = Ticking(), [0]
     clock = MendClock(coordinator, lambda: 1_000_000 + now[0], lambda: now[0])  # type: ignore[arg-type]
-    coordinator.mends[1] = SimpleNamespace(cause="crash", node="b")
+    first = 3 << 20  # the coordinator numbers its repairs from its incarnation; people count from 1
+    coordinator.mends[first + 1] = SimpleNamespace(cause="crash", node="b")
     clock.look()
     assert [one.cause for one, _ in clock.open.values()] == ["crash"]
     now[0] = 250
-    del coordinator.mends[1]
+    del coordinator.mends[first + 1]
     topics = tuple("tuvwxyz")
-    coordinator.ended += [(1, "crash", "b", topics), (2, "join", "c", ())]  # the second began and ended in one input
+    coordinator.ended.append((first + 1, "crash", "b", topics))
+    coordinator.ended.append((first + 2, "join", "c", ()))  # began and ended in one input
     clock.look()
+    assert [one.number for one in clock.latest] == [1, 2]
     assert [(one.cause, one.node, one.at_ms, one.ms, one.topics, one.topic_count) for one in clock.latest] == [
         ("crash", "b", 1_000_000, 250, tuple("tuvwx"), 7),
         ("join", "c", 1_000_250, 0, (), 0),

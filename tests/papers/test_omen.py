@@ -24,6 +24,7 @@ from trellis.protocols.omen.cover import Candidate, choose_backups
 from trellis.protocols.ring import identifier
 from trellis.protocols.spidercast import CODEC as SPIDERCAST
 from trellis.simulate.engine import Engine
+from trellis.simulate.probes import Camera
 from trellis.simulate.run import link_names, topics_by_node
 from trellis.simulate.systems.omen import OMen
 from trellis.workloads.configs import Exponential, Uniform, Zipf
@@ -110,29 +111,42 @@ def test_greediness_leads_to_prioritizing_bulk_nodes():
     assert most["greedy"] >= 1.5 * most["primal-dual-carry"]
 
 
+def repaired(engine, name):
+    """Return the departed nodes whose repair this node has finished."""
+    return [node for _, _, node, _ in engine.world.node(name).coordinator.ended]
+
+
 def test_the_immediate_successor_coordinates_and_the_next_one_takes_over():
     """[OM 3.3] "by default, the coordinator is node v2, the closest successor of v1 that stays alive. If v2 leaves
     before it completes handling the churn event at v1, then v3 takes over and becomes the churn coordinator"."""
     engine = mesh(20, resilience=2, coverage=1, net=False)
     order = sorted(engine.world.living, key=identifier)
-    for first in (0, 4):
-        gone, second, third = order[first : first + 3]
-        engine.crash(gone)
-        engine.crash(second)
-        ended = len(engine.world.node(third).coordinator.ended)
-        engine.run(engine.world.now_ms + 15_000)
-        assert len(engine.world.node(third).coordinator.ended) > ended
+    linked = {frozenset(link) for link in engine.world.links()}
+    first = next(at for at in range(len(order)) if {*order[at : at + 2]} not in linked)  # no group: two repairs
+    gone, second, third, fourth = order[first : first + 4]
+    engine.crash(gone)
+    while not engine.world.node(second).coordinator.mends:
+        engine.run(engine.world.now_ms + 10)
+    assert [mend.node for mend in engine.world.node(second).coordinator.mends.values()] == [gone]
+    assert not engine.world.node(third).coordinator.mends, "it stands by"
+    engine.crash(second)
+    engine.run(engine.world.now_ms + 20_000)
+    assert sorted(repaired(engine, third)) == sorted([gone, second])
+    assert repaired(engine, fourth) == []
+    assert Camera(engine.world).take().connectivity.is_tco
 
 
 def test_a_node_keeps_at_most_2l_views():
     """[OM 5] "each node v only needs to keep information for a limited number of predecessors": at most 2L."""
     engine = mesh(15, resilience=1, coverage=1)
     victims = Random(1).sample(sorted(engine.world.living), 5)
+    most = 0
     for victim in victims:
         engine.crash(victim)
         for _ in range(6):
             engine.run(engine.world.now_ms + 500)
-            assert all(len(engine.world.node(name).views.views) <= 2 for name in engine.world.living)
+            most = max(most, *(len(engine.world.node(name).views.views) for name in engine.world.living))
+    assert most == 2  # the view of a predecessor, and that of the departed one
 
 
 def test_the_local_view_grows_with_the_coverage_factor():
@@ -145,7 +159,15 @@ def test_the_local_view_grows_with_the_coverage_factor():
     assert sizes[0] < sizes[2]
 
 
-CHURN = {"interests": "friends", "churn": "machines", "nodes": NODES, "events": 10, "coverage": 5, "diameters": 5}
+CHURN = {
+    "interests": "friends",
+    "churn": "machines",
+    "nodes": NODES,
+    "events": 10,
+    "coverage": 5,
+    "diameters": 5,
+    "backups": "primal-dual-uncovered",  # [OM 4.2]
+}
 
 
 @lru_cache
@@ -172,16 +194,51 @@ def test_link_heartbeats_cost_spidercast_more_since_its_degrees_are_higher():
     mine, other = churned("OMen"), churned("spidercast(3,1)")
     assert np.mean(other["heartbeats"]) > np.mean(mine["heartbeats"])
     assert np.mean(other["links"]) > np.mean(mine["links"])
-    assert "coordination" in mine
+    assert sum(mine["coordination"]) > 0
     assert sum(other["coordination"]) == 0  # it "only contains (2) and (3)"
+
+
+@pytest.mark.parametrize("system", ["OMen", "spidercast(3,1)"])
+def test_the_messages_of_an_event_are_the_sum_of_the_three_kinds(system):
+    """[OM 6.8] "(1) coordination messages for TCO recovery", "(2) periodic message exchange for local view
+    maintenance", "(3) notifications to establish links with new neighbors". OMen's fallback counts as well, which the
+    paper does not have; link heartbeats only in the second sum."""
+    found = {kind: np.array(values) for kind, values in churned(system).items() if kind in measures.KINDS}
+    assert found.keys() == measures.KINDS.keys()
+    summed = found["coordination"] + found["set-up"] + found["view"] + found["net"]
+    assert min(found["view"]) > NODES  # each node begins an exchange in each round
+    assert churned(system)["messages"] == pytest.approx(summed)
+    assert churned(system)["messages with heartbeats"] == pytest.approx(summed + found["heartbeats"])
+
+
+# What a message is for. Whatever stands under no kind belongs to the failure detector.
+MEANT = {
+    "coordination": {
+        "Churn", "Report", "ReportOk", "Finished", "Join", "JoinDone", "Leaving",  # an event, and who handles it
+        "Ask", "Answer", "FindRecord", "FoundRecord", "Record", "RecordOk",  # what its coordinator has to know
+    },
+    "set-up": {
+        "OpenLink", "LinkOpened", "Connect", "ConnectOk", "LinkReady", "Disconnect", "Stranger",
+        "Redirect", "DisconnectOk", "Leave",  # SpiderCast's
+    },
+    "view": {
+        "TManRequest", "TManReply", "NewscastRequest", "NewscastReply", "Back",
+        "CyclonRequest", "CyclonReply", "Inquire",  # SpiderCast's
+    },
+    "net": {"RootReport", "RootHeard", "RootMeet"},
+    "heartbeats": {"Heartbeat"},
+}  # fmt: skip
 
 
 def test_every_message_of_both_systems_is_of_one_of_the_three_kinds_or_the_failure_detectors():
     """[OM 6.8] "(1) coordination messages for TCO recovery", "(2) periodic message exchange for local view
     maintenance", "(3) notifications to establish links with new neighbors"; "We rule out the communication overhead
     incurred by the failure detector"."""
+    assert {kind: set(names.split()) for kind, names in measures.KINDS.items()} == MEANT
     counted = [name for names in measures.KINDS.values() for name in names.split()]
     assert len(counted) == len(set(counted))
+    before, now = {"Ask": 1, "Heartbeat": 5}, {"Ask": 4, "Heartbeat": 7, "Connect": 2, "Ping": 9}
+    assert measures.sent_by_kind(before, now) == {"coordination": 3, "set-up": 2, "view": 0, "net": 0, "heartbeats": 2}
     for codec in (CODEC, SPIDERCAST):
         names = {kind.__name__ for kind in get_args(codec.union)}
         assert len(names) > 5
@@ -206,8 +263,9 @@ def test_spidercast_has_several_times_the_maximum_degree():
 def test_local_knowledge_is_nearly_as_good_as_global():
     """[OM 6.5] "OMen-G lies close to OMen": "D_OMen <= 1.04 D_OMen-G" and "d_OMen - d_OMen-G <= 0.76, on average"."""
     mine, other = churned("OMen"), churned("OMen-G")
-    assert np.mean(np.array(mine["D"]) / np.array(other["D"])) <= 1.15
+    assert np.mean(np.array(mine["D"]) / np.array(other["D"])) <= 1.04
     assert np.mean(np.array(mine["d"]) - np.array(other["d"])) <= 0.76
+    assert mine["d"] != other["d"]  # two systems
 
 
 def test_topic_diameters_are_inversely_proportional_to_degrees():
@@ -236,6 +294,7 @@ def test_the_example_is_repaired_by_its_successor_within_the_shadow_set():
     the shadow-based algorithm locally". The interests are ours: the paper has them only in its picture."""
     found = measures.example("OMen", {}, 1, Inputs(None))
     assert found["coordinator"] == [11]
+    assert found["ends of new links"]
     assert set(found["ends of new links"]) <= set(found["shadow set"])
     assert found["split"] == 0
 

@@ -7,19 +7,26 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 from itertools import combinations
+from random import Random
 
 import pytest
 from msgspec.structs import replace
 
+from trellis import ids
 from trellis.lab.measures.spidercast import coverable
 from trellis.measure.diameters import topic_diameters
 from trellis.measure.similarity import similarity
 from trellis.model import Interests
+from trellis.plan import construct
+from trellis.protocols.effects import Send
+from trellis.protocols.spidercast.config import SpiderCastConfig
+from trellis.protocols.spidercast.messages import Connect, ConnectOk, Redirect, Stamp
+from trellis.protocols.spidercast.node import SpiderCastNode
 from trellis.simulate.churn import schedule_of
 from trellis.simulate.engine import Engine
 from trellis.simulate.faults import Injector
 from trellis.simulate.probes import Camera
-from trellis.simulate.run import topics_by_node
+from trellis.simulate.run import link_names, topics_by_node
 from trellis.simulate.systems.spidercast import RandomLinks, Similarity, SpiderCast
 from trellis.workloads.churn import churn
 from trellis.workloads.churn_configs import OnOff
@@ -67,6 +74,13 @@ def test_the_number_of_neighbours_is_limited():
     5)" and "L^max is chosen to be K · |self_interest|". (A-SPC-22: at most.)"""
     _, found = settled(SpiderCast)
     assert found.degrees.maximum <= 3 * 10 + 5
+    node = SpiderCastNode("n", ("s", "t"), Random(1), SpiderCastConfig())
+    node.start()
+    answers = []
+    for asker in range(20):
+        effects = node.on_message(f"a{asker}", Connect("greedy", 0, 6, ("s", "t"), Stamp(1, 0)))
+        answers += [type(one.message) for one in effects if isinstance(one, Send)]
+    assert answers == [ConnectOk] * (3 * 2 + 5) + [Redirect] * 9
 
 
 @pytest.mark.parametrize("name", ["rss", "nyse", "unif", "zipf1"])
@@ -176,11 +190,14 @@ def test_a_ring_per_topic_has_many_more_links():
     """[SC §3.9.2] "the average node degree in the experiments with RingPT is between 51% and 82% higher"; the fewer
     nodes, the less: 1,000 nodes are the least the paper has, here are 500."""
     _, found = settled(SpiderCast, "rss", 500)
-    rings = set()
+    rings = construct(found.interests, "ringpt", seed=1).overlay
+    near = {frozenset(pair) for pair in link_names(rings)}
     for topic in range(len(found.interests.topics)):
-        ring = [int(node) for node in found.interests.nodes_of(topic)]
-        rings |= {frozenset(pair) for pair in zip(ring, [*ring[1:], ring[0]], strict=True)}
-    assert 2 * len(rings) / 500 > 1.3 * found.degrees.mean
+        ring = sorted(
+            (found.interests.nodes[int(node)] for node in found.interests.nodes_of(topic)), key=partial(ids.key, 1)
+        )
+        assert {frozenset(pair) for pair in zip(ring, [*ring[1:], ring[0]], strict=True)} <= near
+    assert rings.degrees.mean() > 1.3 * found.degrees.mean
 
 
 @lru_cache
@@ -229,7 +246,13 @@ def test_beyond_a_threshold_more_subscriptions_lower_the_degree():
 def test_sizes_that_vary_cost_as_much_as_their_mean():
     """[SC §3.6] "for a given average number of subscriptions per-node, the actual distribution of the number of
     subscriptions per-node has a negligible effect on the average node degree"."""
-    assert varied(subs=(10, 30))[0] == pytest.approx(varied(subs=(20, 20))[0], rel=0.1)
+    assert varied(subs=(10, 30))[0] == pytest.approx(varied(subs=(20, 20))[0], rel=0.05)
+
+
+def test_sizes_that_vary_more_cost_little_less_than_their_mean():
+    """[SC §3.6, Fig. 9(b)] The same for 40 subscriptions and for 10 to 70. Ours are 7 to 10% lower with sizes that vary
+    (docs/papers.md)."""
+    assert 0.88 < varied(subs=(10, 70))[0] / varied(subs=(40, 40))[0] < 1
 
 
 @lru_cache

@@ -6,12 +6,13 @@ from collections import Counter
 from functools import cache
 from math import log, pi
 from random import Random
+from statistics import mean
 
 import pytest
 
 from reference import vitis as reference
 from trellis.lab.inputs import Inputs
-from trellis.lab.measures.vitis import crowd, utility
+from trellis.lab.measures.vitis import crowd, events, utility
 from trellis.protocols.ring import RING, identifier
 from trellis.simulate.dissemination_system import check_lookups, check_ring, node_of, topics_of
 from trellis.simulate.engine import Engine
@@ -86,12 +87,18 @@ def test_gossip_finds_the_long_links_that_were_drawn(system):
     assert strayed == 0
 
 
+@cache
+def one_cluster(nodes=400):
+    """All want one topic, with tables of successor, predecessor and one long link."""
+    engine = Engine(maker_of("vitis")(publications=0, table_size=3), {f"n{at}": ("t",) for at in range(nodes)}, seed=1)
+    engine.run(25_000)
+    return engine
+
+
 def test_lookups_over_one_long_link_take_as_many_hops_as_expected():
     """III-A1: "if one such neighbor is selected (as in Algorithm 4, line 8), the routing time is bounded to
     O(log^2 N)". A bound: 4 / pi^2 log^2 N is what perfect tables come to from below (docs/vitis.md)."""
-    nodes = 400
-    engine = Engine(maker_of("vitis")(publications=0, table_size=3), {f"n{at}": ("t",) for at in range(nodes)}, seed=1)
-    engine.run(25_000)
+    nodes, engine = 400, one_cluster()
     compass = {name: node_of(engine.world, name).relays.compass for name in engine.world.living}
     random, lookups, hops = Random(1), 4_000, 0
     for _ in range(lookups):
@@ -125,11 +132,40 @@ def test_correlated_subscriptions_are_delivered_in_fewer_hops():
     assert ended("vitis", "high")[1].delay < ended("rvr", "high")[1].delay
 
 
-def test_the_propagation_delay_is_bounded():
-    """III-B: "the propagation delay in Vitis is O(log^2 N + d)"; IV-E: "the delay in Vitis and RVR is bounded"."""
-    for system in ("vitis", "rvr"):
-        _, found = ended(system, "random")
-        assert found.delay <= log(NODES) ** 2 + 5
+def test_on_the_interests_of_followers_vitis_is_fastest():
+    """IV-E, Fig. 10(c): "Vitis is more than 1.5 times faster than RVR and 1.7 times than OPT", on a sample of Twitter.
+    Here on a generated follower graph, where it is only fastest."""
+    told = {"interests": "followers", "nodes": 120, "cycles": 25, "table_size": 15}
+    delay = {system: events(system, told, 1, Inputs(None))["delay"] for system in ("Vitis", "RVR", "OPT")}
+    assert delay["Vitis"] < min(delay["RVR"], delay["OPT"])
+
+
+def lookup_hops(world):
+    """Return for each topic how many hops the lookups of its subscribers take."""
+    compass = {name: node_of(world, name).relays.compass for name in world.living}
+    found = []
+    for topic in topics_of(world):
+        for name in world.living:
+            if topic in world.topics_of(name):
+                hops, place = 0, identifier(topic)
+                while (hop := compass[name].next_hop(place)) is not None:
+                    name, hops = hop, hops + 1
+                found.append(hops)
+    return found
+
+
+@pytest.mark.parametrize(("system", "d"), [("vitis", 5), ("rvr", 0)])
+def test_the_propagation_delay_is_bounded(system, d):
+    """III-B: "the propagation delay in Vitis is O(log^2 N + d)"; IV-E: "the delay in Vitis and RVR is bounded". An
+    event goes up to the rendezvous node and down from it, each time over one lookup and at most d hops more."""
+    engine, found = ended(system, "random")
+    lookups = lookup_hops(engine.world)
+    delivered = [one.delivered for one in engine.system.dissemination.publications]
+    taken = [hops for one in delivered for hops in one.values() if hops]  # the publisher itself: none
+    assert min(taken) == 1
+    assert mean(lookups) <= 4 / pi**2 * log(NODES) ** 2
+    assert 1 < found.delay <= 2 * mean(lookups) + d
+    assert max(taken) <= 2 * (max(lookups) + d)
 
 
 def test_an_overlay_per_topic_has_no_overhead_and_misses_events_when_its_degree_is_bounded():
@@ -195,8 +231,10 @@ def test_a_gateway_serves_nodes_at_most_d_hops_away():
     """III-B: "A gateway node, therefore, is responsible for the nodes, which are a maximum of d hops away from it"."""
     engine, _ = ended("vitis", "high")
     hops = [one.hops for name in engine.world.living for one in node_of(engine.world, name).gateways.proposals.values()]
-    assert max(hops) <= 5
     assert hops.count(0) < len(hops) / 2
+    world = one_cluster().world  # wider than d hops
+    far = [node_of(world, name).gateways.proposals["t"].hops for name in world.living]
+    assert max(far) == 5
 
 
 def test_the_rendezvous_node_of_every_topic_is_on_its_relay_paths():

@@ -133,7 +133,7 @@ def test_a_figure_from_the_command_line_to_the_page(opened, tmp_path, monkeypatc
     assert "rows there already  2" in capsys.readouterr().out
     assert run("lab list --json".split()) == 0
     listed = {one["id"]: one["verdict"] for one in json.loads(capsys.readouterr().out)["experiments"]}
-    assert (listed["shadows-fig1"], listed["vitis-ex1"], listed["omen-fig7"]) == ("reproduced", "reproduced", "no data")
+    assert (listed["shadows-fig1"], listed["vitis-ex1"], listed["omen-fig7"]) == ("shape only", "reproduced", "no data")
     assert run("lab report --png --json".split()) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["verdicts"]["reproduced"] == 2

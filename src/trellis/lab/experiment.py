@@ -132,6 +132,7 @@ class Experiment:
     seeds: Mapping[str, int] = field(default_factory=lambda: {"smoke": 2, "paper": 5, "beyond": 3})
     always_exact: bool = False  # the smoke sizes are the paper's own
     beside: Callable[[Table], str] | None = None  # numbers without which the result misleads; printed with the verdict
+    limit: str = ""  # what keeps it from `reproduced` at any size; printed with the verdict
     note: str = ""  # where we deviate, or what the rule does not see
     not_yet: str = ""  # why it cannot be judged now; nothing is run then
     no_data: str = ""  # the data set that it needs and nobody has; nothing is run then

@@ -31,7 +31,8 @@ def judge(experiment: Experiment, table: Table, scale: str, at_hand: AtHand) -> 
 
 def limits(experiment: Experiment, scale: str, at_hand: AtHand) -> list[str]:
     """What keeps a verdict from `reproduced`, whatever the rule says."""
-    found = [text for case in experiment.cases(scale, at_hand) for text in substitutes(case.parameters)]
+    found = [experiment.limit] if experiment.limit else []
+    found += [text for case in experiment.cases(scale, at_hand) for text in substitutes(case.parameters)]
     if scale != "paper" and not experiment.always_exact:
         found.append({"smoke": "sizes smaller than the paper's", "beyond": "sizes larger than the paper's"}[scale])
     return list(dict.fromkeys(found))

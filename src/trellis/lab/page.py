@@ -110,7 +110,9 @@ def in_a_line(one: Judged) -> str:
     if not failing:
         words.append("all conditions of the paper's rule hold")
     beside = one.experiment.beside(one.table) if one.experiment.beside and len(one.table) else ""
-    return "; ".join(word for word in (*words, one.provisional, verdict.reason, beside) if word)
+    by_cycles = any(case.parameters.get("engine") == "cycles" for case in one.table.cases())
+    engine = "run by the cycle engine, not by the protocol's own code" if by_cycles else ""
+    return "; ".join(word for word in (*words, one.provisional, verdict.reason, engine, beside) if word)
 
 
 def _deviations(found: list[Judged]) -> str:
@@ -287,12 +289,13 @@ def summary_table(found: list[Judged], scale: str, not_run: str = "") -> str:
         f"Made by `trellis lab run all --scale {scale}` and `trellis lab report --scale {scale}`.",
         "",
         *([f"{not_run}.", ""] if not_run else []),
-        "| id | figure | verdict | why it is not better | seeds |",
-        "| --- | --- | --- | --- | --- |",
+        "| id | figure | verdict | why it is not better | seeds | commit |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for one in found:
-        why = in_a_line(one).replace("|", "\\|")
+        why, commits = in_a_line(one).replace("|", "\\|"), ", ".join(commit[:7] for commit in one.commits)
         lines.append(
-            f"| {one.experiment.id} | {one.experiment.figure} | {one.verdict.word} | {why} | {len(one.seeds) or '-'} |"
+            f"| {one.experiment.id} | {one.experiment.figure} | {one.verdict.word} | {why} | {len(one.seeds) or '-'} "
+            f"| {commits or '-'} |"
         )
     return "\n".join(lines) + "\n"

@@ -14,6 +14,7 @@ import msgspec
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.churn import Coordinator
+from trellis.protocols.omen.me import REFUTATIONS
 
 KEPT = 64
 TOPICS_TOLD = 5  # names kept of each repair
@@ -58,12 +59,14 @@ class MendClock:
         if coordinator is None or not (coordinator.mends or coordinator.ended):
             return
         now_ms = self._now_ms()
-        for number, mend in coordinator.mends.items():
+        for name, mend in coordinator.mends.items():
+            number = name % REFUTATIONS  # people count repairs of one incarnation from 1
             if number not in self.open:
                 began = MendTime(number, coordinator.cause_of(mend), mend.node, self._wall_ms(), None)
                 self._begin(began, now_ms)
         while coordinator.ended:
-            number, cause, node, topics = coordinator.ended.popleft()
+            name, cause, node, topics = coordinator.ended.popleft()
+            number = name % REFUTATIONS
             if number not in self.open:  # it has ended in the input that began it
                 self._begin(MendTime(number, cause, node, self._wall_ms(), None), now_ms)
             begun, begun_ms = self.open.pop(number)

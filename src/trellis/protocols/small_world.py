@@ -3,9 +3,11 @@
 With n nodes x lies in [1/n, 1]: x = n^(u - 1), u uniform in [0, 1); the link goes to the node closest to own + x. With
 k such links greedy lookups take O((1/k) log^2 n) hops.
 
-A-VIT-3: u is drawn once per link. Drawn anew in every round (the letter of VI Alg. 4, l. 8) links would never settle
-and relay paths would flap. A-SUB-3: n is estimated from the distances to the nearest nodes on the ring, and what was
-estimated is kept until it is wrong by a factor of 2; or it is configured.
+Deviation: [VI Alg. 4, l. 8] draws a distance in every round. Here u is drawn once per link, or links would never settle
+and relay paths would flap (A-VIT-3).
+
+A-SUB-3: n is estimated from the distances to the nearest nodes on the ring, and what was estimated is kept until it is
+wrong by a factor of 2; or it is configured.
 """
 
 from __future__ import annotations

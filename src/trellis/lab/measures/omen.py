@@ -329,9 +329,12 @@ def grown(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fou
 
 
 def promises(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Found:
-    """Checks over `count` drawn schedules of faults of these kinds, at most L crashes at once.  [OM §3.3, §5]"""
+    """Checks over `count` drawn schedules of faults of these kinds, at most L crashes at once.  [OM §3.3, §5]
+
+    With `net` False there are repairs alone, without the fallback below them, which the paper does not have.
+    """
     resilience, kinds = int(parameters["L"]), tuple(str(parameters["kinds"]).split(","))
-    make = partial(maker_of("omen"), resilience=resilience)
+    make = partial(maker_of("omen"), resilience=resilience, net=bool(parameters.get("net", True)))
     plan = msgspec.structs.replace(make().fault_plan, kinds=kinds)
     config = CheckConfig(instance=InstanceDraw(nodes=14, topics=6, subscriptions=3), plan=plan, planned=True)
     first, count = 1000 * seed, int(parameters["count"])

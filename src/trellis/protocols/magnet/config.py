@@ -65,6 +65,8 @@ class MagnetConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     stale_max: int = 5
     """Heartbeats without a word until a child is dropped."""
 
+    # Deviation: [MG §3.3] joins a tree again where the parent is silent. Parents can live and be cut off themselves, so
+    # the root counts, and a node joins again where the count stands still.
     root_silence_max: int = 4
     """Heartbeats without news from the root until a node counts as cut off. News are handed down at once, so few are
     enough; circles and loose pieces of a tree last so long. Raising it tolerates more losses."""

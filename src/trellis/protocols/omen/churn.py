@@ -54,7 +54,9 @@ class Coordinator:
         self.closures = 0  # of them over more than one departed node
         # Number, cause, node and topics of repairs that are over: for whoever watches us.
         self.ended: deque[tuple[int, str, NodeId, tuple[Topic, ...]]] = deque(maxlen=64)
-        self._numbers = 0
+        # Number of the last repair. An answer names the repair that asked for it, and no incarnation. So incarnations
+        # start from different numbers: an answer to a question of an earlier one finds no repair.
+        self._numbers = parts.me.incarnation
 
     # What is heard
 
@@ -245,7 +247,11 @@ class Coordinator:
         return effects
 
     def doubt(self, node: NodeId) -> Effects:
-        """Ask it directly, a few times."""
+        """Ask it directly, a few times.
+
+        Deviation: [OM Alg. 5, handleChurnEvent] handles every event that it is told of. A departure that only others
+        have noticed is in doubt until the node has not answered.
+        """
         config = self.parts.config
         doubted = [event for event in self.parts.events.open() if event.node == node and event.state == DOUBT]
         effects: Effects = []

@@ -46,6 +46,8 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     optional_tries: int = 2
     """Questions to a node whose answer only saves links. Each waits `ask_ms`; 1 is enough where no message is lost."""
 
+    # Deviation: [OM 3.2] has the coordinator collect information from each node. Here nodes whose answers only save
+    # links share a question, which saves messages.
     way_max: int = 8
     """Nodes that one question visits, where answers only save links: each passes it on with the answers so far, and
     the last one answers. Raising it saves messages; a node that says nothing costs the others on its way another
@@ -66,10 +68,10 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     view_rounds: int = 20
     """Gossip rounds in which a view gets better; afterwards it is rebuilt only when it is not ready."""
 
+    # Deviation: [OM Alg. 5, processExeQ, l. 3] waits for a ready view without a limit.
     ready_wait: int = 20
     """Periods that a join waits for a ready view at most: without backups a repair is as right, only less even."""
 
-    # Deviation: [OM Alg. 5, processExeQ, l. 3] waits for a ready view without a limit.
     repair_wait: int = 20
     """The same for the repair of a departure. 0 repairs at once, with the backups that there are: topics are whole
     sooner, and degrees are less even. Live nodes do that."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from trellis.protocols.effects import NodeId
 from trellis.protocols.omen.knowledge import Told
 from trellis.protocols.omen.shadow import LowEdges
 from trellis.protocols.topics import places
-
-OFFERED_MAX = 64  # nodes that are asked for a joiner because an answer names them
 
 
 def chosen_partners(
@@ -33,30 +31,6 @@ def chosen_partners(
     degrees = {one: sum(degree) for one, (_, degree) in offers.items()} | {node: told[node].degree}
     chosen = low_edges(parts, degrees, {one: key(one) for one in degrees}, rho=rho, centre=node)
     return [end for pair in chosen for end in pair if end != node]
-
-
-def offered(
-    told: Mapping[NodeId, Told], node: NodeId, asked: Collection[NodeId], key: Callable[[NodeId], int]
-) -> list[NodeId]:
-    """Return neighbors of those who answered, for topics of the joiner that none of them has: one for each topic.
-
-    In the order of keys, which favors nobody.
-    """
-    if node not in told:
-        return []
-    named: dict[NodeId, int] = {}
-    for other, answer in told.items():
-        if other != node:
-            for peer, (_, wants) in answer.neighbours.items():
-                if peer not in asked and peer != node:
-                    named[peer] = named.get(peer, 0) | wants
-    missing = uncovered(told, node)
-    found: dict[NodeId, None] = {}
-    for peer in sorted(named, key=lambda peer: (key(peer), peer)):
-        if named[peer] & missing:
-            found[peer] = None
-            missing &= ~named[peer]
-    return list(found)[:OFFERED_MAX]
 
 
 def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[list[NodeId]]]:

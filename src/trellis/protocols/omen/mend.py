@@ -23,7 +23,7 @@ from statistics import median_low
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
 from trellis.protocols.omen.config import OMenConfig
-from trellis.protocols.omen.joins import chosen_partners, offered, parts_to_join, uncovered
+from trellis.protocols.omen.joins import chosen_partners, parts_to_join, uncovered
 from trellis.protocols.omen.knowledge import Answers, Told, masks
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.messages import (
@@ -444,9 +444,7 @@ class Mend:
         }
         if self.choices == CHOICES_MAX:
             return [one for one, (topics, _) in offers.items() if topics & uncovered(told, node)]
-        return chosen_partners(told, node, offers, self.low_edges, self.key, self.config.rho) or offered(
-            told, node, seen, self.key
-        )
+        return chosen_partners(told, node, offers, self.low_edges, self.key, self.config.rho)
 
     def _closure(self) -> list[NodeId]:
         """Nodes to ask beside: neighbours of those who answered and are leaving, or whose earlier life has ended."""

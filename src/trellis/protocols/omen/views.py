@@ -164,10 +164,11 @@ class Views:
         return list(dict.fromkeys([*self.peers, *self._rivals(table)]))
 
     def _rivals(self, table: DescriptorTable) -> list[NodeId]:
-        """Whoever could be a backup in a view that still gets better.
+        """Return all nodes that could be backups in a view that still gets better.
 
-        Chosen out of the old backups and the few that one message names, backups are often hubs, for want of anybody
-        else who has the topic: hubs are named everywhere, and each repair would link to them.
+        Deviation: [OM Alg. 4] keeps B and N of the views, and nobody else. Chosen out of the old backups and the
+        few that one message names, backups are often hubs, for want of anybody else who has the topic: hubs are named
+        everywhere, and each repair would link to them.
         """
         wanted = 0
         for view in self.views.values():
@@ -206,7 +207,8 @@ class Views:
         return not all(self._is_settled(view) for view in self.views.values())
 
     def _is_settled(self, view: View) -> bool:
-        # Deviation: [OM Alg. 4, l. 3] rebuilds B at every exchange. A view that is ready is rebuilt for `view_rounds`.
+        # Deviation: [OM Alg. 4, l. 3] rebuilds B at every exchange. A view is rebuilt once a round, and after
+        # `view_rounds` only where it is not ready.
         return view.ready and view.rounds > self.config.view_rounds
 
     def _rebuild(self, view: View, candidates: list[Candidate]) -> None:

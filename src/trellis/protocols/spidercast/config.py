@@ -38,7 +38,7 @@ class NeighborConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     (p^silence_max per link and period at a loss of p); crashes are noticed later. Paper: silent."""
 
     redirects_max: int = 32
-    """Redirect candidates remembered per task. Paper: no limit."""
+    """Deviation: so many redirect candidates are remembered per task, since other nodes send them. Paper: no limit."""
 
     drop_from: Literal["target-reached", "above-target"] = "target-reached"
     """Whom a covered node asks to part: neighbours that show degree >= target, as the prose of §2.3.1 says, or

@@ -172,9 +172,12 @@ class NeighborTask:
         self.target = min(self.goal.limit, len(self.neighbors))
         if self.asked_to_part is not None:
             return []
+        # Deviation: [SC Fig. 2, l. 21-30] always asks. Where a neighbor is willing a coin decides, or two neighbors
+        # that ask each other in step would refuse each other for ever.
         if self.willing and self.random.randrange(2):
             return []
         over = len(self.neighbors) - self.target
+        # Deviation: [SC Fig. 3, l. 8-22] knows no willing neighbors. They are asked first, whatever degree they show.
         node, under_then = self._willing_candidate(under, over)
         if node is None:
             node, under_then = self._disconnect_candidate(under)
@@ -266,7 +269,8 @@ class NeighborTask:
         record = self.neighbors.get(sender)
         if record is None:
             return [Send(sender, DisconnectOk(self.task))]  # it stood at the other end only
-        # A-SPC-13: the one that we have asked to part ourselves may be gone any moment.
+        # Deviation: [SC Fig. 4, l. 22] counts all other neighbors. The one that we have asked to part ourselves may be
+        # gone any moment, so it does not count (A-SPC-13).
         leaving = self.neighbors[self.asked_to_part] if self.asked_to_part not in (None, sender) else None
         remaining = len(self.neighbors) - (leaving is not None)
         also = None if leaving is None else leaving.interest

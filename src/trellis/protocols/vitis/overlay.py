@@ -333,7 +333,11 @@ class OverlayNode(ABC):
         return [LinkDown(node)]
 
     def _renew_table(self) -> None:
-        """Entries are as old as the last word of the neighbour; those that have us in their tables are candidates."""
+        """Entries are as old as the last word of the neighbour; those that have us in their tables are candidates.
+
+        Deviation: [VI Alg. 2, l. 7-8] selects from the table, samples and the partner's buffer, and not from neighbors
+        that hold us. With them more links are held by both ends.
+        """
         entries, now = self.table.table.entries, self.round
         incoming = []
         for node, one in self.neighbors.all.items():

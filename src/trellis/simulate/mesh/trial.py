@@ -77,6 +77,7 @@ WRITER, READER = "l0", "l1"  # clients that stay with their nodes: one of MQTT, 
 SOURCE, VISITOR = "l2", "l3"  # native ones, which come and go
 _METRICS_MAX = 1_500  # lines of /metrics of one node
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
+_RETAINED_BYTES = 600  # of a retained message beside its payload, with all properties
 PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, restart_s=9.0, may_refuse=_LIMITS)
 STILL_S = 5  # a mesh in which no message arrives for so long has delivered what it has
 QUEUES_S = 300  # it is waited for at most
@@ -310,7 +311,10 @@ class Trial:
             window_s=delivery.window_ms / 1_000,
             registered_s=delivery.registered_ms / 1_000,
             depth=mqtt.get("depth", MqttConfig().depth),
-            retained_max=mqtt.get("retained_max", MqttConfig().retained_max),
+            retained_max=min(
+                mqtt.get("retained_max", MqttConfig().retained_max),
+                mqtt.get("retained_bytes", MqttConfig().retained_bytes) // (max(_SIZES) + _RETAINED_BYTES),
+            ),
             clients_max={kind: most for kind, most in clients_max.items() if most is not None},
             sessions_max=mqtt.get("sessions_max"),
             remembers="clients_max" not in self.limits.get("delivery", {}),

@@ -36,6 +36,6 @@ EXPERIMENTS = [
         (Bars(("split",), "split topics"),),
         seeds={"smoke": 1, "paper": 1, "beyond": 1},
         always_exact=True,
-        note="The interests are ours: the paper has them only in its picture.",
+        limit="interests of our own: the paper has them only in its picture",
     )
 ]

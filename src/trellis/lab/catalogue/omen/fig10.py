@@ -1,8 +1,8 @@
 """Repair times.  [OM Fig. 10] Processor time, for all systems.
 
 OMen and OMen-G: all that the coordinator computes, which is its view, the parts of topics and Alg. 1. SpiderCast: all
-selections that an event causes. Central algorithms: Step II, in compiled kernels. For Fig. 10(b) LowODA is also rebuilt
-in the code of a node; at the larger size that takes too long.
+selections that an event causes. Central algorithms: Step II, in compiled kernels. LowODA is also rebuilt once in the
+code of a node, which is what times of nodes are compared with; at the larger size that takes too long.
 """
 
 from __future__ import annotations
@@ -36,10 +36,13 @@ def rule_a(table: Table) -> Rule:
 SAME_CODE = "LowODA-Re (node's code)"
 
 
-def run_b(scale: str, at_hand: AtHand) -> list[Case]:
+def same_code(scale: str, at_hand: AtHand) -> list[Case]:
     nodes = SIZES[scale][0]
-    same = cases("omen.rebuilt", SAME_CODE, None, interests=at_hand.friends(nodes), nodes=nodes)
-    return fb(scale, at_hand, ("OMen", "LowODA-Re"), SIZES[scale]) + same
+    return cases("omen.rebuilt", SAME_CODE, None, interests=at_hand.friends(nodes), nodes=nodes)
+
+
+def run_b(scale: str, at_hand: AtHand) -> list[Case]:
+    return fb(scale, at_hand, ("OMen", "LowODA-Re"), SIZES[scale]) + same_code(scale, at_hand)
 
 
 def rule_b(table: Table) -> Rule:
@@ -61,14 +64,19 @@ SYSTEMS = ("OMen", "OMen-G", SPIDER, "LowODA-Inc", "LowODA-Re")
 
 
 def run_c(scale: str, at_hand: AtHand) -> list[Case]:
-    return fb(scale, at_hand, SYSTEMS)
+    return fb(scale, at_hand, SYSTEMS) + same_code(scale, at_hand)
 
 
 def rule_c(table: Table) -> Rule:
-    systems = SYSTEMS
-    medians = {name: table.mean("repair seconds", name, np.median) for name in systems}
-    most = max(medians[name] for name in systems[:-1])
-    largest = below("LowODA-Re has the largest median, s", most, medians["LowODA-Re"])
+    def median(name: str) -> float:
+        return table.mean("repair seconds", name, np.median)
+
+    # Protocol nodes run in Python and central algorithms are compiled: each is compared with a rebuild in its own code.
+    nodes = max(median(name) for name in ("OMen", "OMen-G", SPIDER))
+    largest = [
+        below("LowODA-Re has the largest median, all in the code of a node, s", nodes, median(SAME_CODE)),
+        below("LowODA-Re has the larger median, both compiled, s", median("LowODA-Inc"), median("LowODA-Re")),
+    ]
     slower = [
         below(f"{name}: leaves take longer than joins, s",
               table.mean("join seconds", name, np.median), table.mean("leave seconds", name, np.median))
@@ -82,10 +90,10 @@ def rule_c(table: Table) -> Rule:
     return Rule(
         [
             *slower,
-            largest,
+            *largest,
             *(at_least(f"{name}: a step around the 50% quantile", gap(name), 3) for name in ("LowODA-Inc", "OMen-G")),
         ],
-        [largest],
+        largest,
     )
 
 
@@ -122,7 +130,9 @@ EXPERIMENTS = [
         "LowODA-Re slowest by far; leaves slower than joins; a step at 50% in the CDFs of OMen-G and LowODA-Inc.",
         run_c,
         rule_c,
-        (Bars(("join seconds", "leave seconds"), "seconds", log="y"),),
+        (Bars(("join seconds", "leave seconds", "repair seconds"), "seconds", log="y"),),
         seeds=SEEDS,
+        note="LowODA-Inc and LowODA-Re are compiled, the others run in the code of a node. So the others are compared "
+        "with one rebuild in that code, over all nodes before the churn.",
     ),
 ]

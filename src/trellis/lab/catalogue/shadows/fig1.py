@@ -37,7 +37,7 @@ EXPERIMENTS = [
         (Bars(("split",), "split topics"),),
         seeds={"smoke": 1, "paper": 1, "beyond": 1},
         always_exact=True,
-        note="The interests are ours: the paper has them only in its picture. The printed links cannot come from its "
-        "Alg. 2 (docs/figures-shadows.md).",
+        limit="interests of our own: the paper has them only in its picture",
+        note="The printed links cannot come from its Alg. 2 (docs/figures-shadows.md).",
     )
 ]
