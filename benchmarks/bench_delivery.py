@@ -21,7 +21,7 @@ from random import Random
 from trellis.protocols.delivery import Delivery, DeliveryConfig, DeliveryMessage
 from trellis.protocols.delivery import messages as m
 from trellis.protocols.delivery.part import DeliveryEffects
-from trellis.protocols.effects import NodeId, Send
+from trellis.protocols.effects import Incarnation, NodeId, Send
 from trellis.protocols.topics import TopicTable
 from trellis.protocols.wire import Codec
 
@@ -33,14 +33,14 @@ class Star:
     """An overlay for the bench: links that stand, all on one topic."""
 
     has_homes = relays = False
-    life = 1
+    incarnation = Incarnation(1)
 
     def __init__(self, name: NodeId, peers: tuple[NodeId, ...]) -> None:
         self.id, self.table = name, TopicTable()
         self.interest = self.table.bit("t")
         self._peers = dict.fromkeys(peers, self.interest)
 
-    def neighbours(self) -> Mapping[NodeId, int]:
+    def neighbors(self) -> Mapping[NodeId, int]:
         return self._peers
 
     def is_gone(self, node: NodeId) -> bool:

@@ -135,7 +135,7 @@ def test_the_publisher_that_restarts():
     second = [story.publish("b") for _ in range(3)]
     story.end()
     publications = story.system.ledger.publications
-    assert [(publications[one].life, publications[one].sequence) for one in first + second] == [
+    assert [(publications[one].incarnation, publications[one].sequence) for one in first + second] == [
         (life, sequence) for life in (1, 2) for sequence in (1, 2, 3)
     ]
     assert all(story.delivered(one) >= {"a", "c"} for one in first + second)
@@ -321,9 +321,9 @@ def test_parameters_that_make_no_sense_are_refused(options):
 def test_a_link_that_is_never_idle_announces_what_is_lazy_on_it():
     """One topic always has something waiting for the link; what another one only announces must get through."""
     story = Story(all_want("ab", "busy", "quiet"), chain(*"ab"), flight_bytes=600, copies=1)
-    link = mesh_of(story.engine.world, "a").delivery.state.links["b"]
-    ways = mesh_of(story.engine.world, "a").delivery.state.topics["quiet"].ways
-    ways["b"].is_eager = False
+    link = mesh_of(story.engine.world, "a").delivery.state.channels["b"]
+    topic_links = mesh_of(story.engine.world, "a").delivery.state.topics["quiet"].links
+    topic_links["b"].is_eager = False
     payload = story.publish("a", "quiet")
     was_idle = 0
     for _ in range(300):
@@ -345,7 +345,7 @@ def test_a_topic_that_always_announces_does_not_keep_others_from_it():
     payload = None
     for number in range(50):
         for topic in topics.values():
-            topic.ways["b"].is_eager = False  # a pull makes it eager again
+            topic.links["b"].is_eager = False  # a pull makes it eager again
         story.publish("a", "busy")
         if number == 10:
             payload = story.publish("a", "quiet")

@@ -179,7 +179,7 @@ def test_a_neighbor_is_heard_even_if_another_one_has_made_up_all_publishers_ther
 def far_ahead(net, number):
     """As if x had published so much until now, and kept nothing of it."""
     delivery = net.nodes["x"].delivery
-    stream = delivery.state.topics["t"].stream("x", delivery.overlay.life, delivery.state.now_ms)
+    stream = delivery.state.topics["t"].stream("x", delivery.overlay.incarnation, delivery.state.now_ms)
     stream.seen.add(1, number)
     stream.top = stream.handed = number
 

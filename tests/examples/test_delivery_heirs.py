@@ -16,12 +16,12 @@ from trellis.simulate.systems.delivery import mesh_of
 class Ring:
     """An overlay without links: `before`, then this node, then `after` stand on the ring, and it is home of all."""
 
-    has_homes, relays, life, interest = True, False, 1, 0
+    has_homes, relays, incarnation, interest = True, False, 1, 0
 
     def __init__(self, name, before, after):
         self.id, self.before, self.after, self.table = name, before, after, TopicTable()
 
-    def neighbours(self):
+    def neighbors(self):
         return {}
 
     def is_gone(self, node):

@@ -18,8 +18,8 @@ from trellis.protocols.mqtt.retained import RetainedMessages
 
 def say(net, *items):
     """a says these to b, behind all that it has said."""
-    session = net.nodes["a"].delivery.state.links["b"].session
-    number = net.nodes["b"].delivery.state.links["a"].upto + 1
+    session = net.nodes["a"].delivery.state.channels["b"].session
+    number = net.nodes["b"].delivery.state.channels["a"].upto + 1
     net.carry_out("b", net.nodes["b"].on_message("a", m.Frame(session, number, 0, 0, items)))
 
 
@@ -86,7 +86,7 @@ def test_a_neighbor_that_asks_for_a_comparison_again_and_again_is_answered_withi
     assert net.got("c")[-1] == b"the last"
     b = net.nodes["b"].delivery
     assert b.comparison.may_ask("a"), "it is answered again"
-    assert b.state.topics["t"].ways["a"].is_open
+    assert b.state.topics["t"].links["a"].is_open
     assert not b.comparison._later
 
 
@@ -94,7 +94,7 @@ def test_a_neighbor_that_begins_session_after_session_is_compared_with_within_bo
     net = mesh([("a", "b")])
     for number in range(100):
         say(net, m.Push("t", f"n{number}", 1, 1, 1, 0, 0, False, b""))
-    session = net.nodes["a"].delivery.state.links["b"].session
+    session = net.nodes["a"].delivery.state.channels["b"].session
     before = items_to(net, "a", m.Compare)
     for number in range(1, 2_000):
         net.carry_out("b", net.nodes["b"].on_message("a", m.Frame(session + number, 1, 0, 0)))
@@ -140,7 +140,7 @@ def test_a_question_for_holders_is_passed_on_a_bounded_number_of_times(copies):
     net = mesh([("a", "b"), *links], copies=copies)
     net.publish("c", b"x")
     net.run(3_000)
-    life = net.nodes["c"].overlay.life
+    life = net.nodes["c"].overlay.incarnation
     before = asks(net)
     for _ in range(20):
         say(net, m.Ask("t", "c", life, 1, 64, 6))

@@ -25,10 +25,10 @@ class Links:
     table = EVERYBODY
 
     def __init__(self, name, topics, life, known):
-        self.id, self.life, self.interest, self.known = name, life, EVERYBODY.bits(tuple(topics)), known
+        self.id, self.incarnation, self.interest, self.known = name, life, EVERYBODY.bits(tuple(topics)), known
         self.peers = {}
 
-    def neighbours(self):
+    def neighbors(self):
         return self.peers
 
     def is_gone(self, node):
@@ -413,7 +413,7 @@ def test_a_neighbour_that_stops_reading_holds_nobody_up():
         net.run(20)
     net.run(1_000)
     assert net.got("b") == messages(200)
-    channel = net.nodes["a"].delivery.state.links["c"]
+    channel = net.nodes["a"].delivery.state.channels["c"]
     assert channel.pushes + channel.controls <= 20
     net.lose = lambda *_: False
     net.run(20_000)
@@ -516,8 +516,8 @@ def gap_at_b(**config):
     """b has the second message of z, not the first, and z keeps both as far as anybody knows."""
     net = mesh([("a", "b")], window_ms=5_000, **config)
     net.run(4_000)  # the message before this one was surely published after b was confirmed
-    session = net.nodes["a"].delivery.state.links["b"].session
-    number = net.nodes["b"].delivery.state.links["a"].upto + 1
+    session = net.nodes["a"].delivery.state.channels["b"].session
+    number = net.nodes["b"].delivery.state.channels["a"].upto + 1
     push = m.Push("t", "z", 1, 2, 1, 0, 0, False, b"2")
     net.carry_out("b", net.nodes["b"].on_message("a", m.Frame(session, number, 0, 0, (push,))))
     return net
@@ -545,8 +545,8 @@ def test_a_gap_that_nobody_can_fill_any_more_is_skipped_after_two_windows():
 
 def test_without_order_a_gap_holds_nothing_back():
     net = mesh([("a", "b")], order="none")
-    session = net.nodes["a"].delivery.state.links["b"].session
-    number = net.nodes["b"].delivery.state.links["a"].upto
+    session = net.nodes["a"].delivery.state.channels["b"].session
+    number = net.nodes["b"].delivery.state.channels["a"].upto
     for place, sequence in enumerate((1, 3, 3, 2), start=1):
         push = m.Push("t", "z", 1, sequence, 1, 0, 0, False, str(sequence).encode())
         net.carry_out("b", net.nodes["b"].on_message("a", m.Frame(session, number + place, 0, 0, (push,))))
@@ -657,7 +657,7 @@ def test_what_cannot_be_sent_is_refused_at_once():
 def test_a_message_older_than_two_windows_is_dropped_and_counted():
     net = mesh([("a", "b")], window_ms=5_000)
     push = m.Push("t", "z", 1, 1, 1, 10_001, 0, True, b"old")
-    frame = m.Frame(net.nodes["a"].delivery.state.links["b"].session, 2, 0, 0, (push,))
+    frame = m.Frame(net.nodes["a"].delivery.state.channels["b"].session, 2, 0, 0, (push,))
     net.nodes["b"].on_message("a", frame)
     assert net.nodes["b"].counters.too_old == 1
     assert net.got("b") == []
@@ -727,7 +727,7 @@ def test_a_link_that_ceases_to_carry_a_topic_carries_it_no_more_and_again_when_i
     net.publish("a", b"on u", topic="u")
     net.run(1_000)
     assert net.got("b") == [b"on u"]
-    assert not net.nodes["a"].delivery.state.topics["t"].ways
+    assert not net.nodes["a"].delivery.state.topics["t"].links
     carries("t", "u")
     net.run(1_000)
     assert net.got("b") == [b"on u", b"on t"]

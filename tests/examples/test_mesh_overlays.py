@@ -33,7 +33,7 @@ def vitis(topics=("t",)):
 
 
 def shared(overlay, peer):
-    return overlay.table.topics(overlay.neighbours().get(peer, 0))
+    return overlay.table.topics(overlay.neighbors().get(peer, 0))
 
 
 def test_a_vitis_node_takes_part_in_what_it_relays_and_over_relay_links_only():

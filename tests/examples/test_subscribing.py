@@ -28,7 +28,7 @@ class Mesh(Story):
         return found is not None and found.was_confirmed
 
     def links(self, name):
-        return len(self.mesh(name).overlay.neighbours())
+        return len(self.mesh(name).overlay.neighbors())
 
 
 NAMES = "abcdefgh"

@@ -364,7 +364,7 @@ class Trial:
 
     def _spoofed(self, node: LiveNode, neighbor: str, frame: Frame) -> Frame:
         """The next frame of a neighbor, if there is a link to it."""
-        channel = node.mesh.delivery.state.links.get(neighbor)
+        channel = node.mesh.delivery.state.channels.get(neighbor)
         if channel is None:
             return frame
         session, number = channel.peer_session, channel.upto + 1

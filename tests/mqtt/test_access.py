@@ -31,7 +31,7 @@ BOTH = pytest.mark.parametrize("version", [p.V311, p.V5])
 
 def desk(rules: str = RULES, **fields: Any) -> Desk:
     made = Desk(users={"ann": b"a", "bob": b"b"}, **fields)
-    made.host.house.access = Access(parse_rules(rules.encode(), "rules"))
+    made.host.state.access = Access(parse_rules(rules.encode(), "rules"))
     return made
 
 
@@ -47,7 +47,7 @@ def come(at: Desk, user: str, client: str | None = None, version: int = p.V5, **
 
 
 def change(at: Desk, rules: str) -> None:
-    access = at.host.house.access
+    access = at.host.state.access
     assert access is not None
     access.use(parse_rules(rules.encode(), "rules"))
     at.host.rules_changed()
@@ -219,7 +219,7 @@ def test_many_wildcards_against_many_rules_cost_a_bounded_number_of_comparisons(
     at = desk("[everyone]\n" + "\n".join(f"allow read a{number}/x" for number in range(1_000)))
     bob = come(at, "bob", "b")
     codes = bob.subscribe(*(f"+/y/{number}" for number in range(200)))
-    assert at.host.house.access.steps == -(200 - STEPS_MAX // 1_000)
+    assert at.host.state.access.steps == -(200 - STEPS_MAX // 1_000)
     assert codes[0] == reasons.NOT_AUTHORIZED
     assert codes[-1] == 1, "granted without a look; what comes is judged by its topic"
 

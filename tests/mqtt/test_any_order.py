@@ -90,7 +90,7 @@ def test_clients_that_come_go_and_talk_nonsense_break_nothing(seed):
     assert not host.sessions
     assert not host.tree.count
     assert not host.by_connection
-    assert not host.entrance.wills
+    assert not host.connections.wills
     assert not host.publications.waiting
     assert not host.interests.patterns
     kept = {"$mqtt/ask", *host.recaller.prefixes}

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from mqtt.desk import WALL_MS, Desk, Talker
 from trellis.protocols.mqtt import packets as p
-from trellis.protocols.mqtt.askers import Askers
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.envelope import Ask, Envelope, Introduce, unwrap
 from trellis.protocols.mqtt.interests import Interests
 from trellis.protocols.mqtt.introductions import Introductions
 from trellis.protocols.mqtt.matcher import FilterTree
+from trellis.protocols.mqtt.pattern_holders import PatternHolders
 from trellis.protocols.mqtt.prefixes import Prefixes
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.sorted_topics import SortedTopics
@@ -229,17 +229,17 @@ def introduced(emits: list[tuple[str, bytes, str]]) -> list[str]:
 
 def test_a_new_pattern_looks_only_at_topics_in_use_that_fit_and_not_at_all_of_these_at_once(lookups):
     emits: list[tuple[str, bytes, str]] = []
-    askers = Askers(2)
-    work = Introductions(MqttConfig(listen="127.0.0.1:0"), askers, emits)
+    holders = PatternHolders(2)
+    work = Introductions(MqttConfig(listen="127.0.0.1:0"), holders, emits)
     topics = [f"u{number}/x" for number in range(10_000)]
     for number, topic in enumerate([*topics, "u1/w"], start=1):
         work.publishes(topic, number, True, False)
     lookups.clear()
-    askers.hear("m", Ask(1, 2, ("+/w",), (1,), 1), 0)
+    holders.hear("m", Ask(1, 2, ("+/w",), (1,), 1), 0)
     work.on_new("m", ["+/w"])
     assert lookups["lookups"] == 0
     assert introduced(emits) == ["u1/w"]
-    askers.hear("m", Ask(1, 2, ("#",), (2,), 2), 0)
+    holders.hear("m", Ask(1, 2, ("#",), (2,), 2), 0)
     work.on_new("m", ["#"])
     found = introduced(emits)
     assert 0 < len(found) < 5_000, "all of them at once"
@@ -264,7 +264,7 @@ def test_a_tick_looks_only_at_the_topics_in_use_that_are_oldest():
         def items(self):
             return [(key, self[key]) for key in self]
 
-    work = Introductions(MqttConfig(listen="127.0.0.1:0", active_s=10), Askers(2), [])
+    work = Introductions(MqttConfig(listen="127.0.0.1:0", active_s=10), PatternHolders(2), [])
     work.active = active = Watched()
     for number in range(1, 1_001):
         work.now_ms = number

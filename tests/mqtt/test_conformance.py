@@ -1,7 +1,7 @@
 """The normative statements of MQTT 5 that the door claims, by number. Those of 3.1.1 are marked so.
 
 Statements on single packets ([MQTT-1.x], [MQTT-2.x], and some of 3.x) are in test_codec.py, on matching in
-test_topics.py, across nodes in test_door.py. What is not carried is in docs/mqtt.md.
+test_topics.py, across nodes in test_listener.py. What is not carried is in docs/mqtt.md.
 """
 
 from __future__ import annotations
@@ -692,7 +692,7 @@ def test_too_many_filters_are_refused():
 
 def test_3_9_3_a_filter_whose_topic_the_node_cannot_tell_others_of_is_refused_with_0x97():
     desk = Desk()
-    desk.host.house.refusal = lambda topic: "no room" if topic in ("full/x", "$mqtt/in/full") else None
+    desk.host.state.refusal = lambda topic: "no room" if topic in ("full/x", "$mqtt/in/full") else None
     talker = desk.welcome()
     assert talker.subscribe("a/b", "full/x", "full/+", "+/full") == (1, reasons.QUOTA, reasons.QUOTA, 1)
     assert "full/x" not in desk.host.interests.wanted

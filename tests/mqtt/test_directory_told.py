@@ -7,13 +7,13 @@ from random import Random
 from mqtt.delayed import Mesh
 from mqtt.desk import WALL_MS, Desk
 from trellis.protocols.mqtt import packets as p
-from trellis.protocols.mqtt.askers import Askers
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.effects import Emit
 from trellis.protocols.mqtt.envelope import Answer, Ask, Heard, Joined, Who, unwrap, wrap
 from trellis.protocols.mqtt.host import Host
 from trellis.protocols.mqtt.interests import QUESTIONS
 from trellis.protocols.mqtt.members import SILENT_MS, Members
+from trellis.protocols.mqtt.pattern_holders import PatternHolders
 
 
 def pending(mesh: Mesh, publisher: str, prefix: str) -> list[str]:
@@ -81,22 +81,22 @@ def test_a_publisher_that_did_not_hear_that_a_holder_has_joined_hears_it_later()
 
 
 def test_what_an_earlier_incarnation_said_is_not_believed():
-    askers = Askers(2)
-    assert askers.hear("m", Ask(2, 2, ("x/#",), (1,), 1, (), True), 0) == (["x/#"], [1])
-    assert askers.hear("m", Ask(1, 2, ("y/#",), (9,), 9, (), True), 0) is None
-    assert list(askers.covering("x/1")) == ["m"]
-    assert not askers.covering("y/1")
-    assert askers.hear("m", Ask(3, 2, ("y/#",), (1,), 1), 0) == (["y/#"], [1])
-    assert not askers.covering("x/1")
+    holders = PatternHolders(2)
+    assert holders.hear("m", Ask(2, 2, ("x/#",), (1,), 1, (), True), 0) == (["x/#"], [1])
+    assert holders.hear("m", Ask(1, 2, ("y/#",), (9,), 9, (), True), 0) is None
+    assert list(holders.covering("x/1")) == ["m"]
+    assert not holders.covering("y/1")
+    assert holders.hear("m", Ask(3, 2, ("y/#",), (1,), 1), 0) == (["y/#"], [1])
+    assert not holders.covering("x/1")
 
 
 def test_an_older_statement_takes_away_nothing_newer():
-    askers = Askers(2)
-    askers.hear("m", Ask(1, 2, ("x/#", "y/#"), (1, 4), 4, (), True), 0)
-    askers.hear("m", Ask(1, 2, ("x/#",), (1,), 3, ("y/#",), True), 0)  # said before y/# was taken up again
-    assert list(askers.covering("y/1")) == ["m"]
-    askers.hear("m", Ask(1, 2, ("x/#",), (1,), 5, (), True), 0)
-    assert not askers.covering("y/1")
+    holders = PatternHolders(2)
+    holders.hear("m", Ask(1, 2, ("x/#", "y/#"), (1, 4), 4, (), True), 0)
+    holders.hear("m", Ask(1, 2, ("x/#",), (1,), 3, ("y/#",), True), 0)  # said before y/# was taken up again
+    assert list(holders.covering("y/1")) == ["m"]
+    holders.hear("m", Ask(1, 2, ("x/#",), (1,), 5, (), True), 0)
+    assert not holders.covering("y/1")
 
 
 def test_a_node_that_was_named_must_answer_before_a_newcomer_is_informed():
@@ -161,7 +161,7 @@ def test_a_question_that_is_refused_at_once_is_repeated_later_and_not_at_once():
         for one in found:
             host.not_acknowledged(one.number, "10000 publications wait already")
     assert asked == 1
-    host.at(host.house.now_ms + 1_000, host.house.wall_ms + 1_000)
+    host.at(host.state.now_ms + 1_000, host.state.wall_ms + 1_000)
     host.tick()
     again = [one for one in host.take() if isinstance(one, Emit) and isinstance(unwrap(one.payload), Who)]
     assert len(again) == 1

@@ -11,10 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mqtt.desk import WALL_MS, Desk
-from trellis.protocols.mqtt import arrivals, askers, directory, members, recall, wildcards
+from trellis.protocols.mqtt import arrivals, directory, members, pattern_holders, recall, wildcards
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.arrivals import Arrivals
-from trellis.protocols.mqtt.askers import Askers
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.directory import Directory
 from trellis.protocols.mqtt.envelope import (
@@ -35,6 +34,7 @@ from trellis.protocols.mqtt.envelope import (
     wrap,
 )
 from trellis.protocols.mqtt.interests import QUESTIONS, ROOT, WITHIN, Interests
+from trellis.protocols.mqtt.pattern_holders import PatternHolders
 from trellis.protocols.wire import COUNT_MAX, WireError
 
 LONG = "\N{SNOWMAN}" * 30_000  # 90,000 bytes in UTF-8
@@ -149,9 +149,9 @@ def a_directory(**fields: Any) -> Directory:
 
 
 def test_patterns_of_invented_names_take_no_more_memory_than_is_allowed(monkeypatch):
-    monkeypatch.setattr(askers, "PATTERNS_ALL_MAX", 100)
-    monkeypatch.setattr(askers, "LETTERS_ALL_MAX", 450)
-    one = Askers(2)
+    monkeypatch.setattr(pattern_holders, "PATTERNS_ALL_MAX", 100)
+    monkeypatch.setattr(pattern_holders, "LETTERS_ALL_MAX", 450)
+    one = PatternHolders(2)
     for origin in range(50):
         patterns = tuple(f"l{number}/+" for number in range(10))
         one.hear(f"evil{origin}", Ask(1, 2, patterns, tuple(range(1, 11)), NEVER), 0)

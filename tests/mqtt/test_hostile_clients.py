@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mqtt.desk import Desk
-from trellis.protocols.mqtt import entrance, reasons
+from trellis.protocols.mqtt import connections, reasons
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import properties as props
 from trellis.protocols.mqtt.encode import encode
@@ -135,7 +135,7 @@ def test_the_largest_will_that_is_taken_is_published():
 
 
 def test_wills_of_all_clients_take_no_more_memory_than_is_allowed(monkeypatch):
-    monkeypatch.setattr(entrance, "WILLS_BYTES_MAX", 100_000)
+    monkeypatch.setattr(connections, "WILLS_BYTES_MAX", 100_000)
     desk = Desk()
     answers = []
     for number in range(10):

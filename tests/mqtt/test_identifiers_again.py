@@ -178,7 +178,7 @@ def test_a_client_that_forgets_at_each_connection_keeps_its_whole_window(version
         assert len(desk.unanswered) == 4
         talker.drop()
         desk.acknowledge()
-    session = desk.host.house.sessions["device"]
+    session = desk.host.state.sessions["device"]
     assert len(session.incoming) + len(session.earlier) <= 8
 
 

@@ -85,7 +85,7 @@ def test_filters_of_all_clients_together_take_no_more_memory_than_is_allowed(ver
             client.got.clear()
     assert answers[:14] == [(1,)] * 14
     assert answers[-20:] == [(code,)] * 20
-    assert desk.host.house.filter_bytes <= 100_000
+    assert desk.host.state.filter_bytes <= 100_000
     assert desk.host.counters["filters beyond memory"] == answers.count((code,))
     client = desk.welcome("c0", version, clean_start=True)  # its old session ends, and makes room
     assert client.subscribe("0/0/" + "x/" * 20, "0/1/" + "x/" * 20) == (1, 1)
@@ -118,7 +118,7 @@ def test_what_other_nodes_tell_has_no_more_levels_either():
     directory.on_said("$mqtt/ask", "m", Ask(1, 2, (DEEP + "/#", "a/#/b", "x/+"), (1, 2, 3), 3))
     assert directory.counters["strange"] == strange + 2
     assert not desk.host.interests.known
-    assert list(directory.askers.nodes["m"].patterns) == ["x/+"]
+    assert list(directory.holders.nodes["m"].patterns) == ["x/+"]
 
 
 # Labels of metrics

@@ -211,4 +211,4 @@ def test_a_client_that_sends_its_pubrel_after_many_publications_is_read_on(infli
     for number in range(1, 21):
         talker.send(p.Ack(p.PUBREL, number))
         assert talker.take(p.Ack) == p.Ack(p.PUBCOMP, number)
-    assert not desk.host.house.sessions["p"].unreleased
+    assert not desk.host.state.sessions["p"].unreleased

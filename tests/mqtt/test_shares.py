@@ -272,7 +272,7 @@ def test_a_malformed_share_is_refused(filter_):
     """[MQTT-4.8.2-1, -2]"""
     desk = Desk()
     assert desk.welcome().subscribe(filter_) == (reasons.FILTER_INVALID,)
-    assert not desk.host.house.shared
+    assert not desk.host.state.shared
 
 
 def test_no_local_on_a_share_is_a_protocol_error():

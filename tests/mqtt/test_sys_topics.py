@@ -129,7 +129,7 @@ def test_loads_are_averages_per_minute_that_fade():
     client = desk.welcome()
     desk.pass_time(1_200)
     client.subscribe("$SYS/broker/load/messages/received/+")
-    desk.host.house.traffic.packets_in += 100
+    desk.host.state.traffic.packets_in += 100
     desk.pass_time(1_000)
     found = told(client)
     for minutes in (1, 5, 15):

@@ -172,7 +172,7 @@ def test_an_error_of_ours_costs_one_message_of_the_broker_and_none_behind_it(mon
 
 def test_a_client_is_told_that_its_publication_is_too_large_for_the_mesh():
     desk = Desk()
-    desk.host.house.payload_bytes_max = LIMIT
+    desk.host.state.payload_bytes_max = LIMIT
     client = desk.welcome()
     for number, size in ((1, LIMIT), (2, LIMIT // 2)):
         client.publish("a/b", b"x" * size, qos=1, id=number)
@@ -185,7 +185,7 @@ def test_a_client_is_told_that_its_publication_is_too_large_for_the_mesh():
 
 def test_a_publication_that_is_too_large_leaves_nothing_behind_in_the_directory():
     desk = Desk()
-    desk.host.house.payload_bytes_max = LIMIT
+    desk.host.state.payload_bytes_max = LIMIT
     client = desk.welcome()
     before = len(desk.emitted)
     client.publish("new/topic", b"x" * LIMIT, qos=0)

@@ -169,13 +169,13 @@ ITEMS = st.one_of(
 class Links:
     """An overlay without a protocol."""
 
-    id, life, has_homes, relays = "me", 1, True, False
+    id, incarnation, has_homes, relays = "me", 1, True, False
 
     def __init__(self):
         self.table = TopicTable()
         self.interest = self.table.bits(("t", "u"))
 
-    def neighbours(self):
+    def neighbors(self):
         return {"a": self.interest, "b": self.table.bit("t")}
 
     def is_gone(self, node):
@@ -212,7 +212,7 @@ def test_no_valid_frame_of_a_neighbour_breaks_a_part(steps):
             effects = part.leave_topic("u")
         else:
             numbers[peer] += 1
-            channel = part.state.links[peer]
+            channel = part.state.channels[peer]
             effects = part.on_message(peer, m.Frame(5, numbers[peer], channel.session, channel.sent, (what,)))
         part.check()
         for one in effects:

@@ -87,7 +87,7 @@ class Net:
 def meant(node: MeshNode) -> dict[str, set[str]]:
     """What a node thinks that its neighbors take part in, of what it takes part in itself."""
     overlay = node.overlay
-    return {peer: set(overlay.table.topics(bits & overlay.interest)) for peer, bits in overlay.neighbours().items()}
+    return {peer: set(overlay.table.topics(bits & overlay.interest)) for peer, bits in overlay.neighbors().items()}
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -106,7 +106,7 @@ def test_names_are_forgotten_and_nobody_is_taken_to_want_another_topic(overlay, 
         net.carry_out("a", net.nodes["a"].publish("all", b"%d" % next(numbers)))
         for node in net.nodes.values():
             names = node.overlay.table.names
-            held = [node.overlay.interest, *node.overlay.neighbours().values()]
+            held = [node.overlay.interest, *node.overlay.neighbors().values()]
             assert all(names[place] for bits in held for place in places(bits)), "a name was forgotten that is used"
             assert set(node.overlay.table.topics(node.overlay.interest)) >= {"all"}
         for name, node in net.nodes.items():

@@ -27,13 +27,13 @@ from trellis.live.proof import Proof
 from trellis.live.stream import Stream
 from trellis.live.talk import Greet
 from trellis.protocols.delivery.copies import Copies
-from trellis.protocols.delivery.neighbours import Neighbours
+from trellis.protocols.delivery.neighbors import Neighbors
 from trellis.protocols.delivery.order import Order
 from trellis.protocols.effects import Seed
 from trellis.protocols.mesh import MeshNode
-from trellis.protocols.mqtt.askers import Askers
 from trellis.protocols.mqtt.envelope import Ask
 from trellis.protocols.mqtt.introductions import Introductions
+from trellis.protocols.mqtt.pattern_holders import PatternHolders
 from trellis.protocols.mqtt.publications import Publications
 from trellis.protocols.wire import Codec, WireError, node_name_fault
 from trellis.simulate.mesh import trial
@@ -67,13 +67,13 @@ def a_subscription_goes_on_where_an_earlier_one_ended(patch: Patch) -> None:
         for stream in topic.streams.values():
             stream.waiting.clear()
 
-    def say_that_others_keep_it(self: Neighbours, stream: Any) -> None:
+    def say_that_others_keep_it(self: Neighbors, stream: Any) -> None:
         if stream.entries:
             stream.left = self.state.floor(stream), self.state.now_ms + self.config.window_ms
         self._drop_all(stream)
 
     patch.setattr(Order, "end_subscription", keep_baselines)
-    patch.setattr(Neighbours, "_note_what_is_left", say_that_others_keep_it)
+    patch.setattr(Neighbors, "_note_what_is_left", say_that_others_keep_it)
 
 
 def a_client_that_restarts_repeats_its_numbers(patch: Patch) -> None:
@@ -98,14 +98,14 @@ def _taken_before(self: Copies, client_id: Any, topic: str, payload: bytes) -> b
 
 def a_wildcard_that_returns_counts_as_known(patch: Patch) -> None:
     """A wildcard subscriber that comes back misses topics in use: nobody was told that its pattern had gone."""
-    hear = Askers.hear
+    hear = PatternHolders.hear
 
-    def only_the_first_time(self: Askers, origin: str, said: Ask, now_ms: int) -> Any:
+    def only_the_first_time(self: PatternHolders, origin: str, said: Ask, now_ms: int) -> Any:
         before = set(self.nodes[origin].patterns) if origin in self.nodes else set()
         heard = hear(self, origin, msgspec.structs.replace(said, gone=(), is_whole=False), now_ms)
         return heard and ([one for one in heard[0] if one not in before], heard[1])
 
-    patch.setattr(Askers, "hear", only_the_first_time)
+    patch.setattr(PatternHolders, "hear", only_the_first_time)
 
 
 def a_sidecar_remembers_nothing(patch: Patch) -> None:
@@ -300,7 +300,7 @@ def a_flood_of_qos_0_fills_the_node(patch: Patch) -> None:
             session.unanswered = waiting
 
     patch.setattr(Publications, "_is_full", without_qos_0)
-    patch.setattr("trellis.live.mqtt.door._TURN_PACKETS", 1 << 30)
+    patch.setattr("trellis.live.mqtt.listener._TURN_PACKETS", 1 << 30)
 
 
 def new_topics_are_taken_up_one_by_one(patch: Patch) -> None:

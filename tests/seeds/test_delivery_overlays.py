@@ -134,7 +134,7 @@ class HandsOverTwice(Delivery):
 
         def on_push(peer: str, item: Push) -> None:
             topic = mesh.delivery.state.topics.get(item.topic)
-            stream = topic.streams.get((item.origin, item.life)) if topic is not None else None
+            stream = topic.streams.get((item.origin, item.incarnation)) if topic is not None else None
             if stream is not None and topic.is_wanted and item.sequence in stream.seen:
                 mesh.delivery.state.out.append(Deliver(item.topic, item.origin, item.sequence, item.payload))
             push(peer, item)

@@ -95,7 +95,7 @@ async def _retire(config: NodeConfig, client: str, drop: bool, keep_learned: boo
 
     session = BrokerSession(client or f"trellis-{config.name}", config.mqtt)
     said: list[str] = []
-    told: dict[str, Any] = {"client": session.client, "broker": session.place, "left": False, "said": said}
+    told: dict[str, Any] = {"client": session.client, "broker": session.address, "left": False, "said": said}
     if client:
         _warn(client)
     else:
@@ -110,7 +110,7 @@ async def _retire(config: NodeConfig, client: str, drop: bool, keep_learned: boo
         else:
             said.append(f"Node {config.name} does not run.")
     waiting = await session.look(drops=drop)
-    said += _say_waiting(waiting, session.client, session.place)
+    said += _say_waiting(waiting, session.client, session.address)
     told |= {"session": waiting.is_there, "waiting": waiting.messages, "waiting_is_more": waiting.is_more}
     told |= {"session_ended": False, "file_removed": False}
     if not waiting.is_empty and not drop:
@@ -124,7 +124,7 @@ async def _retire(config: NodeConfig, client: str, drop: bool, keep_learned: boo
     await session.end()
     told["session_ended"] = True
     if waiting.is_there:
-        said.append(f"The session {session.client} at {session.place} has ended.")
+        said.append(f"The session {session.client} at {session.address} has ended.")
     if not client and not keep_learned:
         file = LearnedFile(learned_path(config.mqtt.learn_file, session.client, session.host, session.port))
         told["file_removed"] = file.remove()

@@ -106,7 +106,7 @@ def snapshot(node: LiveNode) -> dict[str, Any]:
         "topics": names(overlay.interest),
         "links": [
             {"peer": peer, "topics": names(interest & overlay.interest)}
-            for peer, interest in sorted(overlay.neighbours().items())
+            for peer, interest in sorted(overlay.neighbors().items())
         ],
         "joined": not not_ready(node),
         "leaving": node.mesh.is_leaving,

@@ -28,15 +28,15 @@ from trellis.live.findings import Finding, good, note, refused, sentence, wrong
 from trellis.live.frames import Address
 from trellis.live.http_client import HttpClient
 from trellis.live.listen import REMEDIES
-from trellis.live.mqtt.heard import RIGHTS
+from trellis.live.mqtt.probing import RIGHTS
 from trellis.live.mqtt.sidecar import parse_broker
 from trellis.live.probe import Greeting, ask_broker, greet, names_shown, shake_hands, what_listens
 from trellis.live.reasons import is_refused_by_tls, tls_remedy, why_not
 from trellis.live.tls import SPEAKS_TLS, load_node
 from trellis.live.view import Snapshot
 from trellis.protocols.mqtt.echoes import PROBES
-from trellis.protocols.mqtt.hearing import probe_topic
 from trellis.protocols.mqtt.learn import PROBE_CLIENTS
+from trellis.protocols.mqtt.probes import probe_topic
 
 CLOCK_S_MAX = 2.0
 _EVERYWHERE = ("0.0.0.0", "::")

@@ -50,7 +50,7 @@ from trellis.protocols.access.quotas import Quotas
 from trellis.protocols.delivery.messages import NAMES_MAX
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed, Lost, NotAcknowledged, Outcome
 from trellis.protocols.effects import Deliver, Topic
-from trellis.protocols.mqtt.envelope import MAGIC, Envelope, wrap
+from trellis.protocols.mqtt.envelope import MAGIC, NO_INCARNATION, Envelope, wrap
 from trellis.protocols.wire import WireError
 from trellis.reached import reached
 
@@ -232,7 +232,7 @@ class Door:
                 stream.send(pack_to_client(NotTaken(message.number, f"{named(guest.who)} may not publish there")))
             case Publish(number, topic, payload):
                 if payload.startswith(MAGIC):  # else it would be taken for an envelope, and may be a forged one
-                    payload = wrap(Envelope(topic, payload, 1, False, "", 0, 0, 0))
+                    payload = wrap(Envelope(topic, payload, 1, False, "", NO_INCARNATION, 0, 0))
                 self.broker.publish(topic, payload, (guest.name, guest.session, number))
             case Subscribe():
                 self._subscribe(stream, message.topic, message.number)

@@ -36,8 +36,8 @@ from trellis.protocols.mqtt.decode import decode
 from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES
 from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.framing import Framing
-from trellis.protocols.mqtt.hearing import PROBE_FILTER, probe_topic
 from trellis.protocols.mqtt.primitives import PacketError
+from trellis.protocols.mqtt.probes import PROBE_FILTER, probe_topic
 from trellis.protocols.wire import WireError
 
 Packet = TypeVar("Packet", p.ConnAck, p.SubAck, p.UnsubAck)

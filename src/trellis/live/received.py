@@ -54,7 +54,7 @@ class Reader:
             return Message(*given, message.payload)  # it only begins like an envelope
         if not isinstance(said, Envelope) or self._is_repeated(message.origin, said):
             return None
-        if not said.life:  # no MQTT client published it: its payload begins like an envelope
+        if not said.incarnation:  # no MQTT client published it: its payload begins like an envelope
             return Message(*given, said.payload)
         return Message(*given, said.payload, Mqtt(said.topic, said.qos, said.retain, said.client, said.content))
 
@@ -62,7 +62,7 @@ class Reader:
         """A sidecar publishes a message again, under the same identity, until the mesh has acknowledged it."""
         if not said.client.startswith(SIDECAR):
             return False
-        identity = (origin, said.life, said.number)
+        identity = (origin, said.incarnation, said.number)
         if identity in self._seen:
             return True
         self._seen[identity] = None

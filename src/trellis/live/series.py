@@ -103,14 +103,14 @@ def exposition(node: LiveNode, *, is_open: bool = False) -> str:
 
 def _overlay(page: Exposition, node: LiveNode) -> None:
     mesh = node.mesh
-    neighbours = mesh.overlay.neighbours()
+    neighbours = mesh.overlay.neighbors()
     interest = mesh.overlay.interest
     alone = interest & ~_union(neighbours.values())
     about = {"node": node.name, "cluster": node.config.cluster, "overlay": node.config.overlay, "version": __version__}
     page.info("trellis_node_info", "Who this is: always 1.", about)
     page.gauge("trellis_incarnation", "The incarnation of this name: grows with every start.", node.life)
     page.gauge("trellis_ready", "1 while the node can be given clients, as /readyz says.", int(not unready(node)))
-    page.gauge("trellis_degree", "Neighbours in the overlay.", len(neighbours))
+    page.gauge("trellis_degree", "Neighbors in the overlay.", len(neighbours))
     page.counter("trellis_links_up_total", "Links that came up.", node.counters["links_up"])
     page.counter("trellis_links_down_total", "Links that went down.", node.counters["links_down"])
     page.gauge("trellis_topics", "Topics that this node takes part in.", interest.bit_count())

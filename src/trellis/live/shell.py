@@ -49,7 +49,7 @@ from trellis.protocols.effects import (
 )
 
 if TYPE_CHECKING:
-    from trellis.live.mqtt.door import MqttDoor
+    from trellis.live.mqtt.listener import MqttListener
     from trellis.live.rest import Rest
 
 log = logging.getLogger("trellis.live")
@@ -70,7 +70,7 @@ class LiveNode:
         self.traffic_in, self.traffic_out = self.exchange.traffic_in, self.exchange.traffic_out
         self.admin: Admin | None = None
         self.telemetry: Telemetry | None = None
-        self.mqtt: MqttDoor | None = None
+        self.mqtt: MqttListener | None = None
         self.tls: Credentials | None = None
         self._look: asyncio.TimerHandle | None = None  # at files of certificates
         self.subscriptions = Subscriptions(self)
@@ -116,11 +116,11 @@ class LiveNode:
                 self.admin = Admin(self)
                 self.admin.bind(config.admin_listen, tls)
             if config.mqtt:
-                from trellis.live.mqtt.door import MqttDoor  # not every node has one
+                from trellis.live.mqtt.listener import MqttListener  # not every node has one
 
                 proves_copies = self.mesh.overlay.has_homes and config.delivery.copies > 1
-                self.mqtt = MqttDoor(self, self.name, self.life, config.mqtt, config.limits, gate, proves_copies)
-                self.mqtt.host.house.payload_bytes_max = config.delivery.payload_bytes_max
+                self.mqtt = MqttListener(self, self.name, self.life, config.mqtt, config.limits, gate, proves_copies)
+                self.mqtt.host.state.payload_bytes_max = config.delivery.payload_bytes_max
                 self.mqtt.bind()
         except BaseException:
             await self.stop(in_order=False)

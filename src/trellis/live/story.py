@@ -99,7 +99,7 @@ class Story:
     # What follows
 
     def _remember(self) -> None:
-        self._interests.update(self.node.mesh.overlay.neighbours())
+        self._interests.update(self.node.mesh.overlay.neighbors())
 
     def _now(self) -> float:
         return self.node.now()
@@ -135,7 +135,7 @@ class Story:
         node, overlay = self.node, self.node.mesh.overlay
         after_s = self._now() - self._lost_at
         missing = self._lost_topics & overlay.interest
-        for interest in overlay.neighbours().values():
+        for interest in overlay.neighbors().values():
             missing &= ~interest
         if any(one.cause in _TOLD for one, _ in node.mends.open.values()) or (missing and after_s < WHOLE_S_MAX):
             return

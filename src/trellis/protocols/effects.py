@@ -13,10 +13,14 @@ Effects are carried out in the order they are given. Durations are whole millise
 
 from __future__ import annotations
 
+from typing import NewType
+
 import msgspec
 
 NodeId = str  # a node's name
 Topic = str
+Incarnation = NewType("Incarnation", int)
+"""Number that grows at every restart of a node's name, so that others can tell its runs apart."""
 
 
 class Seed(msgspec.Struct, frozen=True, gc=False):

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from trellis.errors import TrellisError
+from trellis.protocols.effects import Incarnation
 
 NAME_LETTERS_MAX = 512  # of a topic or a cluster; at most 2,048 bytes in UTF-8
 NODE_LETTERS_MAX = 255  # of a node; at most 1,020 bytes in UTF-8
@@ -46,6 +47,7 @@ NodeName = Annotated[str, Meta(min_length=1, max_length=NODE_LETTERS_MAX, patter
 Topics = Annotated[tuple[Name, ...], Meta(max_length=TOPICS_MAX)]
 COUNT_MAX = 2**53
 Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+IncarnationCount = Annotated[Incarnation, Meta(ge=0, le=COUNT_MAX)]
 
 Message = TypeVar("Message", bound=msgspec.Struct)
 

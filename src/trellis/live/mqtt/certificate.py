@@ -9,13 +9,17 @@ from trellis.protocols.mqtt.config import MqttConfig
 
 
 def load_certificate(config: MqttConfig) -> Loaded:
+    """Load the configured certificate."""
     context = make_tls(config)
     assert context is not None, "the configuration has a certificate"
     return load_listener(context, config.cert, config.key)
 
 
 def make_tls(config: MqttConfig) -> ssl.SSLContext | None:
-    """Not mutual unless `ca` is given: MQTT clients have passwords."""
+    """Return the TLS context, or None without a certificate.
+
+    Clients need a certificate only if `ca` is given, because they usually have passwords.
+    """
     if not config.cert:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,4 +1,4 @@
-"""A small client of MQTT 5, for our own tools: QoS 1, a session that outlives its connection.  [docs/mqtt.md]
+"""A small MQTT 5 client for our own tools: QoS 1, and a session that survives its connection.  [docs/mqtt.md]
 
     async with MqttClient("127.0.0.1:1883", "reader") as client:
         await client.subscribe("news/#")                # returns with SUBACK
@@ -6,7 +6,7 @@
         async for message in client:
             print(message.topic, message.payload)
 
-A message is acknowledged when the application takes it, so no more wait here than `_RECEIVE_MAX`.
+A message is acknowledged when the application takes it, so at most `_RECEIVE_MAX` messages wait here.
 """
 
 from __future__ import annotations
@@ -33,10 +33,12 @@ _BACKOFF_S, _BACKOFF_S_MAX = 0.1, 2.0
 _HANDSHAKE_S = 10.0
 _PACKET_BYTES_MAX = 1 << 20
 _RECEIVE_MAX = 1_000
-_EXPIRY_S = 3_600  # of the session, while we dial again
+_EXPIRY_S = 3_600  # session expiry: the time for which we can reconnect
 
 
 class _PacketStream(Stream):
+    """A TCP connection that carries MQTT packets instead of frames."""
+
     def __init__(self, owner: MqttClient) -> None:
         super().__init__(owner, StreamLimits(queue_bytes=64 << 20), 0)
         self.framing, self.fed = Framing(_PACKET_BYTES_MAX), owner.fed
@@ -47,22 +49,26 @@ class _PacketStream(Stream):
 
 
 class MqttClient(StreamOwner):
+    """A client that reconnects by itself. Iterate over it to get messages."""
+
     def __init__(self, address: str, name: str, timeout_s: float = 30.0) -> None:
         self.address, self.name, self.timeout_s = address, name, timeout_s
         self.reconnects = 0
-        self._place = parse_address(address)
+        self._host_and_port = parse_address(address)
         self._stream: _PacketStream | None = None
         self._welcomed: asyncio.Future[p.ConnAck] | None = None
-        self._filters: dict[str, None] = {}  # granted
+        self._filters: dict[str, None] = {}  # filters that were granted
+        # SUBSCRIBE and UNSUBSCRIBE packets that are not answered
         self._asked: dict[int, tuple[p.Subscribe | p.Unsubscribe, asyncio.Future[None]]] = {}
-        self._waiting: deque[p.Publish] = deque()  # for room in the receive maximum
+        # publications that wait because the broker's receive maximum is reached
+        self._waiting: deque[p.Publish] = deque()
         self._flying: dict[int, p.Publish] = {}
         self._answers: dict[int, asyncio.Future[None]] = {}
         self._window = 0
         self._id = 0
         self._messages: deque[p.Publish] = deque()
-        self._news = asyncio.Event()  # messages, or the end
-        self._ended = asyncio.Event()  # of the stream
+        self._news = asyncio.Event()  # set when there are messages, or the client has ended
+        self._ended = asyncio.Event()  # set when the stream has ended
         self._keeper: asyncio.Task[None] | None = None
         self._error: ClientError | None = None
 
@@ -81,7 +87,7 @@ class MqttClient(StreamOwner):
         await self.close()
 
     async def close(self) -> None:
-        """In order: the session ends with it."""
+        """End the connection and the session."""
         stream, keeper = self._stream, self._keeper
         self._give_up(ClientError(f"{self.address}: the client is closed"))
         if keeper is not None:
@@ -93,16 +99,17 @@ class MqttClient(StreamOwner):
             await self._ended.wait()
 
     async def subscribe(self, filter_: str) -> None:
-        """Returns with SUBACK: from a node's door, when the mesh has confirmed."""
+        """Subscribe, and wait for SUBACK. A node sends it when the mesh has confirmed the subscription."""
         await self._ask(p.Subscribe(self._next_id(), (p.Asked(filter_, 1),)))
         self._filters[filter_] = None
 
     async def unsubscribe(self, filter_: str) -> None:
+        """Unsubscribe, and wait for UNSUBACK."""
         self._filters.pop(filter_, None)
         await self._ask(p.Unsubscribe(self._next_id(), (filter_,)))
 
     async def publish(self, topic: str, payload: bytes) -> None:
-        """Returns with PUBACK; raises `NotAcknowledged` where that says no."""
+        """Publish, and wait for PUBACK. Raises `NotAcknowledged` if the broker refuses."""
         self._check()
         number = self._next_id()
         future = self._answers[number] = asyncio.get_running_loop().create_future()
@@ -163,8 +170,8 @@ class MqttClient(StreamOwner):
                 text = packet.text if isinstance(packet, p.SubAck) else None
                 self._answer(future, max(packet.reasons, default=0), text)
             case p.ConnAck() if self._welcomed is not None and not self._welcomed.done():
-                if packet.session_present:  # what we had not acknowledged comes again
-                    self._messages = deque(one for one in self._messages if one.id is None)
+                if packet.session_present:  # unacknowledged messages are sent again
+                    self._messages = deque(message for message in self._messages if message.id is None)
                 self._welcomed.set_result(packet)
 
     def _answer(self, future: asyncio.Future[None] | None, reason: int, text: str | None) -> None:
@@ -196,9 +203,10 @@ class MqttClient(StreamOwner):
         finally:
             self._asked.pop(packet.id, None)
 
-    # Coming and going
+    # Connecting
 
     async def _keep(self) -> None:
+        """Reconnect whenever the connection has ended."""
         try:
             while True:
                 await self._ended.wait()
@@ -208,7 +216,7 @@ class MqttClient(StreamOwner):
             self._give_up(error)
 
     async def _connect(self, *, is_first: bool) -> None:
-        """Tries until it is welcome, or `timeout_s` is over."""
+        """Connect, with retries until the broker accepts or `timeout_s` is over. Raises `ClientError`."""
         loop, pause_s = asyncio.get_running_loop(), _BACKOFF_S
         until = loop.time() + self.timeout_s
         while True:
@@ -222,17 +230,18 @@ class MqttClient(StreamOwner):
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
         if not answer.session_present:
-            for number, one in enumerate(self._filters, start=1):
-                self._send(p.Subscribe(65_535 - number, (p.Asked(one, 1),)))
+            for number, filter_ in enumerate(self._filters, start=1):
+                self._send(p.Subscribe(65_535 - number, (p.Asked(filter_, 1),)))
         for asked, _ in self._asked.values():
             self._send(asked)
         self._window = answer.receive_max or 65_535
-        again = [replace(one, dup=answer.session_present) for one in self._flying.values()]  # [MQTT-4.4.0-1]
+        again = [replace(message, dup=answer.session_present) for message in self._flying.values()]  # [MQTT-4.4.0-1]
         self._flying.clear()
         self._waiting.extendleft(reversed(again))
         self._pump()
 
     async def _dial(self, is_first: bool, timeout_s: float) -> p.ConnAck:
+        """Open a connection, and return the broker's CONNACK."""
         loop = asyncio.get_running_loop()
         stream = _PacketStream(self)
         self._welcomed = loop.create_future()
@@ -242,7 +251,7 @@ class MqttClient(StreamOwner):
         )
         try:
             async with asyncio.timeout(timeout_s):
-                await loop.create_connection(lambda: stream, *self._place)
+                await loop.create_connection(lambda: stream, *self._host_and_port)
                 self._stream = stream
                 self._window = 0  # nothing but CONNECT before its answer
                 stream.send(encode(p.V5, hello))
@@ -257,22 +266,23 @@ class MqttClient(StreamOwner):
             raise
 
     def _next_id(self) -> int:
-        """One that is free, and not one of those that say old filters again."""
+        """Return a free packet identifier, outside of those with which filters are subscribed again."""
         while True:
             self._id = self._id % 60_000 + 1
             if self._id not in self._answers and self._id not in self._asked:
                 return self._id
 
     def _check(self) -> None:
+        """Raise the error that has ended the client, if there is one."""
         if self._error is not None:
             raise self._error
 
     def _give_up(self, error: ClientError) -> None:
-        """Whoever waits for something hears why it does not come."""
+        """End the client. Everybody who waits for something gets `error`."""
         self._error = self._error or error
         self._news.set()
         waiting: list[asyncio.Future[Any]] = [future for _, future in self._asked.values()]
-        for one in (*waiting, *self._answers.values()):
-            if not one.done():
-                one.set_exception(self._error)
-                one.exception()  # it is no fault if nobody does
+        for future in (*waiting, *self._answers.values()):
+            if not future.done():
+                future.set_exception(self._error)
+                future.exception()  # so that asyncio does not complain if nobody awaits it

@@ -1,6 +1,6 @@
-"""The file in which a sidecar remembers what its broker's clients want.  [docs/mqtt.md, What a sidecar remembers]
+"""The file in which a sidecar keeps its broker's subscriptions.  [docs/mqtt.md, What a sidecar remembers]
 
-It is written whole or not at all. A file that cannot be understood is set aside, and never stops the node.
+It is written whole or not at all. A file that cannot be understood is renamed, and never stops the node.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ import msgspec
 from trellis.live.clock import wall_s
 from trellis.protocols.mqtt.learn import Learned
 
-BYTES_MAX = 64 << 20  # `SubscriptionLog` keeps 8 Mi letters, and a letter takes six bytes at most
+BYTES_MAX = 64 << 20  # `SubscriptionLog` keeps 8 Mi letters, and a letter takes at most six bytes.
 _PLAIN = re.compile(r"[^A-Za-z0-9_.-]")
 
 
 class Damaged(Exception):
-    """The file holds nothing that we wrote."""
+    """The file contains something that we have not written."""
 
 
 class LearnedFile:
+    """One sidecar's file."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> Learned | None:
-        """Return what was remembered, or None if nothing was. Raises `OSError` or `Damaged`."""
+        """Return what was saved, or None if there is no file. Raises `OSError` or `Damaged`."""
         try:
             with self.path.open("rb") as file:
                 data = file.read(BYTES_MAX + 1)
@@ -38,21 +40,21 @@ class LearnedFile:
         if len(data) > BYTES_MAX:
             raise Damaged(f"it has more than {BYTES_MAX} bytes")
         try:
-            found = msgspec.json.decode(data, type=Learned)
+            learned = msgspec.json.decode(data, type=Learned)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Damaged(str(error)) from None
-        if found.version != 1:
-            raise Damaged(f"its version is {found.version}, and we know 1")
-        return found
+        if learned.version != 1:
+            raise Damaged(f"its version is {learned.version}, and we know 1")
+        return learned
 
     def set_aside(self) -> Path:
-        """Rename a damaged file, so that it can be looked at. Return its new name."""
+        """Rename a damaged file, so that it can be examined. Return its new name."""
         aside = self.path.with_name(f"{self.path.name}.damaged")
         self.path.replace(aside)
         return aside
 
     def write(self, learned: Learned) -> None:
-        """Replace the file. It is safe against a crash of the machine when this returns. Raises `OSError`."""
+        """Replace the file. When this returns, a crash of the machine does not lose it. Raises `OSError`."""
         data = msgspec.json.encode(learned)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
@@ -74,12 +76,12 @@ class LearnedFile:
             os.close(folder)
 
     def touch(self) -> None:
-        """Note that the log is still being read: the file's time is when it was read last."""
+        """Note that the log is still being read: the file's time is when it was last read."""
         with suppress(OSError):
             _stamp(self.path)
 
     def touched(self) -> float | None:
-        """Return when the log was read last, in seconds since 1970; None if there is no file."""
+        """Return when the log was last read, in seconds since 1970; None if there is no file."""
         with suppress(OSError):
             return self.path.stat().st_mtime
         return None

@@ -1,8 +1,8 @@
-"""What a sidecar learned from its broker's log, kept across restarts; and whether anything is unknown.
+"""Keeps what a sidecar learned from its broker's log across restarts, and reports if anything is unknown.
 
-The broker says each subscription once. A line of its log that nobody reads is gone after `LOG_KEPT_S`. So what was
-learned is saved before the line is acknowledged, and read back at the start. Where the log went unread for longer, and
-where the broker counts more subscriptions than we know, the node complains.  [docs/mqtt.md, What a sidecar remembers]
+The broker logs each subscription once, and a line that nobody reads is gone after `LOG_KEPT_S`. So what was learned is
+saved before the line is acknowledged, and read back at the start. If the log went unread for longer, or if the broker
+counts more subscriptions than we know, the node complains.  [docs/mqtt.md, What a sidecar remembers]
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from trellis.reached import reached
 log = logging.getLogger("trellis.live")
 
 _TOUCH_S = 5.0
-_UNREAD_S_MAX = LOG_KEPT_S - _TOUCH_S  # the file's time is at most so old while the log is read
-_REST = 10  # a save that took a second is followed by so many without one
-_AGAIN_S = 5.0  # after a save that failed
+_UNREAD_S_MAX = LOG_KEPT_S - _TOUCH_S  # While the log is read, the file's time is at most `_TOUCH_S` old.
+_REST = 10  # after a save that took a second, the next one waits this many seconds
+_AGAIN_S = 5.0  # pause after a save that failed
 
 
 class Memory:
+    """Saves and restores what the sidecar's `SubscriptionLog` has learned."""
+
     def __init__(self, node: str, bridge: Bridge, config: MqttConfig, host: str, port: int) -> None:
         assert bridge.log is not None
         self.node, self.bridge, self.log, self.config, self.host, self.port = (
@@ -38,10 +40,10 @@ class Memory:
             port,
         )
         self.file = LearnedFile(learned_path(config.learn_file, bridge.client, host, port))
-        self.gaps = 0  # times for which the log went unread for so long that lines are gone
-        self._trouble = ""  # why nothing can be saved
-        self._read_s = self.file.touched()  # when the log was read last, by the wall clock
-        self._saved = -1  # changes that are in the file; -1: there is no file
+        self.gaps = 0  # how often the log went unread for so long that lines are lost
+        self._trouble = ""  # why nothing can be saved; empty: it can
+        self._read_s = self.file.touched()  # when the log was last read, by the wall clock
+        self._saved = -1  # number of changes that are in the file; -1: there is no file
         self._saving: asyncio.Future[None] | None = None
         self._due_s = self._touched_s = 0.0
         self._has_told_unknown = False
@@ -49,16 +51,17 @@ class Memory:
         self._restore()
 
     def _restore(self) -> None:
+        """Read the file."""
         try:
-            found = self.file.read()
+            learned = self.file.read()
         except Damaged as error:
             self._set_aside(str(error))
             return
         except OSError as error:
             self._fails(error)
             return
-        if found is not None:
-            self.log.restore(found)
+        if learned is not None:
+            self.log.restore(learned)
             self._saved = self.log.changes
             self.bridge.saved(self._saved)
             reached("a sidecar remembers what it learned")
@@ -66,6 +69,7 @@ class Memory:
             log.info("%s: remembers %d filters of the broker's clients from %s", self.node, count, self.file.path)
 
     def _set_aside(self, why: str) -> None:
+        """Rename a damaged file."""
         self._read_s = None
         try:
             aside = self.file.set_aside()
@@ -77,9 +81,9 @@ class Memory:
     # The broker
 
     def attached(self, session_present: bool) -> None:
-        """The broker has welcomed us. Say so where it cannot have kept all of its log for us."""
+        """The broker has accepted us. Warn if it cannot have kept all of its log for us."""
         if self._read_s is None:
-            return  # we never were here before: the broker's counts tell whether others were
+            return  # this sidecar was never attached before; the broker's counts show whether clients were
         unread_s = wall_s() - self._read_s
         if session_present and 0 <= unread_s <= _UNREAD_S_MAX:
             return
@@ -92,10 +96,11 @@ class Memory:
         self._warn(why)
 
     def detached(self, silent_s: float) -> None:
-        """The connection has ended. The broker had said nothing for so long."""
+        """The connection has ended. The broker had sent nothing for `silent_s` seconds."""
         self._read_s = wall_s() - silent_s
 
     def tick(self, is_attached: bool) -> None:
+        """Save in a thread if something has changed, and warn about unknown subscriptions."""
         now_s = monotonic_s()
         if self._saving is None and self.log.changes != self._saved and now_s >= self._due_s:
             changes = self.log.changes
@@ -134,6 +139,7 @@ class Memory:
         self.bridge.saved(changes)  # also after a failure: the broker must not wait for a full disk
 
     def _fails(self, error: BaseException) -> None:
+        """Log that nothing can be saved, once for each reason."""
         why = (error.strerror if isinstance(error, OSError) else None) or str(error)
         if why != self._trouble:
             log.warning("%s: cannot remember what the broker's clients want: %s: %s", self.node, self.file.path, why)
@@ -149,27 +155,28 @@ class Memory:
             except OSError as error:
                 self._fails(error)
 
-    # What is told
+    # Reports
 
     def complaints(self) -> list[str]:
-        found = []
+        """Return what an operator should do something about, one sentence each."""
+        told = []
         if self.bridge.unknown and not self.config.want:
-            found.append(
+            told.append(
                 f"The broker at {self.host}:{self.port} has {self.bridge.unknown} subscriptions that its log did not "
                 "tell us, so their clients get nothing from other sites: let these clients subscribe again, or name "
                 "their filters in mqtt.want."
             )
         if self._trouble:
-            found.append(
+            told.append(
                 f"What the broker's clients want cannot be saved in {self.file.path}: {self._trouble}. After a restart "
                 "they would get nothing: name a file that can be written in mqtt.learn_file."
             )
         if self.log.unlearned:
-            found.append(
+            told.append(
                 f"There is no room for {self.log.unlearned} subscriptions of the broker's clients: name wider filters "
                 "in mqtt.want."
             )
-        return found
+        return told
 
     def metrics(self) -> dict[str, int]:
         return {

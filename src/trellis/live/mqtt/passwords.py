@@ -1,8 +1,8 @@
-"""Users of an MQTT door and their passwords, hashed (scrypt).
+"""Users of the MQTT listener and their passwords, hashed with scrypt.
 
     python -m trellis.live.mqtt.passwords FILE USER        asks for the password, adds or replaces the line
 
-A line is `user:n$r$p$salt$hash`, salt and hash in hexadecimal.
+A line is `user:n$r$p$salt$hash`, with salt and hash in hexadecimal.
 """
 
 from __future__ import annotations
@@ -23,29 +23,36 @@ USERS_MAX = 100_000
 
 
 def hash_password(password: bytes, salt: bytes | None = None) -> str:
+    """Return `n$r$p$salt$hash` for a password."""
     salt = secrets.token_bytes(16) if salt is None else salt
     return f"{_N}${_R}${_P}${salt.hex()}${_scrypt(password, salt, _N, _R, _P).hex()}"
 
 
 class Passwords:
+    """The users of one file."""
+
     def __init__(self, users: dict[str, str]) -> None:
         self._users = users
         self._nobody = hash_password(secrets.token_bytes(16))
 
     @property
     def users(self) -> int:
+        """Number of users."""
         return len(self._users)
 
     def is_right(self, user: str | None, password: bytes | None) -> bool:
-        """Takes about as long for a user that is not there. Meant for a thread: it computes for tens of ms."""
+        """Return whether a password is right. It computes for tens of milliseconds, so call it in a thread.
+
+        It takes about as long for an unknown user, so that the time does not tell which users exist.
+        """
         known = self._users.get(user or "")
         n, r, p, salt, digest = (known or self._nobody).split("$")
-        found = _scrypt(password or b"", bytes.fromhex(salt), int(n), int(r), int(p))
-        return hmac.compare_digest(found, bytes.fromhex(digest)) and known is not None and password is not None
+        computed = _scrypt(password or b"", bytes.fromhex(salt), int(n), int(r), int(p))
+        return hmac.compare_digest(computed, bytes.fromhex(digest)) and known is not None and password is not None
 
 
 def read_passwords(path: str, where: str = "mqtt.users") -> Passwords:
-    """Return the users of a file. `where` is the key that names the file, for errors."""
+    """Return the users of a file. `where` is the key that names the file, for errors. Raises `InputError`."""
     users: dict[str, str] = {}
     try:
         lines = Path(path).read_text("utf-8").splitlines()
@@ -68,10 +75,11 @@ def read_passwords(path: str, where: str = "mqtt.users") -> Passwords:
 
 
 def _is_hash(hashed: str) -> bool:
+    """Return whether a text is `n$r$p$salt$hash`, with parameters that we accept."""
     parts = hashed.split("$")
     try:
-        n, r, p = (int(one) for one in parts[:3])
-        salt, digest = (bytes.fromhex(one) for one in parts[3:])
+        n, r, p = (int(text) for text in parts[:3])
+        salt, digest = (bytes.fromhex(text) for text in parts[3:])
     except ValueError:
         return False
     is_sound = 1 < n <= _N_MAX and n & (n - 1) == 0 and 0 < r <= _R_MAX and 0 < p <= _P_MAX
@@ -83,6 +91,7 @@ def _scrypt(password: bytes, salt: bytes, n: int, r: int, p: int) -> bytes:
 
 
 def main(arguments: list[str]) -> int:
+    """Add or replace a user. Return the exit code."""
     if len(arguments) != 2 or not arguments[1] or "\n" in arguments[1]:
         sys.stderr.write("usage: python -m trellis.live.mqtt.passwords FILE USER\n")
         return 2

@@ -1,4 +1,4 @@
-"""Whether a sidecar that has started has taken up what its broker's clients want.  [docs/mqtt.md, A restart]"""
+"""Whether a sidecar that has started has taken up its broker's subscriptions again.  [docs/mqtt.md, A restart]"""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from trellis.protocols.mqtt.host import Host
 from trellis.protocols.mqtt.topics import pattern_of
 from trellis.reached import reached
 
-_REFUSED_TOLD = 4  # refused filters that /healthz names
+_REFUSED_TOLD = 4  # most refused filters that /healthz names
 
 
 class Readiness:
+    """What is not confirmed yet since the start."""
+
     def __init__(self, host: Host, client: str, sidecar: Sidecar) -> None:
         """`client`: the sidecar's name as a client of `host`."""
         self.host, self.client, self.sidecar = host, client, sidecar
         self._unconfirmed: dict[str, None] = dict.fromkeys(sidecar.bridge.wanted)
-        self._is_subscribing = True  # The broker has not confirmed our subscriptions there.
+        self._is_subscribing = True  # The broker has not confirmed our subscriptions.
 
     def pending(self) -> list[str]:
-        """Return what is not confirmed yet since the start, one sentence each. Messages are missed meanwhile.
+        """Return what is not confirmed yet since the start, one sentence each. Messages are missed until then.
 
-        A filter that was refused is no longer waited for: `refused` tells it.
+        A filter that was refused is no longer waited for: `refused` reports it.
         """
         session = self.host.sessions.get(self.client)
         wanted = session.subscriptions if session is not None else {}
@@ -31,10 +33,10 @@ class Readiness:
                 reached("a remembered filter is confirmed again")
         self._is_subscribing = self._is_subscribing and self.sidecar.is_subscribing
         count = len(self._unconfirmed)
-        found = [f"The mesh has not confirmed {count} filters of the broker's clients yet."] if count else []
+        told = [f"The mesh has not confirmed {count} filters of the broker's clients yet."] if count else []
         if self._is_subscribing:
-            found.append("The broker has not confirmed this node's subscriptions yet.")
-        return found
+            told.append("The broker has not confirmed this node's subscriptions yet.")
+        return told
 
     def refused(self) -> list[str]:
         """Return which filters the mesh refuses, and why, one sentence each."""

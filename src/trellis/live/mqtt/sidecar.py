@@ -1,4 +1,8 @@
-"""The sidecar: attaches a node to a running broker as a client of MQTT 5, and stays attached.  [docs/mqtt.md]"""
+"""The sidecar: attaches a node to a running broker as an MQTT client, and reconnects.  [docs/mqtt.md]
+
+`protocols/mqtt/bridge.py` decides which packets go where. This module has the connection, its retries, and the reports
+about a broker that does not answer.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,8 @@ from trellis.errors import InputError
 from trellis.live.clock import monotonic_s
 from trellis.live.machine import machine
 from trellis.live.mqtt.aside import Aside
-from trellis.live.mqtt.heard import other_sidecars, publish_elsewhere, second_client, unheard
 from trellis.live.mqtt.memory import Memory
+from trellis.live.mqtt.probing import other_sidecars, publish_elsewhere, second_client, unheard
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
@@ -29,24 +33,26 @@ log = logging.getLogger("trellis.live")
 _BACKOFF_S, _BACKOFF_S_MAX = 0.2, 5.0
 _HANDSHAKE_S = 10.0
 _PING_S = 3.0
-_QUIET_S = 6.0  # a broker that has not answered pings for so long is complained about
-_SILENCE_S = 25.0  # and left after so long: it may only be busy
-_PASSWORD_BYTES_MAX = 65_535  # of MQTT
-_TURN_PACKETS = 64  # of the broker in one turn of the loop
-_SHOWN_LETTERS = 256  # of a topic in the log
+_QUIET_S = 6.0  # a broker that has not answered pings for this long is reported
+_SILENCE_S = 25.0  # and is disconnected after this long: it may only be busy
+_PASSWORD_BYTES_MAX = 65_535  # longest password of MQTT
+_TURN_PACKETS = 64  # most packets of the broker in one turn of the loop
+_SHOWN_LETTERS = 256  # most letters of a topic in the log
 
 
 class BrokerStream(Stream):
+    """The connection to the broker: packets instead of frames."""
+
     def __init__(self, owner: Sidecar, limits: StreamLimits) -> None:
         super().__init__(owner, limits, 0)
         self.framing = Framing(PACKET_BYTES_MAX, reads_past=True)
         self.heard_s = monotonic_s()
         self.fed = owner.fed
-        self.is_held = False  # the node takes no more for now
-        self.is_queued = False  # whole packets wait for the next turn of the loop
+        self.is_held = False  # The node accepts no more messages for now.
+        self.is_queued = False  # complete packets wait for the next turn of the loop
 
     def read_or_not(self) -> None:
-        """Stop reading, or go on."""
+        """Pause or resume reading."""
         if self.is_held or self.is_queued:
             self.pause_reading()
         else:
@@ -59,6 +65,8 @@ class BrokerStream(Stream):
 
 
 class Sidecar(StreamOwner):
+    """Keeps one node attached to one broker."""
+
     def __init__(
         self,
         node: str,
@@ -67,6 +75,7 @@ class Sidecar(StreamOwner):
         to_host: Callable[[p.Packet], None],
         begun: Callable[[], None],
     ) -> None:
+        """`to_host` takes packets for the node's MQTT host. `begun` is called when the broker has lost our session."""
         self.node, self.config, self.limits = node, config, limits
         self.bridge = Bridge(f"trellis-{node}", config, f"{machine().secret_below(1 << 64):016x}")
         self.host_name, self.port, self.user, self.password, self.tls = parse_broker(config.broker, config)
@@ -77,38 +86,42 @@ class Sidecar(StreamOwner):
         self._ended = asyncio.Event()
         self._welcomed: asyncio.Future[p.ConnAck] | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._second: asyncio.Task[None] | None = None  # publishes probes over a connection of its own
+        self._second: asyncio.Task[None] | None = None  # publishes probes over a second connection
         self._is_moving = self._is_attached = False
-        self._why_away = "it has not answered yet"  # while we are not attached
-        self._has_failed = False  # the broker was away at least once
+        self._why_away = "it has not answered yet"  # reported while we are not attached
+        self._has_failed = False  # The broker was unreachable at least once.
         self.memory = Memory(node, self.bridge, config, self.host_name, self.port) if config.learn else None
 
     def complaints(self) -> list[str]:
         """Return what keeps messages from flowing between the broker and the mesh, one sentence each."""
-        place = f"{self.host_name}:{self.port}"
+        address = f"{self.host_name}:{self.port}"
         if not self._is_attached:
-            return [f"The broker at {place} is away: {self._why_away}.", *self._aside.complaints()]
-        others = list(other_sidecars(self.bridge, place))
+            return [f"The broker at {address} is away: {self._why_away}.", *self._aside.complaints()]
+        others = list(other_sidecars(self.bridge, address))
         stream = self._stream
         quiet_s = monotonic_s() - stream.heard_s if stream is not None and not stream.is_held else 0.0
-        quiet = [f"The broker at {place} has said nothing for {int(quiet_s)} s."] if quiet_s > _QUIET_S else []
-        refused = [f"The broker at {place} refuses our subscription to {one}." for one in self.bridge.refused[:4]]
+        quiet = [f"The broker at {address} has said nothing for {int(quiet_s)} s."] if quiet_s > _QUIET_S else []
+        refused = [
+            f"The broker at {address} refuses our subscription to {filter_}." for filter_ in self.bridge.refused[:4]
+        ]
         told = [*others, *quiet, *refused, *self._aside.complaints()]
         if not quiet:
-            told += unheard(self.bridge, place)
+            told += unheard(self.bridge, address)
         if self.memory is not None and not others:  # else subscriptions of the other sidecar may be among the unknown
             told += self.memory.complaints()
         return told
 
     @property
     def is_subscribing(self) -> bool:
-        """Return whether the broker will confirm or refuse our subscriptions soon. A broker that is away does not."""
+        """Whether the broker will confirm or refuse our subscriptions soon. A broker that is away does not."""
         return not self.bridge.is_taking and (self._is_attached or not self._has_failed)
 
     def serve(self) -> None:
+        """Connect to the broker, and stay connected."""
         self._keeper = self._loop.create_task(self._keep())
 
     def close(self, *, in_order: bool = True) -> None:
+        """Disconnect. `in_order`: send DISCONNECT first."""
         for task in (self._keeper, self._second):
             if task is not None:
                 task.cancel()
@@ -120,18 +133,21 @@ class Sidecar(StreamOwner):
                 self._stream.cut("closed")
 
     async def closed(self) -> None:
-        tasks = [one for one in (self._keeper, self._second) if one is not None]
+        """Wait until everything has ended, and save what was learned."""
+        tasks = [task for task in (self._keeper, self._second) if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         if self.memory is not None:
             await self.memory.close()
 
-    # What the host says
+    # Inputs from the host
 
     def received_from_host(self, packet: p.Packet) -> None:
+        """Take in a packet of the node's MQTT host."""
         self.bridge.from_host(packet, _now_ms())
         self._move()
 
     def tick(self) -> None:
+        """Do the periodic work."""
         self.bridge.tick(_now_ms())
         if self.memory is not None:
             self.memory.tick(self._is_attached)
@@ -163,12 +179,13 @@ class Sidecar(StreamOwner):
             self._is_moving = False
 
     async def _publish_elsewhere(self, probes: list[p.Publish]) -> None:
+        """Publish probes over a second connection."""
         hello = second_client(self.bridge, self.user, self.password)
         if not await publish_elsewhere(self.host_name, self.port, self.tls, hello, probes):
-            self.bridge.hearing.is_forbidden = True  # probes that are not published say nothing
+            self.bridge.probes.is_forbidden = True  # probes that are not published prove nothing
 
     def _hand_in(self, packet: p.Packet) -> None:
-        """Give a packet to the host. An error of ours costs this message, and none of those behind it."""
+        """Give a packet to the host. A defect of ours costs this message, and none of those behind it."""
         try:
             self._to_host(packet)
         except Exception:
@@ -178,12 +195,13 @@ class Sidecar(StreamOwner):
                 self.bridge.from_host(p.Ack(p.PUBACK, packet.id, reasons.MALFORMED), _now_ms())
 
     def _send(self, packet: p.Packet) -> None:
+        """Send a packet to the broker, unless it is too large."""
         if self._stream is None:
             return
         limit = self.bridge.packet_bytes_max
         try:
             data = encode(self.bridge.version, packet)
-        except PacketError:  # MQTT has no such packet
+        except PacketError:  # MQTT cannot express this packet
             data, limit = b"", -1
         if limit is not None and len(data) > limit:
             self.bridge.counters["too large for the broker"] += 1
@@ -195,7 +213,7 @@ class Sidecar(StreamOwner):
     # The broker
 
     async def _keep(self) -> None:
-        """Dial, and dial again."""
+        """Connect, and reconnect whenever the connection has ended."""
         pause_s = _BACKOFF_S
         while True:
             try:
@@ -203,7 +221,7 @@ class Sidecar(StreamOwner):
                 log.info("%s: attached to %s:%d", self.node, self.host_name, self.port)
                 pause_s = _BACKOFF_S
                 if not answer.session_present:
-                    self._begun()  # the broker counts its messages anew
+                    self._begun()  # the broker's packet identifiers start again
                 self._is_attached = True
                 if self.memory is not None:
                     self.memory.attached(answer.session_present)
@@ -222,8 +240,8 @@ class Sidecar(StreamOwner):
                 self._is_attached = False
                 stream = self._stream
                 self.bridge.down(is_closed=stream is not None and stream.is_ended and not stream.why)
-                for one in self.bridge.aside:
-                    self._aside.put(f"the broker at {self.host_name}:{self.port}", one.topic, len(one.payload))
+                for message in self.bridge.aside:
+                    self._aside.put(f"the broker at {self.host_name}:{self.port}", message.topic, len(message.payload))
                 self.bridge.aside.clear()
                 if self._stream is not None:
                     self._stream.cut("closed")
@@ -235,10 +253,11 @@ class Sidecar(StreamOwner):
             pause_s = min(2 * pause_s, _BACKOFF_S_MAX)
 
     async def _dial(self) -> p.ConnAck:
+        """Open a connection, and return the broker's CONNACK."""
         stream = BrokerStream(self, self.limits)
         self._welcomed = self._loop.create_future()
         self._ended.clear()
-        # Files may have changed: the password's, and the one of the authority.
+        # These files may have changed: the password's, and the certificate authority's.
         *_, self.user, self.password, self.tls = parse_broker(self.config.broker, self.config)
         async with asyncio.timeout(_HANDSHAKE_S):
             await self._loop.create_connection(lambda: stream, self.host_name, self.port, ssl=self.tls)
@@ -250,7 +269,7 @@ class Sidecar(StreamOwner):
         return answer
 
     async def _watch(self) -> None:
-        """Until the stream ends. A broker that is silent in spite of pings is left."""
+        """Wait until the stream ends. Disconnect from a broker that does not answer pings."""
         while True:
             try:
                 async with asyncio.timeout(_PING_S):
@@ -263,7 +282,7 @@ class Sidecar(StreamOwner):
                 stream.send(encode(self.bridge.version, p.PingReq()))
 
     def fed(self, stream: BrokerStream) -> None:
-        """Take in whole packets, and no more than one turn's share: clients of the node have their turns as well."""
+        """Process complete packets, and no more than one turn's share, so that the node's clients get their turns."""
         if stream.is_queued:
             return
         left = _TURN_PACKETS
@@ -282,7 +301,7 @@ class Sidecar(StreamOwner):
         self._move()
 
     def _take_in(self, packet: p.Packet | None) -> None:
-        """Take in one packet, unless it could not be read. Raises PacketError where the broker must be left."""
+        """Process one packet, unless it could not be decoded. Raises PacketError if we must disconnect."""
         if packet is None:
             return
         welcomed = self._welcomed
@@ -296,17 +315,19 @@ class Sidecar(StreamOwner):
             raise PacketError(self._why_left())
 
     def _next_turn(self, stream: BrokerStream) -> None:
+        """Continue with packets that were too many for the last turn."""
         stream.is_queued = False
         if not stream.is_ended and not stream.is_closing:
             self.fed(stream)
             stream.read_or_not()
 
     def _leave(self, stream: BrokerStream, why: str) -> None:
+        """Log why, and disconnect."""
         if stream.is_ended or stream.is_closing:
             return
         log.warning("%s: broker %s:%d: %s", self.node, self.host_name, self.port, why)
         if self.bridge.leaves:
-            stream.close()  # the probe of another, acknowledged: else it would come again
+            stream.close()  # sends our acknowledgement of another sidecar's probe, which would come again otherwise
         else:
             stream.cut("garbage")
 
@@ -314,7 +335,7 @@ class Sidecar(StreamOwner):
         return _LEFT.get(self.bridge.leaves, "the broker ends the connection").format(probe=self.bridge.probe)
 
     def _late(self, packet: p.Packet) -> None:
-        """Came with the CONNACK, before the task that waits for it has run."""
+        """Process a packet that came with the CONNACK, before the task that waits for the CONNACK has run."""
         if self._is_attached:
             is_left = not self.bridge.from_broker(packet)
             self._move()
@@ -324,11 +345,12 @@ class Sidecar(StreamOwner):
             self._loop.call_soon(self._late, packet)
 
     def _decode(self, first: int, body: bytes, left_out: int = 0) -> p.Packet | None:
-        """Return a packet of the broker; None if it is a message that cannot be read, which is passed over.
+        """Return a packet of the broker, or None for a message that cannot be decoded, which is skipped.
 
-        `left_out`: the length of a packet that was too large, if it was. Then `body` is its head.
+        `left_out`: the length of a packet that was too large, or 0. If it is set, `body` is the head of that packet.
         """
-        if self.bridge.version == p.V5 and first == 0x20 and len(body) == 2:  # a CONNACK of 3.1.1: it knows no MQTT 5
+        # a CONNACK of 3.1.1: the broker does not speak MQTT 5
+        if self.bridge.version == p.V5 and first == 0x20 and len(body) == 2:
             return p.ConnAck(reason=reasons.VERSION if body[1] == 1 else body[1] or reasons.VERSION)
         try:
             if left_out:
@@ -376,7 +398,7 @@ _LEFT = {
 
 
 def refusal(reason: int) -> str:
-    """Return why a broker does not take us, in words, by the reason of its CONNACK."""
+    """Return why a broker refuses us, by the reason code of its CONNACK."""
     if reason in (reasons.VERSION, 1):
         return _VERSION
     return f"it refuses us: {reasons.NAMES.get(reason, hex(reason))}"
@@ -387,7 +409,7 @@ def _now_ms() -> int:
 
 
 def read_password(config: MqttConfig) -> bytes | None:
-    """Return the broker's password from its own key or from its file; None if there is none."""
+    """Return the broker's password from its own key or from its file; None if there is none. Raises `InputError`."""
     path = config.broker_password_file
     if not path:
         return config.broker_password.encode() or None
@@ -403,22 +425,22 @@ def read_password(config: MqttConfig) -> bytes | None:
 
 
 def parse_broker(url: str, config: MqttConfig) -> tuple[str, int, str | None, bytes | None, ssl.SSLContext | None]:
-    """`mqtt://[user[:password]@]host[:port]`, or `mqtts://`."""
+    """Parse `mqtt://[user[:password]@]host[:port]`, or `mqtts://`. Return host, port, user, password, TLS context."""
     try:
-        found = urlsplit(url)
-        port = found.port
+        parts = urlsplit(url)
+        port = parts.port
     except ValueError:
-        found, port = urlsplit(""), None
-    if found.scheme not in ("mqtt", "mqtts") or not found.hostname or found.path not in ("", "/"):
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("mqtt", "mqtts") or not parts.hostname or parts.path not in ("", "/"):
         told = f'"{hide_password(url)}" is no broker'
         raise InputError("mqtt.broker", told, "give mqtt://host:1883 or mqtts://host:8883")
     context = None
-    if found.scheme == "mqtts":
+    if parts.scheme == "mqtts":
         try:
             context = ssl.create_default_context(cafile=config.broker_ca or None)
         except OSError as error:
             where = "mqtt.broker_ca"
             raise InputError(where, f"{config.broker_ca}: {error.strerror or error}", "name a PEM file") from None
-    user = unquote(found.username) if found.username is not None else None
-    password = unquote(found.password).encode() if found.password is not None else read_password(config)
-    return found.hostname, port or (8883 if context is not None else 1883), user, password, context
+    user = unquote(parts.username) if parts.username is not None else None
+    password = unquote(parts.password).encode() if parts.password is not None else read_password(config)
+    return parts.hostname, port or (8883 if context is not None else 1883), user, password, context

@@ -1,4 +1,4 @@
-"""What the delivery part can be told."""
+"""Configuration of the delivery protocol: `[delivery]` of node.toml. Times are in milliseconds."""
 
 from __future__ import annotations
 
@@ -12,99 +12,106 @@ from trellis.protocols.delivery.messages import PAYLOAD_BYTES_MAX
 
 class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     copies: int = 2
-    """Nodes that hold a publication before its client is told. Raising it survives more crashes, and waits longer."""
+    """Nodes that must hold a publication before it is acknowledged to its client. A message acknowledged with k copies
+    survives k - 1 crashes. Raising it makes clients wait longer."""
 
     window_ms: int = 60_000
-    """How long a message is kept for others. Raising it lets a topic be split for longer; memory grows."""
+    """How long a node keeps a message to send it again. Raising it lets a topic stay split for longer without loss, and
+    takes more memory."""
 
     window_bytes: int = 64 << 20
-    """Payload bytes kept in all. Beyond it the oldest go first: counted, never silent."""
+    """Bytes of messages that a node keeps in total. Beyond it the oldest messages are dropped, counted and logged."""
 
     order: Literal["publisher", "none"] = "publisher"
-    """Hand over in the order of each publisher, or at once: then a gap holds nothing back."""
+    """publisher: hand messages over in the order in which each publisher sent them; a missing message delays later
+    ones. none: hand each message over as soon as it arrives."""
 
     tick_ms: int = 1_000
-    """Ages, gaps, registrations are looked at so often. Ages are no finer than this."""
+    """Interval of periodic work: expiry of messages, gaps, registrations. Expiry is no more precise than this."""
 
     soon_ms: int = 50
-    """One round: acknowledgements wait at most so long for something to travel with."""
+    """Length of one round. An acknowledgement waits at most one round for a frame that can carry it."""
 
     announce_rounds: int = 6
-    """Rounds between two batches of announcements over a lazy link. Fewer find a loss sooner, and cost frames: at 500
-    publications a second in a mesh of 50 nodes with 2 they were every second frame."""
+    """Rounds between two batches of announcements over a lazy link. Fewer rounds detect a loss sooner and cost more
+    frames: with 2 rounds, half of all frames were announcements (50 nodes, 500 publications a second)."""
 
     pull_rounds: int = 4
-    """Rounds that an announced message may take over the tree before it is pulled."""
+    """Rounds to wait for an announced message to arrive over the tree before it is pulled."""
 
     retry_rounds: int = 20
-    """Rounds until a pull goes to somebody else."""
+    """Rounds to wait for the answer to a pull before another neighbor is asked."""
 
     resend_rounds: int = 6
-    """Rounds until a frame that nobody acknowledged is sent again; doubled each time, up to `resend_rounds_max`."""
+    """Rounds until an unacknowledged frame is sent again. The pause doubles each time, up to `resend_rounds_max`."""
 
     resend_rounds_max: int = 40
-    """The longest pause between two of them."""
+    """Longest pause, in rounds, before an unacknowledged frame is sent again."""
 
     flight_bytes: int = 256 << 10
-    """Bytes under way on one link. Above delay times rate."""
+    """Unacknowledged bytes allowed on one link. Choose more than the link's delay times its rate."""
 
     flight_frames: int = 64
-    """Frames under way on one link."""
+    """Unacknowledged frames allowed on one link."""
 
     queue_max: int = 2_048
-    """Messages that wait for one link. What comes then is announced, not pushed: the peer pulls when it can."""
+    """Messages that may wait for one link. Further ones are announced instead of pushed, and the peer pulls them."""
 
     control_max: int = 4_096
-    """Other things that wait for one link. Beyond it the link begins anew, with a comparison."""
+    """Items other than messages that may wait for one link. Beyond it the link starts a new session and compares."""
 
     pull_max: int = 256
-    """Messages pulled over one link at a time."""
+    """Messages that may be pulled over one link at a time."""
 
     missing_max: int = 65_536
-    """Announced messages of one topic that are not here yet. Beyond it the topic is compared again later."""
+    """Announced messages of one topic that have not arrived yet. Beyond it the topic is compared again later."""
 
     payload_bytes_max: int = 256 << 10
     """Larger publications are refused."""
 
     pending_max: int = 10_000
-    """Publications of clients that wait for copies. More are refused. Nodes may have more of their own."""
+    """Publications of clients that may wait for copies. More are refused. Publications of the nodes themselves may be
+    four times as many."""
 
     publish_timeout_ms: int = 30_000
-    """A publication without enough copies fails then. Above the time of a mend."""
+    """Time after which a publication without enough copies fails. Choose more than a repair of the overlay takes."""
 
     ask_ms: int = 1_000
-    """A publication that still waits asks who holds it, and its topic's home who wants it, so often."""
+    """Interval at which a waiting publication asks who holds it, and asks the topic's home who subscribes."""
 
     confirm_ms: int = 2_000
-    """A new subscriber with neighbours waits so long for one whose watermarks can be its baseline."""
+    """How long a new subscriber waits for a neighbor that can give it a baseline."""
 
     alone_ms: int = 30_000
-    """A new subscriber waits no longer than this; one without neighbours, until its topic's home knows nobody else."""
+    """Longest wait of a new subscriber for a baseline. One without neighbors waits until the topic's home answers that
+    nobody else subscribes."""
 
     interest_ms: int = 60_000
-    """A publisher that does not subscribe stays interested for so long after its last publication. [SC §2.1]
-    Below `window_ms` it may forget what it has acknowledged while a cut network kept it from all subscribers."""
+    """How long a node that publishes without subscribing takes part in the topic after its last publication. [SC §2.1]
+    Below `window_ms` it may drop acknowledged messages before a partition that hid all subscribers has ended."""
 
     batch_ms: int = 50
-    """While clients change many subscriptions, changes within this time are carried out together."""
+    """Subscription changes of clients within this time are passed to the overlay together."""
 
     register_ms: int = 5_000
-    """Subscribers tell their topic's home so often that they are there."""
+    """Interval at which a subscriber repeats its registration at the topic's home."""
 
     registered_ms: int = 15_000
-    """A home believes it for so long, and answers nothing before it has been home for so long."""
+    """Lifetime of a registration. A node that became home answers with certainty only after the same time."""
 
     sample_max: int = 16
-    """Subscribers that a home names at most; above `copies`."""
+    """Most subscribers that a home names in one answer. At least `copies`."""
 
     leave_ms_max: int = 15_000
-    """A node that leaves goes after so long even if nobody took over what it holds: counted, never silent."""
+    """Longest time for which a leaving node waits until others hold its messages. After it, the node leaves and counts
+    what nobody took over."""
 
     tombstone_ms: int = 600_000
-    """The ends of departed lives are remembered for so long: well above two windows, and above the longest pause."""
+    """How long a node remembers that an incarnation has ended. At least three windows, and more than the longest pause
+    of a process."""
 
     clients_max: int = 100_000
-    """Numbers of clients remembered (for one window), so that a repeated publication stays one."""
+    """Publications of clients that are remembered for one window, so that a repeated one is not published twice."""
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:

@@ -1,19 +1,20 @@
 """Copies: a publication is acknowledged when enough nodes hold it.  [docs/delivery.md, Copies]
 
-A message says how many more holders its publisher wants to hear of. Whoever stores it names itself to the peer that
-brought it, and passes on the names it hears from beyond. Names, not numbers: when the tree changes while answers
-travel, a sum would count a node twice, a set of names cannot.
+A message says how many more holders its publisher's node wants to learn of. A node that stores the message reports its
+own name to the neighbor that sent it, and passes on the names that it hears from nodes further away. Names are counted,
+not numbers: while the tree changes, a sum could count a node twice, and a set of names cannot.
 
-A publication that still waits after `ask_ms` asks over all its links, and through them as far as holders are wanted;
-whoever is asked answers to the asker from then on. It also asks its topic's home who subscribes: with fewer subscribers
-than copies, and all of them holding it, it is acknowledged with what there is.
+A publication that still waits after `ask_ms` asks over all links of its topic (`Ask`). The question is passed on as
+long as more holders are wanted, and answers then go back along its path. The publisher's node also asks the topic's
+home who subscribes. If there are fewer subscribers than copies and all of them hold the message, it is acknowledged
+with the copies that there are.
 
-C1  a holder is named by itself, when it holds the message and does not leave.
-C2  beside the publisher, only subscribers are named (where the overlay proves who subscribes).
-C3  publications that wait take at most `window_bytes`. One whose message left the window is over at the next tick: we
-    cannot give it to anybody any more, so it would wait in vain.
-C4  a node passes on a question of one neighbor about one message once per tick, and again in that tick only if it must
-    go farther or needs more holders. Needs and hops are at most our own `copies`, whatever the neighbor says.
+C1  A holder names itself, and only while it holds the message and is not leaving.
+C2  Besides the publisher's node, only subscribers are named (where the overlay can prove who subscribes).
+C3  Waiting publications take at most `window_bytes`. If the window drops a message, its publication fails at the next
+    tick: this node can no longer send it to anybody.
+C4  A node passes on a neighbor's question about one message once per tick, and again in that tick only if it must go
+    further or needs more holders. Needs and hops are at most our own `copies`, whatever the neighbor says.
 """
 
 from __future__ import annotations
@@ -26,54 +27,58 @@ from trellis.protocols.delivery.messages import Ask, Held
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, NotAcknowledged
 from trellis.protocols.delivery.state import State, is_internal
 from trellis.protocols.delivery.streams import ENTRY_BYTES, Entry, TopicState
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 from trellis.reached import reached
 
 
 @dataclass(eq=False)
 class Pending:
-    """A publication of ours that is not acknowledged."""
+    """A publication of this node that is not acknowledged yet."""
 
     entry: Entry
     client_id: ClientId | None
     since_ms: int
-    question: int  # answers of homes to questions from this number on were asked after the publication
-    holders: dict[NodeId, None] = field(default_factory=dict)  # beside us
+    question: int  # Answers of homes to this question or later ones were asked for after the publication.
+    holders: dict[NodeId, None] = field(default_factory=dict)  # the holders reported so far, without this node
     asked_ms: int = 0
-    # All other subscribers that there are, fewer than the copies wanted, as the home has said after the publication.
+    # All other subscribers, as the home has said after the publication. Set only if they are fewer than the copies
+    # wanted.
     proof: tuple[NodeId, ...] | None = None
 
 
 @dataclass(eq=False)
 class Remembered:
-    """A publication of a client, so that a repeated one counts once."""
+    """A publication of a client, kept so that a repeated one is published once."""
 
     since_ms: int
     topic: Topic
     digest: bytes  # of the payload
-    outcome: Acknowledged | NotAcknowledged | None = None  # None: not known yet
+    outcome: Acknowledged | NotAcknowledged | None = None  # None while the publication waits for copies.
 
 
 class Copies:
+    """Counts holders: for publications of this node, and on behalf of other publishers' nodes."""
+
     def __init__(self, state: State) -> None:
         self.state = state
         self.pending: dict[tuple[Topic, int], Pending] = {}
-        self.on_topic: dict[Topic, dict[int, Pending]] = {}  # the same by topic: thousands may wait, each on its own
+        # `pending` by topic, because thousands may wait on other topics
+        self.on_topic: dict[Topic, dict[int, Pending]] = {}
         self.clients: dict[ClientId, Remembered] = {}  # in the order of `since_ms`
-        self.bytes = 0  # Bytes of the publications in `pending`, as the window counts them.
-        # By neighbor and message: the needs and hops with which we passed on its question. Emptied at every tick.
+        self.bytes = 0  # bytes of the publications in `pending`, as the window counts them
+        # By neighbor and message: the needs and hops with which we passed its question on. Cleared at every tick.
         self._passed_on: dict[NodeId, dict[tuple[StreamId, int], tuple[int, int]]] = {}
 
     # At the publisher
 
     def refusal(self, topic: Topic, size: int) -> str | None:
-        """Return why one more publication of `size` bytes is refused, or None. Without room it would wait in vain.
+        """Return why one more publication of `size` bytes is refused, or None. Without space it would wait in vain.
 
-        More of what the nodes say to each other may wait than publications of clients. Else these would hold up the
+        Publications on internal topics may be four times as many. Otherwise clients' publications could delay the
         confirmations of subscriptions.
         """
         config, reason = self.state.config, None
-        # A publication of an MQTT client may have a copy in each of two directories, which are of the mesh itself.
+        # A publication of an MQTT client may have a copy in each of two directories, which are internal topics.
         pending_max = config.pending_max * (4 if is_internal(topic) else 1)
         if len(self.pending) >= pending_max:
             reason = f"{pending_max} publications wait for their copies"
@@ -86,6 +91,7 @@ class Copies:
         return reason
 
     def wait_for(self, pending: Pending) -> None:
+        """Wait for holders of a publication. It may already have enough of them."""
         stream = pending.entry.stream
         self.pending[stream.id.topic, pending.entry.sequence] = pending
         self.on_topic.setdefault(stream.id.topic, {})[pending.entry.sequence] = pending
@@ -93,7 +99,7 @@ class Copies:
         self._look_at(pending)
 
     def tick(self) -> list[Topic]:
-        """Ask again; give up. The topics whose homes should be asked."""
+        """Ask again, and let publications fail that waited too long. Return the topics whose homes should be asked."""
         state, config = self.state, self.state.config
         self._passed_on.clear()
         topics: dict[Topic, None] = {}
@@ -109,15 +115,16 @@ class Copies:
             elif state.now_ms - pending.asked_ms >= config.ask_ms:
                 pending.asked_ms = state.now_ms
                 topics[topic] = None
-                # Between two ticks time stands still here: at the first one it may be only a moment old.
-                ways = state.ways(state.topics[topic]) if state.now_ms - pending.since_ms > config.ask_ms else ()
+                # `now_ms` advances only at ticks, so the publication may be much younger than it seems at the first
+                # one.
+                links = state.open_links(state.topics[topic]) if state.now_ms - pending.since_ms > config.ask_ms else ()
                 wanted = config.copies - 1
-                for peer, _ in ways:
+                for peer, _ in links:
                     state.put(peer, Ask(*entry.stream.id, entry.sequence, wanted, config.copies))
         return list(topics)
 
     def on_home(self, topic: Topic, question: int, names: tuple[NodeId, ...], total: int) -> None:
-        """All subscribers there are, if they are fewer than the copies wanted."""
+        """Take in a home's answer. If all subscribers are named and they are fewer than `copies`, it is a proof."""
         if total >= self.state.config.copies or len(names) < total:
             return
         for pending in list(self.on_topic.get(topic, {}).values()):
@@ -136,7 +143,10 @@ class Copies:
         return any(pending.question > question for pending in self.on_topic.get(topic, {}).values())
 
     def on_count(self, topic: Topic, others: int) -> None:
-        """So many others are known to subscribe, where there are no homes: too few for the copies, and all hold it."""
+        """Acknowledge publications that all `others` other subscribers hold, if these are fewer than `copies`.
+
+        This is for overlays without homes, which know the number of subscribers themselves.
+        """
         if others + 1 >= self.state.config.copies or self.state.why_unjoined():
             return
         for pending in list(self.on_topic.get(topic, {}).values()):
@@ -144,22 +154,23 @@ class Copies:
                 self._acknowledge(pending)
 
     def is_stuck(self, topic: Topic) -> bool:
-        """A publication on this topic waits, and no subscriber at all has said that it holds it."""
+        """Return whether a publication on this topic waits and no subscriber has reported that it holds it."""
         oldest = self.state.now_ms - self.state.config.ask_ms
         waiting = self.on_topic.get(topic, {}).values()
         return any(not pending.holders and pending.since_ms <= oldest for pending in waiting)
 
     def link_down(self, peer: NodeId) -> None:
-        """It may be dead: it counts again when it says so again."""
+        """Stop counting a peer that may have crashed. It counts again when it reports again."""
         for pending in self.pending.values():
             pending.holders.pop(peer, None)
 
     def stood_still(self, duration_ms: int) -> None:
-        """Our process was stopped for so long. No answer could come in meanwhile, so publications wait for longer."""
+        """Extend all waits by the time for which our process was stopped: no answer could arrive in it."""
         for pending in self.pending.values():
             pending.since_ms += duration_ms
 
     def remember(self, client_id: ClientId, topic: Topic, payload: bytes) -> None:
+        """Remember a client's publication, so that `again` recognizes it."""
         if len(self.clients) < self.state.config.clients_max:
             self.clients[client_id] = Remembered(self.state.now_ms, topic, _digest(payload))
 
@@ -174,13 +185,13 @@ class Copies:
         if (known.topic, known.digest) != (topic, _digest(payload)):
             reason = f"number {client_id[2]} of this client's session was used for another publication; number it anew"
             self.state.counters.not_acknowledged += 1
-            self.state.out.append(NotAcknowledged(topic, self.state.overlay.life, 0, reason, client_id))
+            self.state.out.append(NotAcknowledged(topic, self.state.overlay.incarnation, 0, reason, client_id))
         elif known.outcome is not None:
             self.state.out.append(known.outcome)
         return True
 
     def forget_clients(self) -> None:
-        """A window after their publications: they stand in that order."""
+        """Forget clients' publications after one window. `clients` is in the order of their times."""
         oldest, old = self.state.now_ms - self.state.config.window_ms, []
         for client, known in self.clients.items():
             if known.since_ms >= oldest:
@@ -190,23 +201,25 @@ class Copies:
             del self.clients[client]
 
     def gives_up(self, reason: str) -> None:
+        """Let all waiting publications fail for this reason."""
         for pending in list(self.pending.values()):
             self._over(pending, reason)
 
     # At holders
 
     def stored(self, topic: TopicState, entry: Entry) -> None:
-        """A message has come, and its publisher wants to hear of holders."""
+        """Report a new message to the neighbor that sent it, if its publisher wants to learn of holders."""
         if entry.needs and entry.asker is not None and self.state.vouches(topic, entry.stream):
             self.state.put(entry.asker, Held(*entry.stream.id, entry.sequence, (self.state.id,)))
 
     def on_held(self, peer: NodeId, item: Held) -> None:
+        """Take in names of holders: for our own publication, or to pass them on toward the publisher."""
         state = self.state
         topic = state.topics.get(item.topic)
-        stream = topic.streams.get((item.origin, item.life)) if topic is not None else None
+        stream = topic.streams.get((item.origin, item.incarnation)) if topic is not None else None
         if topic is None or stream is None:
             return
-        if item.origin == state.id and item.life == state.overlay.life:
+        if item.origin == state.id and item.incarnation == state.overlay.incarnation:
             pending = self.pending.get((item.topic, item.sequence))
             if pending is not None:
                 pending.holders.update((name, None) for name in item.names if name != state.id)
@@ -224,12 +237,12 @@ class Copies:
             state.put(entry.asker, Held(*stream.id, item.sequence, new[:room]))
 
     def on_ask(self, peer: NodeId, item: Ask) -> None:
-        """Who holds it? We, and whoever answers us."""
+        """Answer which nodes hold a message: this one, and those that answer us."""
         state = self.state
         topic = state.topics.get(item.topic)
-        stream = topic.streams.get((item.origin, item.life)) if topic is not None else None
+        stream = topic.streams.get((item.origin, item.incarnation)) if topic is not None else None
         entry = stream.entries.get(item.sequence) if stream is not None else None
-        if topic is None or entry is None or not item.needs or (item.origin, item.life) == self._me:
+        if topic is None or entry is None or not item.needs or (item.origin, item.incarnation) == self._me:
             return
         wanted = min(item.needs, state.config.copies)
         hops = min(item.hops, state.config.copies)
@@ -240,7 +253,7 @@ class Copies:
             self._pass_on(peer, topic, entry, needs, hops)
 
     def _pass_on(self, peer: NodeId, topic: TopicState, entry: Entry, needs: int, hops: int) -> None:
-        """Ask all other links of the topic, unless that was done in this tick (C4)."""
+        """Ask on all other links of the topic, unless that was done in this tick (C4)."""
         state, asked, key = self.state, self._passed_on.setdefault(peer, {}), (entry.stream.id, entry.sequence)
         if key not in asked and len(asked) >= state.config.control_max // 2:
             return  # the neighbor asks again at its next tick
@@ -248,15 +261,16 @@ class Copies:
         if needs <= needs_before and hops <= hops_before:
             return
         asked[key] = needs, hops = max(needs, needs_before), max(hops, hops_before)
-        for other, _ in state.ways(topic):
+        for other, _ in state.open_links(topic):
             if other != peer:
                 state.put(other, Ask(*entry.stream.id, entry.sequence, needs, hops - 1))
 
     @property
-    def _me(self) -> tuple[NodeId, int]:
-        return self.state.id, self.state.overlay.life
+    def _me(self) -> tuple[NodeId, Incarnation]:
+        return self.state.id, self.state.overlay.incarnation
 
     def _look_at(self, pending: Pending) -> None:
+        """Acknowledge a publication if it has enough holders, or a proof that there are no more subscribers."""
         if 1 + len(pending.holders) >= self.state.config.copies:
             self.state.topics[pending.entry.stream.id.topic].needs_proof = False
             self._acknowledge(pending)
@@ -266,7 +280,7 @@ class Copies:
             self._acknowledge(pending)
 
     def _end_unkept(self, pending: Pending) -> None:
-        """The message is not in the window any more, so nobody can get it from us."""
+        """Let a publication fail whose message is no longer in the window: nobody can get it from us."""
         config, entry = self.state.config, pending.entry
         is_old = self.state.now_ms - entry.born_ms >= config.window_ms
         self.state.counters.window_full += not is_old
@@ -280,7 +294,9 @@ class Copies:
         stream_id, sequence = pending.entry.stream.id, pending.entry.sequence
         self._waits_no_more(pending)
         holders = (self.state.id, *pending.holders)
-        outcome = Acknowledged(stream_id.topic, stream_id.life, sequence, len(holders), holders, pending.client_id)
+        outcome = Acknowledged(
+            stream_id.topic, stream_id.incarnation, sequence, len(holders), holders, pending.client_id
+        )
         self.state.counters.acknowledged += 1
         self.state.counters.acknowledged_internal += is_internal(stream_id.topic)
         self._tell(pending, outcome)
@@ -291,7 +307,9 @@ class Copies:
         pending.entry.is_given_up = True
         self.state.counters.not_acknowledged += 1
         self.state.counters.not_acknowledged_internal += is_internal(stream_id.topic)
-        self._tell(pending, NotAcknowledged(stream_id.topic, stream_id.life, sequence, reason, pending.client_id))
+        self._tell(
+            pending, NotAcknowledged(stream_id.topic, stream_id.incarnation, sequence, reason, pending.client_id)
+        )
 
     def _waits_no_more(self, pending: Pending) -> None:
         topic, sequence = pending.entry.stream.id.topic, pending.entry.sequence

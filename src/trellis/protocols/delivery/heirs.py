@@ -1,17 +1,17 @@
-"""A home's heir: the next node on the ring keeps a copy of the home's registrations.  [docs/delivery.md, Homes]
+"""Heirs: the next node on the ring keeps a copy of a home's registrations.  [docs/delivery.md, Homes]
 
-When the process of a home has ended for certain, its successor becomes home of its range. With a complete copy it is
-sure at once who subscribes, and need not wait for `registered_ms` until everybody has registered anew.
+If the process of a home has certainly ended, its successor becomes home of its range. With a complete copy, the
+successor knows at once who subscribes. It need not wait `registered_ms` until everybody has registered again.
 
-At a home. Each registration goes to the heir as well (`Register` with `heir_of`), and the heir answers. A new
+At the home: each registration is also sent to the heir (`Register` with `heir_of`), and the heir answers. A new
 subscriber is told that it is registered when the heir has answered. Once per tick, while the heir has everything and
 the home is sure, the home says so (`Register` without topics). The heir believes this for `LEASE_TICKS`.
 
-At an heir. The copy counts if the home ended within `LEASE_TICKS` after it last said so, and if the range that falls
-to the heir is the one that the home named.
+At the heir: the copy counts if the home ended within `LEASE_TICKS` after its last statement, and if the range that the
+heir gets is the one that the home named.
 
-E1  a home tells a subscriber that it is registered only when its heir has the registration too, or when all that it
-    has told the heir has run out. So an heir that is sure knows every registered subscriber.
+E1  A home tells a subscriber that it is registered only when the heir has the registration too, or when the heir's
+    lease has expired. So an heir that is sure knows every registered subscriber.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from trellis.protocols.delivery.state import State
 from trellis.protocols.effects import NodeId, Send, Topic
 
 LEASE_TICKS = 3
-_MARGIN_TICKS = 2  # a home counts longer than its heir does: its word was under way for a while
-COPIES_MAX = 262_144  # registrations of a predecessor
-_PROBE = CANARY + "heir"  # registered by a home without registrations, to see whether its heir keeps copies
+_MARGIN_TICKS = 2  # A home counts a lease longer than its heir does, because the statement took time to arrive.
+COPIES_MAX = 262_144  # Most registrations that an heir keeps of one home.
+_PROBE = CANARY + "heir"  # A home without registrations sends this one, to see whether its heir keeps copies.
 
 
 class Inheritance:
-    """The registry of a home, as its heir knows it."""
+    """The registrations of a home, as its heir knows them."""
 
     def __init__(self, registered_ms: int) -> None:
         self.table = Registry(COPIES_MAX, COPIES_MAX, COPIES_MAX, registered_ms)
-        self.token: tuple[NodeId, int] | None = None  # the start of its range, and when it said that we have all
+        # the start of the home's range, and when the home last said that we have everything
+        self.token: tuple[NodeId, int] | None = None
 
     @property
     def registry(self) -> dict[Topic, dict[NodeId, int]]:
@@ -43,23 +44,25 @@ class Inheritance:
 
 
 class Heirs:
+    """Both sides of the copy: as a home toward its heir, and as the heir of other homes."""
+
     def __init__(self, state: State) -> None:
         self.state = state
         # As home.
         self.heir: NodeId | None = None
-        self._has_answered = False  # nodes of earlier versions do not keep copies, and never answer
-        self._uncopied: dict[tuple[NodeId, Topic], None] = {}  # registrations that the heir has not answered for
-        self._held_back: dict[tuple[NodeId, Topic], None] = {}  # of these, those whose subscribers are not told yet
-        self._told_ms: int | None = None  # when we last said that an heir has everything; to whichever heir
-        # As heir.
-        # By home: our predecessor, and the one before it. A home that has ended may have a successor in that place
-        # already when we learn of its end.
+        self._has_answered = False  # Nodes of earlier versions keep no copies and never answer.
+        self._uncopied: dict[tuple[NodeId, Topic], None] = {}  # registrations that the heir has not confirmed
+        # those of `_uncopied` whose subscribers have not been told yet
+        self._held_back: dict[tuple[NodeId, Topic], None] = {}
+        self._told_ms: int | None = None  # When we last told any heir that it has everything.
+        # By home: our predecessor on the ring, and the one before it. When we learn that a home has ended, another node
+        # may already be our predecessor.
         self.kept: dict[NodeId, Inheritance] = {}
 
     # As home
 
     def look(self, registry: dict[Topic, dict[NodeId, int]]) -> None:
-        """Give a new heir everything."""
+        """Send all registrations to a new heir."""
         heir = self.state.overlay.heir()
         if heir == self.heir:
             return
@@ -67,7 +70,7 @@ class Heirs:
         self.took_over(registry)
 
     def took_over(self, registry: dict[Topic, dict[NodeId, int]]) -> None:
-        """Give the heir all of `registry`: it is new, or these are registrations that we have inherited ourselves."""
+        """Send all of `registry` to the heir: the heir is new, or we have just inherited these registrations."""
         if self.heir is None:
             return
         by_node: dict[NodeId, list[Topic]] = {}
@@ -79,7 +82,7 @@ class Heirs:
             self._copy(node, topics)
 
     def registered(self, node: NodeId, topics: list[Topic], new: Iterable[Topic]) -> list[Topic]:
-        """Pass on registrations. Return those of which the subscriber may be told at once."""
+        """Copy registrations to the heir. Return those whose subscriber may be told at once."""
         if self.heir is None:
             return topics
         new = dict.fromkeys(new)
@@ -90,6 +93,7 @@ class Heirs:
         return [topic for topic in topics if (node, topic) not in self._held_back]
 
     def unregistered(self, node: NodeId, topics: list[Topic]) -> None:
+        """Forget registrations, and tell the heir."""
         for topic in topics:
             self._uncopied.pop((node, topic), None)
             self._held_back.pop((node, topic), None)
@@ -97,7 +101,7 @@ class Heirs:
             self.state.out.append(Send(self.heir, Unregister(node, tuple(topics), HOPS_MAX)))
 
     def on_copied(self, sender: NodeId, node: NodeId, topics: tuple[Topic, ...]) -> None:
-        """The heir has these registrations of `node`."""
+        """The heir has confirmed these registrations of `node`: tell the subscriber if it still waits."""
         if sender == self.heir:
             self._has_answered = True
             for topic in topics:
@@ -105,6 +109,7 @@ class Heirs:
             self._tell(node, [topic for topic in topics if self._held_back.pop((node, topic), 0) is None])
 
     def tick(self, registry: dict[Topic, dict[NodeId, int]], *, is_sure: bool) -> None:
+        """Expire old copies, release subscribers whose lease has expired, and renew the heir's lease."""
         self.look(registry)
         for kept in self.kept.values():
             kept.table.forget_old(self.state.now_ms - self.state.config.registered_ms)
@@ -125,11 +130,12 @@ class Heirs:
             self.state.out.append(Send(self.heir, Register(self.state.id, (), HOPS_MAX, start)))
 
     def _has_lease(self) -> bool:
-        """May an heir still believe that it has everything?"""
+        """Return whether an heir may still believe that it has everything."""
         lease_ms = (LEASE_TICKS + _MARGIN_TICKS) * self.state.config.tick_ms
         return self._told_ms is not None and self.state.now_ms - self._told_ms <= lease_ms
 
     def _copy(self, node: NodeId, topics: list[Topic]) -> None:
+        """Send registrations of `node` to the heir."""
         assert self.heir is not None
         start = self.state.overlay.home_range()
         for first in range(0, len(topics), REGISTERED_MAX):
@@ -143,7 +149,7 @@ class Heirs:
     # As heir
 
     def on_copy(self, sender: NodeId, message: Register) -> None:
-        """Our predecessor passes on registrations, or says that we have them all."""
+        """Take in registrations of our predecessor, or its statement that we have them all."""
         state = self.state
         if sender != state.overlay.home_range() or sender == state.id or message.heir_of is None:
             return
@@ -161,16 +167,17 @@ class Heirs:
             state.out.append(Send(sender, Registered(tuple(taken), message.node)))
 
     def on_uncopy(self, sender: NodeId, message: Unregister) -> None:
+        """Drop copied registrations that the home says have ended."""
         if sender in self.kept:
             for topic in message.topics:
                 self.kept[sender].table.remove(topic, message.node)
 
     def inherits(self, home: NodeId) -> NodeId | None:
-        """The process of `home` has ended. Return the start of its range if our copy of its registry is complete."""
+        """Return the start of the range of `home`, whose process has ended, or None if our copy is incomplete."""
         for kept in self.kept.values():
             kept.table.remove_node(home)
         token = self.kept[home].token if home in self.kept else None
         if token is not None and self.kept[home].table.doubts.is_any(self.state.now_ms):
-            return None  # we had no room for all of it
+            return None  # there was no space for all of it
         lease_ms = LEASE_TICKS * self.state.config.tick_ms
         return None if token is None or self.state.now_ms - token[1] > lease_ms else token[0]

@@ -1,8 +1,8 @@
-"""Identities of messages: (origin, life, topic, sequence), and compact sets of sequences.
+"""Identities of messages, and compact sets of sequences.
 
-Sequences count up from 1 per origin, life and topic. A set of them is a few ranges: for nearly every stream one range,
-"all up to here". A node that joined late has not seen the beginning, so a watermark alone would claim too much: the
-ranges say exactly what was seen.
+A message is identified by origin, incarnation, topic and sequence. Sequences count up from 1 for each origin,
+incarnation and topic. `Ranges` is a set of sequences. Nearly always it has one range. A single watermark ("all up to
+here") would not suffice: a node that joined late has not seen the first messages.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 
 
 class StreamId(NamedTuple):
-    """What one life of a node publishes on one topic."""
+    """All messages that one incarnation of a node publishes on one topic."""
 
     topic: Topic
     origin: NodeId
-    life: int
+    incarnation: Incarnation
 
 
 class Ranges:
-    """A set of positive integers as disjoint ranges, ascending, with at least one missing number between two."""
+    """A set of positive integers as disjoint ascending ranges. At least one number is missing between two ranges."""
 
     __slots__ = ("firsts", "lasts")
 
@@ -34,8 +34,8 @@ class Ranges:
             self.add(first, last)
 
     def __contains__(self, number: int) -> bool:
-        place = bisect_right(self.firsts, number) - 1
-        return place >= 0 and number <= self.lasts[place]
+        index = bisect_right(self.firsts, number) - 1
+        return index >= 0 and number <= self.lasts[index]
 
     def __bool__(self) -> bool:
         return bool(self.firsts)
@@ -54,62 +54,66 @@ class Ranges:
         return sum(last - first + 1 for first, last in self.pairs())
 
     def pairs(self) -> list[tuple[int, int]]:
+        """Return the ranges as (first, last)."""
         return list(zip(self.firsts, self.lasts, strict=True))
 
     @property
     def last(self) -> int:
-        """The greatest number, 0 where there is none."""
+        """The greatest number, or 0 if the set is empty."""
         return self.lasts[-1] if self.lasts else 0
 
     def add(self, first: int, last: int | None = None) -> None:
+        """Add the numbers `first` to `last`, or `first` alone."""
         last = first if last is None else last
         firsts, lasts = self.firsts, self.lasts
-        if lasts and first == lasts[-1] + 1:  # nearly always: the next one
+        if lasts and first == lasts[-1] + 1:  # the usual case: the next sequence
             lasts[-1] = last
             return
-        start = bisect_right(lasts, first - 2)  # the first range that touches or follows
+        start = bisect_right(lasts, first - 2)  # the first range that touches or follows the new one
         end = bisect_right(firsts, last + 1)
         if start < end:
             first, last = min(first, firsts[start]), max(last, lasts[end - 1])
         firsts[start:end], lasts[start:end] = [first], [last]
 
     def remove(self, number: int) -> None:
-        place = bisect_right(self.firsts, number) - 1
-        if place < 0 or number > self.lasts[place]:
+        """Remove one number, if it is in the set."""
+        index = bisect_right(self.firsts, number) - 1
+        if index < 0 or number > self.lasts[index]:
             return
-        first, last = self.firsts[place], self.lasts[place]
+        first, last = self.firsts[index], self.lasts[index]
         left = [(first, number - 1)] if first < number else []
         right = [(number + 1, last)] if number < last else []
-        self.firsts[place : place + 1] = [pair[0] for pair in left + right]
-        self.lasts[place : place + 1] = [pair[1] for pair in left + right]
+        self.firsts[index : index + 1] = [pair[0] for pair in left + right]
+        self.lasts[index : index + 1] = [pair[1] for pair in left + right]
 
     def end_from(self, number: int) -> int:
-        """The end of the unbroken run that begins at `number`; `number - 1` where it is missing."""
-        place = bisect_right(self.firsts, number) - 1
-        return self.lasts[place] if place >= 0 and number <= self.lasts[place] else number - 1
+        """Return the end of the unbroken run that begins at `number`, or `number - 1` if `number` is missing."""
+        index = bisect_right(self.firsts, number) - 1
+        return self.lasts[index] if index >= 0 and number <= self.lasts[index] else number - 1
 
     def flat(self) -> tuple[int, ...]:
-        """first, last, first, last, ...: how ranges travel."""
+        """Return first, last, first, last, ...: the form in which ranges are sent."""
         return tuple(number for pair in self.pairs() for number in pair)
 
     @classmethod
     def of(cls, numbers: Iterable[int]) -> Ranges:
-        found = cls()
+        """Return the set of these numbers."""
+        ranges = cls()
         for number in sorted(numbers):
-            found.add(number)
-        return found
+            ranges.add(number)
+        return ranges
 
 
 def pairs_of(flat: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return ranges as they travel. They ascend and do not overlap; what does otherwise is left out.
+    """Return received ranges as (first, last). Ranges that do not ascend, or that overlap, are left out.
 
-    So nobody can make us walk the same numbers again and again.
+    So a peer cannot make us walk the same numbers again and again.
     """
-    found: list[tuple[int, int]] = []
+    pairs: list[tuple[int, int]] = []
     end = 0
-    for place in range(0, len(flat) - 1, 2):
-        first, last = flat[place], flat[place + 1]
+    for index in range(0, len(flat) - 1, 2):
+        first, last = flat[index], flat[index + 1]
         if end < first <= last:
-            found.append((first, last))
+            pairs.append((first, last))
             end = last
-    return found
+    return pairs

@@ -1,14 +1,15 @@
-"""One overlay link as delivery uses it: frames that are numbered, acknowledged and sent again, in sessions.
+"""A link as delivery uses it: numbered frames that are acknowledged, put into order and sent again, in sessions.
 
-A session is one direction of a link from one end's "up" to its "down". Its number tells it from all earlier ones of the
-same node, in this life and before. What is put in comes out at the other end once and in order, as long as both ends
-keep their sessions. An end that begins anew makes the other begin anew as well, and both compare (rule 3 of
-docs/delivery.md): so nothing needs to outlive a session.
+Each end of a link has a session, from the moment when its end comes up until it goes down. A session number is greater
+than all earlier ones of the same node, in this incarnation and before. Within a session, every item that is put in
+comes out at the other end once and in order. If one end starts a new session, the other one does so too, and both
+compare (rule 3 of docs/delivery.md). So nothing needs to survive a session.
 
-On TCP frames never need to be sent again. They are numbered all the same: an acknowledgement means that the peer's
-part has taken the frame in, not that a socket has.
+TCP never loses a frame while its connection stands. Frames are numbered all the same: an acknowledgement means that the
+peer's delivery part has processed the frame, not only that a socket has received it. The simulator loses frames.
 
-Q1  bytes and frames under way are bounded; what waits is bounded by number: messages wait as references to the store.
+Q1  Unacknowledged bytes and frames are bounded. The queue is bounded by the number of items; queued messages are
+    references to the window and take no extra memory.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from trellis.protocols.delivery.config import DeliveryConfig
 from trellis.protocols.delivery.messages import RANGES_MAX, STREAMS_MAX, Compare, Frame, Gone, Item, Push
 from trellis.protocols.delivery.streams import ENTRY_BYTES, Entry
 
-_ITEM_BYTES = 64  # a guess at an item without payload
-_EARLY_MAX = 128  # frames that came before their predecessors
-_EARLY_BYTES_MAX = 4 << 20  # that they carry; or twice what an end may have under way
-_ITEMS_MAX = 256  # of one frame
-_FRAME_BYTES = 128 << 10  # a frame is closed when it is this large: with any last item it is far below the wire's limit
+_ITEM_BYTES = 64  # estimated size of an item without payload
+_EARLY_MAX = 128  # Most frames that are kept while an earlier one is missing.
+_EARLY_BYTES_MAX = 4 << 20  # Most payload bytes in these frames, or twice `flight_bytes` if that is more.
+_ITEMS_MAX = 256  # Most items that we put into one frame.
+# A frame is closed at this size. Together with any last item it is far below the wire's limit.
+_FRAME_BYTES = 128 << 10
 
 
 class Queued:
-    """A message that waits for its turn: it becomes a `Push` when it goes."""
+    """A message in the queue. It becomes a `Push` when a frame takes it."""
 
     __slots__ = ("entry", "is_eager")
 
@@ -37,6 +39,8 @@ class Queued:
 
 
 class Flight:
+    """A frame that was sent and not acknowledged yet."""
+
     __slots__ = ("items", "number", "size")
 
     def __init__(self, number: int, items: tuple[Item, ...], size: int) -> None:
@@ -44,58 +48,65 @@ class Flight:
 
 
 class Channel:
+    """Our end of a link: the queue, the unacknowledged frames, and the frames expected from the peer."""
+
     def __init__(self, config: DeliveryConfig, session: int, push: Callable[[Entry, bool], Push]) -> None:
         self.config, self._push = config, push
         self.resends = 0
         self.is_ack_due = False
-        self.unacked = self.unacked_bytes = 0  # frames that came since the last acknowledgement, and what they carried
-        self.peer_session = 0  # the session of the peer that we take part in
-        self._early_bytes = 0  # that came with early frames; counted anew when none is left
+        # frames that arrived since our last acknowledgement, and their payload bytes
+        self.unacked = self.unacked_bytes = 0
+        self.peer_session = 0  # the peer's session that we accept; 0: none yet
+        self._early_bytes = 0  # payload bytes in early frames; reset when none is left
         self._early_bytes_max = max(_EARLY_BYTES_MAX, 2 * config.flight_bytes)
-        self.topics = 0  # that both ends share: a session begins with a comparison of each
+        self.topics = 0  # Topics that both ends share. A session begins with a comparison of each.
         self.begin(session)
         self._expect()
 
     def begin(self, session: int) -> None:
-        """Nothing of an earlier session counts any more."""
+        """Start a new session, and forget everything of the earlier one."""
         self.session, self.sent = session, 0
-        self.must_greet = True  # the first frame goes even if it is empty: only it makes the session known
+        self.must_greet = True  # The first frame is sent even if it is empty, because only it makes the session known.
         self.waiting: deque[Item | Queued] = deque()
         self._queued: set[Entry] = set()  # the messages in `waiting`
-        self.pushes = self.controls = 0  # what waits, by kind
+        self.pushes = self.controls = 0  # messages and other items in `waiting`
         self.flight: deque[Flight] = deque()
         self.flight_bytes = 0
-        self.acked = 0  # frames of this session that the peer has acknowledged
-        self.puts = self.taken = 0  # things put in, and how many of them the peer has acknowledged
+        self.acked = 0  # the last frame of this session that the peer has acknowledged
+        self.puts = self.taken = 0  # items put into this session, and how many of them the peer has acknowledged
         self._rounds_left, self._patience = 0, self.config.resend_rounds
 
-    # Out
+    # Sending
 
     @property
     def is_full(self) -> bool:
-        """No more messages: announce them."""
+        """Whether the queue takes no more messages. They are announced instead."""
         return self.pushes >= self.config.queue_max
 
     @property
     def is_crammed(self) -> bool:
-        """Not even what was pulled: it will be pulled again."""
+        """Whether the queue has no space even for pulled messages. They will be pulled again."""
         return self.pushes >= self.config.queue_max + self.config.pull_max
 
     @property
     def is_clogged(self) -> bool:
-        """The peer has taken nothing for long: it is better to begin anew.
+        """Whether the peer has accepted nothing for so long that a new session is better.
 
-        The comparisons with which a session begins do not count, nor one answer to each: they would only come again.
+        The comparisons that begin a session do not count, nor one answer to each: a new session would only repeat them.
         """
         return self.controls >= self.config.control_max + 2 * self.topics
 
     def put(self, item: Item) -> None:
+        """Queue an item other than a message."""
         self.waiting.append(item)
         self.controls += 1
         self.puts += 1
 
     def put_message(self, entry: Entry, *, is_eager: bool) -> None:
-        """Send a message, once. A peer pulls again what has waited here for long; that must not make it wait longer."""
+        """Queue a message, unless it is queued already.
+
+        A peer pulls again what has waited here for long, and that must not make it wait longer.
+        """
         if entry in self._queued:
             return
         self._queued.add(entry)
@@ -104,7 +115,7 @@ class Channel:
         self.puts += 1
 
     def flush(self) -> list[Frame]:
-        """The frames that may go now."""
+        """Return the frames that may be sent now."""
         frames: list[Frame] = []
         config = self.config
         while (self.waiting or self.must_greet) and self._has_room(config):
@@ -119,19 +130,22 @@ class Channel:
 
     @property
     def is_ack_urgent(self) -> bool:
-        """The peer may have little room left: where nothing goes the other way, it would stand still for a round."""
+        """Whether the peer is close to its limit of unacknowledged frames or bytes.
+
+        If no frame of ours carries the acknowledgement, the peer would stop sending for a round.
+        """
         config = self.config
         return 4 * self.unacked >= config.flight_frames or 4 * self.unacked_bytes >= config.flight_bytes
 
     def acknowledgement(self) -> Frame | None:
-        """If one is due and no frame has carried it."""
+        """Return a frame that only acknowledges, if one is due. None: no acknowledgement is due."""
         if not self.is_ack_due:
             return None
         self._acknowledges()
         return Frame(self.session, 0, self.peer_session, self.upto)
 
     def round(self) -> list[Frame]:
-        """Once per round: frames that nobody acknowledged go again."""
+        """Advance one round. Return the unacknowledged frames if it is time to send them again."""
         if not self.flight:
             return []
         self._rounds_left -= 1
@@ -141,21 +155,26 @@ class Channel:
         return self.again()
 
     def again(self) -> list[Frame]:
+        """Return all unacknowledged frames, to send them again."""
         self._rounds_left = self._patience
         self.resends += len(self.flight)
         return [self._frame(flight) for flight in self.flight]
 
-    # In
+    # Receiving
 
     def receive(self, frame: Frame, new_session: Callable[[], int]) -> tuple[list[Item], bool]:
-        """Items in order, and whether our own session had to begin anew (then we compare again)."""
+        """Return the items that can be processed now, in order, and whether our own session had to start again.
+
+        After a new session of ours, the caller compares all topics again.
+        """
         has_begun = False
         if frame.session > self.peer_session and frame.number == 1:
             if self.makes_us_begin(frame):
                 self.begin(new_session())
                 has_begun = True
             elif frame.heard != self.session and self.flight:
-                self._rounds_left = 1  # it was not there yet when our frames came: they go again in the next round
+                # The peer's session did not exist when our frames came: send them again in the next round.
+                self._rounds_left = 1
             self.peer_session = frame.session
             self._expect()
         if frame.session != self.peer_session:
@@ -185,16 +204,17 @@ class Channel:
         return items, has_begun
 
     def makes_us_begin(self, frame: Frame) -> bool:
-        """Return whether a frame begins a session of the peer that makes us begin anew as well.
+        """Return whether a frame begins a session of the peer that makes us start a new one as well.
 
-        If it does not know our session, or not all of it, what we sent went to a session that is over.
+        If the peer does not know our session, or not all of it, our frames went to a session of the peer that has
+        ended.
         """
         knows_us = frame.heard == self.session and frame.upto >= self.acked
         return bool(frame.session > self.peer_session > 0 and frame.number == 1 and not knows_us)
 
     def check(self) -> None:
         config = self.config
-        # One frame may reach beyond the bound, by one item beyond its own.
+        # The last frame may exceed the bound, and its last item may exceed the frame's size.
         most = config.flight_bytes + _FRAME_BYTES + config.payload_bytes_max + STREAMS_MAX * RANGES_MAX * 4
         assert len(self.flight) <= config.flight_frames, "Q1: too many frames are under way"
         assert self.flight_bytes <= most, "Q1: too many bytes are under way"
@@ -218,6 +238,7 @@ class Channel:
             self._rounds_left = self._patience
 
     def _next_flight(self) -> Flight:
+        """Take items from the queue into the next frame."""
         items: list[Item] = []
         size = 0
         while self.waiting and len(items) < _ITEMS_MAX and size < min(_FRAME_BYTES, self.config.flight_bytes):

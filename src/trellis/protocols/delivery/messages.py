@@ -1,15 +1,19 @@
-"""What delivery parts say to each other.
+"""The messages of the delivery protocol.
 
-`Frame` is all that crosses an overlay link: numbered, acknowledged, in order (`link.py`). In it travel items:
+Neighbors exchange `Frame`s only. Frames are numbered, acknowledged and processed in order (`link.py`). A frame carries
+items:
 
-| about    | items                                                                                        |
-| -------- | -------------------------------------------------------------------------------------------- |
-| messages | Push, Announce, Pull, Gone, Prune                                                            |
-| topics   | Compare: what I hold and have seen of a topic that we share; Part: I take no part in it      |
-| copies   | Held: these nodes hold it; Ask: who does?                                                    |
-| leaving  | Leaving: I shall go from this topic; Stay: whether I stay, and what I have seen              |
+| about    | items                                                                                                    |
+| -------- | -------------------------------------------------------------------------------------------------------- |
+| messages | Push, Announce, Pull, Gone, Prune                                                                        |
+| topics   | Compare: what the sender holds and has seen of a shared topic; Part: the sender takes no part in a topic |
+| copies   | Held: these nodes hold a message; Ask: which nodes do?                                                   |
+| leaving  | Leaving: the sender is about to leave a topic; Stay: whether the sender stays                            |
 
-Beside the links, through the ring: Register, Registered, Unregister, AskHome, HomeTells.
+Other messages travel along the ring, outside of links: Register, Registered, Unregister, AskHome, HomeTells.
+
+A message is identified by topic, origin (the publisher's node), incarnation of the origin, and sequence. The field
+order of items and the tags of all messages are the wire format. Names of items' fields are not sent.
 """
 
 from __future__ import annotations
@@ -19,113 +23,129 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from trellis.protocols.wire import Count, Name, NodeName, Topics
+from trellis.protocols.wire import Count, IncarnationCount, Name, NodeName, Topics
 
 PAYLOAD_BYTES_MAX = 512 << 10
-RANGES_MAX = 512  # numbers in one item: two per range
-STREAMS_MAX = 256  # streams in one comparison; a larger one travels in several
-ITEMS_MAX = 512  # of one frame; we put in half of that at most
-NAMES_MAX = 64
+RANGES_MAX = 512  # Most numbers in the ranges of one item: two for each range.
+STREAMS_MAX = 256  # Most streams in one comparison item. A longer comparison travels in several items.
+ITEMS_MAX = 512  # Most items in a received frame. We send at most half as many.
+NAMES_MAX = 64  # Most names in one item or answer.
 
-HOPS_MAX = 128  # of a message on its way to a home
-REGISTERED_MAX = 4_096  # topics in one message to a home: each of them may have to travel on alone
+HOPS_MAX = 128  # Most steps of a message along the ring to a home.
+REGISTERED_MAX = 4_096  # Most topics in one message to a home. Each of them may have to be forwarded alone.
 
-Number = Annotated[int, Meta(ge=0, le=2**62)]
-Flat = Annotated[tuple[Count, ...], Meta(max_length=RANGES_MAX)]
+Number = Annotated[int, Meta(ge=0, le=2**62)]  # A session number.
+Flat = Annotated[tuple[Count, ...], Meta(max_length=RANGES_MAX)]  # Ranges of sequences: first, last, first, last, ...
 Names = Annotated[tuple[NodeName, ...], Meta(max_length=NAMES_MAX)]
 Registering = Annotated[tuple[Name, ...], Meta(max_length=REGISTERED_MAX)]
 Payload = Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
 
 
 class Push(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="p"):
-    """The message itself."""
+    """A message with its payload."""
 
     topic: Name
     origin: NodeName
-    life: Count
+    incarnation: IncarnationCount
     sequence: Count
-    floor: Count  # the oldest sequence that its origin still keeps
-    age_ms: Count
-    needs: Annotated[int, Meta(ge=0, le=NAMES_MAX)]  # how many more holders its publisher wants to hear of
-    is_eager: bool  # sent along the tree, not because the receiver was found to lack it
+    floor: Count  # The oldest sequence that the origin still keeps.
+    age_ms: Count  # Time since the publication, without the time spent on the network.
+    needs: Annotated[int, Meta(ge=0, le=NAMES_MAX)]  # How many more holders the publisher's node wants to learn of.
+    is_eager: bool  # True: sent along the tree. False: sent because the receiver was known to lack it.
     payload: Payload
-    pause_ms: Count = 0  # between the publication of the sequence before this one and of this one, at the origin
+    pause_ms: Count = 0  # Time between the publication of the previous sequence and of this one.
 
 
 class Announce(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="a"):
-    """I hold these."""
+    """The sender holds these messages."""
 
     topic: Name
     origin: NodeName
-    life: Count
+    incarnation: IncarnationCount
     ranges: Flat
 
 
 class Pull(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="l"):
+    """The sender lacks these messages and asks for them."""
+
     topic: Name
     origin: NodeName
-    life: Count
+    incarnation: IncarnationCount
     ranges: Flat
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="g"):
-    """I cannot give these."""
+    """The sender does not hold these messages, so it cannot send them."""
 
     topic: Name
     origin: NodeName
-    life: Count
+    incarnation: IncarnationCount
     ranges: Flat
 
 
 class Prune(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="u"):
-    """What you pushed was here already: announce from now on."""
+    """The receiver of an eager push already had the message: from now on, announce instead of pushing."""
 
     topic: Name
 
 
 class Seen(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What the sender of a comparison has seen of one stream."""
+
     origin: NodeName
-    life: Count
-    handed: Count  # all up to here was handed over, or will never be; 0: the sender knows no such number
+    incarnation: IncarnationCount
+    handed: Count  # All sequences up to this one were delivered to the application or never will be. 0: not known.
     floor: Count
-    ranges: Flat
+    ranges: Flat  # The sequences that the sender has received, still kept or not.
 
 
 class Compare(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="c"):
+    """What the sender has seen of a topic, so that the receiver can send what is missing."""
+
     topic: Name
     streams: Annotated[tuple[Seen, ...], Meta(max_length=STREAMS_MAX)]
-    is_settled: bool  # `handed` may serve as a baseline
-    is_leaving: bool
-    asks: bool  # compare as well: what I sent you before may be gone
-    more: bool  # the comparison goes on in the next item
+    is_settled: bool  # Whether `handed` may serve as a baseline for a new subscriber.
+    is_leaving: bool  # Whether the sender is about to leave the topic.
+    asks: bool  # The receiver must compare too: what the sender was told before may be lost.
+    more: bool  # The comparison continues in the next item.
 
 
 class Part(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="x"):
+    """The sender does not take part in this topic."""
+
     topic: Name
 
 
 class Held(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="h"):
+    """These nodes hold a message. Sent back along the path to the publisher's node."""
+
     topic: Name
     origin: NodeName
-    life: Count
+    incarnation: IncarnationCount
     sequence: Count
     names: Names
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="q"):
+    """Asks which nodes hold a message."""
+
     topic: Name
     origin: NodeName
-    life: Count
+    incarnation: IncarnationCount
     sequence: Count
     needs: Annotated[int, Meta(ge=0, le=NAMES_MAX)]
-    hops: Annotated[int, Meta(ge=0, le=NAMES_MAX)]  # how far the question still goes
+    hops: Annotated[int, Meta(ge=0, le=NAMES_MAX)]  # How many more steps the question may be passed on.
 
 
 class Leaving(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="v"):
+    """The sender will leave this topic as soon as others hold its messages."""
+
     topic: Name
 
 
 class Stay(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="s"):
+    """The answer to `Leaving`: whether the sender stays in the topic and counts as a holder."""
+
     topic: Name
     stays: bool
 
@@ -134,10 +154,12 @@ Item = Push | Announce | Pull | Gone | Prune | Compare | Part | Held | Ask | Lea
 
 
 class Frame(msgspec.Struct, frozen=True, tag="frame"):
-    session: Number  # the sender's
-    number: Count  # of this frame in the session, from 1; 0: an acknowledgement alone
-    heard: Number  # the receiver's session that the sender takes part in; 0: none yet
-    upto: Count  # frames of it that have come without a gap
+    """One numbered packet of a link's session, with its items and an acknowledgement of the other direction."""
+
+    session: Number  # The sender's session.
+    number: Count  # Number of this frame in the session, from 1. 0: the frame is only an acknowledgement.
+    heard: Number  # The receiver's session that the sender currently accepts. 0: none yet.
+    upto: Count  # All frames of `heard` up to this number have arrived.
     items: Annotated[tuple[Item, ...], Meta(max_length=ITEMS_MAX)] = ()
 
 
@@ -145,41 +167,49 @@ class Frame(msgspec.Struct, frozen=True, tag="frame"):
 
 
 class Register(msgspec.Struct, frozen=True, gc=False, tag="register"):
-    """I subscribe to these. To their home location, from step to step."""
+    """`node` subscribes to these topics. Sent step by step along the ring to their home."""
 
     node: NodeName
     topics: Registering
     hops: Count = 0
-    # A home gives its heir a copy: the start of the home's range. Without topics: the heir has all registrations.
+    # Set in the copy that a home sends to its heir: the start of the home's range. Without topics, the copy says that
+    # the heir now has all registrations.
     heir_of: NodeName | None = None
 
 
 class Registered(msgspec.Struct, frozen=True, gc=False, tag="registered"):
+    """The home's answer to `Register`."""
+
     topics: Topics
-    copy_of: NodeName | None = None  # an heir answers its home: it has these registrations of that node
+    # Set in the answer of an heir to its home: the heir has these registrations of that node.
+    copy_of: NodeName | None = None
 
 
 class Unregister(msgspec.Struct, frozen=True, gc=False, tag="unregister"):
+    """`node` no longer subscribes to these topics."""
+
     node: NodeName
     topics: Registering
     hops: Count = 0
 
 
 class AskHome(msgspec.Struct, frozen=True, gc=False, tag="ask-home"):
-    """Who subscribes to this topic?"""
+    """Asks the home of a topic who subscribes to it."""
 
     node: NodeName
     topic: Name
-    number: Count  # of the question
+    number: Count  # Number of the question, counted by the node that asks.
     hops: Count = 0
 
 
 class HomeTells(msgspec.Struct, frozen=True, gc=False, tag="home-tells"):
+    """The home's answer to `AskHome`."""
+
     topic: Name
     number: Count
-    names: Names  # some of them
-    total: Count  # how many there are
-    is_sure: bool  # home for long enough to have heard of all
+    names: Names  # Some of the subscribers, at most `sample_max`.
+    total: Count  # How many subscribers there are.
+    is_sure: bool  # The node has been home for long enough that every subscriber has registered with it.
 
 
 HomeMessage = Register | Registered | Unregister | AskHome | HomeTells

@@ -1,16 +1,20 @@
-"""Handing over: exactly once, in the order of each stream, and what is done about gaps.  [docs/delivery.md, Order]
+"""Delivery to the application: exactly once, in the order of each stream.  [docs/delivery.md, Order]
 
-H1  `handed` never falls; only `handed + 1` is ever handed over. So nothing is handed over twice or out of order,
-    whatever the links do.
+Messages of a stream are delivered in the order of their sequences. A message behind a gap waits.
 
-A gap is skipped, and counted as lost, when
-(a) its origin is gone and a window has passed since the last change of the topic's links;
-(b) it lies below the floor, and every neighbour on the topic has answered that it cannot give it;
-(c) what follows it is older than two windows: nobody keeps or accepts the missing one any more.
+H1  Only the message with sequence `handed` + 1 is delivered, and `handed` falls only when a forged number is taken back
+    (`take_back`). So nothing is delivered twice or out of order, whatever the links do.
 
-A subscription is owed what is published after it is confirmed. Its baseline in a stream is what a neighbor has handed
-over, or, where no neighbor knew the stream, what follows from the first message of it (`_begin`). A subscription that
-ends and begins again gets a new baseline: nothing waits for what was published in between.
+A gap is skipped and counted as lost in three cases:
+
+(a) The publisher's node is gone, and a window has passed since the topic's links last changed.
+(b) The gap lies below the publisher's floor, and every neighbor on the topic has answered that it cannot send it.
+(c) The message behind the gap is older than two windows, so nobody keeps or accepts the missing ones any more.
+
+Messages published after a subscription was confirmed are owed to it. In each stream the subscription begins behind a
+baseline: what a neighbor has delivered, or, if no neighbor knew the stream, what follows from its first message
+(`_begin`). A subscription that ends and starts again gets a new baseline, so it does not wait for messages published in
+between.
 """
 
 from __future__ import annotations
@@ -20,16 +24,18 @@ from trellis.protocols.delivery.messages import Pull
 from trellis.protocols.delivery.outcome import Lost
 from trellis.protocols.delivery.state import State, is_internal
 from trellis.protocols.delivery.streams import Entry, Stream, TopicState
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import Incarnation, NodeId
 from trellis.reached import reached
 
 
 class Order:
+    """Delivers messages in order, and decides about gaps."""
+
     def __init__(self, state: State) -> None:
         self.state, self.claims = state, Claims(state)
 
     def take(self, topic: TopicState, entry: Entry) -> None:
-        """A message that has not been seen before."""
+        """Take in a message that has not been seen before."""
         if not topic.is_wanted:
             return
         stream = entry.stream
@@ -47,27 +53,30 @@ class Order:
         if topic.is_settled:
             self._hand_over(stream)
 
-    def settle(self, topic: TopicState, baseline: dict[tuple[NodeId, int], int]) -> None:
-        """From now on messages are handed over: those above the baseline, the watermarks of a neighbour.
+    def settle(self, topic: TopicState, baseline: dict[tuple[NodeId, Incarnation], int]) -> None:
+        """Set the baseline of a topic and begin to deliver.
 
-        Of a stream that the neighbour does not know, whatever is here. What is skipped was published before.
+        `baseline` has the watermarks of a neighbor by stream. A stream that is not in it begins with what is here.
+        Skipped messages were published before the subscription.
         """
         topic.is_settled = True
         self.state.changed[topic.topic] = None
         if not topic.is_wanted:
             return  # the subscription that may follow gets baselines of its own
-        for (origin, life), handed in baseline.items():
+        for (origin, incarnation), handed in baseline.items():
             if handed:
-                stream = self.state.stream(topic, origin, life)
+                stream = self.state.stream(topic, origin, incarnation)
                 if stream is None:
                     continue
                 if self.state.is_ours(stream):
-                    handed = min(handed, stream.seen.last)  # nobody can have handed over what we have not published
-                if not self.claims.is_absurd(life, handed):
+                    handed = min(handed, stream.seen.last)  # nobody can have delivered what we have not published
+                if not self.claims.is_absurd(incarnation, handed):
                     self._jump(stream, max(stream.handed or 0, stream.past, handed))
         for stream in topic.streams.values():
             if stream.handed is None and stream.seen:
-                old = max((n for n, one in stream.waiting.items() if one.born_ms < topic.wanted_ms), default=0)
+                old = max(
+                    (number for number, entry in stream.waiting.items() if entry.born_ms < topic.wanted_ms), default=0
+                )
                 self._jump(stream, max(stream.past, self._first_here(stream) - 1, old))
             if stream.handed is not None:
                 for sequence in [number for number in stream.waiting if number <= stream.handed]:
@@ -78,12 +87,15 @@ class Order:
                         self.state.deliver(stream.waiting.pop(number))
 
     def settle_alone(self, topic: TopicState) -> None:
-        """No neighbour to ask, or we relayed the topic until now: what was published before is not ours."""
+        """Set the baseline without a neighbor: everything that is known of the streams was published before.
+
+        Used if this node took part in the topic already, as a publisher or relay, when the application subscribed.
+        """
         known = {key: stream.top for key, stream in topic.streams.items() if not stream.waiting and stream.seen}
         self.settle(topic, known)
 
     def end_subscription(self, topic: TopicState) -> None:
-        """Forget the baselines of a topic that the application has unsubscribed from, but not what was handed over."""
+        """Forget the baselines of a topic that the application has unsubscribed from, but not what was delivered."""
         topic.confirmed_ms = None
         for stream in topic.streams.values():
             stream.waiting.clear()
@@ -93,7 +105,7 @@ class Order:
             stream.handed = stream.begun_ms = None
 
     def tick(self) -> list[tuple[TopicState, Stream]]:
-        """Look at all gaps. Return the streams whose publishers should be asked to compare."""
+        """Check all gaps. Return the streams whose publishers should be asked to compare."""
         doubted = []
         for topic in self.state.topics.values():
             if not topic.is_wanted or not topic.is_settled:
@@ -106,7 +118,7 @@ class Order:
         return doubted
 
     def take_back(self, stream: Stream, last: int) -> None:
-        """Its publisher has not published anything above `last` that was handed over: go on behind `last`."""
+        """Continue behind `last`: the publisher has not published anything above it, so a higher number was forged."""
         if stream.handed is None or stream.handed <= last:
             return
         self.state.counters.forged += 1
@@ -117,23 +129,23 @@ class Order:
         stream.refused.clear()
 
     def refused(self, stream: Stream, peer: NodeId, first: int, last: int) -> None:
-        """A neighbour cannot give these."""
+        """Note that a neighbor cannot send these sequences."""
         if stream.handed is not None and first <= stream.handed + 1 <= last:
             stream.refused[peer] = None
 
     def _first_here(self, stream: Stream) -> int:
-        """Return the first sequence that a subscription without a baseline hands over of a stream it has seen."""
+        """Return the first sequence that a subscription without a baseline delivers of a stream it has seen."""
         if self.state.is_ours(stream):  # what we published before we subscribed comes from nowhere else
             return min(stream.waiting, default=stream.seen.last + 1)
         return min(stream.seen.firsts[0], *(stream.waiting or (stream.seen.firsts[0],)))
 
     def _begin(self, topic: TopicState, entry: Entry) -> None:
-        """Find the baseline of a stream whose first message comes when the subscription is settled.
+        """Set the baseline of a stream whose first message arrives after the subscription was settled.
 
-        The message tells when the one before it was published. Before the subscription was confirmed: then nothing
-        earlier is owed. After that: then that one is owed, and what lies below its origin's floor is lost. Ages do not
-        count the time on the network, so a message seems younger than it is, never older. Where that could decide, the
-        earlier message is waited for while a neighbor may have it (`_may_be_older`).
+        The message tells when the previous one was published. If that was before the subscription was confirmed,
+        nothing earlier is owed. Otherwise the previous one is owed, and what lies below the publisher's floor is lost.
+        Ages leave out the time on the network, so a message seems younger than it is. If that could matter, the earlier
+        message is waited for while a neighbor may have it (`_may_be_older`).
         """
         state, stream, before = self.state, entry.stream, entry.sequence - 1
         self._jump(stream, stream.past)
@@ -149,6 +161,7 @@ class Order:
                 stream.begun_ms = state.now_ms
 
     def _hand_over(self, stream: Stream) -> None:
+        """Deliver waiting messages up to the next gap."""
         handed, waiting = stream.handed, stream.waiting
         assert handed is not None
         while True:
@@ -156,7 +169,7 @@ class Order:
             if entry is not None:
                 handed += 1
                 self.state.deliver(entry)
-            elif stream.has_returned and handed + 1 in stream.seen:  # was handed over before, in another order
+            elif stream.has_returned and handed + 1 in stream.seen:  # it was delivered before `handed` was taken back
                 handed = min([stream.seen.end_from(handed + 1), *(number - 1 for number in waiting if number > handed)])
             else:
                 break
@@ -165,41 +178,47 @@ class Order:
             stream.refused.clear()
 
     def _look_at_gap(self, topic: TopicState, stream: Stream) -> None:
+        """Skip the gap before the next waiting message if it can be closed no more, or ask neighbors for it."""
         state, config = self.state, self.state.config
         assert stream.handed is not None
         following = min(stream.waiting)
         gap = (stream.handed + 1, following - 1)
         if stream.begun_ms is not None and self._may_be_older(topic, stream, gap):
             return
-        origin, life = stream.id.origin, stream.id.life
+        origin, incarnation = stream.id.origin, stream.id.incarnation
         told = self.claims.told(topic, stream)
-        last = gap[1] if told is None else min(gap[1], told)  # N2 of `claims.py`: to be skipped at most
+        last = gap[1] if told is None else min(gap[1], told)  # N2 of `claims.py`: nothing beyond may be skipped
         if state.now_ms - stream.waiting[following].born_ms > 2 * config.window_ms:  # (c)
             if last < gap[1]:
                 del stream.waiting[following]  # its publisher still knows nothing of it
                 state.counters.forged += 1
             self._skip(stream, last, "older than two windows")
             return
-        is_gone = state.overlay.is_gone(origin) or any(key[0] == origin and key[1] > life for key in topic.streams)
-        is_gone = is_gone and self.claims.incarnation_of(origin) != life
+        is_gone = state.overlay.is_gone(origin) or any(
+            key[0] == origin and key[1] > incarnation for key in topic.streams
+        )
+        is_gone = is_gone and self.claims.incarnation_of(origin) != incarnation
         if is_gone and state.now_ms - topic.changed_ms > config.window_ms:
             self._skip(stream, last, "its publisher is gone")  # (a)
             return
         if gap[0] < stream.floor:  # (b)
-            ways = state.ways(topic)
-            if ways and all(peer in stream.refused for peer, _ in ways):
+            links = state.open_links(topic)
+            if links and all(peer in stream.refused for peer, _ in links):
                 self._skip(stream, min(last, stream.floor - 1), "nobody keeps it")
                 return
-            for peer, _ in ways:
+            for peer, _ in links:
                 if peer not in stream.refused:
                     state.put(peer, Pull(*stream.id, gap))
 
     def _may_be_older(self, topic: TopicState, stream: Stream, gap: tuple[int, int]) -> bool:
-        """Ask the neighbors for what may have been published just before this subscription; then begin without it."""
+        """Ask neighbors for messages that may be older than the subscription. If none has them, begin without them.
+
+        Return whether the gap was skipped.
+        """
         state = self.state
         assert stream.begun_ms is not None
-        ways = state.ways(topic)
-        asked = [peer for peer, _ in ways if peer not in stream.refused]
+        links = state.open_links(topic)
+        asked = [peer for peer, _ in links if peer not in stream.refused]
         for peer in asked:
             state.put(peer, Pull(*stream.id, gap))
         if asked or state.now_ms - max(stream.begun_ms, topic.changed_ms) < state.config.confirm_ms:
@@ -210,19 +229,20 @@ class Order:
         return True
 
     def _skip(self, stream: Stream, last: int, why: str) -> None:
+        """Count sequences up to `last` as lost, and deliver what follows."""
         self._lose(stream, last, why)
         stream.refused.clear()
         self._hand_over(stream)
 
     def _pass_by(self, stream: Stream, last: int) -> None:
-        """Begin a subscription behind `last`: it was published before."""
+        """Begin a subscription behind `last`, because it was published before."""
         assert stream.handed is not None
         if last > stream.handed:
             self.state.counters.passed_by += last - stream.handed
             self._jump(stream, last)
 
     def _jump(self, stream: Stream, last: int) -> None:
-        """Go on behind `last`, which was not handed over."""
+        """Continue behind `last` without delivering it."""
         stream.handed, stream.jumped_ms = last, self.state.time_ms
 
     def _lose(self, stream: Stream, last: int, why: str) -> None:

@@ -1,30 +1,30 @@
-"""What a node tells its clients, beside `Deliver`."""
+"""What delivery reports to the node and its clients, besides the `Deliver` effect."""
 
 from __future__ import annotations
 
 import msgspec
 
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 
 ClientId = tuple[str, int, int]
-"""A client, its session, and its own number of the publication. Names that begin with "$" belong to the node itself."""
-CANARY = "$trellis/canary/"  # topics on which nobody publishes: nodes ask for their homes, to see whether these answer
+"""Client name, session and number of a publication, as its client gave them. Names with "$" are the node's own."""
+CANARY = "$trellis/canary/"  # Nobody publishes on these topics. Nodes ask for their homes, to check that homes answer.
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
-    """The identity of a publication that was taken in. It is not acknowledged yet."""
+    """A publication was accepted and has an identity. It is not acknowledged yet."""
 
     topic: Topic
-    life: int
+    incarnation: Incarnation
     sequence: int
     client_id: ClientId | None
 
 
 class Acknowledged(msgspec.Struct, frozen=True, gc=False):
-    """`copies` nodes hold the publication."""
+    """`copies` nodes hold the publication: those in `holders`."""
 
     topic: Topic
-    life: int
+    incarnation: Incarnation
     sequence: int
     copies: int
     holders: tuple[NodeId, ...]
@@ -32,40 +32,43 @@ class Acknowledged(msgspec.Struct, frozen=True, gc=False):
 
 
 class NotAcknowledged(msgspec.Struct, frozen=True, gc=False):
-    """It may reach all, some or none. `sequence` is 0 where it was not even taken in."""
+    """The publication failed. It may still reach all, some or no subscribers.
+
+    `sequence` is 0 if it was refused, and so never entered the mesh.
+    """
 
     topic: Topic
-    life: int
+    incarnation: Incarnation
     sequence: int
     reason: str
     client_id: ClientId | None
 
 
 class Confirmed(msgspec.Struct, frozen=True, gc=False):
-    """What is published on this topic from now on is promised to this subscriber."""
+    """The subscription is complete: every message published on this topic from now on is owed to this node."""
 
     topic: Topic
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):
-    """These messages of a publisher will never be handed over here: to be logged."""
+    """The messages `first` to `last` of a publisher will never be delivered here. The node logs this."""
 
     topic: Topic
     origin: NodeId
-    life: int
+    incarnation: Incarnation
     first: int
     last: int
     why: str
 
 
 class Overflowed(msgspec.Struct, frozen=True, gc=False):
-    """So many messages were dropped from the window for want of room since this was said last: to be logged."""
+    """The window dropped `messages` messages for lack of space since the last report. The node logs this."""
 
     messages: int
 
 
 class HomeTold(msgspec.Struct, frozen=True, gc=False):
-    """The home of a canary's topic has answered. A publication there would be acknowledged now if the home is sure."""
+    """The home of a canary topic has answered. If the home is sure, a publication there would be acknowledged now."""
 
     topic: Topic
     is_sure: bool

@@ -1,23 +1,30 @@
-"""The delivery part: composes with any overlay node through a narrow seam.  [docs/delivery.md]
+"""The delivery part of a node: it works over any overlay, through the interface of `seam.py`.  [docs/delivery.md]
 
-    link.py       frames: numbered, acknowledged, sent again; bounded queues
-    compare.py    what both ends of a link hold, when it comes up
-    tree.py       eager push, lazy announcements, pulls
-    order.py      exactly once and in order, gaps
-    copies.py     acknowledgements to publishers
-    leaving.py    going without losing
-    homes.py      who subscribes, known at a topic's home location
-    meetings.py   links to subscribers that homes have named
-    neighbours.py what the overlay did
-    upkeep.py     subscriptions until they are confirmed, and what is done once per tick
+| module          | what it does                                                                       |
+| --------------- | ---------------------------------------------------------------------------------- |
+| `state.py`      | what all parts share: topics, links, the window, counters                          |
+| `streams.py`    | what is known of a topic and its streams                                           |
+| `messages.py`   | the wire format                                                                    |
+| `link.py`       | frames on one link: numbered, acknowledged, sent again; bounded queues             |
+| `neighbors.py`  | follows the overlay's links and interests                                          |
+| `compare.py`    | what both ends of a link hold, when it comes up                                    |
+| `tree.py`       | eager push along a tree, announcements on other links, pulls                       |
+| `store.py`      | the window: messages kept for others                                               |
+| `order.py`      | exactly once and in order; gaps                                                    |
+| `claims.py`     | which numbers are believed, depending on who says them                             |
+| `copies.py`     | acknowledgements to publishers                                                     |
+| `leaving.py`    | leaving a topic without losing messages                                            |
+| `homes.py`      | the subscribers of a topic, known at its home; `registry.py` and `heirs.py` help   |
+| `meetings.py`   | links to subscribers that homes have named                                         |
+| `upkeep.py`     | subscriptions until they are confirmed, and work done once per tick                |
 
-Inputs: messages, three timers, changes of the overlay (`overlay_changed`, `link_down`), and wishes of clients.
-Everything is answered with effects. Time is the tick's: the part has no clock. A driver says before an input how long
-ago the last tick was (`look_at_clock`), so that ages of messages are exact. A driver that finds that its process stood
-still says so (`stood_still`), or ages would be too young by that much.
+Inputs are messages, four timers, changes of the overlay (`overlay_changed`, `link_down`), and requests of clients.
+Every input returns effects and outcomes. The part has no clock: time advances at ticks. Before an input, a driver says
+how long ago the last tick was (`look_at_clock`), so that ages of messages are precise. If a driver finds that its
+process was stopped for a while, it says so (`stood_still`). Otherwise ages would be too small by that time.
 
-A driver that takes in several inputs before it sends anything sets `gathers`: then frames are made at the end of its
-turn (the timer `delivery/go`, at once), and what came together goes together.
+A driver that takes several inputs before it sends anything sets `gathers`. Then frames are made at the end of its turn
+(timer `delivery/go`, without delay), so that items of one turn share frames.
 """
 
 from __future__ import annotations
@@ -34,7 +41,7 @@ from trellis.protocols.delivery.copies import Copies, Pending
 from trellis.protocols.delivery.homes import Homes
 from trellis.protocols.delivery.leaving import LeavingInOrder
 from trellis.protocols.delivery.meetings import Meetings
-from trellis.protocols.delivery.neighbours import Neighbours
+from trellis.protocols.delivery.neighbors import Neighbors
 from trellis.protocols.delivery.order import Order
 from trellis.protocols.delivery.outcome import CANARY, ClientId, HomeTold, NotAcknowledged, Outcome, Published
 from trellis.protocols.delivery.seam import Overlay
@@ -49,7 +56,9 @@ DeliveryEffects = list[Effect | Outcome]
 
 
 class Delivery:
-    gathers = False
+    """One node's delivery. Inputs return the effects to carry out and the outcomes to report."""
+
+    gathers = False  # True: make frames at the end of the driver's turn instead of after each input.
 
     def __init__(self, overlay: Overlay, config: DeliveryConfig) -> None:
         self.overlay, self.config = overlay, config
@@ -60,8 +69,8 @@ class Delivery:
         self.copies = Copies(state)
         self.leaving = LeavingInOrder(state, self.comparison)
         self.homes = Homes(state)
-        self.is_going = False  # the node leaves for good: nothing is taken in from clients
-        self.neighbours = Neighbours(state, self.comparison, self.copies, self.leaving)
+        self.is_going = False  # The node is leaving the mesh and accepts nothing from clients.
+        self.neighbors = Neighbors(state, self.comparison, self.copies, self.leaving)
         self.upkeep = Upkeep(state, self.order, self.homes)
         self.meetings = Meetings(state, self._is_apart)
         self._is_soon = self._is_due = False
@@ -82,15 +91,18 @@ class Delivery:
     # Inputs
 
     def start(self) -> DeliveryEffects:
+        """Start the timers, and look at the overlay for the first time."""
         self.state.out.append(SetTimer("delivery/tick", self.config.tick_ms))
         return self.overlay_changed()
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> DeliveryEffects:
+        """Take in a message of another node."""
         self.homes.heard(sender)
         self._take(sender, message)
         return self._finish()
 
     def on_timer(self, tag: str) -> DeliveryEffects:
+        """A timer has expired."""
         if tag == "delivery/tick":
             self._tick()
         elif tag == "delivery/meet":
@@ -104,23 +116,23 @@ class Delivery:
         return self._finish()
 
     def overlay_changed(self) -> DeliveryEffects:
-        """Links, interests of neighbours or our own may have changed: look what did."""
-        self.neighbours.look()
+        """Find out which links and interests have changed in the overlay."""
+        self.neighbors.look()
         return self._finish()
 
     def link_down(self, peer: NodeId) -> DeliveryEffects:
-        """Even if it is up again already: what was under way is gone."""
-        self.neighbours.down(peer)
+        """Drop a link that went down, even if it is up again already: frames in transit are lost."""
+        self.neighbors.down(peer)
         return self._finish()
 
     def peer_ended(self, peer: NodeId, *, is_alone: bool) -> DeliveryEffects:
-        """The process of `peer` has ended for certain, so it subscribes to nothing any more."""
+        """Note that the process of `peer` has certainly ended, so that it subscribes to nothing any more."""
         self.homes.ended(peer, is_alone=is_alone)
         self.leaving.ended(peer)
         return self._finish()
 
     def look_at_clock(self, since_tick_ms: int) -> None:
-        """Say before an input how long ago the last tick was, so that ages of messages are exact."""
+        """Set the time since the last tick, so that ages of messages are precise. Called before an input."""
         state, most_ms = self.state, 2 * self.config.tick_ms
         if since_tick_ms > most_ms:
             since_tick_ms = most_ms
@@ -128,7 +140,7 @@ class Delivery:
             state.since_tick_ms = since_tick_ms
 
     def stood_still(self, duration_ms: int) -> DeliveryEffects:
-        """The process was stopped for so long: everything is that much older."""
+        """Add the time for which the process was stopped to the age of everything."""
         self.state.now_ms += duration_ms
         self.state.since_tick_ms = 0
         self.state.store.expire(self.state.now_ms)
@@ -139,48 +151,56 @@ class Delivery:
     # Clients
 
     def want(self, topic: Topic) -> DeliveryEffects:
-        """The application subscribes. The overlay is told by the node."""
-        found = self.state.topic(topic)
-        if not found.is_wanted:
-            found.is_wanted, found.is_registered, found.was_confirmed = True, not self.overlay.has_homes, False
-            found.since_ms, found.wanted_ms = self.state.now_ms, self.state.time_ms
+        """The application subscribes. The node tells the overlay."""
+        topic_state = self.state.topic(topic)
+        if not topic_state.is_wanted:
+            topic_state.is_wanted, topic_state.is_registered, topic_state.was_confirmed = (
+                True,
+                not self.overlay.has_homes,
+                False,
+            )
+            topic_state.since_ms, topic_state.wanted_ms = self.state.now_ms, self.state.time_ms
             self.upkeep.unregistered[topic] = None
             self.stay(topic)
-            if found.takes_part:
-                self.order.settle_alone(found)
+            if topic_state.takes_part:
+                self.order.settle_alone(topic_state)
         return self._finish()
 
     def begin(self, topics: list[Topic]) -> DeliveryEffects:
-        """The overlay takes part in the topics of new subscriptions now."""
+        """Register new subscriptions: the overlay takes part in their topics now."""
         self.upkeep.begin(topics)
         return self._finish()
 
     def unwant(self, topic: Topic) -> DeliveryEffects:
-        """The application unsubscribes: nothing is handed over any more."""
-        found = self.state.topics.get(topic)
-        if found is not None and found.is_wanted:
-            found.is_wanted = found.is_settled = found.is_registered = False
+        """The application unsubscribes: deliver nothing of the topic any more."""
+        topic_state = self.state.topics.get(topic)
+        if topic_state is not None and topic_state.is_wanted:
+            topic_state.is_wanted = topic_state.is_settled = topic_state.is_registered = False
             self.upkeep.unregistered.pop(topic, None)
-            self.order.end_subscription(found)
+            self.order.end_subscription(topic_state)
             if self.overlay.has_homes:
                 self.homes.unregister(topic)
         return self._finish()
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> DeliveryEffects:
-        """The overlay takes part in the topic already: the node has seen to that."""
+        """Publish a message. The node has made the overlay take part in the topic already.
+
+        Returns `Published`, and later `Acknowledged` or `NotAcknowledged`; or `NotAcknowledged` at once if it is
+        refused. A publication that repeats a `client_id` is not published again: its outcome is reported again.
+        """
         state = self.state
         if client_id is not None and self.copies.again(client_id, topic, payload):
             return self._finish()
-        found = state.topics.get(topic)
-        reason = self._refusal(topic, found, payload)
-        if reason is not None or found is None:
-            refusal = NotAcknowledged(topic, self.overlay.life, 0, reason or "no such topic here", client_id)
+        topic_state = state.topics.get(topic)
+        reason = self._refusal(topic, topic_state, payload)
+        if reason is not None or topic_state is None:
+            refusal = NotAcknowledged(topic, self.overlay.incarnation, 0, reason or "no such topic here", client_id)
             state.counters.not_acknowledged += 1
             state.counters.not_acknowledged_internal += is_internal(topic)
             state.out.append(refusal)
             return self._finish()
-        stream = found.stream(state.id, self.overlay.life, state.now_ms)
-        if found.is_wanted and found.is_settled and stream.handed is None:
+        stream = topic_state.stream(state.id, self.overlay.incarnation, state.now_ms)
+        if topic_state.is_wanted and topic_state.is_settled and stream.handed is None:
             stream.handed = stream.seen.last
         sequence = stream.seen.last + 1
         entry = Entry(stream, sequence, payload, state.time_ms, state.time_ms - stream.published_ms)
@@ -189,21 +209,25 @@ class Delivery:
         entry.needs = self.config.copies
         if client_id is not None:
             self.copies.remember(client_id, topic, payload)
-        first_question = self.homes.questions + 1  # homes that answer this one were asked after the publication
+        first_question = self.homes.questions + 1  # Homes that answer this question were asked after the publication.
         state.counters.published += 1
         state.counters.published_internal += is_internal(topic)
-        state.out.append(Published(topic, self.overlay.life, sequence, client_id))
-        if self.overlay.has_homes and (found.needs_proof or not found.ways) and not self.is_publishing(topic):
-            self.homes.ask(topic)  # nobody to send it to, or only such as do not subscribe: who does?
-        self.tree.take(found, entry, None)
+        state.out.append(Published(topic, self.overlay.incarnation, sequence, client_id))
+        if (
+            self.overlay.has_homes
+            and (topic_state.needs_proof or not topic_state.links)
+            and not self.is_publishing(topic)
+        ):
+            self.homes.ask(topic)  # there is no link on the topic, or only to nodes that do not subscribe
+        self.tree.take(topic_state, entry, None)
         self.copies.wait_for(Pending(entry, client_id, state.now_ms, first_question, asked_ms=state.now_ms))
         return self._finish()
 
     def ask_home(self, topic: Topic) -> DeliveryEffects:
-        """Ask the home of a canary's topic who subscribes to it. The answer comes as a `HomeTold`.
+        """Ask the home of a canary topic who subscribes to it. The answer comes as a `HomeTold`.
 
-        This is all that a publication without subscribers sends over the network before it is acknowledged. Nothing is
-        stored for it, and the overlay takes no part in the topic.
+        A publication without subscribers sends exactly this before it is acknowledged. Nothing is stored, and the
+        overlay does not take part in the topic.
         """
         assert topic.startswith(CANARY), topic
         if self.overlay.has_homes:
@@ -213,55 +237,56 @@ class Delivery:
     # Leaving
 
     def leave_topic(self, topic: Topic) -> DeliveryEffects:
-        """Say so on its links; `is_drained` tells when the overlay may be told."""
-        found = self.state.topics.get(topic)
-        if found is not None and found.takes_part and not self.is_publishing(topic):
-            self.leaving.begin(found)
+        """Begin to leave a topic. `is_drained` tells when the overlay may leave it."""
+        topic_state = self.state.topics.get(topic)
+        if topic_state is not None and topic_state.takes_part and not self.is_publishing(topic):
+            self.leaving.begin(topic_state)
         return self._finish()
 
     def stay(self, topic: Topic) -> None:
-        """Not leaving it after all."""
+        """Stop leaving a topic."""
         if topic in self.leaving.departures:
             self.leaving.cancel(self.state.topics[topic])
 
     def is_drained(self, topic: Topic) -> bool:
-        """Everything held of a topic is at somebody who stays. After `leave_ms_max` it is not waited for any longer."""
+        """Return whether a node that stays holds everything of a topic, or `leave_ms_max` has passed."""
         if topic not in self.leaving.departures:
-            found = self.state.topics.get(topic)
-            return found is None or not found.takes_part
+            topic_state = self.state.topics.get(topic)
+            return topic_state is None or not topic_state.takes_part
         if self.leaving.is_drained(topic):
             return True
         return self.leaving.is_late(topic)
 
     def left_behind(self, topics: Iterable[Topic]) -> tuple[int, int]:
-        """Return how many messages on `topics` are held and not taken over, and on how many of these topics.
+        """Return how many messages on `topics` nobody has taken over, and on how many of these topics.
 
-        Publications that nobody was promised do not count, and neither does what nodes say to each other.
+        Publications without acknowledgement do not count, and neither do internal topics.
         """
         left = []
         for name in topics:
-            found = self.state.topics.get(name)
-            if found is None or is_internal(name) or self.leaving.has_left_nothing(name):
+            topic_state = self.state.topics.get(name)
+            if topic_state is None or is_internal(name) or self.leaving.has_left_nothing(name):
                 continue
             waiting = self.copies.on_topic.get(name, {})
-            for stream in found.streams.values():
+            for stream in topic_state.streams.values():
                 is_ours = self.state.is_ours(stream)
-                kept = [one for number, one in stream.entries.items() if not (is_ours and number in waiting)]
-                left += [name for one in kept if not one.is_given_up]
+                kept = [entry for number, entry in stream.entries.items() if not (is_ours and number in waiting)]
+                left += [name for entry in kept if not entry.is_given_up]
         return len(left), len(set(left))
 
     def is_publishing(self, topic: Topic) -> bool:
+        """Return whether a publication on this topic waits for its copies."""
         return topic in self.copies.on_topic
 
     # Checks
 
     def metrics(self) -> dict[str, int]:
-        """Everything that an operator should see, as plain numbers."""
+        """Return everything an operator should see, as numbers."""
         state = self.state
         streams = [stream for topic in state.topics.values() for stream in topic.streams.values()]
         return {
             **msgspec.structs.asdict(state.counters),
-            "resends": state.counters.resends + sum(channel.resends for channel in state.links.values()),
+            "resends": state.counters.resends + sum(channel.resends for channel in state.channels.values()),
             "overflows": state.store.overflows,
             "registrations_turned_away": self.homes.table.turned_away,
             "held": state.store.count,
@@ -270,24 +295,29 @@ class Delivery:
             "missing": sum(len(topic.missing) for topic in state.topics.values()),
             "pending": len(self.copies.pending),
             "pending_bytes": self.copies.bytes,
-            "queued": sum(len(channel.waiting) for channel in state.links.values()),
-            "under_way_bytes": sum(channel.flight_bytes for channel in state.links.values()),
+            "queued": sum(len(channel.waiting) for channel in state.channels.values()),
+            "under_way_bytes": sum(channel.flight_bytes for channel in state.channels.values()),
             "streams": len(streams),
-            "topics_alone": sum(topic.is_wanted and not any(state.ways(topic)) for topic in state.topics.values()),
+            "topics_alone": sum(
+                topic.is_wanted and not any(state.open_links(topic)) for topic in state.topics.values()
+            ),
         }
 
     def check(self) -> None:
+        """Assert the invariants."""
         self.state.store.check(self.state.now_ms)
-        for peer, channel in self.state.links.items():
-            assert peer in self.neighbours.links, f"{self.state.id} has a channel to {peer} and no link"
+        for peer, channel in self.state.channels.items():
+            assert peer in self.neighbors.links, f"{self.state.id} has a channel to {peer} and no link"
             channel.check()
         for topic in self.state.topics.values():
-            assert all(peer in self.state.links for peer in topic.ways), f"{self.state.id} has ways without links"
+            assert all(peer in self.state.channels for peer in topic.links), (
+                f"{self.state.id} has topic links without channels"
+            )
             others = [stream for stream in topic.streams.values() if not self.state.is_ours(stream)]
-            assert topic.takes_part or not (topic.ways or any(stream.entries for stream in others))
+            assert topic.takes_part or not (topic.links or any(stream.entries for stream in others))
             assert len(topic.missing) <= self.config.missing_max
 
-    # What comes in
+    # Messages
 
     def _take(self, sender: NodeId, message: msgspec.Struct) -> None:
         match message:
@@ -306,7 +336,7 @@ class Delivery:
                 self._on_home(message)
 
     def _on_frame(self, sender: NodeId, frame: m.Frame) -> None:
-        channel = self.state.links.get(sender)
+        channel = self.state.channels.get(sender)
         if channel is None:
             self.state.counters.strange += 1
             return
@@ -315,7 +345,7 @@ class Delivery:
         items, has_begun = channel.receive(frame, self.state.new_session)
         self.state.dirty[sender] = None
         if has_begun:
-            self.neighbours.begin_anew(sender)
+            self.neighbors.begin_anew(sender)
         handlers = self._handlers
         for item in items:
             handlers[type(item)](sender, item)
@@ -326,6 +356,7 @@ class Delivery:
             self.copies.stored(self.state.topics[item.topic], entry)
 
     def _on_home(self, message: m.HomeTells) -> None:
+        """Take in a home's answer: it may be a proof, a baseline, or the name of a subscriber to link to."""
         if not self.homes.has_asked(message.number):
             self.state.counters.strange += 1
             return
@@ -334,8 +365,8 @@ class Delivery:
             self.state.out.append(HomeTold(message.topic, message.is_sure))
             return
         others = tuple(name for name in message.names if name != self.state.id)
-        found = self.state.topics.get(message.topic)
-        if found is None:
+        topic_state = self.state.topics.get(message.topic)
+        if topic_state is None:
             return
         if message.is_sure:
             self.copies.on_home(message.topic, message.number, message.names, message.total)
@@ -343,25 +374,32 @@ class Delivery:
                 self.homes.ask(message.topic)
             if not others:
                 self.leaving.on_alone(message.topic)
-                is_ours = found.is_wanted and found.is_registered and message.number >= found.first_question
-                if is_ours and found.takes_part and not found.is_settled and not found.ways:
-                    self.order.settle(found, {})
+                is_ours = (
+                    topic_state.is_wanted and topic_state.is_registered and message.number >= topic_state.first_question
+                )
+                if is_ours and topic_state.takes_part and not topic_state.is_settled and not topic_state.links:
+                    self.order.settle(topic_state, {})
         if others and self._is_apart(message.topic, others):
             self.meetings.note(message.topic, others)
 
     def _is_apart(self, name: Topic, subscribers: tuple[NodeId, ...]) -> bool:
-        """Nobody to talk to on the topic, or, as far as can be seen from here, only such as do not subscribe either."""
+        """Return whether this node needs a link to one of `subscribers`.
+
+        It does if it has no link on the topic, or if, as far as it can tell, all its links lead to nodes that do not
+        subscribe.
+        """
         topic = self.state.topics.get(name)
         if topic is None or not topic.takes_part:
             return False
-        if not topic.ways:
+        if not topic.links:
             return True
         is_stuck = self.copies.is_stuck(name) or self.leaving.is_stuck(name)
-        return is_stuck and self.state.only_subscribers_count and not any(peer in topic.ways for peer in subscribers)
+        return is_stuck and self.state.only_subscribers_count and not any(peer in topic.links for peer in subscribers)
 
     # Time
 
     def _tick(self) -> None:
+        """Advance the time by one tick, and do the periodic work."""
         state, config, overlay = self.state, self.config, self.overlay
         state.now_ms += config.tick_ms
         state.since_tick_ms = max(0, state.since_tick_ms - config.tick_ms)
@@ -383,19 +421,20 @@ class Delivery:
         for topic in state.topics.values():
             if topic.must_compare and len(topic.missing) < config.missing_max // 2:
                 topic.must_compare = False
-                for peer, way in topic.ways.items():
-                    self.comparison.tell(topic, peer, way)
+                for peer, link in topic.links.items():
+                    self.comparison.tell(topic, peer, link)
         self.copies.forget_clients()
         state.out.append(SetTimer("delivery/tick", config.tick_ms))
 
     def _round(self) -> None:
+        """Announce, pull, and send unacknowledged frames again."""
         state = self.state
         state.rounds += 1
         is_busy = self.tree.round()
-        for peer, channel in state.links.items():
+        for peer, channel in state.channels.items():
             if channel.is_clogged:
                 channel.begin(state.new_session())
-                self.neighbours.begin_anew(peer, asks=True)
+                self.neighbors.begin_anew(peer, asks=True)
                 state.dirty[peer] = None
             state.out += [Send(peer, frame) for frame in channel.round()]
             acknowledgement = channel.acknowledgement()
@@ -405,6 +444,7 @@ class Delivery:
         state.is_busy = is_busy
 
     def _refusal(self, name: Topic, topic: TopicState | None, payload: bytes) -> str | None:
+        """Return why a publication is refused, or None."""
         if self.is_going:
             return "this node leaves"
         if (fault := name_fault(name)) is not None:
@@ -416,17 +456,18 @@ class Delivery:
         return self.copies.refusal(name, len(payload))
 
     def _finish(self) -> DeliveryEffects:
-        """What waits for the links goes, and what we say to ourselves is heard."""
+        """Process the messages that this node sent to itself, and return the effects."""
         state = self.state
         while True:
             out, state.out = state.out, []
-            mine = [one for one in out if type(one) is Send and one.to == state.id]
+            mine = [effect for effect in out if type(effect) is Send and effect.to == state.id]
             if not mine and not state.changed:
                 break
-            for one in mine:
-                self._take(state.id, one.message)
+            for effect in mine:
+                self._take(state.id, effect.message)
             self.upkeep.confirm()
-            state.out = [*(one for one in out if not (type(one) is Send and one.to == state.id)), *state.out]
+            others = [effect for effect in out if not (type(effect) is Send and effect.to == state.id)]
+            state.out = [*others, *state.out]
         if not self.gathers:
             return self._go(out)
         if not self._is_due and (state.dirty or (state.is_busy and not self._is_soon)):
@@ -435,10 +476,11 @@ class Delivery:
         return out
 
     def _go(self, out: DeliveryEffects) -> DeliveryEffects:
+        """Add the frames that may be sent now."""
         state = self.state
         is_busy = state.is_busy
         for peer in state.dirty:
-            channel = state.links.get(peer)
+            channel = state.channels.get(peer)
             if channel is not None:
                 if channel.waiting or channel.must_greet:
                     out += [Send(peer, frame) for frame in channel.flush()]

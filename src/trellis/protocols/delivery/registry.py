@@ -1,11 +1,11 @@
-"""Registrations of subscribers, bounded, so that no node's registrations keep out those of others.
+"""A bounded table of registrations, in which no node's registrations displace those of a node with few.
 
-A node may say that others subscribe: registrations travel from step to step. So a registration is charged to an
-account: the node itself if it brought the registration, or else the node that passed it on. When the table is full, the
-account with the most registrations loses its oldest one. A node with few topics always gets in.
+Registrations are forwarded from node to node, so a node may register others. Each registration is charged to an
+account: the subscriber itself if it sent the registration, or else the node that forwarded it. When the table is full,
+the account with the most registrations loses its oldest one. So a node with few topics always finds space.
 
 R1  `count` is the number of registrations in `topics`, and each is charged to one account.
-R2  a registration that was turned away or dropped makes its topic doubtful for at least `doubt_ms`.
+R2  A registration that was turned away or dropped makes its topic doubtful for at least `doubt_ms`.
 """
 
 from __future__ import annotations
@@ -15,25 +15,28 @@ from zlib import crc32
 
 from trellis.protocols.effects import NodeId, Topic
 
-Account = tuple[NodeId, bool]  # who brought registrations, and whether they were its own
+Account = tuple[NodeId, bool]  # the node that sent registrations, and whether they were its own
 Key = tuple[Topic, NodeId]
 
 
 class Registry:
+    """Registrations by topic and subscriber."""
+
     def __init__(self, topics_max: int, subscribers_max: int, count_max: int, doubt_ms: int) -> None:
-        self.topics: dict[Topic, dict[NodeId, int]] = {}  # who subscribes, and when we heard it last; changed here only
+        # Topic -> subscriber -> when it was last heard of. Only this class changes it.
+        self.topics: dict[Topic, dict[NodeId, int]] = {}
         self.count = 0
-        self.turned_away = 0  # registrations turned away or dropped for want of room, since the start
+        self.turned_away = 0  # registrations turned away or dropped for lack of space, since the start
         self.doubts = Doubts(doubt_ms)
         self._topics_max, self._subscribers_max, self._count_max = topics_max, subscribers_max, count_max
         self._account_of: dict[Key, Account] = {}
-        # Ordered dictionaries find their first key at once. A plain one looks at every key that was deleted before it.
+        # An OrderedDict finds its first key in constant time. A plain dict skips every deleted key before it.
         self._accounts: dict[Account, OrderedDict[Key, None]] = {}  # oldest registration first
         self._by_size: dict[int, OrderedDict[Account, None]] = {}  # accounts by their number of registrations
         self._largest = 0  # the largest number in `_by_size`
 
     def add(self, topic: Topic, node: NodeId, sender: NodeId, heard_ms: int, now_ms: int) -> bool | None:
-        """Take a registration in. Return whether it is new, or None if it was turned away."""
+        """Add a registration. Return whether it is new, or None if it was turned away."""
         nodes, key, account = self.topics.get(topic, {}), (topic, node), (sender, sender == node)
         if node in nodes:
             nodes[node] = max(heard_ms, nodes[node])
@@ -53,6 +56,7 @@ class Registry:
         return True
 
     def remove(self, topic: Topic, node: NodeId) -> None:
+        """Remove a registration, if it is there."""
         nodes = self.topics.get(topic, {})
         if nodes.pop(node, None) is not None:
             self.count -= 1
@@ -61,17 +65,19 @@ class Registry:
                 del self.topics[topic]
 
     def remove_topic(self, topic: Topic) -> list[NodeId]:
-        """Forget a topic. Return its subscribers."""
+        """Remove a topic. Return its subscribers."""
         nodes = list(self.topics.get(topic, ()))
         for node in nodes:
             self.remove(topic, node)
         return nodes
 
     def remove_node(self, node: NodeId) -> None:
+        """Remove all registrations of a subscriber."""
         for topic in [topic for topic, nodes in self.topics.items() if node in nodes]:
             self.remove(topic, node)
 
     def forget_old(self, oldest_ms: int) -> None:
+        """Remove registrations that were last heard of before `oldest_ms`."""
         old = [(topic, node) for topic, nodes in self.topics.items() for node, ms in nodes.items() if ms < oldest_ms]
         for topic, node in old:
             self.remove(topic, node)
@@ -88,7 +94,7 @@ class Registry:
         self.doubts.note(topic, now_ms)
 
     def _charge(self, key: Key, account: Account | None) -> None:
-        """Charge a registration to `account`, or to nobody any more."""
+        """Charge a registration to `account`; None: to no account any more."""
         before = self._account_of.pop(key, None)
         if before is not None:
             keys = self._accounts[before]
@@ -114,9 +120,10 @@ class Registry:
 
 
 class Doubts:
-    """Topics of which a registration was turned away, for one to two times `duration_ms`.
+    """Topics of which a registration was turned away within the last one to two times `duration_ms`.
 
-    They are kept as bits, since there may be any number of them. Another topic with the same bit is doubtful as well.
+    Topics are kept as bits of a hash, since there may be any number of them. A topic with the same hash is doubtful
+    too.
     """
 
     BITS = 1 << 20
@@ -128,26 +135,30 @@ class Doubts:
         self._since_ms = 0  # of `_new`
 
     def note(self, topic: Topic, now_ms: int) -> None:
+        """Make a topic doubtful."""
         self._turn(now_ms)
         if self._new is None:
             self._new, self._since_ms = bytearray(self.BITS // 8), now_ms
-        place = self._place(topic)
-        self._new[place >> 3] |= 1 << (place & 7)
+        bit = self._bit(topic)
+        self._new[bit >> 3] |= 1 << (bit & 7)
 
     def has(self, topic: Topic, now_ms: int) -> bool:
+        """Return whether a topic is doubtful."""
         self._turn(now_ms)
-        place = self._place(topic)
-        return any(bits is not None and bits[place >> 3] >> (place & 7) & 1 for bits in (self._new, self._old))
+        bit = self._bit(topic)
+        return any(bits is not None and bits[bit >> 3] >> (bit & 7) & 1 for bits in (self._new, self._old))
 
     def is_any(self, now_ms: int) -> bool:
+        """Return whether any topic is doubtful."""
         self._turn(now_ms)
         return self._new is not None or self._old is not None
 
     def _turn(self, now_ms: int) -> None:
+        """Let doubts expire, in two generations."""
         passed_ms = now_ms - self._since_ms
         if (self._new is not None or self._old is not None) and passed_ms > self._duration_ms:
             self._old = self._new if passed_ms <= 2 * self._duration_ms else None
             self._new, self._since_ms = None, self._since_ms + self._duration_ms
 
-    def _place(self, topic: Topic) -> int:
+    def _bit(self, topic: Topic) -> int:
         return crc32(topic.encode("utf-8", "surrogatepass")) % self.BITS

@@ -1,4 +1,8 @@
-"""The seam between delivery and the overlay below it: what delivery asks, whichever protocol keeps the links."""
+"""The interface between delivery and the overlay below it.
+
+Delivery asks the overlay which links are up, which topics this node takes part in, and how to reach a topic's home.
+`protocols/mesh/` implements this interface once for each overlay protocol.
+"""
 
 from __future__ import annotations
 
@@ -7,55 +11,63 @@ from typing import Protocol
 
 import msgspec
 
-from trellis.protocols.effects import Effects, NodeId, Topic
+from trellis.protocols.effects import Effects, Incarnation, NodeId, Topic
 from trellis.protocols.topics import TopicTable
 
 
 class Overlay(Protocol):
+    """What delivery needs from an overlay protocol."""
+
     id: NodeId
     table: TopicTable
-    has_homes: bool  # is there a ring with home locations of topics?
-    relays: bool  # may it make this node take part in topics that nobody here asked for?
+    has_homes: bool  # Whether the overlay has a ring, on which every topic has a home.
+    # Whether the overlay may make this node take part in topics that it neither subscribes to nor publishes on.
+    relays: bool
 
     @property
-    def life(self) -> int:
-        """Grows with every restart of this name."""
+    def incarnation(self) -> Incarnation:
+        """The incarnation of this node: it grows with every restart of the name."""
         ...
 
     @property
     def interest(self) -> int:
-        """The topics that the overlay keeps this node connected on."""
+        """The topics that the overlay keeps this node connected on, as bits of `table`."""
         ...
 
-    def neighbours(self) -> Mapping[NodeId, int]:
-        """The links that are up, with the interests of their other ends."""
+    def neighbors(self) -> Mapping[NodeId, int]:
+        """Return the neighbors, each with the topics that it takes part in, as bits of `table`."""
         ...
 
     def is_gone(self, node: NodeId) -> bool:
-        """Is this node believed to be dead?"""
+        """Return whether this node is believed to have crashed or left."""
         ...
 
     def subscribers(self, topic: Topic) -> int:
-        """How many others are known to want a topic. Asked only where there are no homes."""
+        """Return how many other subscribers of a topic are known. Called only if the overlay has no homes."""
         ...
 
-    def is_home(self, topic: Topic) -> bool: ...
+    def is_home(self, topic: Topic) -> bool:
+        """Return whether this node is the home of a topic."""
+        ...
 
     def home_range(self) -> str:
-        """Changes whenever the range of the ring that this node is home for may have changed."""
+        """Return a text that changes whenever the ring range that this node is home for may have changed."""
         ...
 
     def heir(self) -> NodeId | None:
-        """Return the node that becomes home of our range if we end. None: there is none, or it cannot be told.
+        """Return the node that becomes home of our range if we crash or leave. None: there is none, or it is not known.
 
-        Where there is one, `home_range` is the name of the node before us on the ring.
+        If there is an heir, `home_range` returns the name of our predecessor on the ring.
         """
         ...
 
     def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
-        """One step nearer to a topic's home location, not over these if there is any other way."""
+        """Return effects that send `message` one step toward the topic's home.
+
+        Nodes in `without` are avoided if there is another path.
+        """
         ...
 
     def meet(self, names: Sequence[NodeId]) -> Effects:
-        """These subscribe to a topic on which we know nobody: link to one of them."""
+        """Return effects that open a link to one of `names`: subscribers of a topic on which we have no neighbor."""
         ...

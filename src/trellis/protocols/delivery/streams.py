@@ -1,15 +1,19 @@
-"""What a node knows of a topic: its streams (one per life of a publisher), and its links on the topic."""
+"""What a node knows about a topic: its streams, its links on the topic, and the messages that it lacks.
+
+A stream is all messages of one incarnation of a publisher on one topic. These classes hold data only. `tree.py`,
+`order.py`, `compare.py` and `claims.py` change them.
+"""
 
 from __future__ import annotations
 
 from trellis.protocols.delivery.identities import Ranges, StreamId
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 
-ENTRY_BYTES = 256  # what an entry costs beside its payload
+ENTRY_BYTES = 256  # Memory that an entry takes besides its payload, roughly.
 
 
 class Entry:
-    """One message held."""
+    """A message that this node holds, or has held."""
 
     __slots__ = (
         "asker",
@@ -27,16 +31,19 @@ class Entry:
 
     def __init__(self, stream: Stream, sequence: int, payload: bytes, born_ms: int, pause_ms: int = 0) -> None:
         self.stream, self.sequence, self.payload, self.born_ms = stream, sequence, payload, born_ms
-        self.pause_ms = pause_ms  # between the publication of the sequence before this one and of this one
+        self.pause_ms = pause_ms  # time between the publication of the previous sequence and of this one
         self.size = len(payload) + ENTRY_BYTES
-        self.needs = 0  # holders that the publisher still wants to hear of
-        self.asker: NodeId | None = None  # whom to tell of holders: who brought the message first, or asked last
-        self.names: dict[NodeId, None] | None = None  # holders beyond us that we have told of
-        self.is_kept = True
-        self.is_given_up = False  # of our own: its client was told that it is not acknowledged
+        self.needs = 0  # How many more holders the publisher's node wants to learn of. 0: none.
+        # The neighbor to which holders are reported: the one that sent the message first, or that asked last.
+        self.asker: NodeId | None = None
+        self.names: dict[NodeId, None] | None = None  # other holders that we have reported to `asker`
+        self.is_kept = True  # False once the window has dropped the message.
+        self.is_given_up = False  # Set on our own message if its client was told that it is not acknowledged.
 
 
 class Stream:
+    """What this node knows of one stream."""
+
     __slots__ = (
         "begun_ms",
         "doubt",
@@ -61,68 +68,77 @@ class Stream:
 
     def __init__(self, stream_id: StreamId, now_ms: int) -> None:
         self.id = stream_id
-        self.seen = Ranges()  # what came, still kept or not
-        self.entries: dict[int, Entry] = {}  # what is kept for others
-        # In this subscription, all up to here was handed over or never will be. None: there is no baseline yet.
+        self.seen = Ranges()  # Sequences that have arrived, still kept or not.
+        self.entries: dict[int, Entry] = {}  # Messages inside the window, kept to send them to others.
+        # In the present subscription, all sequences up to this one were delivered or never will be. It falls only if a
+        # forged number is taken back (`claims.py`). None: there is no baseline yet.
         self.handed: int | None = None
-        self.past = 0  # handed over in earlier subscriptions of this incarnation, up to here: never handed over again
-        # Since when the first message of this subscription waits for earlier ones that may be older than it. None: no.
+        self.past = 0  # Sequences up to this one were delivered in earlier subscriptions and are never delivered again.
+        # Set while the first message of a subscription waits for earlier ones that may be older than the subscription:
+        # the time since when. None: it does not wait.
         self.begun_ms: int | None = None
-        self.waiting: dict[int, Entry] = {}  # came, and not handed over yet
-        self.floor = 1  # the oldest sequence that its origin keeps, as far as was heard
-        self.left: tuple[int, int] | None = None  # of our own: the oldest that others keep for us, and until when
-        self.published_ms = now_ms  # of our own: when the last one was published
-        self.refused: dict[NodeId, None] = {}  # neighbours that cannot give what is missing next
-        self.since_ms = self.touched_ms = now_ms  # known since, and heard of last
-        # The greatest sequence that has come and that no later publication refutes, and when it was published.
+        self.waiting: dict[int, Entry] = {}  # Messages that have arrived and are not delivered yet.
+        self.floor = 1  # The oldest sequence that the origin keeps, as far as we know.
+        # Own streams only: after we left the topic, the oldest sequence that others keep for us, and until when.
+        self.left: tuple[int, int] | None = None
+        self.published_ms = now_ms  # Own streams only: when the last message was published.
+        self.refused: dict[NodeId, None] = {}  # Neighbors that said they cannot send the next missing sequence.
+        self.since_ms = self.touched_ms = now_ms  # when the stream became known, and when it was last heard of
+        # The greatest sequence that has arrived and that no later publication refutes, and when it was published.
         self.top, self.top_ms = 0, now_ms
-        # When `handed` last changed by anything but a message that was handed over. Whatever lies at or below it was
-        # published before then, if nobody has lied.
+        # When `handed` last changed without a delivery. If nobody has lied, all sequences up to `handed` were published
+        # before this time.
         self.jumped_ms = now_ms
-        self.has_returned = False  # `handed` was taken back once: some sequences above it were handed over before
-        self.own_last: int | None = None  # the greatest sequence that its origin has named itself, over its own link
-        self.doubt: Doubt | None = None  # its origin has named less than we have handed over
+        # `handed` was taken back once, so some sequences above it have been delivered already.
+        self.has_returned = False
+        self.own_last: int | None = None  # The greatest sequence that the origin itself has named over its own link.
+        self.doubt: Doubt | None = None  # Set while the origin has named fewer sequences than we have delivered.
 
 
 class Doubt:
-    """A number that was handed over, and that the publisher has not named itself. See `claims.py`."""
+    """A delivered sequence that the publisher itself has not named. See `claims.py`."""
 
     __slots__ = ("answers", "last", "mark", "since_ms")
 
     def __init__(self, last: int, now_ms: int) -> None:
         self.last, self.since_ms = last, now_ms
-        # The session of our link to the publisher, and what it must have acknowledged there. None: it is not asked.
+        # Our session on the link to the publisher, and how many items it must have acknowledged before its answer
+        # counts. None: it has not been asked.
         self.mark: tuple[int, int] | None = None
-        self.answers = 0  # comparisons of the publisher that came after our question and named less
+        self.answers = 0  # comparisons of the publisher that came after our question and named fewer sequences
 
 
-class Way:
-    """One topic on one link. It is open from the peer's comparison on: offers go to open ways."""
+class TopicLink:
+    """A link as one topic uses it. It is open once the peer's comparison has come; new messages go to open links."""
 
     __slots__ = ("announce", "has_told", "is_eager", "is_leaving", "is_open", "stays")
 
     def __init__(self) -> None:
-        self.has_told = False  # our comparison is sent
-        self.is_open = False  # the peer's has come
-        self.is_eager = True  # we push; else we announce
-        self.is_leaving = False  # the peer vouches for nothing
-        self.stays: bool | None = None  # what it answered when we said that we leave
-        self.announce: dict[Stream, Ranges] = {}  # to be said in the next batch
+        self.has_told = False  # We have sent our comparison.
+        self.is_open = False  # The peer's comparison has come.
+        self.is_eager = True  # True: push messages. False: announce them.
+        self.is_leaving = False  # The peer is about to leave the topic and does not count as a holder.
+        self.stays: bool | None = None  # The peer's answer to our `Leaving`.
+        self.announce: dict[Stream, Ranges] = {}  # Sequences to announce in the next batch.
 
 
 class Missing:
-    """A message that was announced and is not here."""
+    """A message that was announced and has not arrived."""
 
     __slots__ = ("peers", "since", "was_pulled")
 
     def __init__(self, peer: NodeId, now: int) -> None:
         self.peers: dict[NodeId, None] = {peer: None}
-        self.since = now  # the round of the announcement, then of the last pull
+        self.since = now  # the round of the announcement, or of the last pull
         self.was_pulled = False
 
 
 class TopicState:
-    """A topic that this node takes part in, or has taken part in: then only numbers are left of it."""
+    """A topic that this node takes part in, or took part in: then only the numbers of its streams are left.
+
+    A node takes part in a topic because its application subscribes (`is_wanted`), because it publishes there, or
+    because the overlay makes it a relay.
+    """
 
     __slots__ = (
         "changed_ms",
@@ -133,6 +149,7 @@ class TopicState:
         "is_registered",
         "is_settled",
         "is_wanted",
+        "links",
         "missing",
         "must_compare",
         "needs_proof",
@@ -142,37 +159,40 @@ class TopicState:
         "topic",
         "wanted_ms",
         "was_confirmed",
-        "ways",
     )
 
     def __init__(self, topic: Topic, now_ms: int) -> None:
         self.topic = topic
         self.takes_part = False
-        self.is_wanted = False  # its application subscribes
-        self.is_leaving = False  # it says so on its links: it vouches for nothing
-        self.is_settled = False  # there is a baseline: messages are handed over, if they are wanted
-        self.is_registered = False  # its home knows that we subscribe
-        self.first_question = 1  # to its home, that was asked after it knew that
-        self.was_confirmed = False
-        self.since_ms = now_ms  # of taking part
-        self.wanted_ms = 0  # when the application subscribed: what was published before it is not handed over
-        self.confirmed_ms: int | None = None  # when the subscription was confirmed: what came before is not owed to it
-        self.changed_ms = now_ms  # of the last change of its links
-        self.streams: dict[tuple[NodeId, int], Stream] = {}
-        self.ways: dict[NodeId, Way] = {}
+        self.is_wanted = False  # The application subscribes.
+        self.is_leaving = False  # We have said `Leaving`, so we count as a holder of nothing on this topic.
+        self.is_settled = False  # There is a baseline. Messages are delivered if `is_wanted`.
+        self.is_registered = False  # The home knows that we subscribe.
+        # Answers of the home from this question on were given after it knew of our registration.
+        self.first_question = 1
+        self.was_confirmed = False  # `Confirmed` was reported for the present subscription.
+        self.since_ms = now_ms  # when we began to take part
+        self.wanted_ms = 0  # When the application subscribed. Earlier publications are not delivered.
+        # When the subscription was confirmed. Earlier publications are not owed to it.
+        self.confirmed_ms: int | None = None
+        self.changed_ms = now_ms  # When the topic's links last changed.
+        self.streams: dict[tuple[NodeId, Incarnation], Stream] = {}
+        self.links: dict[NodeId, TopicLink] = {}
         self.missing: dict[tuple[Stream, int], Missing] = {}
-        # The last publication had too few subscribers, as its home had to say, or left the window before it was
-        # acknowledged. Then the next one asks the home at once.
+        # The last publication had fewer subscribers than copies, as its home had to say, or left the window before it
+        # was acknowledged. Then the next publication asks the home at once.
         self.needs_proof = False
-        self.has_news = False  # something is to be announced on one of its ways
-        self.must_compare = False  # more was announced than could be noted
+        self.has_news = False  # Some link of the topic has announcements to send.
+        self.must_compare = False  # More messages were announced than could be noted: compare again later.
 
     @property
     def is_confirmed(self) -> bool:
+        """Whether everything published from now on will be delivered here."""
         return self.is_wanted and self.is_settled and self.is_registered
 
-    def stream(self, origin: NodeId, life: int, now_ms: int) -> Stream:
-        found = self.streams.get((origin, life))
-        if found is None:
-            found = self.streams[origin, life] = Stream(StreamId(self.topic, origin, life), now_ms)
-        return found
+    def stream(self, origin: NodeId, incarnation: Incarnation, now_ms: int) -> Stream:
+        """Return a stream of this topic. It is created if it is new."""
+        stream = self.streams.get((origin, incarnation))
+        if stream is None:
+            stream = self.streams[origin, incarnation] = Stream(StreamId(self.topic, origin, incarnation), now_ms)
+        return stream

@@ -1,14 +1,14 @@
-"""Subscriptions from the wish to the confirmation, and what is done once per tick: registrations, forgetting.
+"""Subscriptions from the request to the confirmation, and periodic work: registrations, forgetting.
 
-A new subscription goes through these steps. Each follows at once from the answer to the one before, and the tick
-repeats whatever was not answered.
+A new subscription passes through these steps. Each follows from the answer to the previous one, and the tick repeats
+whatever was not answered.
 
-1. `begin`      its topic's home is told (Register), and answers when its heir knows it as well (Registered)
-2. `registered` without neighbors on the topic, the home is asked who else subscribes (AskHome)
-3. a baseline   nobody else subscribes, or a neighbor has compared
-4. `confirm`    it is registered and has a baseline
+1. `begin`: the topic's home is told (Register). It answers when its heir knows the registration as well (Registered).
+2. `registered`: without neighbors on the topic, the home is asked who else subscribes (AskHome).
+3. A baseline: nobody else subscribes, or a neighbor has compared.
+4. `confirm`: it is registered and has a baseline.
 
-Step 2 comes after step 1: of two nodes that subscribe at the same moment, at least one then hears of the other.
+Step 2 follows step 1, so that of two nodes that subscribe at the same moment, at least one learns of the other.
 """
 
 from __future__ import annotations
@@ -20,21 +20,24 @@ from trellis.protocols.delivery.order import Order
 from trellis.protocols.delivery.outcome import Confirmed, Overflowed
 from trellis.protocols.delivery.state import State
 from trellis.protocols.delivery.streams import TopicState
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 
-_FORGET_TICKS = 16
-_QUESTIONS_MAX = 2_048  # to homes in one tick, about topics that have no baseline and no neighbor
-_AT_ONCE_MAX = 256  # new subscriptions whose homes are told at once; the tick tells those of the others
+_FORGET_TICKS = 16  # ticks between two rounds of forgetting
+_QUESTIONS_MAX = 2_048  # Most questions to homes in one tick, about topics that have neither a baseline nor a neighbor.
+_AT_ONCE_MAX = 256  # Most new subscriptions that are registered at once. The tick registers the others.
 
 
 class Upkeep:
+    """Moves subscriptions toward their confirmation, and forgets old streams and topics."""
+
     def __init__(self, state: State, order: Order, homes: Homes) -> None:
         self.state, self.order, self.homes = state, order, homes
-        self.unregistered: dict[Topic, None] = {}  # subscriptions that no home has answered yet
+        self.unregistered: dict[Topic, None] = {}  # subscriptions that no home has confirmed yet
         self._alone: list[Topic] = []  # topics whose homes are asked in this tick whether anybody else subscribes
         self._ticks = self._overflows = 0
 
     def tick(self, *, registers: bool) -> None:
+        """Do the periodic work. `registers`: subscriptions are to be registered with homes."""
         self._ticks += 1
         self._settle_topics()
         overflows = self.state.store.overflows
@@ -49,11 +52,12 @@ class Upkeep:
             self._forget()
 
     def begin(self, topics: list[Topic]) -> None:
-        """The overlay takes part in the topics of new subscriptions now. Tell their homes."""
+        """Register new subscriptions: the overlay takes part in their topics now."""
         if self.state.overlay.has_homes:
             self.homes.register([topic for topic in topics if topic in self.unregistered][:_AT_ONCE_MAX])
 
     def registered(self, topics: Iterable[Topic]) -> None:
+        """Take in that a home has confirmed these subscriptions."""
         for name in topics:
             if name in self.unregistered:
                 del self.unregistered[name]
@@ -62,7 +66,7 @@ class Upkeep:
                     self.homes.ask(name)
 
     def confirm(self) -> None:
-        """Confirm subscriptions that have been registered or got a baseline since the last look."""
+        """Confirm subscriptions that were registered or got a baseline since the last call."""
         changed, self.state.changed = self.state.changed, {}
         for name in changed:
             topic = self.state.topics.get(name)
@@ -76,26 +80,32 @@ class Upkeep:
 
     def _is_alone(self, topic: TopicState) -> bool:
         """Return whether a subscription has neither a baseline nor a neighbor that could give one."""
-        return topic.takes_part and topic.is_wanted and not topic.is_settled and not self.state.ways(topic)
+        return topic.takes_part and topic.is_wanted and not topic.is_settled and not self.state.open_links(topic)
 
     def _settle_topics(self) -> None:
+        """Look for baselines of all topics that have none."""
         self._alone = []
         for topic in self.state.topics.values():
             if topic.takes_part and not topic.is_settled:
                 self._wait_for_baseline(topic)
-        # Questions about thousands of topics take turns: one link to a node that wants them answers many.
+        # Questions about thousands of topics take turns, because one link to a node that subscribes to them settles
+        # many.
         first = self._ticks * _QUESTIONS_MAX % max(1, len(self._alone))
         for name in [*self._alone[first:], *self._alone[:first]][:_QUESTIONS_MAX]:
             self.homes.ask(name)
 
     def _wait_for_baseline(self, topic: TopicState) -> None:
-        """Neighbours that have none either: nobody was there before us. No neighbours: does anybody subscribe?"""
+        """Settle a topic without a baseline if no neighbor can give one, or note that its home must be asked.
+
+        If no neighbor has a baseline either, nobody was there before us. Without neighbors, the home knows who
+        subscribes.
+        """
         now_ms, config = self.state.now_ms, self.state.config
         if not self.state.overlay.has_homes and self.state.why_unjoined():
             return  # there is no home that would have to know of it
         if now_ms - topic.since_ms >= config.alone_ms:
             self.order.settle(topic, {})
-        elif self.state.ways(topic):
+        elif self.state.open_links(topic):
             if now_ms - max(topic.changed_ms, topic.since_ms) >= config.confirm_ms:
                 self.order.settle(topic, {})
         elif not topic.is_wanted:
@@ -107,44 +117,50 @@ class Upkeep:
             self.order.settle(topic, {})
 
     def _register(self) -> None:
+        """Repeat all registrations once per `register_ms`, and unconfirmed ones at every tick."""
         every = max(1, self.state.config.register_ms // self.state.config.tick_ms)
         if self._ticks % every == 0:
             due = [name for name, topic in self.state.topics.items() if topic.is_wanted]
-            self.unregistered.update(dict.fromkeys(due))  # until their homes answer, they are asked at every tick
+            self.unregistered.update(dict.fromkeys(due))  # they are repeated at every tick until their homes answer
         else:
             due = list(self.unregistered)
         if due:
             self.homes.register(due)
 
     def _forget(self) -> None:
-        """Forget streams of incarnations that are over, and those that were silent for very long.
+        """Forget streams of incarnations that have ended, and streams that were silent for very long.
 
-        Only a neighbor that speaks of its own later incarnation proves that an earlier one is over. Anybody could say
-        so in its name: then the stream is forgotten when it was silent for very long.
+        Only a neighbor that itself speaks in a later incarnation proves that an earlier one has ended. Anybody else
+        could say so in its name. Then the stream is forgotten after a very long silence.
         """
         state, config = self.state, self.state.config
         quiet, silent = state.now_ms - 3 * config.window_ms, state.now_ms - config.tombstone_ms
-        # Our numbers on a topic that we have left begin anew when all others have forgotten them, and not before:
-        # others touch a stream at most two windows after its last publication.
+        # Our sequences on a topic that we have left may start from 1 again only when all others have forgotten them.
+        # Others touch a stream at most two windows after its last publication.
         own = silent - config.tombstone_ms
         for topic in state.topics.values():
-            newest: dict[NodeId, int] = {}  # lives that have begun so long ago that nothing of an earlier one is about
-            for (origin, life), stream in topic.streams.items():
+            newest: dict[
+                NodeId, Incarnation
+            ] = {}  # incarnations that have begun so long ago that nothing of an earlier one is about
+            for (origin, incarnation), stream in topic.streams.items():
                 if stream.since_ms < quiet:
-                    newest[origin] = max(life, newest.get(origin, 0))
-            for (origin, life), stream in list(topic.streams.items()):
+                    newest[origin] = max(incarnation, newest.get(origin, Incarnation(0)))
+            for (origin, incarnation), stream in list(topic.streams.items()):
                 if stream.entries or stream.waiting:
                     continue
-                if (origin, life) == (state.id, state.overlay.life):
+                if (origin, incarnation) == (state.id, state.overlay.incarnation):
                     if stream.touched_ms < own and not topic.takes_part:
-                        del topic.streams[origin, life]
+                        del topic.streams[origin, incarnation]
                     continue
-                present = self.order.claims.incarnation_of(origin) or 0
-                if stream.touched_ms < quiet and life < min(present, newest.get(origin, 0)):
-                    state.ended[origin] = (max(life, state.ended.get(origin, (0, 0))[0]), state.now_ms)
-                    del topic.streams[origin, life]
+                present = self.order.claims.incarnation_of(origin) or Incarnation(0)
+                if stream.touched_ms < quiet and incarnation < min(present, newest.get(origin, Incarnation(0))):
+                    state.ended[origin] = (
+                        max(incarnation, state.ended.get(origin, (Incarnation(0), 0))[0]),
+                        state.now_ms,
+                    )
+                    del topic.streams[origin, incarnation]
                 elif stream.touched_ms < silent:
-                    del topic.streams[origin, life]
+                    del topic.streams[origin, incarnation]
         for name in [name for name, topic in state.topics.items() if _is_over(topic)]:
             del state.topics[name]
         state.streams = sum(len(topic.streams) for topic in state.topics.values())
@@ -153,4 +169,4 @@ class Upkeep:
 
 
 def _is_over(topic: TopicState) -> bool:
-    return not (topic.takes_part or topic.is_wanted or topic.streams or topic.ways)
+    return not (topic.takes_part or topic.is_wanted or topic.streams or topic.links)

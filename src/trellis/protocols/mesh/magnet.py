@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from trellis.protocols.effects import Effects, Left, NodeId, Send, Topic
+from trellis.protocols.effects import Effects, Incarnation, Left, NodeId, Send, Topic
 from trellis.protocols.magnet.node import MagnetNode
 from trellis.protocols.mesh.driven import REVISIT_ROUNDS
 from trellis.protocols.oscar.labels import hashed
@@ -29,7 +29,7 @@ class MagnetOverlay:
     telling = frozenset[type]()  # all that matters is in the forest
 
     def __init__(self, node: MagnetNode) -> None:
-        self.node, self.id, self.life = node, node.id, node.incarnation
+        self.node, self.id, self.incarnation = node, node.id, Incarnation(node.incarnation)
         self.table, self.forest = node.likeness.table, node.trees.forest
         node.publishes = False
         node.newscast.contacts.revisit_rounds = REVISIT_ROUNDS
@@ -45,7 +45,7 @@ class MagnetOverlay:
             self._known, self._interest = self.forest.changes, self._bits(self.forest.trees)
         return self._interest
 
-    def neighbours(self) -> Mapping[NodeId, int]:
+    def neighbors(self) -> Mapping[NodeId, int]:
         found = {peer: self._bits(topics) for peer, topics in self.forest.by_parent.items()}
         for peer, topics in self.forest.by_child.items():
             found[peer] = found.get(peer, 0) | self._bits(topics)

@@ -120,7 +120,7 @@ class MeshNode:
                 counters = self.delivery.state.counters
                 counters.not_acknowledged += 1
                 counters.not_acknowledged_internal += is_internal(topic)
-                return [NotAcknowledged(topic, self.overlay.life, 0, reason, client_id)]
+                return [NotAcknowledged(topic, self.overlay.incarnation, 0, reason, client_id)]
             self._add_topic(topic)
             self.interested[topic] = self.delivery.state.now_ms
             if is_new:
@@ -210,7 +210,7 @@ class MeshNode:
             elif type(effect) is LinkUp:
                 is_told = True
         changes = self.overlay.changes
-        if is_told or changes != self._overlay_changes or self.overlay.interest != self.delivery.neighbours.interest:
+        if is_told or changes != self._overlay_changes or self.overlay.interest != self.delivery.neighbors.interest:
             self._overlay_changes = changes
             out += self.delivery.overlay_changed()
         return out
@@ -264,7 +264,7 @@ class MeshNode:
     def _forget_topics(self) -> None:
         """Forget names of topics that nothing here uses any more, if there are many. Between two inputs all bitsets
         are in the state of the overlay, or are what delivery last saw of it."""
-        table, seen = self.overlay.table, self.delivery.neighbours
+        table, seen = self.overlay.table, self.delivery.neighbors
         if not table.is_shared and len(table) >= table.due:
             table.keep_only(held_bits((self.overlay, seen.links, seen.interest), len(table.names)))
 

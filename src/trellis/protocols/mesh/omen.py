@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from trellis.protocols.effects import Effects, NodeId, Topic
+from trellis.protocols.effects import Effects, Incarnation, NodeId, Topic
 from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.messages import Connect, ConnectOk, Heartbeat
 from trellis.protocols.omen.node import OMenNode
@@ -21,14 +21,15 @@ class OMenOverlay:
         self.node, self.id, self.table = node, node.id, node.me.table
 
     @property
-    def life(self) -> int:
-        return life_of(self.node.me.incarnation)
+    def incarnation(self) -> Incarnation:
+        """The part of OMen's own incarnation that grows at restarts, without its count of refuted suspicions."""
+        return Incarnation(life_of(self.node.me.incarnation))
 
     @property
     def interest(self) -> int:
         return self.node.me.interest
 
-    def neighbours(self) -> Mapping[NodeId, int]:
+    def neighbors(self) -> Mapping[NodeId, int]:
         return {link.peer: link.interest for link in self.node.links.up()}
 
     def is_gone(self, node: NodeId) -> bool:

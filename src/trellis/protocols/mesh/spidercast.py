@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from trellis.protocols.effects import Effects, Left, NodeId, Topic
+from trellis.protocols.effects import Effects, Incarnation, Left, NodeId, Topic
 from trellis.protocols.mesh.driven import REVISIT_ROUNDS
 from trellis.protocols.spidercast.messages import Connect, ConnectOk, Heartbeat
 from trellis.protocols.spidercast.node import SpiderCastNode
@@ -25,8 +25,8 @@ class SpiderCastOverlay:
     has_homes, relays, changes = False, False, 0
     telling = frozenset[type]((Heartbeat, Connect, ConnectOk))
 
-    def __init__(self, node: SpiderCastNode, life: int) -> None:
-        self.node, self.id, self.table, self.life = node, node.id, node.me.table, life
+    def __init__(self, node: SpiderCastNode, incarnation: int) -> None:
+        self.node, self.id, self.table, self.incarnation = node, node.id, node.me.table, Incarnation(incarnation)
         if node.membership is not None:
             node.membership.sampling.contacts.revisit_rounds = REVISIT_ROUNDS
         self._since: dict[Topic, int] = {}  # the round in which we began to take part, or lost a neighbour; 0 at first
@@ -36,7 +36,7 @@ class SpiderCastOverlay:
     def interest(self) -> int:
         return self.node.me.interest
 
-    def neighbours(self) -> Mapping[NodeId, int]:
+    def neighbors(self) -> Mapping[NodeId, int]:
         found: dict[NodeId, int] = {}
         for task in self.node.tasks.values():
             for peer, record in task.neighbors.items():

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
-from trellis.protocols.effects import Effects, Left, NodeId, Send, Topic
+from trellis.protocols.effects import Effects, Incarnation, Left, NodeId, Send, Topic
 from trellis.protocols.lookup import closeness
 from trellis.protocols.mesh.driven import REVISIT_ROUNDS
 from trellis.protocols.ring import identifier
@@ -31,7 +31,8 @@ class VitisOverlay:
     telling = frozenset[type]((Profile, Relay, Unlink))
 
     def __init__(self, node: VitisNode) -> None:
-        self.node, self.id, self.table, self.life = node, node.id, node.topic_table, node.incarnation
+        self.node, self.id, self.table = node, node.id, node.topic_table
+        self.incarnation = Incarnation(node.incarnation)
         node.sampling.contacts.revisit_rounds = REVISIT_ROUNDS
         self._known: tuple[int, tuple[Topic, ...]] = (-1, ())  # what `_interest` was made of
         self._interest = 0
@@ -48,7 +49,7 @@ class VitisOverlay:
             self._known, self._interest = now, self.table.own_bits(now[1]) | self._bits(self.node.relays.relayed())
         return self._interest
 
-    def neighbours(self) -> Mapping[NodeId, int]:
+    def neighbors(self) -> Mapping[NodeId, int]:
         mine, relays = self.table.own_bits(self.node.topics), self.node.relays
         found: dict[NodeId, int] = {}
         for one in self.node.neighbors.firm():

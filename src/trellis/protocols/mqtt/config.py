@@ -1,4 +1,4 @@
-"""What an MQTT door can be told: `[mqtt]` of node.toml."""
+"""Configuration of a node's MQTT broker and sidecar: `[mqtt]` of node.toml."""
 
 from __future__ import annotations
 
@@ -9,131 +9,136 @@ import msgspec
 from trellis.errors import InputError
 from trellis.protocols.mqtt.topics import is_filter
 
-KEEP_ALIVE_S_MAX = 65_535  # that a CONNECT can say
+KEEP_ALIVE_S_MAX = 65_535  # greatest keep-alive that a CONNECT can hold
 
 
 class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be configured. Defaults suit a node with a few hundred clients."""
+
     listen: str = ""
-    """Where MQTT clients connect. Empty: there is no door. Port 0: any free one."""
+    """Address of the MQTT listener. Empty: the node has none. Port 0: any free one."""
 
     depth: int = 2
-    """Levels of an MQTT topic that make its overlay topic, alike on all nodes. More: finer interests, more topics."""
+    """Number of first levels of an MQTT topic that form its overlay topic; the same on all nodes. More levels make
+    interests finer and overlay topics more numerous."""
 
     broker: str = ""
-    """A running broker that this node is the sidecar of: mqtt://[user@]host:port, or mqtts://."""
+    """URL of a running broker to which this node is attached as a sidecar: mqtt://[user@]host:port, or mqtts://."""
 
     broker_password: str = ""
-    """The password for it. Better give TRELLIS_MQTT_BROKER_PASSWORD or a file: other users can read arguments."""
+    """Password for the broker. TRELLIS_MQTT_BROKER_PASSWORD or a file is safer: other users can read arguments."""
 
     broker_password_file: str = ""
-    """A file with the password in its first line. It is read at every connection, so it may change meanwhile."""
+    """File with the password in its first line. It is read at every connection, so it may change at any time."""
 
     broker_ca: str = ""
-    """Who signs the broker's certificate, if that is not the system's business (mqtts)."""
+    """Certificate authority of the broker, if it is not one of the system's (mqtts)."""
 
     broker_version: Literal["5", "3.1.1"] = "5"
-    """3.1.1: as a bridge, for brokers without MQTT 5 that send a bridge nothing of its own (Mosquitto does)."""
+    """Version of MQTT. 3.1.1 is for brokers without MQTT 5 that do not send a bridge its own messages, as Mosquitto."""
 
     broker_echo: Literal["refuse", "match"] = "refuse"
-    """match: a broker of 3.1.1 that knows no bridges may send us what is ours; it is known by topic and payload."""
+    """match: accept a broker of 3.1.1 that sends our own messages back. They are recognized by topic and payload."""
 
     broker_queue_bytes: int = 64 << 20
-    """Sidecar: what waits for the broker while it is away or slow. More is dropped and counted."""
+    """Sidecar: bytes of messages that wait for the broker while it is away or slow. More are dropped and counted."""
 
     broker_session_s: int = 604_800
-    """Sidecar: the broker ends our session, and what waits in it, so long after we have left (MQTT 5). A week."""
+    """Sidecar: how long the broker keeps our session, and the messages in it, after we have left (MQTT 5). A week."""
 
     take: tuple[str, ...] = ("#",)
-    """Sidecar: what is published at the broker on these filters goes into the mesh."""
+    """Sidecar: filters of the messages that go from the broker into the mesh."""
 
     want: tuple[str, ...] = ()
-    """Sidecar: what the broker's clients want of the mesh."""
+    """Sidecar: filters of the messages that go from the mesh to the broker."""
 
     learn: bool = False
-    """Sidecar: also what the broker's log says that they subscribe to (Mosquitto with `log_dest topic`)."""
+    """Sidecar: also carry what the broker's clients subscribe to, by its log (Mosquitto with `log_dest topic`)."""
 
     learn_file: str = ""
-    """Sidecar with `learn`: the file that remembers it across restarts. Empty: one in the user's state folder."""
+    """Sidecar with `learn`: file that keeps these subscriptions across restarts. Empty: one in the state folder."""
 
     learn_away_s: int = 86_400
-    """Sidecar with `learn`: a client of the broker that is away for so long gets nothing until it is back. A day."""
+    """Sidecar with `learn`: after this absence of a client, its subscriptions do not count until it is back. A day."""
 
     users: str = ""
-    """A file of users and hashed passwords (`trellis.live.mqtt.passwords`). Empty: everybody may come in."""
+    """File of users and hashed passwords (`trellis.live.mqtt.passwords`). Empty: everybody may connect."""
 
     cert: str = ""
-    """TLS of this door (PEM), with `key`."""
+    """Certificate of the MQTT listener (PEM), with `key`."""
 
     key: str = ""
-    """Its private key."""
+    """Private key of `cert` (PEM)."""
 
     ca: str = ""
-    """Clients must show a certificate that this authority has signed."""
+    """Certificate authority (PEM). If it is given, clients must present a certificate that it has signed."""
 
     clients_max: int = 1_024
-    """Clients that are connected at once."""
+    """Most clients that are connected at once."""
 
     sessions_max: int = 10_000
-    """Clients remembered, connected or not."""
+    """Most sessions, of clients that are connected or not."""
 
     session_expiry_s_max: int = 86_400
-    """A session of a client that is away lasts no longer."""
+    """Longest time that the session of a disconnected client is kept."""
 
     packet_bytes_max: int = 288 << 10
-    """One packet: a payload of 256 KiB, its topic and its properties."""
+    """Most bytes of one packet. The default holds a payload of 256 KiB with its topic and properties."""
 
     subscriptions_max: int = 1_000
-    """Filters of one client."""
+    """Most filters of one client."""
 
     filters_bytes: int = 128 << 20
-    """Memory that the filters of all clients may take, about: 1 KiB for a short one. More are refused."""
+    """Memory that the filters of all clients may take, roughly 1 KiB for a short one. More are refused."""
 
     inflight_max: int = 256
-    """Messages of one client that wait for an acknowledgement, each way."""
+    """Unacknowledged messages of one client, in each direction."""
 
     queue_max: int = 1_000
-    """QoS 1 messages that wait for one client; 20 times as many while it acknowledges. More are dropped and counted."""
+    """Messages with QoS 1 or 2 that wait for one client, and 20 times as many while it acknowledges messages. More are
+    dropped and counted."""
 
     queue_bytes: int = 8 << 20
-    """Bytes that wait for one client: its session's queue, and its socket's. A reader slower than that is cut off."""
+    """Bytes that wait for one client, in its session's queue and in its socket's. If a socket exceeds it, the client is
+    disconnected."""
 
     alias_max: int = 32
-    """Topic aliases that a client may set."""
+    """Most topic aliases that a client may set."""
 
     keep_alive_s_max: int = 65_535
-    """A client must say something at least so often; one that asks for more, or for no limit, is told so (MQTT 5), or
-    turned away (3.1.1). At most 65535: then each client's own wish counts."""
+    """Longest keep-alive. A client that asks for a longer one, or for none, is told this one (MQTT 5) or refused
+    (3.1.1). With the default of 65535, each client's own keep-alive counts."""
 
     retained_max: int = 10_000
-    """Retained messages that this node keeps. More are refused."""
+    """Most retained messages that this node keeps. More are refused."""
 
     retained_bytes: int = 64 << 20
-    """Their bytes."""
+    """Most bytes of these retained messages."""
 
     suback_s: float = 5.0
-    """SUBACK waits for the mesh to confirm, and for every node to know a wildcard, and no longer than this."""
+    """Longest wait of a SUBACK for the mesh: until the subscription is confirmed and every node knows a wildcard."""
 
     spread_ms: int = 1_000
-    """Nodes that start together believe that they know each other so long after the mesh has acknowledged their first
-    question. Above a quiet mesh's delay."""
+    """Nodes that start at the same time assume that they know each other this long after the mesh has acknowledged
+    their first question. Choose more than the delay of a mesh that is not busy."""
 
     ask_s: float = 30.0
-    """Nodes with wildcards repeat them to the others so often."""
+    """Interval at which a node repeats its patterns to the others."""
 
     introduce_s: float = 10.0
-    """Messages on a new overlay topic are copied for so long to nodes of earlier releases, which never say `Joined`."""
+    """How long messages on a new overlay topic are copied to nodes of earlier releases, which never say `Joined`."""
 
     active_s: float = 600.0
-    """An overlay topic that was silent for so long counts as new again."""
+    """After this time without a message, an overlay topic counts as new again."""
 
     hold_ms: int = 1_000
-    """A message that came before its predecessor waits for it so long, unless that one comes for certain."""
+    """How long a message waits for its predecessor, if it is not certain that the predecessor will arrive."""
 
     share_takeover_s: float = 15.0
-    """A message of a shared subscription goes to another member, if the node that has it was silent for so long."""
+    """A message of a shared subscription goes to another member after the node that has it was silent this long."""
 
     sys_interval_s: int = 10
-    """The node tells its own clients on `$SYS/broker/...` what has changed so often. 0: it tells nothing."""
+    """Interval at which the node publishes changed values on `$SYS/broker/...` to its own clients. 0: never."""
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -143,9 +148,10 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             if is_number and not value > 0 and not (may_be_0 and value == 0):
                 raise InputError(field, f"it is {value}", "give more than 0")
         for field in ("take", "want"):
-            for one in getattr(self, field):
-                if not is_filter(one) or one.startswith("$"):
-                    raise InputError(field, f'"{one}" is no topic filter that is carried', "give filters as in a/+/b")
+            for filter_ in getattr(self, field):
+                if not is_filter(filter_) or filter_.startswith("$"):
+                    what = f'"{filter_}" is no topic filter that is carried'
+                    raise InputError(field, what, "give filters as in a/+/b")
         if self.broker and not self.take and not self.want and not self.learn:
             raise InputError("broker", "it would neither take nor give anything", "give take, want or both")
         if self.broker_session_s > 0xFFFF_FFFF:
@@ -165,11 +171,11 @@ class MqttConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise InputError("packet_bytes_max", f"it is {self.packet_bytes_max}", "give 491520 or less: see delivery")
 
     def __bool__(self) -> bool:
-        """Is there a door?"""
+        """Return whether the node speaks MQTT at all: it has a listener or a sidecar."""
         return bool(self.listen or self.broker)
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
-        """Return what tools print of this value: no password."""
+        """Return what tools print of this value, without passwords."""
         return [(field, shown(f"mqtt.{field}", getattr(self, field))) for field in self.__struct_fields__]
 
     def __repr__(self) -> str:
@@ -180,7 +186,7 @@ HIDDEN = "***"
 
 
 def shown(key: str, value: object) -> object:
-    """Return the value of a key of node.toml as it may be printed: without passwords."""
+    """Return the value of a key of node.toml as it may be printed, without passwords."""
     if key == "mqtt.broker" and isinstance(value, str):
         return hide_password(value)
     return HIDDEN if key == "mqtt.broker_password" and value else value
@@ -196,4 +202,5 @@ def hide_password(url: str) -> str:
 
 
 def has_password(url: str) -> bool:
+    """Return whether a broker's URL contains a password."""
     return hide_password(url) != url

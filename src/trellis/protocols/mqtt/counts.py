@@ -1,22 +1,22 @@
-"""What a broker's counts on `$SYS` tell about its clients, compared with what its log told.  [docs/mqtt.md]
+"""Compares a broker's counts on `$SYS` with the subscriptions that its log has told.  [docs/mqtt.md]
 
-Mosquitto tells its counts in rounds, every 10 s by default (`sys_interval`). A round begins with `SWEEP`; a count that
-has not changed is not told again. So when a round begins, all counts of the round before it are here.
+Mosquitto publishes its counts in rounds, every 10 s by default (`sys_interval`). A round begins with `SWEEP`. A count
+that has not changed is not published again. So when a round begins, all counts of the previous round are here.
 
-*Remaining* subscriptions are those that the broker counts, without ours and without those of clients that are there:
-they belong to sessions of clients that are away, or are unknown to us. Two questions are answered:
+*Remaining* subscriptions are those that the broker counts, without ours and without those of connected clients. They
+belong to sessions of disconnected clients, or we do not know them. The counts answer two questions:
 
-- Which clients that are away have no session any more? When the session of a client outlives its connection, its
-  subscriptions begin to remain at the moment when it leaves. If fewer begin to remain in that round, it has no session.
-  The same goes for a client with more subscriptions than remain at all. Only this is asked for a client that was in
-  doubt when it left, since its subscriptions remained before.
-- Are there subscriptions that the log did not tell? The broker also counts sessions without a connection. No more
-  clients that are away than this number have a session. What remains beyond their subscriptions is unknown to us, and
-  its clients get nothing from other sites.
+- Which disconnected clients have no session any more? If the session of a client survives its connection, its
+  subscriptions begin to remain when it disconnects. If fewer subscriptions begin to remain in that round, it has no
+  session. The same holds for a client with more subscriptions than remain in total. For a client that was in doubt
+  when it disconnected only this is asked, since its subscriptions remained before.
+- Are there subscriptions that the log did not tell? The broker also counts sessions without a connection. At most that
+  many disconnected clients have a session. Subscriptions that remain beyond theirs are unknown to us, and their clients
+  get nothing from other sites.
 
-Both need to know which clients are there. Where the log went unread for too long, the broker tells what it still has,
-and lines behind these may expire before we read them: a client that such a line names may have left unheard. So all
-clients are in doubt again when we have caught up: two rounds have come at the pace at which the broker told them.
+Both need to know which clients are connected. If the log went unread for too long, the broker sends what it still has,
+and lines behind these may expire before we read them. A client that such a line names may have disconnected unnoticed.
+So all clients are in doubt again when we have caught up: two rounds have come at the pace of the broker.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ AWAY = "$SYS/broker/clients/disconnected"
 SWEEP = "$SYS/broker/uptime"
 TOLD = (*COUNTS, AWAY, SWEEP)
 
-_MANY = 2**53  # more shared subscriptions than there are: the broker does not count them
+_MANY = 2**53  # stands for the number of shared subscriptions if the broker does not count them
 _DIGITS_MAX = 9
-_SETTLE_MS = 2_000  # After we have connected, rounds come that waited for us. They are older than what we know.
-_UNKNOWN_MS = 15_000  # Mosquitto updates its counts every 10 s: what is missing for longer is missing
-# The broker subtracts connections that have not said CONNECT yet. It drops these after 90 s. So a smaller number is
-# believed when it has lasted for longer.
+_SETTLE_MS = 2_000  # After we connect, the broker sends rounds that waited for us. They are older than what we know.
+_UNKNOWN_MS = 15_000  # Mosquitto updates its counts every 10 s. A difference that lasts longer is real.
+# The broker subtracts connections that have not sent CONNECT yet, and drops these after 90 s. So a smaller number is
+# believed only after a longer time.
 _FEWER_MS = 120_000
 _LATE_MS = 500 * LOG_KEPT_S  # where a round waited for so long, lines of the log may have expired
 
 
 @dataclass
 class _Round:
-    """What was known when a round began."""
+    """What was known when a round of counts began."""
 
     number: int
-    present: tuple[int, int]  # plain and shared subscriptions of clients that are there
-    grown: int
-    returned: int
-    remaining: tuple[int, int] = (0, 0)  # known when the round is over
+    present: tuple[int, int]  # plain and shared subscriptions of connected clients
+    grown: int  # `SubscriptionLog.grown` at that time
+    returned: int  # `SubscriptionLog.returned` at that time
+    remaining: tuple[int, int] = (0, 0)  # plain and shared subscriptions that remain; set when the round is over
 
 
 def _minus(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
@@ -58,6 +58,8 @@ def _minus(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
 
 
 class BrokerCounts:
+    """The counts of one broker."""
+
     def __init__(self, log: SubscriptionLog) -> None:
         self.log = log
         self.unknown = 0  # subscriptions at the broker that the log did not tell, once that is certain
@@ -65,21 +67,21 @@ class BrokerCounts:
         self.begin()
 
     def begin(self) -> None:
-        """A new connection to the broker: it tells all counts again."""
+        """Begin a connection to the broker: it publishes all counts again."""
         self.unknown = 0
         self._counts: dict[str, int] = {}
-        self._unknown_ms: int | None = None  # since when some are unknown
-        self._away: int | None = None  # sessions without a connection, at most
-        self._fewer_ms: int | None = None  # since when the broker counts fewer than that
-        self._state: tuple[int | None, ...] = ()  # what `_found` was computed from
-        self._found = 0
+        self._unknown_ms: int | None = None  # since when some subscriptions are unknown
+        self._away: int | None = None  # most sessions that have no connection
+        self._fewer_ms: int | None = None  # since when the broker counts fewer of them
+        self._state: tuple[int | None, ...] = ()  # the values from which `_difference` was computed
+        self._difference = 0
         self._settled_ms = self.log.now_ms + _SETTLE_MS
         self._rounds: deque[_Round] = deque(maxlen=3)
         self._told: tuple[int, int] | None = None  # the last round: how long the broker had run, and when it came
         self._offset_ms: int | None = None  # the greatest time between these two
 
     def heard(self, topic: str, payload: bytes, is_retained: bool, ours: int) -> list[str]:
-        """Take in a count. Return the filters that are no longer wanted. `ours`: subscriptions of the sidecar."""
+        """Take in a count. Return the filters that nobody needs any more. `ours`: the sidecar's own subscriptions."""
         if topic == SWEEP:
             return [] if is_retained else self._begin_round(payload, ours)
         if payload.isdigit() and len(payload) <= _DIGITS_MAX:
@@ -87,7 +89,7 @@ class BrokerCounts:
         return []
 
     def _begin_round(self, uptime: bytes, ours: int) -> list[str]:
-        """All counts of the last round are here. Return the filters of clients that have no session any more."""
+        """End the last round: all its counts are here. Return the filters of clients that have no session any more."""
         log, rounds = self.log, self._rounds
         if self._waited(uptime):
             rounds.clear()
@@ -123,12 +125,12 @@ class BrokerCounts:
         return before is None or 2 * (now_ms - before[1]) < up_ms - before[0]
 
     def _end_absent(self, first: _Round, last: _Round) -> list[str]:
-        """End clients whose sessions are gone. They left between these two rounds, or before them."""
+        """End clients whose sessions are gone. They disconnected between these two rounds, or before them."""
         log = self.log
-        back = last.returned - first.returned  # of clients that were away: they remain no longer
+        back = last.returned - first.returned  # subscriptions of clients that came back: they remain no longer
         begun = [now - before + back for now, before in zip(last.remaining, first.remaining, strict=True)]
-        new = log.grown - first.grown  # perhaps these are not counted yet
-        remaining = [max(0, one) + new for one in last.remaining]
+        new = log.grown - first.grown  # perhaps the broker has not counted these yet
+        remaining = [max(0, count) + new for count in last.remaining]
         gone: list[str] = []
         for client, since in log.absent(first.number):
             counts = log.counts_of(client)
@@ -140,15 +142,15 @@ class BrokerCounts:
         return gone
 
     def tick(self, now_ms: int, ours: int) -> None:
-        """See whether subscriptions are unknown."""
+        """Find out whether subscriptions are unknown."""
         if COUNTS[0] not in self._counts:
             return
         self._believe(now_ms)
-        plain, shared = (self._counts.get(one, 0) for one in COUNTS)
+        plain, shared = (self._counts.get(topic, 0) for topic in COUNTS)
         state = (self.log.changes, ours, self._away, plain, shared)
         if state != self._state:  # else nothing has changed since we computed it
-            self._state, self._found = state, self._compare(plain, shared, ours)
-        unknown = self._found
+            self._state, self._difference = state, self._compare(plain, shared, ours)
+        unknown = self._difference
         if not unknown:
             self._unknown_ms, self.unknown = None, 0
             return
@@ -166,10 +168,10 @@ class BrokerCounts:
             self._away, self._fewer_ms = told, None
 
     def _compare(self, plain: int, shared: int, ours: int) -> int:
-        """Return how many of the broker's subscriptions are neither ours nor of a client that we know, at least."""
+        """Return how many of the broker's subscriptions, at least, are neither ours nor of a client that we know."""
         away = [self.log.counts_of(client) for client in self.log.away]
         beyond = max(0, len(away) - self._away) if self._away is not None else 0
-        # So many of the clients that are away have no session; perhaps those with the fewest subscriptions.
-        known_plain = self.log.plain - sum(sorted(one for one, _ in away)[:beyond])
-        known_shared = self.log.shared - sum(sorted(one for _, one in away)[:beyond])
+        # This many of the disconnected clients have no session: in the worst case, those with the fewest subscriptions.
+        known_plain = self.log.plain - sum(sorted(plain_count for plain_count, _ in away)[:beyond])
+        known_shared = self.log.shared - sum(sorted(shared_count for _, shared_count in away)[:beyond])
         return max(0, plain - known_plain - ours) + max(0, shared - known_shared)

@@ -1,12 +1,11 @@
-"""Packets of 3.1, 3.1.1 and 5 out of bytes, strictly: a reserved bit that is set is an error.  [MQTT 5 and 3.1.1, 3]
+"""Decodes packets of MQTT 3.1, 3.1.1 and 5, strictly: a reserved bit that is set is an error.  [MQTT 5 and 3.1.1, 3]
 
-MQTT 3.1 calls such bits unused, so there they are not looked at.
+MQTT 3.1 calls such bits unused, so they are ignored there. `framing.py` has separated the packets and checked their
+sizes. Nothing but `PacketError` is raised.
 
-`framing.py` has cut them apart and checked their size. Nothing but `PacketError` escapes.
-
-Why not the `mqtt5` package, which has a codec for version 5: of release 0.8.0, text that is not UTF-8 ends in a panic
-(no `Exception`, and a trace on standard error) that any client can cause; U+0000, identifier 0, reserved bits of
-SUBSCRIBE and an empty SUBSCRIBE pass. Our tests use it as a second opinion on what is well-formed.
+Why not the `mqtt5` package, which has a codec for version 5? In release 0.8.0, text that is not UTF-8 ends in a panic
+(which is no `Exception`, and prints a trace on standard error) that any client can cause. U+0000, identifier 0,
+reserved bits of SUBSCRIBE and an empty SUBSCRIBE pass. Our tests use it as a second opinion on what is well-formed.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.primitives import PacketError, Reader
 from trellis.protocols.mqtt.topics import has_wildcard
 
-FILTERS_MAX = 4_096  # in one SUBSCRIBE or UNSUBSCRIBE
+FILTERS_MAX = 4_096  # most filters in one SUBSCRIBE or UNSUBSCRIBE
 
 
 def decode(version: int, first: int, body: bytes, *, is_strict: bool = True) -> p.Packet:
-    """Return the packet. `is_strict`: refuse what many receivers refuse, so that no client can pass it on to others.
+    """Return the packet. `is_strict`: also refuse what many receivers refuse, so that no client can pass it on.
 
-    A sidecar is not strict with its broker: the broker would send the same message again after each connection.
+    A sidecar is not strict with its broker: the broker would send the same message again after each reconnection.
     """
     kind, flags = first >> 4, first & 0x0F
     if kind == p.PUBLISH:
         return _publish(Reader(body, is_strict=is_strict), flags, version)
-    found = _KINDS.get(kind)
-    if found is None or (kind == p.AUTH and version != p.V5):
+    decoder = _KINDS.get(kind)
+    if decoder is None or (kind == p.AUTH and version != p.V5):
         raise PacketError(f"packet type {kind}", reasons.PROTOCOL_ERROR)
     if flags != _FLAGS.get(kind, 0) and version != p.V31:
         raise PacketError(f"flags {flags:#x} of packet type {kind}")  # [MQTT-2.1.3-1]
     reader = Reader(body, is_strict=is_strict)
-    packet = found(reader, kind, version == p.V5)
+    packet = decoder(reader, kind, version == p.V5)
     reader.done()
     return packet
 
@@ -46,7 +45,7 @@ def _connect(reader: Reader, kind: int, is_5: bool) -> p.Packet:
     version, flags = reader.u8(), reader.u8()
     if version not in p.VERSIONS:
         raise PacketError(f"protocol version {version}", reasons.VERSION)
-    if version == p.V31:  # unused, and what is said of a will without a will  [MQTT 3.1, 3.1]
+    if version == p.V31:  # ignore the unused bit, and the will's flags if there is no will  [MQTT 3.1, 3.1]
         flags &= ~0x01 if flags & 0x04 else ~0x39
     if flags & 0x01:
         raise PacketError("the reserved flag of CONNECT")  # [MQTT-3.1.2-3]
@@ -57,22 +56,22 @@ def _connect(reader: Reader, kind: int, is_5: bool) -> p.Packet:
     if has_password and not has_user and not is_5:
         raise PacketError("a password without a user name")  # [MQTT 3.1.1: MQTT-3.1.2-22]
     keep_alive_s = reader.u16()
-    found = props.read(reader, props.OF_CONNECT) if is_5 else {}
-    if props.DATA in found and props.METHOD not in found:
+    properties = props.read(reader, props.OF_CONNECT) if is_5 else {}
+    if props.DATA in properties and props.METHOD not in properties:
         raise PacketError("authentication data without a method", reasons.PROTOCOL_ERROR)
     client = reader.text()
     will = None
     if has_will:
-        will_found = props.read(reader, props.OF_WILL) if is_5 else {}
+        will_properties = props.read(reader, props.OF_WILL) if is_5 else {}
         topic, payload = reader.text(), reader.binary()
-        delay_s = will_found.get(props.WILL_DELAY, 0)
+        delay_s = will_properties.get(props.WILL_DELAY, 0)
         will = p.Will(
             topic=topic,
             payload=payload,
             qos=will_qos,
             retain=bool(will_retain),
             delay_s=delay_s,
-            content=_content(will_found, reader.is_strict),
+            content=_content(will_properties, reader.is_strict),
         )
     clean = bool(flags & 0x02)
     if version == p.V31 and not reader:  # The packet's length counts for more than these flags.  [MQTT 3.1, 3.1]
@@ -89,12 +88,12 @@ def _connect(reader: Reader, kind: int, is_5: bool) -> p.Packet:
         user=user,
         password=reader.binary() if has_password else None,
         # A session of 3.1.1 lasts for ever, or as long as its connection.
-        expiry_s=found.get(props.SESSION_EXPIRY, 0) if is_5 else (0 if clean else 0xFFFF_FFFF),
-        receive_max=found.get(props.RECEIVE_MAX, 65_535),
-        packet_bytes_max=found.get(props.PACKET_MAX),
-        alias_max=found.get(props.ALIAS_MAX, 0),
-        wants_reasons=bool(found.get(props.PROBLEM_INFO, 1)),
-        method=found.get(props.METHOD),
+        expiry_s=properties.get(props.SESSION_EXPIRY, 0) if is_5 else (0 if clean else 0xFFFF_FFFF),
+        receive_max=properties.get(props.RECEIVE_MAX, 65_535),
+        packet_bytes_max=properties.get(props.PACKET_MAX),
+        alias_max=properties.get(props.ALIAS_MAX, 0),
+        wants_reasons=bool(properties.get(props.PROBLEM_INFO, 1)),
+        method=properties.get(props.METHOD),
     )
 
 
@@ -102,19 +101,19 @@ def _connack(reader: Reader, kind: int, is_5: bool) -> p.Packet:
     flags, reason = reader.u8(), reader.u8()
     if flags > 1:
         raise PacketError("reserved flags of CONNACK")  # [MQTT-3.2.2-1]
-    found = props.read(reader, props.OF_CONNACK) if is_5 else {}
+    properties = props.read(reader, props.OF_CONNACK) if is_5 else {}
     return p.ConnAck(
         reason=reason,
         session_present=bool(flags),
-        assigned_client=found.get(props.ASSIGNED),
-        expiry_s=found.get(props.SESSION_EXPIRY),
-        keep_alive_s=found.get(props.KEEP_ALIVE),
-        receive_max=found.get(props.RECEIVE_MAX),
-        packet_bytes_max=found.get(props.PACKET_MAX),
-        alias_max=found.get(props.ALIAS_MAX),
-        retain_available=bool(found.get(props.RETAIN, 1)),
-        shared_available=bool(found.get(props.SHARED, 1)),
-        text=found.get(props.REASON),
+        assigned_client=properties.get(props.ASSIGNED),
+        expiry_s=properties.get(props.SESSION_EXPIRY),
+        keep_alive_s=properties.get(props.KEEP_ALIVE),
+        receive_max=properties.get(props.RECEIVE_MAX),
+        packet_bytes_max=properties.get(props.PACKET_MAX),
+        alias_max=properties.get(props.ALIAS_MAX),
+        retain_available=bool(properties.get(props.RETAIN, 1)),
+        shared_available=bool(properties.get(props.SHARED, 1)),
+        text=properties.get(props.REASON),
     )
 
 
@@ -130,7 +129,7 @@ def _publish(reader: Reader, flags: int, version: int) -> p.Packet:
     number = reader.id() if qos else None
     if version != p.V5:
         return p.Publish(topic=topic, payload=reader.rest(), qos=qos, retain=retain, dup=dup, id=number)
-    found = props.read(reader, props.OF_PUBLISH)
+    properties = props.read(reader, props.OF_PUBLISH)
     return p.Publish(
         topic=topic,
         payload=reader.rest(),
@@ -138,24 +137,24 @@ def _publish(reader: Reader, flags: int, version: int) -> p.Packet:
         retain=retain,
         dup=dup,
         id=number,
-        alias=found.get(props.ALIAS),
-        subscriptions=tuple(found.get(props.SUBSCRIPTION, ())),
-        content=_content(found, reader.is_strict),
+        alias=properties.get(props.ALIAS),
+        subscriptions=tuple(properties.get(props.SUBSCRIPTION, ())),
+        content=_content(properties, reader.is_strict),
     )
 
 
-def _content(found: props.Properties, is_strict: bool) -> p.Content:
-    if not found:
+def _content(properties: props.Properties, is_strict: bool) -> p.Content:
+    if not properties:
         return p.PLAIN
-    if is_strict and has_wildcard(found.get(props.RESPONSE_TOPIC, "")):
+    if is_strict and has_wildcard(properties.get(props.RESPONSE_TOPIC, "")):
         raise PacketError("a response topic with wildcards", reasons.PROTOCOL_ERROR)  # [MQTT-3.3.2-14]
     return p.Content(
-        format=found.get(props.FORMAT, 0),
-        expiry_s=found.get(props.EXPIRY),
-        content_type=found.get(props.CONTENT_TYPE),
-        response_topic=found.get(props.RESPONSE_TOPIC),
-        correlation=found.get(props.CORRELATION),
-        user=tuple(found.get(props.USER, ())),
+        format=properties.get(props.FORMAT, 0),
+        expiry_s=properties.get(props.EXPIRY),
+        content_type=properties.get(props.CONTENT_TYPE),
+        response_topic=properties.get(props.RESPONSE_TOPIC),
+        correlation=properties.get(props.CORRELATION),
+        user=tuple(properties.get(props.USER, ())),
     )
 
 
@@ -170,8 +169,8 @@ def _ack(reader: Reader, kind: int, is_5: bool) -> p.Packet:
 
 def _subscribe(reader: Reader, kind: int, is_5: bool) -> p.Packet:
     number = reader.id()
-    found = props.read(reader, props.OF_SUBSCRIBE) if is_5 else {}
-    subscriptions = found.get(props.SUBSCRIPTION, [None])
+    properties = props.read(reader, props.OF_SUBSCRIBE) if is_5 else {}
+    subscriptions = properties.get(props.SUBSCRIPTION, [None])
     if len(subscriptions) > 1:
         raise PacketError("two subscription identifiers", reasons.PROTOCOL_ERROR)
     asked: list[p.Asked] = []
@@ -223,12 +222,12 @@ def _ping(reader: Reader, kind: int, is_5: bool) -> p.Packet:
 
 
 def _disconnect(reader: Reader, kind: int, is_5: bool) -> p.Packet:
-    reason, found = 0, {}
+    reason, properties = 0, {}
     if is_5 and reader:
         reason = reader.u8()
         if reader:
-            found = props.read(reader, props.OF_DISCONNECT)
-    return p.Disconnect(reason, found.get(props.SESSION_EXPIRY), found.get(props.REASON))
+            properties = props.read(reader, props.OF_DISCONNECT)
+    return p.Disconnect(reason, properties.get(props.SESSION_EXPIRY), properties.get(props.REASON))
 
 
 def _auth(reader: Reader, kind: int, is_5: bool) -> p.Packet:

@@ -1,6 +1,9 @@
-"""From the mesh to the clients: messages, and what is retained.  [docs/mqtt.md, Retained messages]
+"""Messages from the mesh to clients, and retained messages.  [docs/mqtt.md, Retained messages]
 
-G1  a client gets a message once, however many of its filters match  [MQTT-3.3.4-2]
+A publication that arrives over the mesh is unpacked (`envelope.py`), put into order (`arrivals.py`), retained if it
+asks for that, and given to each session with a matching filter.
+
+G1  A client gets a message once, however many of its filters match.  [MQTT-3.3.4-2]
 """
 
 from __future__ import annotations
@@ -9,48 +12,63 @@ import msgspec
 
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.mqtt.bridge import IDENTITY
-from trellis.protocols.mqtt.envelope import Bye, Envelope, Grouped, Kept, Recall, Said, Shared, Who, unwrap
-from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.envelope import (
+    NO_INCARNATION,
+    Bye,
+    Envelope,
+    Grouped,
+    Kept,
+    Recall,
+    Said,
+    Shared,
+    Who,
+    unwrap,
+)
 from trellis.protocols.mqtt.interests import OURS, QUESTIONS, SHARES
 from trellis.protocols.mqtt.packets import Content, is_text
 from trellis.protocols.mqtt.recollections import Recollections
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Out, Session, Subscription, Ticket
 from trellis.protocols.mqtt.shares import Shares
+from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.topics import carried_prefix
 from trellis.protocols.wire import WireError
 
 
 class Deliveries:
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.early: dict[Topic, None] = {}  # not confirmed, though a client was told that it is subscribed
-        self.recollections = Recollections(house, self._give_retained)
-        self.shares = Shares(house, self._give_shared)
+    """Gives messages to the clients of this node."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self.state = state
+        # overlay topics that the mesh has not confirmed, although a client has had its SUBACK
+        self.early: dict[Topic, None] = {}
+        self.recollections = Recollections(state, self._give_retained)
+        self.shares = Shares(state, self._give_shared)
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
+        """Take in a publication that the mesh has delivered."""
         try:
             said = unwrap(payload)
         except WireError:
-            self.house.counters["garbage"] += 1
+            self.state.counters["garbage"] += 1
             return
         is_ours = topic.startswith(OURS)
-        if isinstance(said, Envelope) and not said.is_of(topic, self.house.config.depth):
-            self.house.counters["garbage"] += 1
+        if isinstance(said, Envelope) and not said.is_of(topic, self.state.config.depth):
+            self.state.counters["garbage"] += 1
             return
         if not is_ours and isinstance(said, Recall | Kept):
             self._on_retained(topic, origin, said)
             return
         if not is_ours and said is not None and not isinstance(said, Envelope):
-            self.house.counters["garbage"] += 1
+            self.state.counters["garbage"] += 1
             return
-        if said is None and carried_prefix(topic, self.house.config.depth) is None:
-            self.house.counters["garbage"] += 1  # no client of MQTT takes a message on this topic
+        if said is None and carried_prefix(topic, self.state.config.depth) is None:
+            self.state.counters["garbage"] += 1  # no MQTT client can get a message on this topic
             return
-        # The mesh gives a first subscriber what it still holds. A client gets what is published from its SUBACK on; and
-        # holders of wildcards get copies until they are confirmed.
+        # The mesh gives a first subscriber what it still holds. A client gets what is published after its SUBACK.
+        # Holders of patterns get copies until the overlay topic is confirmed.
         if topic != QUESTIONS and not self._is_begun(topic, origin):
-            self.house.counters["before the subscription"] += 1
+            self.state.counters["before the subscription"] += 1
             if isinstance(said, Envelope):
                 self._retain(origin, said)
             return
@@ -58,25 +76,25 @@ class Deliveries:
             self._on_share(topic, origin, said)
             if isinstance(said, Shared | Grouped):
                 return
-            ready = self.house.directory.on_said(topic, origin, said) if said is not None else []
+            ready = self.state.directory.on_said(topic, origin, said) if said is not None else []
         elif isinstance(said, Envelope):
-            ready = self.house.directory.on_message(topic, origin, said)
+            ready = self.state.directory.on_message(topic, origin, said)
         else:
-            ready = [Envelope(topic, payload, 1, False, "", 0, 0, self.house.wall_ms)]
+            ready = [Envelope(topic, payload, 1, False, "", NO_INCARNATION, 0, self.state.wall_ms)]
         for message in ready:
             self._hand_over(origin, message)
-        late = self.house.directory.arrivals.late
+        late = self.state.directory.arrivals.late
         while late:
             self._retain(*late.pop())
 
     def _is_begun(self, topic: Topic, origin: NodeId) -> bool:
-        """Return whether clients that have named `topic` get its messages of `origin` already.
+        """Return whether clients already get messages of `origin` on `topic`.
 
-        What this node publishes itself need not wait for the mesh: a client hears itself from its SUBSCRIBE on.
+        Publications of this node need not wait for the mesh: a client gets its own messages from its SUBSCRIBE on.
         """
-        if self.house.directory.is_confirmed(topic) or topic in self.early:
+        if self.state.directory.is_confirmed(topic) or topic in self.early:
             return True
-        return origin == self.house.node and not self.house.interests.is_covered(topic)
+        return origin == self.state.node and not self.state.interests.is_covered(topic)
 
     def _on_share(self, topic: Topic, origin: NodeId, said: Said | None) -> None:
         """Take in what nodes with members of groups tell each other."""
@@ -85,70 +103,79 @@ class Deliveries:
                 self.shares.on_shared(origin, said)
             case Grouped() if topic == QUESTIONS:
                 self.shares.on_grouped(origin, said)
-            case Who(life):
-                self.shares.on_who(origin, life)
-            case Bye(life):
-                self.shares.on_bye(origin, life)
+            case Who(incarnation):
+                self.shares.on_who(origin, incarnation)
+            case Bye(incarnation):
+                self.shares.on_bye(origin, incarnation)
 
     def _on_retained(self, topic: Topic, origin: NodeId, said: Recall | Kept) -> None:
-        """Somebody asks what is retained, or tells."""
+        """Answer which messages are retained, or take in such an answer."""
         if isinstance(said, Recall):
-            self.house.recaller.on_recall(topic, origin)
-        elif self.house.config.listen:
-            for kept in self.house.recaller.on_kept(topic, said):
+            self.state.recaller.on_recall(topic, origin)
+        elif self.state.config.listen:
+            for kept in self.state.recaller.on_kept(topic, said):
                 self.recollections.told(kept)
 
     def _retain(self, origin: NodeId, message: Envelope) -> None:
+        """Keep a message as retained, if it asks for that and this node has clients."""
         if (
             message.retain
-            and self.house.config.listen
-            and not self.house.recaller.put(origin, Retained(origin, message))
+            and self.state.config.listen
+            and not self.state.recaller.put(origin, Retained(origin, message))
         ):
-            self.house.counters["retained refused"] += 1
+            self.state.counters["retained refused"] += 1
 
     def tell_sys(self, message: Envelope) -> None:
-        """Give what this node tells about itself to its clients."""
+        """Give a value of `$SYS` to the clients of this node."""
         for session, several in self._readers(message).items():
-            if not self.house.may_read(session, message.topic):
-                self.house.counters["reads denied"] += 1
+            if not self.state.may_read(session, message.topic):
+                self.state.counters["reads denied"] += 1
                 continue
             self._give(
-                session, message, message.content, several, None, any(one.retain_as_published for one in several)
+                session,
+                message,
+                message.content,
+                several,
+                None,
+                any(subscription.retain_as_published for subscription in several),
             )
             self.recollections.given(session, message.topic)
 
     def _hand_over(self, origin: NodeId, message: Envelope) -> None:
-        """To every client that wants it."""
+        """Give a message to every client with a matching filter."""
         self._retain(origin, message)
-        until_ms = self.house.until_ms(message)
-        if until_ms is not None and until_ms <= self.house.now_ms:
-            self.house.counters["expired"] += 1
+        until_ms = self.state.until_ms(message)
+        if until_ms is not None and until_ms <= self.state.now_ms:
+            self.state.counters["expired"] += 1
             return
-        kept = self.house.retained.get(message.topic) if message.retain else None
+        kept = self.state.retained.get(message.topic) if message.retain else None
         for session, several in self._readers(message).items():
-            if not self.house.may_read(session, message.topic):
-                self.house.counters["reads denied"] += 1
+            if not self.state.may_read(session, message.topic):
+                self.state.counters["reads denied"] += 1
                 continue
             if session.is_bridge:
                 self._give(session, message, _identified(message, origin), several, until_ms, message.retain)
                 continue
-            retain = message.retain and any(one.retain_as_published for one in several)
+            retain = message.retain and any(subscription.retain_as_published for subscription in several)
             self._give(session, message, message.content, several, until_ms, retain)
             if kept is not None and kept.message is message:
                 self.recollections.given(session, message.topic)
         self.shares.arrived(origin, message)
 
-    def _give_shared(self, session: Session, message: Envelope, one: Subscription, ticket: Ticket | None) -> None:
-        retain = message.retain and one.retain_as_published
-        self._give(session, message, message.content, [one], self.house.until_ms(message), retain, ticket)
+    def _give_shared(
+        self, session: Session, message: Envelope, subscription: Subscription, ticket: Ticket | None
+    ) -> None:
+        """Give a message to the member of a group that was chosen for it."""
+        retain = message.retain and subscription.retain_as_published
+        self._give(session, message, message.content, [subscription], self.state.until_ms(message), retain, ticket)
 
     def _readers(self, message: Envelope) -> dict[Session, list[Subscription]]:
-        """Return the clients that want a message, with their subscriptions that match it."""
-        found: dict[Session, list[Subscription]] = {}
-        for session, one in self.house.tree.matching(message.topic):
-            if not (one.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
-                found.setdefault(session, []).append(one)
-        return found
+        """Return the sessions with a matching filter, each with its matching subscriptions."""
+        readers: dict[Session, list[Subscription]] = {}
+        for session, subscription in self.state.tree.matching(message.topic):
+            if not (subscription.no_local and message.client == session.client):  # [MQTT-3.8.3-3]
+                readers.setdefault(session, []).append(subscription)
+        return readers
 
     def _give(
         self,
@@ -160,40 +187,43 @@ class Deliveries:
         retain: bool,
         ticket: Ticket | None = None,
     ) -> None:
-        qos = min(message.qos, max([one.qos for one in several]))  # [MQTT-3.8.4-8]
-        numbers = {one.number for one in several if one.number is not None}
+        """Put a message into a session, and send what can be sent now."""
+        qos = min(message.qos, max([subscription.qos for subscription in several]))  # [MQTT-3.8.4-8]
+        numbers = {subscription.number for subscription in several if subscription.number is not None}
         listed = tuple(sorted(numbers)) if numbers else ()
         out = Out(message.topic, message.payload, qos, retain, listed, content, until_ms, ticket)
-        self.house.counters["delivered"] += 1
+        self.state.counters["delivered"] += 1
         dropped = session.dropped
-        packets = session.put(out, self.house.now_ms, self.house.awake_ms)
-        self.house.counters["dropped"] += session.dropped - dropped
+        packets = session.put(out, self.state.now_ms, self.state.awake_ms)
+        self.state.counters["dropped"] += session.dropped - dropped
         if session.link is not None:
-            for one in packets:
-                self.house.send(session.link, one)
+            for packet in packets:
+                self.state.send(session.link, packet)
 
-    def _give_retained(self, session: Session, kept: Retained, one: Subscription) -> None:
-        """[MQTT-3.3.1-8, 3.3.1-9]"""
+    def _give_retained(self, session: Session, kept: Retained, subscription: Subscription) -> None:
+        """Give a retained message to a new subscription.  [MQTT-3.3.1-8, 3.3.1-9]"""
         message = kept.message
-        if not self.house.may_read(session, message.topic):
-            self.house.counters["reads denied"] += 1
+        if not self.state.may_read(session, message.topic):
+            self.state.counters["reads denied"] += 1
             return
-        if one.no_local and message.client == session.client:
+        if subscription.no_local and message.client == session.client:
             return
-        until_ms = self.house.until_ms(message)
-        if until_ms is not None and until_ms <= self.house.now_ms:
-            self.house.recaller.remove(message.topic)
+        until_ms = self.state.until_ms(message)
+        if until_ms is not None and until_ms <= self.state.now_ms:
+            self.state.recaller.remove(message.topic)
             return
-        self._give(session, message, message.content, [one], until_ms, True)
+        self._give(session, message, message.content, [subscription], until_ms, True)
 
     def tick(self) -> None:
-        for origin, message in self.house.directory.tick():
+        """Give messages that have waited long enough for their predecessors, and more retained messages."""
+        for origin, message in self.state.directory.tick():
             self._hand_over(origin, message)
         self.recollections.tick()
 
 
 def _identified(message: Envelope, origin: NodeId) -> Content:
-    """For a broker beside us: known again wherever it turns up."""
-    name = origin if is_text(origin) else ascii(origin)[1:-1]  # of another node, which may be of an earlier release
-    identity = (IDENTITY, f"{name}/{message.life}/{message.number}")
+    """Return the properties for a sidecar's broker, with the message's identity, by which every mesh recognizes it."""
+    # another node may be of an earlier release, with a name that MQTT does not allow
+    name = origin if is_text(origin) else ascii(origin)[1:-1]
+    identity = (IDENTITY, f"{name}/{message.incarnation}/{message.number}")
     return msgspec.structs.replace(message.content, user=(*message.content.user, identity))

@@ -1,10 +1,10 @@
-"""Filters of which a topic matches at most one.
+"""Makes filters disjoint, so that a topic matches at most one of them.
 
-A broker may deliver a message once for each filter of a session that matches it [MQTT 3.1.1, 3.3.5]. Such copies have
-identifiers of their own and cannot be told from messages. So who must count what comes subscribes to filters that do
-not overlap; the price is that they may match more than was asked for.
+A broker may deliver a message once for each filter of a session that matches it [MQTT 3.1.1, 3.3.5]. Such duplicates
+have different identifiers and look like separate messages. So a sidecar that must count what it receives subscribes
+with disjoint filters. They may match more topics than the given ones.
 
-D1  what matches one of the given filters matches exactly one of the found ones
+D1  A topic that matches one of the given filters matches exactly one of the returned ones.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from itertools import zip_longest
 
 
 def disjoint(filters: Iterable[str]) -> tuple[str, ...]:
-    """Those that overlap become one that covers them. None may begin with `$`: wildcards do not match that."""
-    found: list[str] = []
-    for one in filters:
-        while (other := next((each for each in found if overlap(one, each)), None)) is not None:
-            found.remove(other)
-            one = cover(one, other)
-        found.append(one)
-    return tuple(found)
+    """Return disjoint filters that cover the given ones. A filter that begins with `$` is not allowed."""
+    chosen: list[str] = []
+    for filter_ in filters:
+        while (other := next((each for each in chosen if overlap(filter_, each)), None)) is not None:
+            chosen.remove(other)
+            filter_ = cover(filter_, other)
+        chosen.append(filter_)
+    return tuple(chosen)
 
 
 def overlap(first: str, second: str) -> bool:
-    """Is there a topic that both match?"""
+    """Return whether some topic matches both filters."""
     a, b = first.split("/"), second.split("/")
     for x, y in zip(a, b, strict=False):
         if x == "#" or y == "#":
@@ -37,7 +37,7 @@ def overlap(first: str, second: str) -> bool:
 
 
 def cover(first: str, second: str) -> str:
-    """The narrowest filter that matches what either matches."""
+    """Return the narrowest filter that matches everything that either filter matches."""
     levels: list[str] = []
     for x, y in zip_longest(first.split("/"), second.split("/")):
         if x in ("#", None) or y in ("#", None):

@@ -1,4 +1,4 @@
-"""What the MQTT parts want done: towards the mesh, and towards the clients of this door."""
+"""What the MQTT parts want done: in the mesh, and at the connections of clients."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ Connection = int
 
 
 class Want(msgspec.Struct, frozen=True, gc=False):
+    """Take part in an overlay topic."""
+
     topic: Topic
 
 
 class Unwant(msgspec.Struct, frozen=True, gc=False):
+    """Stop taking part in an overlay topic."""
+
     topic: Topic
 
 
 class Emit(msgspec.Struct, frozen=True, gc=False):
-    """Publish; the mesh's answer comes back under `number`."""
+    """Publish in the mesh. The answer comes back under `number`."""
 
     topic: Topic
     payload: bytes
@@ -27,20 +31,22 @@ class Emit(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToClient(msgspec.Struct, frozen=True, gc=False):
+    """Send a packet to a client."""
+
     connection: Connection
     packet: Packet
 
 
 class Close(msgspec.Struct, frozen=True, gc=False):
-    """After what was sent."""
+    """Close a connection after what was sent."""
 
     connection: Connection
-    why: str = ""  # It is counted, so it is one of `reasons.NAMES`. Empty: in order.
-    text: str = ""  # for the log: it may hold what the client sent
+    why: str = ""  # One of `reasons.NAMES`: it is the label of a metric. Empty: the connection ends normally.
+    text: str = ""  # for the log; it may contain what the client sent
 
 
 class Check(msgspec.Struct, frozen=True, gc=False):
-    """Is this the user's password? Answered by `checked`; nothing of this connection is read until then."""
+    """Check a user's password. `Host.checked` takes the answer; nothing of this connection is read until then."""
 
     connection: Connection
     user: str | None
@@ -48,25 +54,25 @@ class Check(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pause(msgspec.Struct, frozen=True, gc=False):
-    """Read on (or not): too much of this client waits for the mesh."""
+    """Stop or resume reading from a client, because too many of its messages wait for the mesh."""
 
     connection: Connection
     is_reading: bool
 
 
 class NotCarried(msgspec.Struct, frozen=True, gc=False):
-    """A publication was refused. Tell the operator: the publisher may not hear of it."""
+    """Tell the operator that a publication was refused. The publisher may not be told."""
 
     topic: str
     why: str
 
 
 class SetAside(msgspec.Struct, frozen=True, gc=False):
-    """A message is not sent again, because its client ended the connection each time. Tell the operator."""
+    """Tell the operator that a message is not sent again, because its client ended the connection each time."""
 
     client: str
     topic: str
     size: int
 
 
-DoorEffect = Want | Unwant | Emit | ToClient | Close | Check | Pause | NotCarried | SetAside
+MqttEffect = Want | Unwant | Emit | ToClient | Close | Check | Pause | NotCarried | SetAside

@@ -1,4 +1,4 @@
-"""Packets of 3.1, 3.1.1 and 5 as bytes.  [MQTT 5 and 3.1.1, 3]"""
+"""Encodes packets of MQTT 3.1, 3.1.1 and 5.  [MQTT 5 and 3.1.1, 3]"""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from trellis.protocols.mqtt.reasons import connack_311
 _NOTHING = b"\x00"  # no properties
 
 
-def encode(version: int, one: p.Packet) -> bytes:
+def encode(version: int, given: p.Packet) -> bytes:
+    """Return a packet as bytes. Raises `PacketError` if this version of MQTT cannot express it."""
     is_5 = version == p.V5
-    match one:
+    match given:
         case p.Publish():
-            return _publish(one, is_5)
+            return _publish(given, is_5)
         case p.Ack(kind, number, reason, why):
             first = kind << 4 | (2 if kind == p.PUBREL else 0)
             if not is_5 or (not reason and why is None):
@@ -25,9 +26,9 @@ def encode(version: int, one: p.Packet) -> bytes:
         case p.PingResp():
             return b"\xd0\x00"
         case p.Connect():
-            return _connect(one, is_5)
+            return _connect(given, is_5)
         case p.ConnAck():
-            return _connack(one, version)
+            return _connack(given, version)
         case p.Subscribe(number, asked, subscription):
             listed = [subscription] if subscription is not None else []
             head = props.write({props.SUBSCRIPTION: listed}) if is_5 else b""
@@ -43,72 +44,72 @@ def encode(version: int, one: p.Packet) -> bytes:
         case p.Disconnect(reason, expiry_s, why):
             if not is_5 or (not reason and expiry_s is None and why is None):
                 return packet(p.DISCONNECT << 4)
-            found = {props.SESSION_EXPIRY: expiry_s, props.REASON: why}
-            return packet(p.DISCONNECT << 4, bytes((reason,)), props.write(found))
+            properties = {props.SESSION_EXPIRY: expiry_s, props.REASON: why}
+            return packet(p.DISCONNECT << 4, bytes((reason,)), props.write(properties))
         case p.Auth(reason):
             return packet(p.AUTH << 4, bytes((reason,)), _NOTHING)
 
 
-def _connect(one: p.Connect, is_5: bool) -> bytes:
-    flags, will = one.clean_start << 1, one.will
+def _connect(connect: p.Connect, is_5: bool) -> bytes:
+    flags, will = connect.clean_start << 1, connect.will
     if will is not None:
         flags |= 0x04 | will.qos << 3 | will.retain << 5
-    flags |= (one.user is not None) << 7 | (one.password is not None) << 6
-    name = "MQIsdp" if one.version == p.V31 else "MQTT"
-    out = [text(name), bytes((one.version, flags)), u16(one.keep_alive_s)]
+    flags |= (connect.user is not None) << 7 | (connect.password is not None) << 6
+    name = "MQIsdp" if connect.version == p.V31 else "MQTT"
+    out = [text(name), bytes((connect.version, flags)), u16(connect.keep_alive_s)]
     if is_5:
-        found = {
-            props.SESSION_EXPIRY: one.expiry_s or None,
-            props.RECEIVE_MAX: one.receive_max if one.receive_max != 65_535 else None,
-            props.PACKET_MAX: one.packet_bytes_max,
-            props.ALIAS_MAX: one.alias_max or None,
-            props.PROBLEM_INFO: None if one.wants_reasons else 0,
-            props.METHOD: one.method,
+        properties = {
+            props.SESSION_EXPIRY: connect.expiry_s or None,
+            props.RECEIVE_MAX: connect.receive_max if connect.receive_max != 65_535 else None,
+            props.PACKET_MAX: connect.packet_bytes_max,
+            props.ALIAS_MAX: connect.alias_max or None,
+            props.PROBLEM_INFO: None if connect.wants_reasons else 0,
+            props.METHOD: connect.method,
         }
-        out.append(props.write(found))
-    out.append(text(one.client))
+        out.append(props.write(properties))
+    out.append(text(connect.client))
     if will is not None:
         if is_5:
             out.append(props.write({props.WILL_DELAY: will.delay_s or None, **_content(will.content)}))
         out += [text(will.topic), binary(will.payload)]
-    if one.user is not None:
-        out.append(text(one.user))
-    if one.password is not None:
-        out.append(binary(one.password))
+    if connect.user is not None:
+        out.append(text(connect.user))
+    if connect.password is not None:
+        out.append(binary(connect.password))
     return packet(p.CONNECT << 4, *out)
 
 
-def _connack(one: p.ConnAck, version: int) -> bytes:
+def _connack(answer: p.ConnAck, version: int) -> bytes:
     if version != p.V5:
-        code = connack_311(one.reason)
+        code = connack_311(answer.reason)
         if code is None:
-            raise PacketError(f"3.1.1 has no CONNACK for reason {one.reason:#x}")
-        is_present = one.session_present and version != p.V31  # 3.1 leaves this byte unused
+            raise PacketError(f"3.1.1 has no CONNACK for reason {answer.reason:#x}")
+        is_present = answer.session_present and version != p.V31  # 3.1 leaves this byte unused
         return packet(p.CONNACK << 4, bytes((is_present, code)))
-    found = {
-        props.SESSION_EXPIRY: one.expiry_s,
-        props.ASSIGNED: one.assigned_client,
-        props.KEEP_ALIVE: one.keep_alive_s,
-        props.RECEIVE_MAX: one.receive_max,
-        props.PACKET_MAX: one.packet_bytes_max,
-        props.ALIAS_MAX: one.alias_max,
-        props.RETAIN: None if one.retain_available else 0,
-        props.SHARED: None if one.shared_available else 0,
-        props.REASON: one.text,
+    properties = {
+        props.SESSION_EXPIRY: answer.expiry_s,
+        props.ASSIGNED: answer.assigned_client,
+        props.KEEP_ALIVE: answer.keep_alive_s,
+        props.RECEIVE_MAX: answer.receive_max,
+        props.PACKET_MAX: answer.packet_bytes_max,
+        props.ALIAS_MAX: answer.alias_max,
+        props.RETAIN: None if answer.retain_available else 0,
+        props.SHARED: None if answer.shared_available else 0,
+        props.REASON: answer.text,
     }
-    return packet(p.CONNACK << 4, bytes((one.session_present, one.reason)), props.write(found))
+    return packet(p.CONNACK << 4, bytes((answer.session_present, answer.reason)), props.write(properties))
 
 
-def _publish(one: p.Publish, is_5: bool) -> bytes:
-    first = p.PUBLISH << 4 | one.dup << 3 | one.qos << 1 | one.retain
-    number = u16(one.id) if one.qos and one.id else b""
+def _publish(message: p.Publish, is_5: bool) -> bytes:
+    first = p.PUBLISH << 4 | message.dup << 3 | message.qos << 1 | message.retain
+    number = u16(message.id) if message.qos and message.id else b""
     if not is_5:
-        return packet(first, text(one.topic), number, one.payload)
-    content = one.content
-    if not one.subscriptions and one.alias is None and (content is p.PLAIN or content == p.PLAIN):
-        return packet(first, text(one.topic), number, _NOTHING, one.payload)
-    found = {props.ALIAS: one.alias, props.SUBSCRIPTION: one.subscriptions, **_content(content)}
-    return packet(first, text(one.topic), number, props.write(found), one.payload)
+        return packet(first, text(message.topic), number, message.payload)
+    content = message.content
+    if not message.subscriptions and message.alias is None and (content is p.PLAIN or content == p.PLAIN):
+        return packet(first, text(message.topic), number, _NOTHING, message.payload)
+    properties = {props.ALIAS: message.alias, props.SUBSCRIPTION: message.subscriptions, **_content(content)}
+    return packet(first, text(message.topic), number, props.write(properties), message.payload)
 
 
 def _content(content: p.Content) -> props.Properties:
@@ -122,8 +123,8 @@ def _content(content: p.Content) -> props.Properties:
     }
 
 
-def _asked(one: p.Asked, is_5: bool) -> bytes:
-    options = one.qos
+def _asked(asked: p.Asked, is_5: bool) -> bytes:
+    options = asked.qos
     if is_5:
-        options |= one.no_local << 2 | one.retain_as_published << 3 | one.retain_handling << 4
-    return text(one.filter) + bytes((options,))
+        options |= asked.no_local << 2 | asked.retain_as_published << 3 | asked.retain_handling << 4
+    return text(asked.filter) + bytes((options,))

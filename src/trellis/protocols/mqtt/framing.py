@@ -1,4 +1,4 @@
-"""Bytes of a stream into packets: the length is checked before a byte of the body is kept.  [MQTT 5, 2.1]"""
+"""Cuts a stream of bytes into packets. The length is checked before a byte of the body is kept.  [MQTT 5, 2.1]"""
 
 from __future__ import annotations
 
@@ -8,45 +8,47 @@ from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.packets import CONNECT, PUBLISH, V31
 from trellis.protocols.mqtt.primitives import PacketError
 
-_NAME_31 = b"\x00\x06MQIsdp"  # the protocol's name in CONNECT of 3.1
-_HEAD_BYTES = 2 + 65_535 + 2  # of a PUBLISH: its topic and its identifier
+_NAME_31 = b"\x00\x06MQIsdp"  # the protocol's name in a CONNECT of 3.1
+_HEAD_BYTES = 2 + 65_535 + 2  # most bytes of a PUBLISH up to its identifier: topic and identifier
 
 
 class Framing:
-    """`feed` what comes; `packets` gives (first byte, body) as long as whole ones are there."""
+    """`feed` takes received bytes; `packets` yields each complete packet as (first byte, body)."""
 
     def __init__(self, bytes_max: int, *, reads_past: bool = False) -> None:
-        """`reads_past`: a PUBLISH that is too large is read and not kept, but for its head, which is given as a body.
+        """`reads_past`: of a PUBLISH that is too large, only the head is kept and yielded as the body.
 
-        `left_out` then tells its length while it is looked at. Otherwise it raises a PacketError.
+        `left_out` then has its length while it is processed. Without `reads_past`, such a packet raises a PacketError.
         """
-        self.bytes_max, self.reads_past = bytes_max, reads_past  # of a packet, its header included
+        self.bytes_max, self.reads_past = bytes_max, reads_past  # `bytes_max` is for a whole packet, header included.
         self.left_out = 0
         self._buffer = bytearray()
         self._at = 0
-        self._head: tuple[int, bytes, int] | None = None  # of a packet that is read past: first byte, head, length
-        self._unread = 0  # bytes of it that are still to come
+        # first byte, head and length of a packet whose body is not kept
+        self._head: tuple[int, bytes, int] | None = None
+        self._unread = 0  # bytes of that packet that are still to come
 
     def __len__(self) -> int:
         return len(self._buffer) - self._at
 
     @property
     def kind(self) -> int | None:
-        """Of the next packet, as soon as its first byte is there."""
+        """Type of the next packet, or None if its first byte has not arrived."""
         return self._buffer[self._at] >> 4 if len(self) else None
 
     def feed(self, data: bytes) -> None:
+        """Add received bytes."""
         passed = min(self._unread, len(data))
         self._unread -= passed
         self._buffer += data[passed:] if passed else data
 
     def packets(self) -> Iterator[tuple[int, bytes]]:
-        """May be left at any time: what was not taken stays."""
+        """Yield complete packets. The caller may stop at any time; packets that were not yielded stay."""
         while True:
-            found = self._next()
-            if found is None:
+            packet = self._next()
+            if packet is None:
                 break
-            yield found
+            yield packet
         self._drop()
 
     def _next(self) -> tuple[int, bytes] | None:
@@ -84,7 +86,7 @@ class Framing:
         return buffer[at], bytes(memoryview(buffer)[index : index + length])
 
     def _read_past(self, index: int, length: int) -> tuple[int, bytes] | None:
-        """Keep the head of a packet whose body begins at `index`, as soon as it is there."""
+        """Keep only the head of a packet whose body begins at `index`, as soon as the head has arrived."""
         buffer, head_bytes = self._buffer, min(_HEAD_BYTES, length)
         if len(buffer) < index + head_bytes:
             self._drop()
@@ -103,7 +105,7 @@ class Framing:
 
 
 def version_of(first: int, body: bytes) -> int:
-    """Of the first packet, which must be a CONNECT.  [MQTT-3.1.0-1, 3.1.2-1, 3.1.2-2]"""
+    """Return the MQTT version of the first packet, which must be a CONNECT.  [MQTT-3.1.0-1, 3.1.2-1, 3.1.2-2]"""
     if first >> 4 != CONNECT:
         raise PacketError("the first packet is no CONNECT", reasons.PROTOCOL_ERROR)
     if body.startswith(_NAME_31) and len(body) > len(_NAME_31):

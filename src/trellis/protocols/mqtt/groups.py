@@ -1,8 +1,8 @@
-"""Groups of shared subscriptions, as every node knows them: which nodes have members, and who gets the next message.
+"""Groups of shared subscriptions as every node knows them: which nodes have members, and which gets the next message.
 
-A group is named by `GROUP/FILTER`, what follows `$share/`. The node through which a message is published chooses the
-node that hands it to a member, and writes that into the envelope. So there is one opinion about it, however late others
-hear of members that come and go.  [docs/mqtt.md, Shared subscriptions]
+A group is named `GROUP/FILTER`, the part of a filter after `$share/`. The node through which a message is published
+chooses the node that gives it to a member, and writes that into the envelope. So there is one decision about it,
+however late others learn of members that come and go.  [docs/mqtt.md, Shared subscriptions]
 """
 
 from __future__ import annotations
@@ -12,44 +12,52 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import Incarnation, NodeId
 from trellis.protocols.mqtt.envelope import CHOSEN_MAX, Chosen
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.topics import is_group, shared_filter
 
-LETTERS_MAX = 16 << 20  # of the names of all groups of all nodes
+LETTERS_MAX = 16 << 20  # most letters in the names of all groups of all nodes
 
 
 @dataclass
 class Told:
-    """What a node has told of itself."""
+    """The groups that a node has announced."""
 
-    life: int
-    number: int  # of its announcement: an older one changes nothing
+    incarnation: Incarnation
+    number: int  # number of the announcement: an older one changes nothing
     at_ms: int
     members: dict[str, int]  # group -> its members that are connected to this node
 
 
 class Groups:
+    """The groups of all nodes, this one included."""
+
     def __init__(self) -> None:
         self.told: dict[NodeId, Told] = {}
-        self.nodes: dict[str, dict[NodeId, int]] = {}  # group -> nodes with sessions in it -> connected members
+        self.nodes: dict[str, dict[NodeId, int]] = {}  # group -> node with sessions in it -> connected members there
         self.tree: FilterTree[str, None] = FilterTree()  # filter -> groups
-        self._turns: Counter[str] = Counter()  # group -> messages that we have placed
+        self._turns: Counter[str] = Counter()  # group -> messages for which we have chosen a node
         self._letters = 0
 
     def hear(
-        self, node: NodeId, life: int, number: int, members: dict[str, int], now_ms: int, letters_max: int = LETTERS_MAX
+        self,
+        node: NodeId,
+        incarnation: Incarnation,
+        number: int,
+        members: dict[str, int],
+        now_ms: int,
+        letters_max: int = LETTERS_MAX,
     ) -> bool:
-        """Take in all groups of a node. Return False for an announcement that is old, or for which there is no room."""
+        """Take in all groups of a node. Return False if the announcement is old, or there is no space for it."""
         known = self.told.get(node)
-        if known is not None and (known.life, known.number) > (life, number):
+        if known is not None and (known.incarnation, known.number) > (incarnation, number):
             return False
         valid = {key: count for key, count in members.items() if is_group(key)}
         if self._letters + sum(map(len, valid)) > letters_max:
             return False
         self.forget(node)
-        self.told[node] = Told(life, number, now_ms, valid)
+        self.told[node] = Told(incarnation, number, now_ms, valid)
         for key, count in valid.items():
             self._letters += len(key)
             if key not in self.nodes:
@@ -58,10 +66,10 @@ class Groups:
             self.nodes[key][node] = count
         return True
 
-    def forget(self, node: NodeId, life_max: int | None = None) -> None:
-        """Forget a node, if its incarnation is not later than `life_max`."""
+    def forget(self, node: NodeId, incarnation_max: Incarnation | None = None) -> None:
+        """Forget a node, unless its incarnation is later than `incarnation_max`."""
         known = self.told.get(node)
-        if known is None or (life_max is not None and known.life > life_max):
+        if known is None or (incarnation_max is not None and known.incarnation > incarnation_max):
             return
         del self.told[node]
         for key in known.members:
@@ -73,7 +81,8 @@ class Groups:
                 self.tree.remove(shared_filter(key), key)
 
     def expire(self, oldest_ms: int, me: NodeId) -> None:
-        for node in [one for one, told in self.told.items() if told.at_ms < oldest_ms and one != me]:
+        """Forget nodes that have not announced their groups since `oldest_ms`."""
+        for node in [node for node, told in self.told.items() if told.at_ms < oldest_ms and node != me]:
             self.forget(node)
 
     def others(self, key: str, me: NodeId) -> dict[NodeId, int]:
@@ -81,7 +90,7 @@ class Groups:
         return {node: count for node, count in self.nodes.get(key, {}).items() if node != me}
 
     def choose(self, topic: str) -> tuple[Chosen, ...]:
-        """Return for each group that wants the topic the node that is to hand the next message over.
+        """Return for each group that matches the topic the node that must give the next message to a member.
 
         Nodes take turns, each as often as it has connected members. A group without any is left out.
         """
@@ -98,18 +107,18 @@ class Groups:
             for node, count in nodes.items():
                 turn -= count
                 if turn < 0:
-                    out.append((key, node, self.told[node].life))
+                    out.append((key, node, self.told[node].incarnation))
                     break
         return tuple(out)
 
     def ranked(self, key: str, identity: tuple[object, ...], without: Iterable[NodeId]) -> list[NodeId]:
-        """Return the nodes of a group in the order in which they take a message over, alike at every node.
+        """Return the nodes of a group in the order in which they take a message over; it is the same at every node.
 
         Nodes with connected members come first.
         """
         nodes = self.nodes.get(key, {})
-        left = [one for one in nodes if one not in without]
-        return sorted(left, key=lambda one: (not nodes[one], _weight(one, identity), one))
+        left = [node for node in nodes if node not in without]
+        return sorted(left, key=lambda node: (not nodes[node], _weight(node, identity), node))
 
     def check(self) -> None:
         assert self._letters == sum(len(key) for told in self.told.values() for key in told.members)

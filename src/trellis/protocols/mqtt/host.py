@@ -1,242 +1,259 @@
-"""All clients of one door: connections, sessions, subscriptions, publications.  [docs/mqtt.md]
+"""A node's MQTT broker: connections, sessions, subscriptions and publications of its clients.  [docs/mqtt.md]
 
-Inputs are packets, what the mesh says, and time; everything is answered with effects (`take`). The driver says `at`
-what time it is before each input: milliseconds that only grow, and the wall clock for what crosses nodes.
+Inputs are packets, what the mesh says, and time. Every input adds effects, which the driver takes with `take` and
+carries out. Before each input, the driver says what time it is (`at`): milliseconds that only grow, and the wall clock
+for what crosses nodes.
 
-| file                | what                                                                              |
-| ------------------- | --------------------------------------------------------------------------------- |
-| `house.py`          | what all parts share                                                              |
-| `entrance.py`       | CONNECT, sessions that come, go and are taken over, wills, keep-alive             |
-| `session.py`        | one client                                                                        |
-| `subscriptions.py`  | SUBSCRIBE, and SUBACK when the mesh has confirmed                                 |
-| `publications.py`   | PUBLISH, and PUBACK when the mesh has acknowledged                                |
-| `deliveries.py`     | from the mesh to clients, retained messages as well                               |
-| `interests.py`, `directory.py` | filters as interests; wildcards                                        |
-| `retained.py`, `recall.py` | retained messages, here and at other nodes                                 |
-| `recollections.py`  | retained messages for new subscriptions                                           |
-| `shares.py`, `groups.py` | shared subscriptions                                                         |
-| `sys_topics.py`     | what the node tells its clients about itself                                      |
-| `host.py`           | takes each input to its part, and carries on what follows                         |
+| file                           | what                                                                   |
+| ------------------------------ | ---------------------------------------------------------------------- |
+| `state.py`                     | what all parts share                                                   |
+| `connections.py`               | CONNECT, sessions and their take-over, wills, keep-alive               |
+| `session.py`                   | one client                                                             |
+| `subscriptions.py`             | SUBSCRIBE, and SUBACK when the mesh has confirmed                      |
+| `publications.py`              | PUBLISH, and PUBACK when the mesh has acknowledged                     |
+| `deliveries.py`                | from the mesh to clients, retained messages as well                    |
+| `interests.py`, `directory.py` | filters as interests of the node; wildcards                            |
+| `retained.py`, `recall.py`     | retained messages, here and at other nodes                             |
+| `recollections.py`             | retained messages for new subscriptions                                |
+| `shares.py`, `groups.py`       | shared subscriptions                                                   |
+| `sys_topics.py`                | what the node tells its clients about itself                           |
+| `host.py`                      | passes each input to its part, and carries on what follows             |
 """
 
 from __future__ import annotations
 
 from functools import partial
 
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.mqtt.connections import Connections
 from trellis.protocols.mqtt.deliveries import Deliveries
-from trellis.protocols.mqtt.effects import Close, Connection, DoorEffect, Emit, ToClient, Unwant
-from trellis.protocols.mqtt.entrance import Entrance
-from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.effects import Close, Connection, Emit, MqttEffect, ToClient, Unwant
 from trellis.protocols.mqtt.primitives import PacketError
 from trellis.protocols.mqtt.publications import Publications
 from trellis.protocols.mqtt.session import Link, Session
+from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.subscriptions import Subscriptions
 from trellis.protocols.mqtt.sys_topics import SysTopics
 from trellis.protocols.mqtt.topics import SHARED, is_carried, overlay_topic
 
 
 class Host:
-    def __init__(self, node: NodeId, life: int, config: MqttConfig) -> None:
-        self.house = house = House(node, life, config)
-        self.publications = Publications(house, self._drop)
-        self.deliveries = Deliveries(house)
+    """The MQTT broker of one node."""
+
+    def __init__(self, node: NodeId, incarnation: Incarnation, config: MqttConfig) -> None:
+        self.state = state = BrokerState(node, incarnation, config)
+        self.publications = Publications(state, self._drop)
+        self.deliveries = Deliveries(state)
         self.shares = self.deliveries.shares
         self.publications.choose = self.shares.groups.choose
-        self.entrance = Entrance(house, self.publications.publish, self._come_back, self._forget, self.shares.parted)
-        house.on_unshared = self.shares.leave
-        self.subscriptions = Subscriptions(house, self.deliveries)
-        self.sys_topics = SysTopics(house, self.deliveries.tell_sys)
-        self._questions: dict[int, None] = {}  # of the directory, not answered
-        # For whoever looks in.
-        self.config, self.counters = config, house.counters
-        self.interests, self.directory = house.interests, house.directory
-        self.recaller, self.retained, self.tree = house.recaller, house.retained, house.tree
-        self.sessions, self.by_connection, self.arriving = house.sessions, house.by_connection, self.entrance.arriving
+        self.connections = Connections(
+            state, self.publications.publish, self._come_back, self._forget, self.shares.parted
+        )
+        state.on_unshared = self.shares.leave
+        self.subscriptions = Subscriptions(state, self.deliveries)
+        self.sys_topics = SysTopics(state, self.deliveries.tell_sys)
+        self._questions: dict[int, None] = {}  # publications with `Who` that the mesh has not answered
+        # For the driver, metrics and tests.
+        self.config, self.counters = config, state.counters
+        self.interests, self.directory = state.interests, state.directory
+        self.recaller, self.retained, self.tree = state.recaller, state.retained, state.tree
+        self.sessions, self.by_connection, self.arriving = (
+            state.sessions,
+            state.by_connection,
+            self.connections.arriving,
+        )
 
     def at(self, now_ms: int, wall_ms: int) -> None:
-        self.house.at(now_ms, wall_ms)
+        """Set the time, before each input."""
+        self.state.at(now_ms, wall_ms)
 
-    def take(self) -> list[DoorEffect]:
-        return self.house.take()
+    def take(self) -> list[MqttEffect]:
+        """Return the effects collected since the last call."""
+        return self.state.take()
 
     def start(self) -> None:
-        self.house.directory.start()
+        """Begin to take part in the topics on which nodes tell each other of MQTT."""
+        self.state.directory.start()
         self._settle()
 
     # Connections
 
     def opened(self, connection: Connection) -> None:
-        self.entrance.opened(connection)
+        """A client has opened a connection."""
+        self.connections.opened(connection)
 
     def checked(
         self, connection: Connection, is_right: bool, user: str | None = None, left_ms: int | None = None
     ) -> None:
-        """The answer to `Check`. `user` is the proven one, and `left_ms` is how long its proof is good."""
-        self.entrance.checked(connection, is_right, user, left_ms)
+        """Take in the answer to `Check`. `user` is the proven one, and `left_ms` is how long its proof is valid."""
+        self.connections.checked(connection, is_right, user, left_ms)
         self._settle()
 
     def rules_changed(self) -> None:
-        """The access rules are others now. Drop what waits for clients that may not read it any more."""
-        house = self.house
-        for session in house.sessions.values():
-            house.counters["reads denied"] += session.drop_denied(partial(house.may_read, session))
+        """Apply new access rules: drop waiting messages that a client may no longer read."""
+        state = self.state
+        for session in state.sessions.values():
+            state.counters["reads denied"] += session.drop_denied(partial(state.may_read, session))
 
     def attach(self, connection: Connection, client: str, receive_max: int) -> None:
-        """The sidecar, as a client of ours that nobody can take over."""
-        self.entrance.attach(connection, client, receive_max)
+        """Attach the sidecar as a client that nobody can take over."""
+        self.connections.attach(connection, client, receive_max)
 
     def failed(self, connection: Connection, error: PacketError, version: int = 0) -> None:
-        """Bytes that are no packet. `version` is 0 where the client has not said which MQTT it speaks."""
-        self.entrance.failed(connection, error, version)
+        """End a connection that sent bytes that are no packet. `version` is 0 if the client has not named one."""
+        self.connections.failed(connection, error, version)
         self._settle()
 
     def closed(self, connection: Connection, is_by_client: bool = False) -> None:
-        """The connection is gone. `is_by_client`: the client has closed it, without DISCONNECT."""
-        self.entrance.closed(connection, is_by_client)
+        """A connection has ended. `is_by_client`: the client closed it without DISCONNECT."""
+        self.connections.closed(connection, is_by_client)
         self._settle()
 
     def begin_anew(self, connection: Connection) -> None:
-        """The sidecar's broker has lost our session: its identifiers begin anew."""
+        """Forget publications of the sidecar's broker: it lost our session, and its packet identifiers start again."""
         self.publications.begin_anew(connection)
 
     def shut_down(self) -> None:
-        """The node goes: clients are told, and come back elsewhere."""
+        """Tell all clients that the node stops, so that they connect elsewhere."""
         self.shares.shut_down()
-        self.house.directory.leave()
+        self.state.directory.leave()
         self._settle()
-        for session in list(self.house.by_connection.values()):
+        for session in list(self.state.by_connection.values()):
             self._drop(session, reasons.SHUTTING_DOWN, "")
-        for connection in list(self.entrance.arriving):
-            self.house.out.append(Close(connection))
+        for connection in list(self.connections.arriving):
+            self.state.out.append(Close(connection))
 
     def _drop(self, session: Session, reason: int, why: str) -> None:
-        self.entrance.drop(session, reason, why)
+        self.connections.drop(session, reason, why)
 
     def _forget(self, session: Session) -> None:
-        """A session is over."""
+        """Forget a session that has ended."""
         self.publications.forget(session)
         self.shares.ended(session)
 
     def _come_back(self, session: Session) -> None:
-        """The client of a session is here: it gets what waits for it."""
+        """Send a connected client what waits for it."""
         assert session.link is not None
         self.shares.came(session)
-        for one in session.resume(self.house.now_ms):
-            self.house.send(session.link, one)
+        for resumed in session.resume(self.state.now_ms):
+            self.state.send(session.link, resumed)
         self.publications.came_back(session)
 
     # Packets
 
     def received(self, connection: Connection, packet: p.Packet) -> None:
-        session = self.house.by_connection.get(connection)
+        """Take in a packet of a client."""
+        session = self.state.by_connection.get(connection)
         if session is None:
-            self.entrance.arrived(connection, packet)
+            self.connections.arrived(connection, packet)
             self._settle()
             return
         link = session.link
         assert link is not None
-        link.heard_ms = self.house.now_ms
+        link.heard_ms = self.state.now_ms
         match packet:
             case p.Publish():
                 self.publications.received(session, link, packet)
             case p.Ack():
                 self._on_ack(session, link, packet)
-            case p.Subscribe() if any(one.no_local and one.filter.startswith(SHARED) for one in packet.asked):
+            case p.Subscribe() if any(asked.no_local and asked.filter.startswith(SHARED) for asked in packet.asked):
                 self._drop(session, reasons.PROTOCOL_ERROR, "no local on a shared subscription")  # [MQTT-3.8.3-4]
             case p.Subscribe():
                 self.subscriptions.subscribe(session, link, packet)
             case p.Unsubscribe():
                 self.subscriptions.unsubscribe(session, link, packet)
             case p.PingReq():
-                self.house.send(link, p.PingResp())
+                self.state.send(link, p.PingResp())
             case p.Disconnect():
-                self.entrance.disconnected(session, link, packet)
+                self.connections.disconnected(session, link, packet)
             case _:  # a second CONNECT, AUTH without a method, or a packet for clients  [MQTT-3.1.0-2, 4.13.1-1]
                 self._drop(session, reasons.PROTOCOL_ERROR, "out of place")
         self._settle()
 
     def _on_ack(self, session: Session, link: Link, packet: p.Ack) -> None:
+        """Take in a PUBACK, PUBREC, PUBREL or PUBCOMP."""
         sent = session.flying.get(packet.id)
         if sent is not None and packet.kind in (p.PUBACK, p.PUBREC) and (packet.kind == p.PUBACK) != (sent.qos == 1):
             self._drop(session, reasons.PROTOCOL_ERROR, "an acknowledgement for another QoS")  # [MQTT-4.3.2-3, 4.3.3-6]
             return
         match packet.kind:
             case p.PUBACK:
-                for one in session.acknowledged(packet.id, self.house.now_ms, self.house.awake_ms):
-                    self.house.send(link, one)
+                for message in session.acknowledged(packet.id, self.state.now_ms, self.state.awake_ms):
+                    self.state.send(link, message)
             case p.PUBREC:
-                for answer in session.received(packet.id, packet.reason, self.house.now_ms, self.house.awake_ms):
-                    self.house.send(link, answer)
+                for answer in session.received(packet.id, packet.reason, self.state.now_ms, self.state.awake_ms):
+                    self.state.send(link, answer)
             case p.PUBCOMP:
-                for one in session.completed(packet.id, self.house.now_ms):
-                    self.house.send(link, one)
+                for message in session.completed(packet.id, self.state.now_ms):
+                    self.state.send(link, message)
             case p.PUBREL:
                 self.publications.released(session, link, packet.id)
 
     def too_large(self, connection: Connection, packet: p.Packet) -> None:
-        """The client takes no packet of this size: as if it had had it.  [MQTT-3.1.2-24, -25]"""
-        self.house.counters["too large for a client"] += 1
-        session = self.house.by_connection.get(connection)
+        """Treat a message larger than the client accepts as if the client had acknowledged it. [MQTT-3.1.2-24, -25]"""
+        self.state.counters["too large for a client"] += 1
+        session = self.state.by_connection.get(connection)
         if session is not None and isinstance(packet, p.Publish) and packet.id is not None:
-            for one in session.acknowledged(packet.id, self.house.now_ms, self.house.awake_ms):
-                self.house.out.append(ToClient(connection, one))
+            for message in session.acknowledged(packet.id, self.state.now_ms, self.state.awake_ms):
+                self.state.out.append(ToClient(connection, message))
 
     # The mesh
 
     def confirmed(self, topic: Topic) -> None:
+        """The mesh has confirmed that this node takes part in an overlay topic."""
         self.deliveries.early.pop(topic, None)
-        self.house.directory.confirmed(topic)
+        self.state.directory.confirmed(topic)
         if not topic.startswith("$") and self.config.listen:
-            self.house.recaller.joined(topic)
+            self.state.recaller.joined(topic)
         self._settle()
 
     def acknowledged(self, number: int, others: int | None = 0) -> None:
-        """`others` nodes beside this one hold the publication. None: the mesh cannot tell how many subscribe."""
+        """The mesh has acknowledged a publication: `others` other nodes hold it. None: it cannot tell how many."""
         if number in self._questions:
             del self._questions[number]
-            self.house.directory.acknowledged(number, others)
+            self.state.directory.acknowledged(number, others)
         self.publications.acknowledged(number)
         self._settle()
 
     def not_acknowledged(self, number: int, reason: str, *, is_taken: bool = True) -> None:
-        """The mesh does not acknowledge a publication. `is_taken`: it did not refuse it at once, and may deliver it."""
-        self.house.counters["not acknowledged"] += self.publications.is_awaited(number)
+        """The mesh has not acknowledged a publication. `is_taken`: it was not refused at once, and may be delivered."""
+        self.state.counters["not acknowledged"] += self.publications.is_awaited(number)
         if number in self._questions:
             del self._questions[number]
-            self.house.directory.not_acknowledged(number)
+            self.state.directory.not_acknowledged(number)
         self.publications.not_acknowledged(number, reason, is_taken=is_taken)
         self._settle()
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
+        """The mesh has delivered a publication of `origin`."""
         self.deliveries.delivered(topic, origin, payload)
         self._settle()
 
     def noticed(self, topic: Topic) -> None:
-        """Somebody else published through this node: holders of wildcards are to know of the topic."""
-        depth = self.house.config.depth
+        """A native client published through this node: make the topic known to holders of patterns."""
+        depth = self.state.config.depth
         if is_carried(topic, depth) and overlay_topic(topic, depth) == topic:
-            self.house.directory.publishes(topic, 0, is_plain=True)
+            self.state.directory.publishes(topic, 0, is_plain=True)
             self._settle()
 
     # What follows an input
 
     def tick(self) -> None:
-        """A few times a second."""
+        """Do the periodic work, a few times a second."""
         self.deliveries.tick()
         self.publications.tick()
-        self.house.recaller.tick()
-        self.entrance.watch()
+        self.state.recaller.tick()
+        self.connections.watch()
         self.sys_topics.tick()
         self.shares.tick()
         self._settle()
 
     @property
     def has_more(self) -> bool:
-        """Return whether work is left that was too much for one turn. `go_on` does the next part of it, or `tick`."""
+        """Whether work is left that was too much for one turn. `go_on` or `tick` does the next part of it."""
         return self.deliveries.recollections.has_more
 
     def go_on(self) -> None:
@@ -245,37 +262,37 @@ class Host:
         self._settle()
 
     def _settle(self) -> None:
-        """Interests and what the directory says go out; SUBACKs whose time has come as well."""
+        """Pass on changed interests and internal messages, and send the SUBACKs that are due."""
         self.shares.settle()
-        while self.house.interests.out or self.house.directory.emits or self.house.recaller.emits or self.shares.emits:
-            changes, self.house.interests.out = self.house.interests.out, []
+        while self.state.interests.out or self.state.directory.emits or self.state.recaller.emits or self.shares.emits:
+            changes, self.state.interests.out = self.state.interests.out, []
             for change in changes:
                 if isinstance(change, Unwant):
-                    self.house.directory.unwanted(change.topic)
-                    self.house.recaller.left(change.topic)
+                    self.state.directory.unwanted(change.topic)
+                    self.state.recaller.left(change.topic)
                     self.deliveries.early.pop(change.topic, None)
-                self.house.out.append(change)
-            emits = [*self.shares.emits, *self.house.directory.emits, *self.house.recaller.emits]
+                self.state.out.append(change)
+            emits = [*self.shares.emits, *self.state.directory.emits, *self.state.recaller.emits]
             self.shares.emits.clear()
-            self.house.directory.emits.clear()
-            self.house.recaller.emits.clear()
+            self.state.directory.emits.clear()
+            self.state.recaller.emits.clear()
             for topic, payload, which in emits:
-                number = self.house.next_number()
+                number = self.state.next_number()
                 if which == "who":
-                    self.house.directory.asked(number)
+                    self.state.directory.asked(number)
                     self._questions[number] = None
-                self.house.out.append(Emit(topic, payload, number))
+                self.state.out.append(Emit(topic, payload, number))
         self.subscriptions.tell()
         self.shares.settle()
 
     def check(self) -> None:
-        self.house.interests.check()
-        self.house.directory.check()
-        self.house.recaller.check()
+        self.state.interests.check()
+        self.state.directory.check()
+        self.state.recaller.check()
         self.deliveries.recollections.check()
-        for session in self.house.sessions.values():
+        for session in self.state.sessions.values():
             session.check()
-        assert self.house.filter_bytes == sum(one.filter_bytes for one in self.house.sessions.values())
+        assert self.state.filter_bytes == sum(session.filter_bytes for session in self.state.sessions.values())
         self.shares.check()
-        held = self.house.tree.count + sum(self.house.shared.values())
-        assert held == sum(len(one.subscriptions) for one in self.house.sessions.values())
+        held = self.state.tree.count + sum(self.state.shared.values())
+        assert held == sum(len(session.subscriptions) for session in self.state.sessions.values())

@@ -1,7 +1,10 @@
 """Filters of clients as interests of the node: overlay topics by name, and patterns.  [docs/mqtt.md, Wildcards]
 
-I1  an overlay topic is wanted exactly when a filter names it, or when it is known and some pattern covers it, or when
-    the directory needs it. After a pattern that covers very many was dropped, it takes some ticks until that is so.
+A filter without wildcards in its first levels names one overlay topic, and the node takes part in it. Other filters
+become a pattern. For a pattern the node takes part in its directory, and in every known overlay topic that it covers.
+
+I1  The node takes part in an overlay topic exactly if a filter names it, if it is known and some pattern covers it, or
+    if the directory needs it. After a pattern that covers very many was dropped, it takes some ticks until this holds.
 """
 
 from __future__ import annotations
@@ -10,59 +13,65 @@ from collections import Counter
 from collections.abc import Iterator
 
 from trellis.protocols.effects import Topic
-from trellis.protocols.mqtt.effects import DoorEffect, Unwant, Want
+from trellis.protocols.mqtt.effects import MqttEffect, Unwant, Want
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.prefixes import Prefixes
 from trellis.protocols.mqtt.topics import as_topic, has_wildcard, pattern_of
 
-OURS = "$mqtt/"  # our own topics begin so
-ROOT = f"{OURS}all"
-WITHIN = f"{OURS}in/"
-QUESTIONS = f"{OURS}ask"
-SHARES = f"{OURS}share"  # nodes with members of groups of shared subscriptions
+OURS = "$mqtt/"  # prefix of internal topics for MQTT
+ROOT = f"{OURS}all"  # the directory for patterns with a wildcard in their first level
+WITHIN = f"{OURS}in/"  # prefix of the directories for one first level each
+QUESTIONS = f"{OURS}ask"  # all nodes with a listener or sidecar are on this topic
+SHARES = f"{OURS}share"  # nodes with members of shared subscriptions are on this topic
 
-TURN_STEPS = 2_000  # Known overlay topics that are looked at between two ticks, because their patterns were dropped.
+# Most known overlay topics that are looked at between two ticks because their patterns were dropped.
+TURN_STEPS = 2_000
 
 
 def bucket_of(pattern: str) -> Topic:
-    """The directory in which overlay topics that fit a pattern are announced."""
+    """Return the directory in which overlay topics that fit a pattern are announced."""
     level = pattern.split("/", 1)[0]
     return ROOT if has_wildcard(level) else WITHIN + level
 
 
 def buckets_of(prefix: Topic) -> tuple[Topic, Topic]:
-    """Both directories in which an overlay topic can be announced."""
+    """Return both directories in which an overlay topic can be announced."""
     return ROOT, WITHIN + prefix.split("/", 1)[0]
 
 
 class Interests:
+    """The overlay topics that this node takes part in because of MQTT."""
+
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        self.wanted: Counter[Topic] = Counter()  # for how many reasons
-        self.patterns: Counter[str] = Counter()  # with wildcards, of how many filters
-        self.numbers: dict[str, int] = {}  # of each pattern: drawn anew whenever it is taken up
+        self.wanted: Counter[Topic] = Counter()  # overlay topic -> number of reasons to take part in it
+        self.patterns: Counter[str] = Counter()  # pattern -> number of filters with this pattern
+        self.numbers: dict[str, int] = {}  # the number of each pattern, drawn whenever it is taken up
         self.number = 0  # Grows whenever a pattern is taken up or dropped, or an overlay topic is forgotten.
-        self.known: dict[Topic, int] = {}  # overlay topics that a pattern covers -> heard of when
-        self.out: list[DoorEffect] = []
+        self.known: dict[Topic, int] = {}  # overlay topics that a pattern covers -> when they were last heard of
+        self.out: list[MqttEffect] = []
         self._tree: FilterTree[str, None] = FilterTree()  # the patterns
         self._prefixes = Prefixes(depth)  # the same overlay topics as in `known`
-        self._dropped: dict[str, None] = {}  # patterns whose overlay topics are still to be looked at, oldest first
-        self._walk: Iterator[Topic | None] | None = None  # those of the pattern that is under way
-        self._steps = TURN_STEPS  # left until the next tick
+        # dropped patterns whose overlay topics are still to be looked at, oldest first
+        self._dropped: dict[str, None] = {}
+        self._walk: Iterator[Topic | None] | None = None  # the overlay topics of the pattern that is being looked at
+        self._steps = TURN_STEPS  # work that is left until the next tick
 
     def want(self, topic: Topic) -> None:
+        """Add a reason to take part in a topic."""
         self.wanted[topic] += 1
         if self.wanted[topic] == 1:
             self.out.append(Want(topic))
 
     def unwant(self, topic: Topic) -> None:
+        """Remove a reason to take part in a topic."""
         self.wanted[topic] -= 1
         if not self.wanted[topic]:
             del self.wanted[topic]
             self.out.append(Unwant(topic))
 
     def add(self, filter_: str) -> str:
-        """The pattern. Once for each filter of each client."""
+        """Add a filter of a client. Return its pattern. Called once for each filter of each client."""
         pattern = pattern_of(filter_, self.depth)
         if not has_wildcard(pattern):
             self.want(pattern)
@@ -76,7 +85,7 @@ class Interests:
         return pattern
 
     def remove(self, *filters: str) -> None:
-        """Give up filters of a client. Only overlay topics that a dropped pattern covers are looked at."""
+        """Remove filters of a client. Only overlay topics that a dropped pattern covers are looked at."""
         dropped: list[str] = []
         for filter_ in filters:
             pattern = pattern_of(filter_, self.depth)
@@ -90,11 +99,11 @@ class Interests:
                 self._tree.remove(pattern, pattern)
                 self.unwant(bucket_of(pattern))
                 dropped.append(pattern)
-        self._dropped.update(dict.fromkeys(one for one in dropped if not self._has_wider(one)))
+        self._dropped.update(dict.fromkeys(pattern for pattern in dropped if not self._has_wider(pattern)))
         self._forget_more()
 
     def _forget_more(self) -> None:
-        """Forget overlay topics that no pattern covers any more, as far as this turn's share of work goes."""
+        """Forget overlay topics that no pattern covers any more, within this turn's share of work."""
         while self._steps > 0 and (self._walk is not None or self._dropped):
             if self._walk is None:
                 pattern = next(iter(self._dropped))
@@ -111,19 +120,20 @@ class Interests:
                 self._steps -= 1
 
     def tick(self) -> None:
+        """Continue with the next share of work."""
         self._steps = TURN_STEPS
         self._forget_more()
 
     def _has_wider(self, pattern: str) -> bool:
-        """Return whether some pattern covers everything that this one covers."""
+        """Return whether some other pattern covers everything that this one covers."""
         if pattern == "#":
             return False  # nothing is wider
         if pattern.endswith("/#"):
-            return any(one == "#" or one.endswith("/#") for one, _ in self._tree.matching(pattern[:-2]))
+            return any(wider == "#" or wider.endswith("/#") for wider, _ in self._tree.matching(pattern[:-2]))
         return next(self._tree.matching(pattern), None) is not None  # only `+` and `#` match its `+`
 
     def learn(self, prefix: Topic, now_ms: int) -> bool:
-        """Somebody uses this overlay topic. True where it is new here and a pattern covers it."""
+        """Note that an overlay topic is in use. Return whether it is new here and a pattern covers it."""
         is_new = prefix not in self.known
         if is_new and not self.is_covered(prefix):
             return False
@@ -134,12 +144,14 @@ class Interests:
         return is_new
 
     def forget(self, prefix: Topic) -> None:
+        """Forget that an overlay topic is in use."""
         self.number += 1
         del self.known[prefix]
         self._prefixes.discard(prefix)
         self.unwant(prefix)
 
     def is_covered(self, prefix: Topic) -> bool:
+        """Return whether some pattern covers an overlay topic."""
         return next(self.covering(prefix), None) is not None
 
     def covering(self, prefix: Topic) -> Iterator[str]:
@@ -149,7 +161,7 @@ class Interests:
                 yield pattern
 
     def is_named(self, prefix: Topic) -> bool:
-        """Return whether the overlay topic is wanted by name, and not only because patterns cover it."""
+        """Return whether an overlay topic is wanted by name, and not only because patterns cover it."""
         return self.wanted[prefix] > (prefix in self.known)
 
     def check(self) -> None:

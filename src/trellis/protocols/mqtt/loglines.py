@@ -1,8 +1,8 @@
-"""How a line of Mosquitto's log can be read.  [docs/mqtt.md, Names that look like the log]
+"""Reads lines of Mosquitto's log.  [docs/mqtt.md, Names that look like the log]
 
 Clients choose their names, user names and filters. These may contain blanks, digits and the very words of the log, and
-Mosquitto does not quote them. So a line can have several readings, and each function here returns all of them. The
-true one is always among them. `learn.py` decides between them.
+Mosquitto does not quote them. So a line can have several readings, and each function here returns all of them. The true
+one is always among them. `learn.py` decides between them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 
 from trellis.protocols.mqtt.topics import SHARED
 
-BYTES_MAX = 999  # Mosquitto cuts a line of its log after so many bytes
-LETTERS_MAX = 4_096  # A longer line is not from Mosquitto. Its readings would take long to list.
+BYTES_MAX = 999  # Mosquitto cuts a line of its log after this many bytes
+LETTERS_MAX = 4_096  # A longer line is not from Mosquitto, and listing its readings would take long.
 
 _STAMP = re.compile(r"\d+: ")
 _QOS = re.compile(r"(?= [012] )")
@@ -35,21 +35,21 @@ def is_cut(line: str) -> bool:
 
 
 def bodies(line: str) -> list[str]:
-    """Return the line without its time, and the whole line if the time may be the beginning of a client's name."""
-    found = _STAMP.match(line)
-    return [line] if found is None else [line[found.end() :], line]
+    """Return the line without its time, and also the whole line if the time may belong to a client's name."""
+    match = _STAMP.match(line)
+    return [line] if match is None else [line[match.end() :], line]
 
 
 def subscriptions(body: str) -> list[tuple[str, str]]:
     """Read `CLIENT QOS FILTER`. Return each client and filter that this can be."""
-    found = [(body[: at.start()], body[at.start() + 3 :]) for at in _QOS.finditer(body)]
-    return [(client, filter_) for client, filter_ in found if client and filter_]
+    readings = [(body[: at.start()], body[at.start() + 3 :]) for at in _QOS.finditer(body)]
+    return [(client, filter_) for client, filter_ in readings if client and filter_]
 
 
 def unsubscriptions(body: str) -> list[tuple[str, str]]:
     """Read `CLIENT FILTER`. Return each client and filter that this can be."""
-    found = [(body[:at], body[at + 1 :]) for at, letter in enumerate(body) if letter == " "]
-    return [(client, filter_) for client, filter_ in found if client and filter_]
+    readings = [(body[:at], body[at + 1 :]) for at, letter in enumerate(body) if letter == " "]
+    return [(client, filter_) for client, filter_ in readings if client and filter_]
 
 
 def connections(line: str) -> list[tuple[str, str, bool]]:
@@ -57,38 +57,38 @@ def connections(line: str) -> list[tuple[str, str, bool]]:
 
     A name or a user name may look like the rest of the line: ` (p2, c1, k60)`.
     """
-    found = _CONNECTED.match(line)
-    if found is None:
+    match = _CONNECTED.match(line)
+    if match is None:
         return []
-    rest = line[found.end() :]
+    rest = line[match.end() :]
     return [(rest[: at.start()], at[1], at[2] == "1") for at in _SESSION.finditer(rest) if at.start()]
 
 
 def ends(line: str) -> list[str]:
     """Read `Client NAME disconnected.` and its like. Return each client whose connection may have ended."""
     for begin, how in ((_ENDED, _HOW_IT_ENDED), (_BROKEN, _HOW_IT_BROKE)):
-        found = begin.match(line)
-        if found is not None:
-            rest = line[found.end() :]
+        match = begin.match(line)
+        if match is not None:
+            rest = line[match.end() :]
             return [rest[: at.start()] for at in how.finditer(rest) if at.start()]
     return []
 
 
 def without_address(client: str) -> str | None:
-    """Later releases of Mosquitto write `NAME [ADDRESS]` at the end of a connection. Return the name, if it is one."""
-    found = _ADDRESS.fullmatch(client)
-    return None if found is None else found[1]
+    """Return the name in `NAME [ADDRESS]`, or None. Later releases of Mosquitto write this when a connection ends."""
+    match = _ADDRESS.fullmatch(client)
+    return None if match is None else match[1]
 
 
 def expiry(line: str) -> str | None:
-    """Read `Expiring client NAME due to timeout.` Only the last words of the line are not the client's."""
-    found = _EXPIRED.fullmatch(line)
-    return None if found is None else found[1]
+    """Read `Expiring client NAME due to timeout.` Return the name, or None if the line does not have this form."""
+    match = _EXPIRED.fullmatch(line)
+    return None if match is None else match[1]
 
 
 def widened(filter_: str) -> str:
-    """Return a filter that matches all that any continuation of a filter matches."""
+    """Return a filter that matches everything that any continuation of a cut filter matches."""
     if filter_.startswith(SHARED) and filter_.count("/") == 1:
-        return f"{filter_}/#"  # the end of the group's name is missing, and all that it shares
+        return f"{filter_}/#"  # the end of the group's name and the whole filter behind it are missing
     levels, slash, _ = filter_.rpartition("/")
     return f"{levels}/#" if slash else "#"

@@ -1,4 +1,7 @@
-"""Who wants a topic: filters in a tree of levels, so that a publication looks only at what can match it."""
+"""Finds the subscriptions that match a topic: filters in a tree of levels.
+
+A publication looks only at branches that can match it: at each level at most two, `+` and the level's name.
+"""
 
 from __future__ import annotations
 
@@ -18,34 +21,35 @@ class _Level(Generic[Owner, Value]):
 
 
 class FilterTree(Generic[Owner, Value]):
-    """(filter, owner) -> value. Owners in the order in which they came."""
+    """A map from (filter, owner) to a value. Owners of a filter are in the order in which they were added."""
 
     def __init__(self) -> None:
         self._root: _Level[Owner, Value] = _Level()
         self.count = 0
 
     def put(self, filter_: str, owner: Owner, value: Value) -> bool:
-        """True where it is new."""
+        """Add or replace a value. Return whether it is new."""
         level = self._root
         for name in filter_.split("/"):
-            found = level.below.get(name)
-            if found is None:
-                found = level.below[name] = _Level()
-            level = found
+            below = level.below.get(name)
+            if below is None:
+                below = level.below[name] = _Level()
+            level = below
         is_new = owner not in level.values
         level.values[owner] = value
         self.count += is_new
         return is_new
 
     def remove(self, filter_: str, owner: Owner) -> bool:
+        """Remove a value. Return whether it existed."""
         path: list[tuple[_Level[Owner, Value], str]] = []
         level = self._root
         for name in filter_.split("/"):
-            found = level.below.get(name)
-            if found is None:
+            below = level.below.get(name)
+            if below is None:
                 return False
             path.append((level, name))
-            level = found
+            level = below
         if owner not in level.values:
             return False
         del level.values[owner]
@@ -57,9 +61,9 @@ class FilterTree(Generic[Owner, Value]):
         return True
 
     def matching(self, topic: str) -> Iterator[tuple[Owner, Value]]:
-        """An owner comes once for each of its filters that match.  [MQTT-4.7.1-2, 4.7.2-1]"""
+        """Yield (owner, value) of each filter that matches; an owner may come several times. [MQTT-4.7.1-2, 4.7.2-1]"""
         levels = topic.split("/")
-        is_own = topic[:1] == "$"  # of the server: no wildcard at the beginning matches it
+        is_own = topic[:1] == "$"  # a topic of the server: no wildcard in the first level matches it
         # At most two branches per level: `+` and the name. A filter's length bounds the depth of the tree.
         front = [self._root]
         for index, name in enumerate(levels):

@@ -1,4 +1,7 @@
-"""The packets of MQTT, the same for all versions: 3.1 and 3.1.1 leave the properties out.  [MQTT 5, 2 and 3]"""
+"""The packets of MQTT, the same for all versions: 3.1 and 3.1.1 leave the properties out.  [MQTT 5, 2 and 3]
+
+`decode.py` and `encode.py` translate them from and to bytes. Field names of `Content` are also sent between nodes.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,15 @@ V311: Literal[4] = 4
 V5: Literal[5] = 5
 VERSIONS = (V31, V311, V5)
 
-TEXT_BYTES_MAX = 65_535  # of a text or of binary data in a packet
-USER_PROPERTIES_MAX = 256  # of one message
+TEXT_BYTES_MAX = 65_535  # most bytes of a text or of binary data in a packet
+USER_PROPERTIES_MAX = 256  # most user properties of one message
 
 Text = Annotated[str, Meta(max_length=TEXT_BYTES_MAX)]
 UserProperties = Annotated[tuple[tuple[Text, Text], ...], Meta(max_length=USER_PROPERTIES_MAX)]
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Properties of an application message that reach its readers unchanged.  [MQTT-3.3.2-4, -15, -16, -17, -20]"""
+    """Properties of a message that reach its readers unchanged.  [MQTT-3.3.2-4, -15, -16, -17, -20]"""
 
     format: Annotated[int, Meta(ge=0, le=1)] = 0  # payload format indicator: 1 is text
     expiry_s: Annotated[int, Meta(ge=0, le=0xFFFF_FFFF)] | None = None
@@ -33,32 +36,34 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def size(self) -> int:
-        """Return about how much memory the properties take."""
+        """Roughly how much memory the properties take, in bytes."""
         if self is PLAIN:
             return 0
         texts = (self.content_type, self.response_topic, self.correlation)
-        pairs = sum(len(name) + len(one) + _PAIR_BYTES for name, one in self.user) if self.user else 0
-        return pairs + sum(len(one) for one in texts if one)
+        pairs = sum(len(name) + len(value) + _PAIR_BYTES for name, value in self.user) if self.user else 0
+        return pairs + sum(len(text) for text in texts if text)
 
     @property
     def is_sound(self) -> bool:
-        """Return whether a packet can hold the properties, and a client takes it. They may come from another node."""
-        texts = [one for pair in self.user for one in pair]
-        texts += [one for one in (self.content_type, self.response_topic) if one]
-        return all(map(is_text, texts)) and not any(one in (self.response_topic or "") for one in "+#")
+        """Whether a packet can hold the properties and a client accepts them. They may come from another node."""
+        texts = [text for pair in self.user for text in pair]
+        texts += [text for text in (self.content_type, self.response_topic) if text]
+        return all(map(is_text, texts)) and not any(wildcard in (self.response_topic or "") for wildcard in "+#")
 
 
 def is_text(text: str) -> bool:
-    """Return whether a packet can hold a text, and every receiver takes it.  [MQTT-1.5.4-2, 1.5.4]"""
+    """Return whether a packet can hold a text, and every receiver accepts it.  [MQTT-1.5.4-2, 1.5.4]"""
     is_short = 4 * len(text) <= TEXT_BYTES_MAX or len(text.encode("utf-8", "replace")) <= TEXT_BYTES_MAX
     return is_short and is_clean(text)
 
 
-_PAIR_BYTES = 128  # what a user property takes beside its text
+_PAIR_BYTES = 128  # memory that a user property takes besides its text
 PLAIN = Content()
 
 
 class Will(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that is published if a client's connection ends without DISCONNECT."""
+
     topic: str
     payload: bytes
     qos: int
@@ -68,7 +73,7 @@ class Will(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Return about how much memory it takes."""
+        """Roughly how much memory it takes, in bytes."""
         return len(self.payload) + len(self.topic) + self.content.size + 256
 
 
@@ -80,12 +85,12 @@ class Connect(msgspec.Struct, frozen=True, kw_only=True):
     user: str | None = None
     password: bytes | None = None
     will: Will | None = None
-    expiry_s: int = 0  # of the session
+    expiry_s: int = 0  # session expiry interval
     receive_max: int = 65_535
     packet_bytes_max: int | None = None
     alias_max: int = 0
-    wants_reasons: bool = True  # request problem information
-    method: str | None = None  # enhanced authentication
+    wants_reasons: bool = True  # "request problem information" of CONNECT
+    method: str | None = None  # enhanced authentication method
 
 
 class ConnAck(msgspec.Struct, frozen=True, kw_only=True):

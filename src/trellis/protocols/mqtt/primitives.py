@@ -1,6 +1,6 @@
-"""Numbers, text and bytes as MQTT writes them: nothing is read beyond a packet's end, no text with what is forbidden.
+"""Numbers, text and bytes as MQTT encodes them. Nothing is read beyond a packet's end.
 
-Whatever is wrong is a `PacketError` with a reason code; nothing else escapes from the codecs.  [MQTT 5, 1.5]
+Every fault is a `PacketError` with a reason code. Nothing else is raised by the codecs.  [MQTT 5, 1.5]
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from trellis.errors import TrellisError
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.wire import is_clean
 
-LENGTH_MAX = 268_435_455  # four bytes of seven bits
+LENGTH_MAX = 268_435_455  # greatest length in four bytes of seven bits
 TEXT_BYTES_MAX = 65_535
 
 
 class PacketError(TrellisError):
-    """Bytes that are no packet, or one that the standard forbids here."""
+    """The bytes are no packet, or one that the standard forbids here."""
 
     def __init__(self, what: str, reason: int = reasons.MALFORMED) -> None:
         super().__init__(what)
@@ -22,7 +22,7 @@ class PacketError(TrellisError):
 
 
 class Reader:
-    """Over one packet's body. `is_strict`: text with control characters or noncharacters is an error."""
+    """Reads the body of one packet. `is_strict`: text with control characters or noncharacters is an error."""
 
     __slots__ = ("at", "data", "end", "is_strict")
 
@@ -34,7 +34,7 @@ class Reader:
         return self.at < self.end
 
     def take(self, count: int) -> int:
-        """Where the next `count` bytes begin."""
+        """Skip `count` bytes. Return where they begin."""
         at = self.at
         if at + count > self.end:
             raise PacketError("a field goes beyond the packet's end")
@@ -53,7 +53,7 @@ class Reader:
         return int.from_bytes(self.data[at : at + 4], "big")
 
     def varint(self) -> int:
-        """[MQTT-1.5.5-1: the minimum number of bytes]"""
+        """Read a variable byte integer.  [MQTT-1.5.5-1: the minimum number of bytes]"""
         value = shift = 0
         while True:
             byte = self.u8()
@@ -72,10 +72,9 @@ class Reader:
         return self.data[at : at + count]
 
     def text(self) -> str:
-        """[MQTT-1.5.4-1, -2: well-formed UTF-8 without surrogates; no U+0000. 1.5.4: what may be refused as well]"""
-        found = self.binary()
+        """Read a text.  [MQTT-1.5.4-1, -2: well-formed UTF-8 without surrogates and U+0000; 1.5.4: may be refused]"""
         try:
-            text = found.decode("utf-8")
+            text = self.binary().decode("utf-8")
         except UnicodeDecodeError:
             raise PacketError("text that is not UTF-8") from None
         if "\0" in text:
@@ -85,17 +84,19 @@ class Reader:
         return text
 
     def id(self) -> int:
-        """[MQTT-2.2.1-3: not 0]"""
-        found = self.u16()
-        if not found:
+        """Read a packet identifier.  [MQTT-2.2.1-3: not 0]"""
+        number = self.u16()
+        if not number:
             raise PacketError("packet identifier 0", reasons.PROTOCOL_ERROR)
-        return found
+        return number
 
     def rest(self) -> bytes:
+        """Read everything that is left."""
         at, self.at = self.at, self.end
         return self.data[at : self.end]
 
     def done(self) -> None:
+        """Raise a PacketError if bytes are left."""
         if self.at != self.end:
             raise PacketError(f"{self.end - self.at} bytes too many")
 
@@ -129,6 +130,7 @@ def text(value: str) -> bytes:
 
 
 def packet(first: int, *parts: bytes) -> bytes:
+    """Return a packet: its first byte, its length, and its parts."""
     body = b"".join(parts)
     if len(body) > LENGTH_MAX:
         raise PacketError(f"a packet of {len(body)} bytes")

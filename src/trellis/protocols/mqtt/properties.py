@@ -1,4 +1,4 @@
-"""Properties of MQTT 5: which may stand where, of what type, and how often.  [MQTT 5, 2.2.2]"""
+"""Properties of MQTT 5: in which packets each is allowed, its type, and how often it may occur.  [MQTT 5, 2.2.2]"""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ Properties = dict[int, Any]
 
 
 def read(reader: Reader, allowed: frozenset[int]) -> Properties:
-    """User properties as a list of pairs, subscription identifiers as a list, the rest as one value each.
+    """Read properties: user properties as a list of pairs, subscription identifiers as a list, others as one value.
 
-    User properties of a message are kept, and so there are at most `USER_PROPERTIES_MAX`. Those of other packets mean
-    nothing to us: they are read and dropped, as many as the packet holds.
+    User properties of a message are kept, so at most `USER_PROPERTIES_MAX` are accepted. Those of other packets mean
+    nothing to us: they are read and dropped.
     """
     count = reader.varint()
     if not count:
         return {}
     at = reader.take(count)
     inner = Reader(reader.data, at, at + count, is_strict=reader.is_strict)
-    found: Properties = {}
+    properties: Properties = {}
     while inner:
         key = inner.varint()
         if key not in allowed:
@@ -60,19 +60,19 @@ def read(reader: Reader, allowed: frozenset[int]) -> Properties:
             pair = (inner.text(), inner.text())
             if not allowed >= OF_MESSAGE:
                 continue
-            pairs = found.setdefault(key, [])
+            pairs = properties.setdefault(key, [])
             pairs.append(pair)
             if len(pairs) > USER_PROPERTIES_MAX:
                 raise PacketError(f"more than {USER_PROPERTIES_MAX} user properties", reasons.QUOTA)
             continue
         value = _read_value(inner, key)
         if key == SUBSCRIPTION:
-            found.setdefault(key, []).append(value)
-        elif key in found:
+            properties.setdefault(key, []).append(value)
+        elif key in properties:
             raise PacketError(f"property {key:#x} twice", reasons.PROTOCOL_ERROR)
         else:
-            found[key] = value
-    return found
+            properties[key] = value
+    return properties
 
 
 def _read_value(inner: Reader, key: int) -> Any:
@@ -98,16 +98,16 @@ def _read_value(inner: Reader, key: int) -> Any:
 
 
 def write(properties: Properties) -> bytes:
-    """None and empty lists are left out."""
+    """Return the bytes of properties. None and empty lists are left out."""
     out: list[bytes] = []
     for key, value in properties.items():
         if value is None:
             continue
         head = bytes((key,))
         if key == USER:
-            out += [head + text(name) + text(one) for name, one in value]
+            out += [head + text(name) + text(content) for name, content in value]
         elif key == SUBSCRIPTION:
-            out += [head + varint(one) for one in value]
+            out += [head + varint(number) for number in value]
         elif key in _FLAGS:
             out.append(head + bytes((value,)))
         elif key in _U16:

@@ -1,9 +1,12 @@
-"""Publications of clients, and what they are answered.  [MQTT 5, 3.3, 3.4 to 3.7, 4.3]
+"""Publications of clients: PUBLISH, and its acknowledgement when the mesh has answered. [MQTT 5, 3.3, 3.4 to 3.7, 4.3]
 
-P1  a client is told PUBACK or PUBREC only after the mesh has acknowledged its publication
-P2  what a sidecar gives us is published again, under its identity, until the mesh has acknowledged it
-P3  at most `inflight_max` publications of a client with QoS 0 wait for the mesh; then the client is not read
-P4  an answer belongs to a PUBLISH that came over the same connection
+A PUBLISH becomes a publication in the mesh (`Emit`), and a copy in each directory that needs one. The client gets
+PUBACK or PUBREC when the mesh has acknowledged all of these.
+
+P1  A client gets PUBACK or PUBREC only after the mesh has acknowledged its publication.
+P2  A publication of a sidecar is repeated, under its identity, until the mesh has acknowledged it.
+P3  At most `inflight_max` publications of a client with QoS 0 wait for the mesh. Then the client is not read.
+P4  An acknowledgement belongs to a PUBLISH that came over the same connection.
 """
 
 from __future__ import annotations
@@ -14,30 +17,35 @@ from collections.abc import Callable
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.effects import Connection, Emit, NotCarried, Pause
-from trellis.protocols.mqtt.envelope import Chosen, Copy, Envelope, fits, wrap
-from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.envelope import NO_INCARNATION, Chosen, Copy, Envelope, fits, wrap
 from trellis.protocols.mqtt.replaced import Replaced
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
+from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.topics import carried_prefix, has_wildcard
 from trellis.reached import reached
 
-AGAIN_MS = 1_000  # what the mesh did not take of a sidecar is published again after so long
+AGAIN_MS = 1_000  # pause before a sidecar's publication that the mesh refused is repeated
 
 
 class Publications:
-    def __init__(self, house: House, drop: Callable[[Session, int, str], None]) -> None:
-        self.house, self.drop = house, drop
-        self.waiting: dict[int, tuple[Session, Incoming]] = {}  # numbers of the mesh -> what waits for them
-        self.unanswered: dict[int, Session] = {}  # numbers of publications with QoS 0
-        self.emitted: dict[int, Emit] = {}  # of the sidecar, not acknowledged
-        self._again: deque[tuple[int, Emit]] = deque()  # to be published again, and when
+    """Publishes for clients, and answers them."""
+
+    def __init__(self, state: BrokerState, drop: Callable[[Session, int, str], None]) -> None:
+        self.state, self.drop = state, drop
+        # number of a publication in the mesh -> the session and the client's packet that wait for it
+        self.waiting: dict[int, tuple[Session, Incoming]] = {}
+        self.unanswered: dict[int, Session] = {}  # numbers of publications with QoS 0 that the mesh has not answered
+        self.emitted: dict[int, Emit] = {}  # the sidecar's publications that are not acknowledged
+        self._again: deque[tuple[int, Emit]] = deque()  # the sidecar's publications to repeat, with the time when
         self._last_numbers: list[int] = []
-        self._replaced = Replaced(house.recaller)
-        self._held: dict[Link, Session] = {}  # not read, because the client's quota is used up
-        self.choose: Callable[[str], tuple[Chosen, ...]] = lambda topic: ()  # nodes for groups that share a topic
+        self._replaced = Replaced(state.recaller)
+        self._held: dict[Link, Session] = {}  # connections that are not read because the client's quota is used up
+        # Returns for each group that shares a topic the node that gets the message. See `Groups.choose`.
+        self.choose: Callable[[str], tuple[Chosen, ...]] = lambda topic: ()
 
     def received(self, session: Session, link: Link, packet: p.Publish) -> None:
+        """Take in a PUBLISH of a client."""
         topic = self._topic(session, link, packet)
         if topic is None:
             return
@@ -51,21 +59,21 @@ class Publications:
                 return
             if known is not None:
                 self._abandon(session, known)
-            is_full = len(session.incoming) + len(session.unreleased) >= self.house.config.inflight_max
+            is_full = len(session.incoming) + len(session.unreleased) >= self.state.config.inflight_max
             if is_full and link.version == p.V5 and not session.is_bridge:  # a sidecar stops reading instead
                 self.drop(session, reasons.RECEIVE_MAX, "receive maximum")  # [MQTT-3.3.4-7]
                 return
             incoming = session.incoming[packet.id] = Incoming(packet.id, packet.qos, 0, mark)
             self._pause_if_full(session, link)
         self._charge(session, link, len(topic) + len(packet.payload))
-        if not self.house.may_write(session, topic):
+        if not self.state.may_write(session, topic):
             self._deny(session, link, incoming)
             return
         try:
             refusal = self.publish(
                 session.client, topic, packet.payload, packet.qos, packet.retain, packet.content, incoming
             )
-        except Exception:  # an error of ours: nothing waits for an answer that never comes
+        except Exception:  # a defect of ours: nothing may wait for an answer that never comes
             if incoming is not None:
                 _forget(session, incoming)
             raise
@@ -80,27 +88,28 @@ class Publications:
             for number in self._last_numbers:
                 self.waiting[number] = (session, incoming)
             if session.is_bridge:
-                mine = [one for one in self.house.out if isinstance(one, Emit) and one.number in self._last_numbers]
-                self.emitted.update({one.number: one for one in mine})
+                mine = [emit for emit in self.state.out if isinstance(emit, Emit) and emit.number in self._last_numbers]
+                self.emitted.update({emit.number: emit for emit in mine})
 
     def _charge(self, session: Session, link: Link, size: int) -> None:
-        """Do not read a client that has published more than its quota for as long as that takes."""
-        access = self.house.access
+        """Stop reading a client that has published more than its quota, for as long as the quota asks."""
+        access = self.state.access
         if access is None or session.is_bridge:
             return
-        wait_ms = access.quotas.charge(session.who.user, session.client, size, self.house.now_ms)
+        wait_ms = access.quotas.charge(session.who.user, session.client, size, self.state.now_ms)
         if wait_ms > 0:
-            link.held_until_ms = self.house.now_ms + wait_ms
-            self.house.counters["held by quotas"] += link not in self._held
+            link.held_until_ms = self.state.now_ms + wait_ms
+            self.state.counters["held by quotas"] += link not in self._held
             self._held[link] = session
             self._pause_if_full(session, link)
 
     def _deny(self, session: Session, link: Link, incoming: Incoming | None) -> None:
-        """Drop a publication that the client may not make. 3.1.1 has no word for that but the end of the connection.
+        """Drop a publication that the client is not allowed to make.
 
-        So there it is acknowledged, as by Mosquitto.  [MQTT 3.1.1: 3.3.5-2]
+        With 3.1.1 a refusal could only end the connection, so there it is acknowledged, as Mosquitto does. [MQTT 3.1.1:
+        3.3.5-2]
         """
-        self.house.counters["writes denied"] += 1
+        self.state.counters["writes denied"] += 1
         if link.version == p.V5:
             self._answer(session, incoming, reasons.NOT_AUTHORIZED, "the client may not publish on this topic")
         else:
@@ -118,12 +127,12 @@ class Publications:
         return known.mark == mark and (packet.dup or packet.qos == 2)
 
     def _repeated(self, session: Session, link: Link, known: Incoming) -> None:
-        """The client sends a publication again that we have. It is answered over this connection."""
+        """Answer a publication that the client has sent again, over the connection that brought it."""
         if session.earlier.pop(known.id, None) is not None:
             (session.unreleased if known.is_told else session.incoming)[known.id] = known
             self._pause_if_full(session, link)
         if known.is_told:
-            self.house.send(link, p.Ack(p.PUBREC, known.id))
+            self.state.send(link, p.Ack(p.PUBREC, known.id))
         else:
             self.tell(session)
 
@@ -133,13 +142,13 @@ class Publications:
         Those that wait for PUBREL stay. They are bounded by the identifiers that there are.
         """
         session.begin_connection()
-        waiting = [one for one in session.earlier.values() if not one.is_told]
-        for one in waiting[: max(0, len(waiting) - self.house.config.inflight_max)]:
-            self._abandon(session, one)
+        waiting = [incoming for incoming in session.earlier.values() if not incoming.is_told]
+        for incoming in waiting[: max(0, len(waiting) - self.state.config.inflight_max)]:
+            self._abandon(session, incoming)
         self.tell(session)
 
     def _abandon(self, session: Session, known: Incoming) -> None:
-        """The client uses an identifier for something new. The old publication goes on, and nobody is told of it."""
+        """Forget a publication whose packet identifier the client uses for something new. It continues in the mesh."""
         _forget(session, known)
         pending = [number for number in known.numbers if self.waiting.pop(number, None) is not None]
         if pending:  # it counts against the client's limit, as one with QoS 0 does
@@ -147,44 +156,49 @@ class Publications:
             session.unanswered += 1
 
     def _refuse(self, session: Session, incoming: Incoming | None, topic: str, reason: int, why: str) -> None:
-        self.house.counters["publications refused"] += 1
-        self.house.counters["too large for the mesh"] += reason == reasons.TOO_LARGE
+        """Answer a publication that is refused, and tell the operator if the publisher cannot be told."""
+        self.state.counters["publications refused"] += 1
+        self.state.counters["too large for the mesh"] += reason == reasons.TOO_LARGE
         if session.is_bridge or reason == reasons.TOO_LARGE:
-            self.house.out.append(NotCarried(topic, why))
+            self.state.out.append(NotCarried(topic, why))
         if reason == reasons.TOO_LARGE and not session.is_bridge:
-            reason = reasons.QUOTA  # PUBACK and PUBREC have no other word for it  [MQTT 5, 3.4.2.1, 3.5.2.1]
+            reason = reasons.QUOTA  # PUBACK and PUBREC have no better reason code  [MQTT 5, 3.4.2.1, 3.5.2.1]
         is_of_server = topic.startswith("$")
         if is_of_server and session.link is not None and session.link.version != p.V5:
-            # The client has no right to publish there, and cannot be told. It gets an acknowledgement, and nobody
-            # gets the message.  [MQTT 3.1.1: MQTT-3.3.5-2, 4.7.2; MQTT 3.1: 3.3]
+            # The client is not allowed to publish there, and this version cannot tell it so. It gets an
+            # acknowledgement, and nobody gets the message.  [MQTT 3.1.1: MQTT-3.3.5-2, 4.7.2; MQTT 3.1: 3.3]
             reason = reasons.SUCCESS
-        # No words with this one: some clients read no PUBACK that is longer than its reason code.
+        # No reason text here: some clients cannot read a PUBACK that is longer than its reason code.
         self._answer(session, incoming, reason, None if is_of_server else why)
 
     def _pause_if_full(self, session: Session, link: Link) -> None:
+        """Stop reading a client of which too much waits."""
         if self._is_full(session, link) and not link.is_paused and not session.is_bridge:
             link.is_paused = True
-            self.house.out.append(Pause(link.id, False))
+            self.state.out.append(Pause(link.id, False))
 
     def _is_full(self, session: Session, link: Link) -> bool:
-        """Return whether too much of this client waits for the mesh, or its quota is used up.
+        """Return whether too many publications of this client wait for the mesh, or its quota is used up.
 
         MQTT 5 has its receive maximum for QoS 1 and 2. Publications that wait for PUBREL do not count: it comes only if
         the client is read.
         """
-        if self.house.now_ms < link.held_until_ms:
+        if self.state.now_ms < link.held_until_ms:
             return True
-        limit = self.house.config.inflight_max
+        limit = self.state.config.inflight_max
         return session.unanswered >= limit or (link.version != p.V5 and len(session.incoming) >= limit)
 
     def _topic(self, session: Session, link: Link, packet: p.Publish) -> str | None:
-        """Of a publication, its alias resolved.  [MQTT-3.3.2-2, -8 to -12]"""
+        """Return the topic of a publication, with its alias resolved.  [MQTT-3.3.2-2, -8 to -12]
+
+        Return None if the packet is invalid; then the client was disconnected.
+        """
         topic, alias = packet.topic, packet.alias
         if packet.subscriptions:
             self.drop(session, reasons.PROTOCOL_ERROR, "a subscription identifier of a client")  # [MQTT-3.3.4-6]
             return None
         if alias is not None:
-            if alias > self.house.config.alias_max:
+            if alias > self.state.config.alias_max:
                 self.drop(session, reasons.ALIAS_INVALID, "topic alias")
                 return None
             topic = topic or link.aliases.get(alias, "")
@@ -210,87 +224,94 @@ class Publications:
         content: p.Content = p.PLAIN,
         incoming: Incoming | None = None,
     ) -> tuple[int, str] | None:
-        """Into the mesh. A refusal and its reason, or None; then `_last_numbers` are the answers to wait for."""
-        prefix = carried_prefix(topic, self.house.config.depth)
+        """Publish in the mesh. Return reason and text if it is refused, or None.
+
+        Then `_last_numbers` has the numbers of the publications whose answers must be awaited.
+        """
+        prefix = carried_prefix(topic, self.state.config.depth)
         if prefix is None and topic.startswith("$"):
             return reasons.NOT_AUTHORIZED, "topics that begin with $ belong to the server: no client publishes there"
         if prefix is None:
             return reasons.TOPIC_INVALID, "this topic is not carried: it is too long or too deep"
-        if (
-            content is not p.PLAIN and not content.is_sound
-        ):  # of a broker beside us; clients are refused when their packet is read
+        # A client's packet with such a property was refused when it was read. A broker beside us may send one.
+        if content is not p.PLAIN and not content.is_sound:
             return reasons.MALFORMED, "a property holds control characters or noncharacters, or wildcards"
-        limit = self.house.payload_bytes_max
+        limit = self.state.payload_bytes_max
         chosen = self.choose(topic)
-        if not fits(
-            Envelope(topic, payload, qos, retain, client, 0, 0, 0, content=content, chosen=chosen), prefix, limit
-        ):
+        nobody = (client, NO_INCARNATION, 0, 0)
+        if not fits(Envelope(topic, payload, qos, retain, *nobody, content=content, chosen=chosen), prefix, limit):
             return reasons.TOO_LARGE, f"its {len(payload)} bytes and its envelope are over {limit}"
-        number = self.house.next_number()
-        identity = (client, self.house.life, number, self.house.wall_ms)
-        is_kept = retain and not client.startswith("$")  # what a broker beside us retains, it keeps itself
+        number = self.state.next_number()
+        identity = (client, self.state.incarnation, number, self.state.wall_ms)
+        is_kept = retain and not client.startswith("$")  # a sidecar's broker keeps its own retained messages
         replaced = None
-        if is_kept:  # the directory hears of it afterwards: the next message must not wait for one that is refused
-            kept = Retained(self.house.node, Envelope(topic, payload, qos, retain, *identity, content=content))
+        if is_kept:  # before the directory hears of it: the next message must not wait for one that is refused
+            kept = Retained(self.state.node, Envelope(topic, payload, qos, retain, *identity, content=content))
             replaced = self._replaced.put(kept)
             if replaced is None:
-                self.house.counters["retained refused"] += 1
+                self.state.counters["retained refused"] += 1
                 return reasons.QUOTA, "no room for more retained messages"
-        buckets, previous, before = self.house.directory.publishes(prefix, number)
+        buckets, previous, before = self.state.directory.publishes(prefix, number)
         message = Envelope(topic, payload, qos, retain, *identity, bool(buckets), previous, before, content, chosen)
         self._last_numbers = [number]
         if incoming is not None:
             incoming.waits = 1 + len(buckets)
-        self.house.out.append(Emit(prefix, wrap(message), number))
+        self.state.out.append(Emit(prefix, wrap(message), number))
         for bucket in buckets:
-            copy = self.house.next_number()
+            copy = self.state.next_number()
             self._last_numbers.append(copy)
-            self.house.directory.copied(copy, prefix, bucket)
-            self.house.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
+            self.state.directory.copied(copy, prefix, bucket)
+            self.state.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
         if replaced is not None:
             self._replaced.published(replaced, self._last_numbers)
         return None
 
     def _answered(self, number: int) -> None:
+        """A publication with QoS 0 was answered."""
         session = self.unanswered.pop(number, None)
         if session is not None:
             session.unanswered -= 1
             self._go_on(session)
 
     def is_awaited(self, number: int) -> bool:
-        """Return whether a client waits for the answer of the mesh to this number."""
+        """Return whether a client waits for the mesh's answer to this number."""
         return number in self.waiting
 
     def acknowledged(self, number: int) -> None:
+        """The mesh has acknowledged a publication."""
         self._answered(number)
         self._replaced.taken(number)
-        found = self.waiting.pop(number, None)
+        awaited = self.waiting.pop(number, None)
         self.emitted.pop(number, None)
-        if found is not None:
-            session, incoming = found
+        if awaited is not None:
+            session, incoming = awaited
             incoming.waits -= 1
             if not incoming.waits and incoming.reason is None:
                 self._answer(session, incoming, reasons.SUCCESS, None)
 
     def not_acknowledged(self, number: int, reason: str, *, is_taken: bool) -> None:
+        """The mesh has not acknowledged a publication. A sidecar's publication is repeated; a client is told.
+
+        `is_taken`: the mesh did not refuse it at once, and may deliver it.
+        """
         self._answered(number)
         if is_taken:
             self._replaced.taken(number)
         else:
             self._replaced.refused(number)
-        found = self.waiting.pop(number, None)
+        awaited = self.waiting.pop(number, None)
         emitted = self.emitted.pop(number, None)
         if emitted is None:
-            self.house.directory.introductions.refused(number)
-        if found is not None and emitted is not None:  # the same message, known again where it has come already
-            again = Emit(emitted.topic, emitted.payload, self.house.next_number())
-            self.waiting[again.number] = found
-            self._again.append((self.house.now_ms + AGAIN_MS, again))
-        elif found is not None and found[1].reason is None:
-            self._answer(*found, reasons.IMPLEMENTATION, reason)
+            self.state.directory.introductions.refused(number)
+        if awaited is not None and emitted is not None:  # the same message: nodes that have it recognize it
+            again = Emit(emitted.topic, emitted.payload, self.state.next_number())
+            self.waiting[again.number] = awaited
+            self._again.append((self.state.now_ms + AGAIN_MS, again))
+        elif awaited is not None and awaited[1].reason is None:
+            self._answer(*awaited, reasons.IMPLEMENTATION, reason)
 
     def _answer(self, session: Session, incoming: Incoming | None, reason: int, text: str | None) -> None:
-        """A publication is taken, or refused. 3.1.1 has no word for that but the end.  [MQTT 3.1.1: 3.3.5-2]"""
+        """A publication is accepted or refused. With 3.1.1, a refusal ends the connection.  [MQTT 3.1.1: 3.3.5-2]"""
         link = session.link
         is_away = incoming is not None and (link is None or session.earlier.get(incoming.id) is incoming)
         if reason >= reasons.UNSPECIFIED and not is_away and (link is None or link.version != p.V5):
@@ -304,57 +325,60 @@ class Publications:
             self.tell(session)
 
     def tell(self, session: Session) -> None:
+        """Send the acknowledgements that a client can get by now."""
         link = session.link
         if link is None:
             return
-        for one in session.answers():
-            self.house.send(link, one)
+        for answer in session.answers():
+            self.state.send(link, answer)
         self._go_on(session)
 
     def _go_on(self, session: Session) -> None:
-        """Read a client again that was not read because too much of it waited for the mesh."""
+        """Read a client again that was not read because too much of it waited."""
         link = session.link
         if link is not None and link.is_paused and not self._is_full(session, link):
-            link.is_paused, link.heard_ms = False, self.house.now_ms
-            self.house.out.append(Pause(link.id, True))
+            link.is_paused, link.heard_ms = False, self.state.now_ms
+            self.state.out.append(Pause(link.id, True))
 
     def released(self, session: Session, link: Link, number: int) -> None:
-        """PUBREL."""
+        """Take in a PUBREL."""
         known = _known(session, number)
         is_ours = known is not None and known.is_told
         if known is not None and is_ours:
             _forget(session, known)
-        self.house.send(link, p.Ack(p.PUBCOMP, number, reasons.SUCCESS if is_ours else reasons.ID_NOT_FOUND))
+        self.state.send(link, p.Ack(p.PUBCOMP, number, reasons.SUCCESS if is_ours else reasons.ID_NOT_FOUND))
         self.tell(session)
 
     def begin_anew(self, connection: Connection) -> None:
-        """The sidecar's broker has lost our session: its identifiers begin anew."""
-        session = self.house.by_connection.get(connection)
+        """Forget publications of the sidecar's broker: it lost our session, and its packet identifiers start again."""
+        session = self.state.by_connection.get(connection)
         if session is not None:
             for kept in _all(session):
                 kept.clear()
             self.forget(session)
 
     def forget(self, session: Session) -> None:
-        for number in [one for one, found in self.unanswered.items() if found is session]:
+        """Forget the publications of a session that has ended."""
+        for number in [number for number, owner in self.unanswered.items() if owner is session]:
             del self.unanswered[number]
         session.unanswered = 0
-        for number in [one for one, found in self.waiting.items() if found[0] is session]:
+        for number in [number for number, awaited in self.waiting.items() if awaited[0] is session]:
             del self.waiting[number]
             self.emitted.pop(number, None)
 
     def tick(self) -> None:
-        for link, session in [one for one in self._held.items() if one[0].held_until_ms <= self.house.now_ms]:
+        """Resume clients whose quota allows it, stop waiting for needless copies, and repeat the sidecar's messages."""
+        for link, session in [held for held in self._held.items() if held[0].held_until_ms <= self.state.now_ms]:
             del self._held[link]
             if session.link is link:
                 self._go_on(session)
-        for number in self.house.directory.needless():
+        for number in self.state.directory.needless():
             self.acknowledged(number)
-        while self._again and self._again[0][0] <= self.house.now_ms:
+        while self._again and self._again[0][0] <= self.state.now_ms:
             _, emit = self._again.popleft()
-            if emit.number in self.waiting:  # else its session is over
+            if emit.number in self.waiting:  # else its session has ended
                 self.emitted[emit.number] = emit
-                self.house.out.append(emit)
+                self.state.out.append(emit)
 
 
 def _all(session: Session) -> tuple[dict[int, Incoming], ...]:
@@ -367,7 +391,7 @@ def _known(session: Session, number: int) -> Incoming | None:
 
 
 def _forget(session: Session, known: Incoming) -> None:
-    """Drop a publication from its session, where it may not be any more."""
+    """Drop a publication from its session, if it is still there."""
     for kept in _all(session):
         if kept.get(known.id) is known:
             del kept[known.id]

@@ -1,4 +1,4 @@
-"""Reason codes.  [MQTT 5, 2.4]"""
+"""Reason codes of MQTT 5, and their counterparts in 3.1.1.  [MQTT 5, 2.4]"""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ TOO_LARGE = 0x95
 QUOTA = 0x97
 SHARED_UNSUPPORTED = 0x9E
 
-# Names are labels of metrics: only these, whatever a client sends.
+# Names are labels of metrics, so there are no others, whatever a client sends.
 NAMES = {value: name.lower().replace("_", " ") for name, value in list(globals().items()) if name.isupper()}
 
-# CONNACK of 3.1.1 has five refusals of its own.  [MQTT 3.1.1, 3.2.2.3]
+# CONNACK of 3.1.1 has five refusal codes of its own.  [MQTT 3.1.1, 3.2.2.3]
 _V311 = {VERSION: 1, CLIENT_ID: 2, UNAVAILABLE: 3, BUSY: 3, SHUTTING_DOWN: 3, PASSWORD: 4, NOT_AUTHORIZED: 5}
 
 
 def connack_311(reason: int) -> int | None:
-    """None: the connection is closed without a word."""
+    """Return the CONNACK code of 3.1.1. None: there is none, and the connection is closed without CONNACK."""
     return 0 if reason == SUCCESS else _V311.get(reason)
 
 
 def name(reason: int) -> str:
+    """Return the name of a reason code."""
     return NAMES.get(reason, NAMES[UNSPECIFIED])

@@ -1,11 +1,13 @@
 """Retained messages across the mesh.  [docs/mqtt.md, Retained messages]
 
-The node through which a retained message was published stays on its overlay topic as long as it is retained. A node
-that joins an overlay topic asks there what is retained (`Recall`); nodes answer with what was published through them
-at once, and with the rest, whose nodes may be gone, a moment later if nobody else did (`Kept`). Answers are merged by
-their stamps, so it does not matter who answers, or how often. Who leaves a topic forgets what others put there.
+The node through which a retained message was published takes part in its overlay topic for as long as the message is
+retained. A node that joins an overlay topic asks there which messages are retained (`Recall`). Each node answers at
+once with the messages published through it. A moment later it adds the other ones that nobody has told, because their
+nodes may be gone (`Kept`). Answers are merged by their stamps, so it does not matter which nodes answer, or how often.
+A node that leaves an overlay topic forgets what others published there.
 
-R1  of two messages on a topic the later stays, by stamp: nodes of an overlay topic come to hold the same
+R1  Of two messages on a topic, the one with the later stamp stays. So the nodes of an overlay topic come to hold the
+    same messages.
 """
 
 from __future__ import annotations
@@ -21,39 +23,44 @@ from trellis.protocols.mqtt.prefixes import Prefixes
 from trellis.protocols.mqtt.retained import Before, Retained, RetainedMessages
 from trellis.protocols.mqtt.topics import overlay_topic
 
-_OTHERS_MS = 600  # answers of those that publish come first
-_SPREAD_MS = 600  # the rest answer one after the other
-_KEPT_BYTES = 128 << 10  # of one answer
-QUESTIONS_MAX = 10_000
-_AGAIN_MS = 1_000  # an overlay topic is told again after so long at the earliest, however often somebody asks
-HEARD_MAX = 10 * KEPT_MAX  # answers of others that are noted for a question
+_OTHERS_MS = 600  # wait before we answer for other nodes: their own answers come first
+_SPREAD_MS = 600  # nodes spread their answers over this time
+_KEPT_BYTES = 128 << 10  # most bytes of one answer
+QUESTIONS_MAX = 10_000  # most overlay topics with an open question
+_AGAIN_MS = 1_000  # least time between two answers about an overlay topic, however often somebody asks
+HEARD_MAX = 10 * KEPT_MAX  # most answers of others that are noted for a question
 
 
 @dataclass
 class Question:
-    """Somebody asked on an overlay topic, and we shall answer for those who do not."""
+    """A question on an overlay topic: we shall answer for nodes that do not."""
 
     due_ms: int
-    heard: set[tuple[str, tuple[int, NodeId, int]]] = field(default_factory=set)  # told by others: topic and stamp
-    has_mine: bool = False  # what was published here is to be told then as well
+    # what others have answered: topic and stamp
+    heard: set[tuple[str, tuple[int, NodeId, int]]] = field(default_factory=set)
+    has_mine: bool = False  # Then we also answer with what was published here.
 
 
 class Recaller:
+    """The retained messages of this node, and its questions and answers about them."""
+
     def __init__(self, node: NodeId, config: MqttConfig, interests: Interests) -> None:
         self.node, self.config, self.interests = node, config, interests
         self.now_ms = 0
         self.retained = RetainedMessages(config.retained_max, config.retained_bytes)
         self.counters: Counter[str] = Counter()
         self.emits: list[tuple[Topic, bytes, str]] = []
-        self._topics: dict[Topic, dict[str, None]] = {}  # overlay topic -> topics retained in it
-        self._mine: dict[Topic, dict[str, None]] = {}  # overlay topics that we stay on -> topics published here
-        self.prefixes = Prefixes(config.depth)  # those of `_mine`: holders of wildcards are to know of them
-        self._told_ms: dict[Topic, int] = {}  # when what was published here was told last
+        self._topics: dict[Topic, dict[str, None]] = {}  # overlay topic -> topics with a retained message
+        # overlay topic -> topics with a retained message that was published here; this node takes part in these
+        self._mine: dict[Topic, dict[str, None]] = {}
+        # the overlay topics of `_mine`: they are introduced to holders of patterns
+        self.prefixes = Prefixes(config.depth)
+        self._told_ms: dict[Topic, int] = {}  # when we last answered with what was published here
         self._questions: dict[Topic, Question] = {}
 
-    def put(self, origin: NodeId, one: Retained) -> bool:
-        """False where there is no room."""
-        message = one.message
+    def put(self, origin: NodeId, kept: Retained) -> bool:
+        """Retain a message, or remove one (empty payload). Return False if there is no space."""
+        message = kept.message
         if not self.retained.put(origin, message):
             self.counters["refused"] += 1
             return False
@@ -66,10 +73,12 @@ class Recaller:
         self._index(one.message.topic)
 
     def remove(self, topic: str) -> None:
+        """Forget the retained message of a topic."""
         self.retained.remove(topic)
         self._index(topic)
 
     def _index(self, topic: str) -> None:
+        """Update the indexes after the retained message of a topic has changed."""
         prefix = overlay_topic(topic, self.config.depth)
         if topic in self.retained:
             self._topics.setdefault(prefix, {})[topic] = None
@@ -92,23 +101,26 @@ class Recaller:
                 self.interests.unwant(prefix)
 
     def _of(self, prefix: Topic) -> list[Retained]:
+        """Return the retained messages of an overlay topic."""
         return [self.retained[topic] for topic in self._topics.get(prefix, ())]
 
     # Joining and leaving
 
     def joined(self, prefix: Topic) -> None:
+        """This node takes part in an overlay topic now: ask which messages are retained."""
         self.emits.append((prefix, wrap(Recall()), "recall"))
 
     def left(self, prefix: Topic) -> None:
-        """What others published may change without us from now on."""
-        for one in self._of(prefix):
-            if one.origin != self.node:
-                self.remove(one.message.topic)
+        """This node has left an overlay topic: forget what others published there, since it may change without us."""
+        for kept in self._of(prefix):
+            if kept.origin != self.node:
+                self.remove(kept.message.topic)
         self._questions.pop(prefix, None)
 
     # Questions and answers
 
     def on_recall(self, prefix: Topic, origin: NodeId) -> None:
+        """A node asks which messages are retained."""
         held = self._of(prefix)
         if origin == self.node or not held:
             return
@@ -122,50 +134,53 @@ class Recaller:
             self._questions[prefix] = Question(self.now_ms + delay_ms, has_mine=is_early)
 
     def _tell_mine(self, prefix: Topic) -> None:
+        """Answer with what was published here."""
         mine = [self.retained[topic] for topic in self._mine.get(prefix, ())]
         if mine:
             self._told_ms[prefix] = self.now_ms
             self._answer(prefix, mine)
 
     def on_kept(self, prefix: Topic, said: Kept) -> list[Retained]:
-        """Those that are new here."""
+        """Take in an answer. Return the messages that are new here."""
         new: list[Retained] = []
         question = self._questions.get(prefix)
         for origin, message in zip(said.origins, said.messages, strict=False):
-            one = Retained(origin, message)
+            kept = Retained(origin, message)
             if not message.payload or not message.retain or not message.is_of(prefix, self.config.depth):
                 continue
             if question is not None and len(question.heard) < HEARD_MAX:
-                question.heard.add((message.topic, one.stamp))
+                question.heard.add((message.topic, kept.stamp))
             known = self.retained.get(message.topic)
-            if (known is None or known.stamp < one.stamp) and self.put(origin, one):
-                new.append(one)
+            if (known is None or known.stamp < kept.stamp) and self.put(origin, kept):
+                new.append(kept)
         return new
 
     def tick(self) -> None:
+        """Answer the questions that are due."""
         if self._told_ms:
             self._told_ms = {prefix: ms for prefix, ms in self._told_ms.items() if self.now_ms - ms < _AGAIN_MS}
         for prefix, question in [each for each in self._questions.items() if each[1].due_ms <= self.now_ms]:
             del self._questions[prefix]
             if question.has_mine:
                 self._tell_mine(prefix)
-            others = [one for one in self._of(prefix) if one.origin != self.node]
-            self._answer(prefix, [one for one in others if (one.message.topic, one.stamp) not in question.heard])
+            others = [kept for kept in self._of(prefix) if kept.origin != self.node]
+            self._answer(prefix, [kept for kept in others if (kept.message.topic, kept.stamp) not in question.heard])
 
     def _answer(self, prefix: Topic, several: list[Retained]) -> None:
+        """Publish retained messages, in several answers if needed."""
         part: list[Retained] = []
         size = 0
-        for one in several:
-            if part and (size + one.size > _KEPT_BYTES or len(part) >= KEPT_MAX):
+        for kept in several:
+            if part and (size + kept.size > _KEPT_BYTES or len(part) >= KEPT_MAX):
                 self._tell(prefix, part)
                 part, size = [], 0
-            part.append(one)
-            size += one.size
+            part.append(kept)
+            size += kept.size
         if part:
             self._tell(prefix, part)
 
     def _tell(self, prefix: Topic, part: list[Retained]) -> None:
-        said = Kept(tuple(one.origin for one in part), tuple(one.message for one in part))
+        said = Kept(tuple(kept.origin for kept in part), tuple(kept.message for kept in part))
         self.emits.append((prefix, wrap(said), "kept"))
 
     def check(self) -> None:

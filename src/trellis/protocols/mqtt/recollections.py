@@ -1,10 +1,10 @@
-"""Retained messages for new subscriptions: those of this node at once, and those of other nodes as they tell them.
+"""Retained messages for new subscriptions: those of this node at once, and those of other nodes as they answer.
 
 A subscription may match all retained messages, and a client may make a thousand such subscriptions in one packet. So
-only `TURN_STEPS` of work are done at once. The rest waits for the next turn, and clients take turns as well.
+only `TURN_STEPS` steps of work are done at once. The rest waits for the next turn, and clients take turns as well.
 
-C1  a subscription of a client waits at most once: if the client repeats it, its messages are sent anew from the start
-C2  a retained message that a client got while its subscription waits is not sent again for that subscription
+C1  A subscription of a client waits at most once. If the client repeats it, its messages are sent again from the start.
+C2  A retained message that a client got while its subscription waits is not sent again for that subscription.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from trellis.protocols.mqtt.house import House
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Session, Subscription
+from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.topics import is_sys
 
-HOPE_MS = 30_000  # a new subscription takes retained messages of other nodes for so long
-HOPES_MAX = 10_000
-TURN_STEPS = 256  # of one turn: messages that are sent or looked at
-_SHARE = 64  # of one client, before it is the next one's turn
+HOPE_MS = 30_000  # how long a new subscription gets retained messages of other nodes
+HOPES_MAX = 10_000  # most subscriptions that get them
+TURN_STEPS = 256  # work of one turn: messages that are sent or looked at
+_SHARE = 64  # steps of one client before it is the next one's turn
 _STEP_BYTES = 4_096  # a longer payload counts as several steps
 
 
 @dataclass
 class Hope:
-    """A new subscription that takes retained messages which other nodes still tell."""
+    """A new subscription that gets retained messages of other nodes."""
 
     session: Session
     filter: str
@@ -50,53 +50,56 @@ class Backlog:
     """The new subscriptions of a client, oldest first."""
 
     due: dict[str, Due] = field(default_factory=dict)
-    given: dict[str, int] = field(default_factory=dict)  # topics of retained messages that it got meanwhile -> when
+    # topics of retained messages that the client got in the meantime -> the count of subscriptions then
+    given: dict[str, int] = field(default_factory=dict)
 
 
 class Recollections:
-    def __init__(self, house: House, give: Callable[[Session, Retained, Subscription], None]) -> None:
-        self.house, self._give = house, give
-        self._hopes: OrderedDict[tuple[Session, str], Hope] = OrderedDict()  # by their ends
-        self._tree: FilterTree[Session, Hope] = FilterTree()  # the same
+    """Gives retained messages to new subscriptions."""
+
+    def __init__(self, state: BrokerState, give: Callable[[Session, Retained, Subscription], None]) -> None:
+        self.state, self._give = state, give
+        self._hopes: OrderedDict[tuple[Session, str], Hope] = OrderedDict()  # in the order of their ends
+        self._tree: FilterTree[Session, Hope] = FilterTree()  # the same subscriptions by filter
         self._backlogs: OrderedDict[Session, Backlog] = OrderedDict()
-        self._born = 0  # counts subscriptions
-        self._steps = TURN_STEPS  # left of this turn
+        self._born = 0  # number of subscriptions so far
+        self._steps = TURN_STEPS  # steps that are left in this turn
 
     @property
     def has_more(self) -> bool:
-        """Return whether there is work for another turn."""
+        """Whether there is work for another turn."""
         return bool(self._backlogs)
 
-    def subscribed(self, session: Session, filter_: str, one: Subscription) -> None:
-        """A client was told that it is subscribed."""
+    def subscribed(self, session: Session, filter_: str, subscription: Subscription) -> None:
+        """A client has had its SUBACK: it gets retained messages."""
         self._born += 1
         due = self._backlogs.setdefault(session, Backlog()).due
         due.pop(filter_, None)  # C1
-        store = self.house.sys_retained if is_sys(filter_) else self.house.retained
-        due[filter_] = Due(one, self._born, store.walk(filter_))
-        if is_sys(filter_):  # other nodes have nothing to tell about this one
+        store = self.state.sys_retained if is_sys(filter_) else self.state.retained
+        due[filter_] = Due(subscription, self._born, store.walk(filter_))
+        if is_sys(filter_):  # other nodes know nothing about this one
             return
         if self._hopes.pop((session, filter_), None) is not None or len(self._hopes) < HOPES_MAX:
-            hope = Hope(session, filter_, one, self.house.now_ms + HOPE_MS)
+            hope = Hope(session, filter_, subscription, self.state.now_ms + HOPE_MS)
             self._hopes[session, filter_] = hope
             self._tree.put(filter_, session, hope)
 
     def unsubscribed(self, session: Session, filter_: str) -> None:
-        """A client has given up a filter. If it asks for it again, it gets what is retained from then on, once."""
+        """A client has unsubscribed. If it subscribes again, it gets each retained message once from then on."""
         if self._hopes.pop((session, filter_), None) is not None:
             self._tree.remove(filter_, session)
 
     def told(self, kept: Retained) -> None:
-        """Another node has told a message that is new here."""
+        """Another node has told a retained message that is new here."""
         for session, hope in list(self._tree.matching(kept.message.topic)):
             if session.subscriptions.get(hope.filter) == hope.subscription:
                 self._give(session, kept, hope.subscription)
                 self.given(session, kept.message.topic)
 
     def given(self, session: Session, topic: str) -> None:
-        """A client has got the message that is retained on a topic.  [C2]"""
+        """A client has got the retained message of a topic.  [C2]"""
         backlog = self._backlogs.get(session)
-        if backlog is not None and len(backlog.given) < self.house.config.retained_max:
+        if backlog is not None and len(backlog.given) < self.state.config.retained_max:
             backlog.given[topic] = self._born
 
     def go_on(self) -> None:
@@ -110,7 +113,7 @@ class Recollections:
                 del self._backlogs[session]
 
     def _serve(self, session: Session, backlog: Backlog, least: int) -> None:
-        """Serve one client, until so many steps are left of this turn."""
+        """Serve one client, until `least` steps are left of this turn."""
         while self._steps > max(least, 0) and backlog.due:
             filter_, due = next(iter(backlog.due.items()))
             self._steps -= 1
@@ -130,7 +133,8 @@ class Recollections:
         self.go_on()
 
     def tick(self) -> None:
-        while self._hopes and next(iter(self._hopes.values())).until_ms <= self.house.now_ms:
+        """End subscriptions that no longer get messages of other nodes, and begin another turn."""
+        while self._hopes and next(iter(self._hopes.values())).until_ms <= self.state.now_ms:
             (session, filter_), _ = self._hopes.popitem(last=False)
             self._tree.remove(filter_, session)
         self.turn()

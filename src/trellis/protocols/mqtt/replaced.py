@@ -1,7 +1,7 @@
-"""Retained messages that publications have replaced, until it is known whether the mesh takes the publications.
+"""Retained messages that publications have replaced, until it is known whether the mesh accepts the publications.
 
-T1  a publication that the mesh refuses at once, with all its copies, leaves what is retained as it was. A publication
-    that was taken and not acknowledged in time may have reached other nodes. It stays.
+T1  A publication that the mesh refuses at once, with all its copies, leaves the retained message as it was. A
+    publication that was accepted and not acknowledged in time may have reached other nodes, so it stays.
 """
 
 from __future__ import annotations
@@ -14,20 +14,24 @@ from trellis.protocols.mqtt.retained import Before, Retained
 
 @dataclass(eq=False)
 class _Replaced:
+    """A publication of a client that has replaced what was retained before."""
+
     by: Retained
     before: Before
-    numbers: set[int]  # The publication and its copies, as far as the mesh has not refused them.
+    numbers: set[int]  # the publication and its copies, without those that the mesh has refused
 
 
 class Replaced:
+    """Restores what was retained if the mesh refuses a publication."""
+
     def __init__(self, recaller: Recaller) -> None:
         self.recaller = recaller
         self._by_number: dict[int, _Replaced] = {}
 
-    def put(self, one: Retained) -> _Replaced | None:
-        """Retain a message of a client, and return what is to be given to `published`. None: there is no room."""
-        before = self.recaller.retained.before(one.message.topic)
-        return _Replaced(one, before, set()) if self.recaller.put(one.origin, one) else None
+    def put(self, kept: Retained) -> _Replaced | None:
+        """Retain a message of a client. Return what `published` needs, or None if there is no space."""
+        before = self.recaller.retained.before(kept.message.topic)
+        return _Replaced(kept, before, set()) if self.recaller.put(kept.origin, kept) else None
 
     def published(self, replaced: _Replaced, numbers: list[int]) -> None:
         """The publication and its copies were given to the mesh under these numbers."""
@@ -35,23 +39,23 @@ class Replaced:
         self._by_number.update(dict.fromkeys(numbers, replaced))
 
     def taken(self, number: int) -> None:
-        """The mesh has taken the publication, or a copy of it."""
-        found = self._by_number.get(number)
-        if found is not None:
-            self._forget(found)
+        """The mesh has accepted the publication, or a copy of it."""
+        replaced = self._by_number.get(number)
+        if replaced is not None:
+            self._forget(replaced)
 
     def refused(self, number: int) -> None:
         """The mesh has refused the publication, or a copy of it, at once."""
-        found = self._by_number.pop(number, None)
-        if found is None:
+        replaced = self._by_number.pop(number, None)
+        if replaced is None:
             return
-        found.numbers.discard(number)
-        if found.numbers:
+        replaced.numbers.discard(number)
+        if replaced.numbers:
             return
-        for later in self._by_number.values():  # if the mesh refuses them as well, this one must not come back
-            if later.before.message is not None and later.before.message.stamp == found.by.stamp:
-                later.before = found.before
-        self.recaller.restore(found.by, found.before)
+        for later in self._by_number.values():  # if the mesh refuses them as well, this one must not be restored
+            if later.before.message is not None and later.before.message.stamp == replaced.by.stamp:
+                later.before = replaced.before
+        self.recaller.restore(replaced.by, replaced.before)
 
     def _forget(self, replaced: _Replaced) -> None:
         for number in replaced.numbers:

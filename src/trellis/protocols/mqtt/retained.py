@@ -1,6 +1,6 @@
-"""Retained messages of this node: what its clients published so, and what came over the mesh while it was interested.
+"""The retained messages of this node: published by its clients, or received over the mesh while it took part.
 
-Of two on one topic the later stays, by the clocks of the nodes that published them.  [MQTT 5, 3.3.1.3]
+Of two messages on one topic, the later one stays, by the clocks of the nodes that published them.  [MQTT 5, 3.3.1.3]
 """
 
 from __future__ import annotations
@@ -28,25 +28,32 @@ class Before(NamedTuple):
 
 
 class Retained(msgspec.Struct, frozen=True):
+    """A retained message, with the node that published it."""
+
     origin: NodeId
     message: Envelope
 
     @property
     def size(self) -> int:
-        return 2 * _size(self.message) + 256  # not less than it takes on its way
+        """Roughly how many bytes it takes in an answer to other nodes."""
+        return 2 * _size(self.message) + 256  # at least as much as it takes in an answer
 
     @property
     def stamp(self) -> Stamp:
+        """The order of messages on a topic: time, then node and number."""
         return self.message.stamp_ms, self.origin, self.message.number
 
 
 class RetainedMessages:
+    """A bounded map from topics to retained messages."""
+
     def __init__(self, messages_max: int, bytes_max: int) -> None:
         self.messages_max, self.bytes_max = messages_max, bytes_max
         self.bytes = 0
         self._by_topic: dict[str, Retained] = {}
         self._sorted = SortedTopics()  # the same topics
-        self._gone: OrderedDict[str, Stamp] = OrderedDict()  # removed: nothing older comes back
+        # Removed topics, with the stamp of the removal: nothing older is retained again.
+        self._gone: OrderedDict[str, Stamp] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._by_topic)
@@ -61,7 +68,7 @@ class RetainedMessages:
         return self._by_topic.get(topic)
 
     def put(self, origin: NodeId, message: Envelope) -> bool:
-        """An empty payload removes. False where there is no room.  [MQTT-3.3.1-5, -6, -7]"""
+        """Retain a message; an empty payload removes. Return False if there is no space.  [MQTT-3.3.1-5, -6, -7]"""
         new, old = Retained(origin, message), self._by_topic.get(message.topic)
         if (old is not None and new.stamp < old.stamp) or new.stamp < self._gone.get(message.topic, _NEVER):
             return True
@@ -103,6 +110,7 @@ class RetainedMessages:
             self._gone[topic] = before.removed
 
     def remove(self, topic: str) -> None:
+        """Forget the retained message of a topic."""
         old = self._by_topic.pop(topic, None)
         if old is not None:
             self._sorted.discard(topic)
@@ -111,13 +119,13 @@ class RetainedMessages:
     def walk(self, filter_: str) -> Iterator[Retained | None]:
         """Yield the messages that match a filter, and None for each other one that is looked at.
 
-        So the caller can count the work. Messages may be put and removed meanwhile.
+        So the caller can limit the work. Messages may be put and removed in the meantime.
         """
         for topic in self._sorted.walk(filter_):
             yield self._by_topic[topic] if topic is not None else None
 
     def check(self) -> None:
-        assert self.bytes == sum(_size(one.message) for one in self._by_topic.values())
+        assert self.bytes == sum(_size(kept.message) for kept in self._by_topic.values())
         assert len(self) <= self.messages_max
         assert len(self._sorted) == len(self)
         assert all(topic in self._sorted for topic in self._by_topic)
@@ -125,5 +133,5 @@ class RetainedMessages:
 
 
 def _size(message: Envelope) -> int:
-    """Return about what a message takes in memory, its properties included."""
+    """Return roughly how much memory a message takes, its properties included."""
     return len(message.payload) + len(message.topic) + message.content.size

@@ -1,12 +1,15 @@
-"""A client's session: its subscriptions, what is on its way to it, and what it published and waits for.
+"""A client's session: its subscriptions, the messages on their way to it, and its publications that wait for an answer.
 
-S1  at most `window` messages are under way to the client, each with an identifier of its own. One with QoS 2 is under
-    way until PUBCOMP  [MQTT-4.9.0-2]
-S2  acknowledgements go to the client in the order of its publications  [MQTT-4.6.0-2, -3]
-S3  what waits is bounded in number and bytes. While the client acknowledges what it gets, `BURST` times as many
-    messages may wait, since a node that stood still gets the messages of a minute at once.
-S4  a message with QoS 0 waits behind one on its topic that waits, so that it does not overtake it
-S5  a message with QoS 2 keeps its identifier until PUBCOMP, over reconnections, too. After PUBREC it is not sent again
+A message for the client is in `queue`, then in `flying` until PUBACK or PUBREC, and with QoS 2 then in `releasing`
+until PUBCOMP. A publication of the client is in `incoming` until it is acknowledged.
+
+S1  At most `window` messages are unacknowledged by the client, each with its own identifier. A message with QoS 2
+    counts until PUBCOMP.  [MQTT-4.9.0-2]
+S2  Acknowledgements go to the client in the order of its publications.  [MQTT-4.6.0-2, -3]
+S3  Waiting messages are bounded in number and bytes. While the client acknowledges messages, `BURST` times as many may
+    wait: a node that stood still gets the messages of a minute at once.
+S4  A message with QoS 0 waits behind a waiting message on the same topic, so that it does not overtake it.
+S5  A message with QoS 2 keeps its identifier until PUBCOMP, also over reconnections. After PUBREC it is not sent again.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 import msgspec
 
 from trellis.protocols.access.decide import Who
-from trellis.protocols.effects import NodeId
+from trellis.protocols.effects import Incarnation, NodeId
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
@@ -27,16 +30,20 @@ from trellis.protocols.mqtt.suspicion import Suspicion
 from trellis.protocols.mqtt.topics import levels_of
 from trellis.reached import reached
 
-SOON_MS = 10_000  # A client that leaves so soon after a suspect was sent again leaves because of it.
-PROMPT_MS = 10_000  # A client that acknowledges nothing for so long does not keep up.
-BURST = 20  # For a client that keeps up, so many times `queue_max` messages may wait.
-BRIDGE_QUEUE_MAX = 1_000_000  # messages that wait for a broker; their bytes are the limit
+SOON_MS = 10_000  # If a client disconnects this soon after a suspect was sent again, the suspect is the reason.
+PROMPT_MS = 10_000  # A client that acknowledges nothing for this long does not keep up.
+BURST = 20  # For a client that keeps up, this many times `queue_max` messages may wait.
+BRIDGE_QUEUE_MAX = 1_000_000  # Most messages that wait for a sidecar's broker. Their bytes are the real limit.
 
 
-Ticket = tuple[str, NodeId, int, int]  # a message for a group: the group; the message's node, incarnation and number
+Ticket = tuple[  # a message for a group: the group; the message's node, incarnation and number
+    str, NodeId, Incarnation, int
+]  # a message for a group: the group; the message's node, incarnation and number
 
 
 class Subscription(msgspec.Struct, frozen=True):
+    """A client's subscription to a filter."""
+
     qos: int
     no_local: bool = False
     retain_as_published: bool = False
@@ -44,7 +51,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 class Out(msgspec.Struct, frozen=True):
-    """A message for this client."""
+    """A message for the client."""
 
     topic: str
     payload: bytes
@@ -52,12 +59,12 @@ class Out(msgspec.Struct, frozen=True):
     retain: bool
     subscriptions: tuple[int, ...]
     content: p.Content
-    until_ms: int | None  # it expires then
-    ticket: Ticket | None = None  # of a shared subscription
+    until_ms: int | None  # when it expires; None: never
+    ticket: Ticket | None = None  # set if it was sent because of a shared subscription
 
     @property
     def size(self) -> int:
-        """Return about how much memory it takes, its properties included."""
+        """Roughly how much memory it takes, properties included, in bytes."""
         return len(self.payload) + len(self.topic) + self.content.size + 64
 
 
@@ -67,17 +74,17 @@ class Incoming:
 
     id: int
     qos: int
-    waits: int  # for so many answers of the mesh
-    mark: int = 0  # tells whether another packet says the same
-    numbers: tuple[int, ...] = ()  # of the mesh, that it waits for
-    reason: int | None = None  # known: the client can be told
+    waits: int  # number of answers of the mesh that it waits for
+    mark: int = 0  # a hash of its content: tells whether another packet repeats it
+    numbers: tuple[int, ...] = ()  # numbers of its publications in the mesh
+    reason: int | None = None  # set when the client can be answered
     text: str | None = None
-    is_told: bool = False  # QoS 2: PUBREC was sent, PUBREL is to come
+    is_told: bool = False  # QoS 2: PUBREC was sent, and PUBREL has not come
 
 
 @dataclass(eq=False)
 class Link:
-    """A network connection, once its CONNECT was taken."""
+    """A client's network connection whose CONNECT was accepted. It is no link of the overlay."""
 
     id: Connection
     version: int
@@ -89,29 +96,32 @@ class Link:
     will: p.Will | None
     aliases: dict[int, str]
     is_paused: bool = False
-    until_ms: int | None = None  # the client's token ends then
-    held_until_ms: int = 0  # the client has published more than its quota, and is not read before
+    until_ms: int | None = None  # when the client's token expires; None: never
+    held_until_ms: int = 0  # The client has published more than its quota, and is not read before this time.
 
 
 def filter_size(filter_: str) -> int:
-    """Return about how much memory a filter takes: its letters twice, and an object for each level."""
+    """Return roughly how much memory a filter takes: its letters twice, and an object for each level."""
     return 2 * len(filter_) + 300 * levels_of(filter_)
 
 
 class Session:
+    """The state of one client, which may survive its connection."""
+
     def __init__(self, client: str, config: MqttConfig) -> None:
         self.client, self.config = client, config
-        self.who = Who(None, client)  # for the access rules
+        self.who = Who(None, client)  # the client's identity for the access rules
         self.link: Link | None = None
-        self.is_bridge = False  # what it gets bears its identity
+        self.is_bridge = False  # It is the sidecar's session: its messages carry their identity.
         self.expiry_s = 0
-        self.gone_ms = 0  # since when without a connection
+        self.gone_ms = 0  # since when it has no connection
         self.subscriptions: dict[str, Subscription] = {}
-        self.filter_bytes = 0  # memory that the filters of `subscriptions` take, about
+        self.filter_bytes = 0  # memory that the filters of `subscriptions` take, roughly
         self.queue: deque[Out] = deque()
         self.queue_bytes = 0
-        self._queued: Counter[str] = Counter()  # topic -> messages in `queue`
-        self.flying: OrderedDict[int, Out] = OrderedDict()  # sent with QoS 1 or 2; neither PUBACK nor PUBREC has come
+        self._queued: Counter[str] = Counter()  # topic -> number of its messages in `queue`
+        # sent with QoS 1 or 2, and neither PUBACK nor PUBREC has come
+        self.flying: OrderedDict[int, Out] = OrderedDict()
         self.releasing: OrderedDict[int, None] = OrderedDict()  # QoS 2: PUBREC has come, and PUBCOMP has not
         # Publications of the client by packet identifier: those of its present connection that wait for an answer, or
         # for PUBREL (QoS 2), and those of earlier connections that it has not sent again. Only the first are answered.
@@ -121,113 +131,121 @@ class Session:
         self.dropped = 0
         self.unanswered = 0  # publications of the client with QoS 0 that the mesh has not answered
         self.suspicion = Suspicion()
-        self.finished: list[Ticket] = []  # shared messages that the client has had, or will never get
-        # Of `flying`: not sent again yet, because a suspect is sent alone, or the client takes fewer than last time.
+        self.finished: list[Ticket] = []  # shared messages that the client has acknowledged, or will never get
+        # Those of `flying` that are not sent again yet: a suspect is sent alone, or the client accepts fewer than last
+        # time.
         self._held: list[int] = []
-        self._resumed_ms = 0  # when the client last came back
-        self._prompt_ms = 0  # when the client last owed no acknowledgement, or sent one; by the time the node was awake
+        self._resumed_ms = 0  # when the client last reconnected
+        # When the client last owed no acknowledgement, or sent one. Leaves out time for which the node stood still.
+        self._prompt_ms = 0
         self._id = 0
 
     @property
     def window(self) -> int:
-        """Messages under way to the client.  [MQTT-3.3.4-9]"""
+        """Most messages that may be unacknowledged by the client.  [MQTT-3.3.4-9]"""
         return min(self.config.inflight_max, self.link.receive_max) if self.link is not None else 0
 
     @property
     def _room(self) -> int:
-        """How many more messages may be under way to the client."""
+        """How many more messages may be sent to the client now."""
         return self.window - len(self.flying) - len(self.releasing) + len(self._held)
 
     @property
     def has_room(self) -> bool:
-        """Return whether a message would be sent at once."""
+        """Whether a message would be sent at once."""
         return self.link is not None and not self.queue and not self._waits and self._room > 0
 
     @property
     def _waits(self) -> bool:
-        """Return whether earlier messages must be sent again before anything new is."""
+        """Whether earlier messages must be sent again before anything new."""
         return bool(self.suspicion.times or self._held)
 
     def messages_max(self, keeps_up: bool) -> int:
-        """Return how many messages may wait. `keeps_up`: the client is connected, and acknowledges what it gets."""
+        """Return how many messages may wait. `keeps_up`: the client is connected, and acknowledges messages."""
         if self.is_bridge:
             return BRIDGE_QUEUE_MAX
         return self.config.queue_max * BURST if keeps_up else self.config.queue_max
 
     @property
     def bytes_max(self) -> int:
+        """Most bytes that may wait."""
         return self.config.broker_queue_bytes if self.is_bridge else self.config.queue_bytes
 
     # To the client
 
-    def put(self, one: Out, now_ms: int, awake_ms: int) -> list[p.Publish]:
-        """Return what to send now. `awake_ms` is a clock that leaves out the time for which the node stood still."""
+    def put(self, message: Out, now_ms: int, awake_ms: int) -> list[p.Publish]:
+        """Take in a message. Return what to send now.
+
+        `awake_ms` is a clock that leaves out the time for which the node stood still.
+        """
         if not self.flying:
             self._prompt_ms = awake_ms
-        if not one.qos and (self.link is None or not self._queued[one.topic]):
-            self._finish(one)
-            return [self._packet(one, None, now_ms)] if self.link is not None else []
+        if not message.qos and (self.link is None or not self._queued[message.topic]):
+            self._finish(message)
+            return [self._packet(message, None, now_ms)] if self.link is not None else []
         if not self.queue and not self._waits and self._room > 0:  # it need not wait
-            return self._fly(one, now_ms)
+            return self._fly(message, now_ms)
         if self.link is not None and not self.queue:
             reached("an MQTT client's window is full")
         keeps_up = self.link is not None and awake_ms - self._prompt_ms < PROMPT_MS
-        if len(self.queue) >= self.messages_max(keeps_up) or self.queue_bytes + one.size > self.bytes_max:
+        if len(self.queue) >= self.messages_max(keeps_up) or self.queue_bytes + message.size > self.bytes_max:
             reached("a message is dropped for want of room for its MQTT client")
             self.dropped += 1
-            self._finish(one)
+            self._finish(message)
             return []
-        self.queue.append(one)
-        self._count(one, 1)
+        self.queue.append(message)
+        self._count(message, 1)
         return self.pump(now_ms)
 
-    def _count(self, one: Out, change: int) -> None:
-        """Note that a message was put into the queue (1) or taken out of it (-1)."""
-        self.queue_bytes += change * one.size
-        self._queued[one.topic] += change
-        if not self._queued[one.topic]:
-            del self._queued[one.topic]
+    def _count(self, message: Out, change: int) -> None:
+        """Note that a message was put into the queue (1) or taken from it (-1)."""
+        self.queue_bytes += change * message.size
+        self._queued[message.topic] += change
+        if not self._queued[message.topic]:
+            del self._queued[message.topic]
 
     def drop_denied(self, may_read: Callable[[str], bool]) -> int:
-        """Drop messages that wait and that the client may not read any more. Return how many."""
-        gone = [one for one in self.queue if not may_read(one.topic)]
+        """Drop waiting messages that the client may no longer read. Return how many."""
+        gone = [message for message in self.queue if not may_read(message.topic)]
         if gone:
-            self.queue = deque(one for one in self.queue if may_read(one.topic))
-            for one in gone:
-                self._count(one, -1)
-                self._finish(one)
+            self.queue = deque(message for message in self.queue if may_read(message.topic))
+            for message in gone:
+                self._count(message, -1)
+                self._finish(message)
         return len(gone)
 
-    def _fly(self, one: Out, now_ms: int) -> list[p.Publish]:
-        if one.until_ms is not None and one.until_ms <= now_ms:  # [MQTT-3.3.2-5]
-            self._finish(one)
+    def _fly(self, message: Out, now_ms: int) -> list[p.Publish]:
+        """Return the packet of a message that is sent now. Nothing if it has expired."""
+        if message.until_ms is not None and message.until_ms <= now_ms:  # [MQTT-3.3.2-5]
+            self._finish(message)
             return []
-        if not one.qos:
-            self._finish(one)
-            return [self._packet(one, None, now_ms)]
+        if not message.qos:
+            self._finish(message)
+            return [self._packet(message, None, now_ms)]
         number = self._next_id()
-        self.flying[number] = one
-        return [self._packet(one, number, now_ms)]
+        self.flying[number] = message
+        return [self._packet(message, number, now_ms)]
 
     def pump(self, now_ms: int) -> list[p.Publish]:
+        """Return the waiting messages that can be sent now."""
         out: list[p.Publish] = []
         while self.link is not None and self.queue and not self._waits:
             if self.queue[0].qos and self._room <= 0:
                 break
-            one = self.queue.popleft()
-            self._count(one, -1)
-            out += self._fly(one, now_ms)
+            message = self.queue.popleft()
+            self._count(message, -1)
+            out += self._fly(message, now_ms)
         return out
 
     def resume(self, now_ms: int) -> list[p.Publish | p.Ack]:
-        """After a reconnection: again what was not acknowledged, then what waits.  [MQTT-4.4.0-1, 3.3.1-1]"""
+        """After a reconnection, return unacknowledged messages, then waiting ones.  [MQTT-4.4.0-1, 3.3.1-1]"""
         self._resumed_ms = now_ms
         self._held = list(self.flying)
         released = [p.Ack(p.PUBREL, number) for number in self.releasing]
         return [*released, *self._go_on(now_ms)]
 
     def _go_on(self, now_ms: int) -> list[p.Publish]:
-        """Send what is held back again, under its identifiers, as far as there is room; then what waits.
+        """Return messages that must be sent again, under their identifiers, then waiting ones, as space allows.
 
         A suspect is sent alone: the others are held back.
         """
@@ -236,10 +254,10 @@ class Session:
         count = max(0, min(self._room, 1 - (len(self.flying) - len(self._held)) if is_alone else len(self._held)))
         numbers, self._held = self._held[:count], self._held[count:]
         again = [self._packet(self.flying[number], number, now_ms) for number in numbers]
-        return [*(msgspec.structs.replace(one, dup=True) for one in again), *self.pump(now_ms)]
+        return [*(msgspec.structs.replace(packet, dup=True) for packet in again), *self.pump(now_ms)]
 
     def acknowledged(self, number: int, now_ms: int, awake_ms: int) -> list[p.Publish]:
-        """The client has the message, or will never take it. An identifier that we do not know is stale."""
+        """The client has the message, or will never accept it. An identifier that we do not know is stale."""
         had = self.flying.pop(number, None)
         if had is not None:
             self._finish(had)
@@ -248,7 +266,7 @@ class Session:
         return self._go_on(now_ms)
 
     def received(self, number: int, reason: int, now_ms: int, awake_ms: int) -> list[p.Publish | p.Ack]:
-        """PUBREC: the client has a message with QoS 2, or will not take it.  [MQTT-4.3.3-4 to -8]"""
+        """PUBREC: the client has a message with QoS 2, or does not accept it.  [MQTT-4.3.3-4 to -8]"""
         if number in self.releasing:
             return [p.Ack(p.PUBREL, number)]
         if number not in self.flying:
@@ -259,12 +277,12 @@ class Session:
         return [p.Ack(p.PUBREL, number), *self.acknowledged(number, now_ms, awake_ms)]
 
     def completed(self, number: int, now_ms: int) -> list[p.Publish]:
-        """PUBCOMP: the identifier is free."""
+        """PUBCOMP: the identifier is free again."""
         self.releasing.pop(number, None)
         return self._go_on(now_ms)
 
     def ended(self, now_ms: int) -> Out | None:
-        """The client ended the connection, without a word or with an error. Return the message that is set aside."""
+        """The client ended the connection with an error, or without DISCONNECT. Return a message to set aside."""
         if not self.flying or (self.suspicion.times and now_ms - self._resumed_ms > SOON_MS):
             return None
         number = next(iter(self.flying))
@@ -275,57 +293,60 @@ class Session:
 
     # Shared subscriptions
 
-    def _finish(self, one: Out) -> None:
-        if one.ticket is not None:
-            self.finished.append(one.ticket)
+    def _finish(self, message: Out) -> None:
+        """Note that a shared message is done with."""
+        if message.ticket is not None:
+            self.finished.append(message.ticket)
 
     def tickets(self) -> list[Ticket]:
         """Return the shared messages that are on their way to this client."""
-        return [one.ticket for one in (*self.flying.values(), *self.queue) if one.ticket is not None]
+        return [message.ticket for message in (*self.flying.values(), *self.queue) if message.ticket is not None]
 
     def surrender(self, may_move: Callable[[Ticket], bool]) -> list[Ticket]:
-        """Give up shared messages that the client has not acknowledged, oldest first, and return them.
+        """Take back shared messages that the client has not acknowledged, oldest first, and return them.
 
         A message with QoS 2 that was sent stays: nobody else may get it.  [MQTT-4.8.2-4, -5]
         """
         sent = [
             number
-            for number, one in self.flying.items()
-            if one.qos < 2 and one.ticket is not None and may_move(one.ticket)
+            for number, message in self.flying.items()
+            if message.qos < 2 and message.ticket is not None and may_move(message.ticket)
         ]
         out = [self.flying.pop(number).ticket for number in sent]
         waiting: list[Out] = []
         staying: deque[Out] = deque()
-        for one in self.queue:
-            (waiting if one.ticket is not None and may_move(one.ticket) else staying).append(one)
+        for message in self.queue:
+            (waiting if message.ticket is not None and may_move(message.ticket) else staying).append(message)
         self.queue = staying
-        for one in waiting:
-            self._count(one, -1)
-        return [one for one in (*out, *(each.ticket for each in waiting)) if one is not None]
+        for message in waiting:
+            self._count(message, -1)
+        return [ticket for ticket in (*out, *(each.ticket for each in waiting)) if ticket is not None]
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Take back a shared message that was not sent yet. Return whether it was there."""
-        found = next((one for one in self.queue if one.ticket == ticket), None)
-        if found is not None:
-            self.queue.remove(found)
-            self._count(found, -1)
-        return found is not None
+        queued = next((message for message in self.queue if message.ticket == ticket), None)
+        if queued is not None:
+            self.queue.remove(queued)
+            self._count(queued, -1)
+        return queued is not None
 
-    def _packet(self, one: Out, number: int | None, now_ms: int) -> p.Publish:
-        content = one.content
-        if one.until_ms is not None:  # what is left of it  [MQTT-3.3.2-6]
-            content = msgspec.structs.replace(content, expiry_s=max(0, (one.until_ms - now_ms + 999) // 1_000))
+    def _packet(self, message: Out, number: int | None, now_ms: int) -> p.Publish:
+        """Return the PUBLISH of a message."""
+        content = message.content
+        if message.until_ms is not None:  # the client gets the time that is left  [MQTT-3.3.2-6]
+            content = msgspec.structs.replace(content, expiry_s=max(0, (message.until_ms - now_ms + 999) // 1_000))
         return p.Publish(
-            topic=one.topic,
-            payload=one.payload,
-            qos=one.qos,
-            retain=one.retain,
+            topic=message.topic,
+            payload=message.payload,
+            qos=message.qos,
+            retain=message.retain,
             id=number,
-            subscriptions=one.subscriptions,
+            subscriptions=message.subscriptions,
             content=content,
         )
 
     def _next_id(self) -> int:
+        """Return a free packet identifier."""
         while True:
             self._id = self._id % 65_535 + 1
             if self._id not in self.flying and self._id not in self.releasing:
@@ -344,20 +365,20 @@ class Session:
             kept.clear()
 
     def answers(self) -> list[p.Ack]:
-        """Return what the client can be told by now, in the order in which it published over this connection."""
+        """Return the acknowledgements that can be sent by now, in the order of PUBLISH packets on this connection."""
         out: list[p.Ack] = []
         done: list[int] = []
         if self.link is None:
             return out
-        for one in self.incoming.values():
-            if one.reason is None:
+        for incoming in self.incoming.values():
+            if incoming.reason is None:
                 break
-            kind = p.PUBACK if one.qos == 1 else p.PUBREC
-            out.append(p.Ack(kind, one.id, one.reason, one.text if self.link.wants_reasons else None))
-            if one.qos == 2 and one.reason < reasons.UNSPECIFIED:
-                one.is_told = True
-                self.unreleased[one.id] = one
-            done.append(one.id)
+            kind = p.PUBACK if incoming.qos == 1 else p.PUBREC
+            out.append(p.Ack(kind, incoming.id, incoming.reason, incoming.text if self.link.wants_reasons else None))
+            if incoming.qos == 2 and incoming.reason < reasons.UNSPECIFIED:
+                incoming.is_told = True
+                self.unreleased[incoming.id] = incoming
+            done.append(incoming.id)
         for number in done:
             del self.incoming[number]
         return out
@@ -367,8 +388,8 @@ class Session:
         assert not self.flying.keys() & self.releasing.keys(), "S5"
         numbers = [*self.incoming, *self.unreleased, *self.earlier]
         assert len(numbers) == len(set(numbers)), "an identifier stands for one publication"
-        assert sum(not one.is_told for one in self.earlier.values()) <= self.config.inflight_max
-        assert self.filter_bytes == sum(filter_size(one) for one in self.subscriptions)
-        assert self.queue_bytes == sum(one.size for one in self.queue), "S3"
-        assert self._queued == Counter(one.topic for one in self.queue), "S4"
+        assert sum(not incoming.is_told for incoming in self.earlier.values()) <= self.config.inflight_max
+        assert self.filter_bytes == sum(filter_size(filter_) for filter_ in self.subscriptions)
+        assert self.queue_bytes == sum(message.size for message in self.queue), "S3"
+        assert self._queued == Counter(message.topic for message in self.queue), "S4"
         assert len(self.queue) <= self.messages_max(True) + self.config.inflight_max, "S3"

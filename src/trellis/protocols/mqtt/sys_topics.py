@@ -1,7 +1,8 @@
-"""What a node tells its own clients about itself, on `$SYS/broker/...`, in the words of Mosquitto.  [docs/mqtt.md]
+"""What a node tells its own clients about itself on `$SYS/broker/...`, under Mosquitto's names.  [docs/mqtt.md]
 
-V1  nothing of it enters the mesh: each node has values of its own
-V2  a value is told when it has changed, with QoS 0; a new subscription gets all that are known, as retained messages
+V1  Nothing of it enters the mesh: each node has its own values.
+V2  A value is published when it has changed, with QoS 0. A new subscription gets all known values, as retained
+    messages.
 """
 
 from __future__ import annotations
@@ -10,29 +11,31 @@ import math
 from collections.abc import Callable, Iterator
 
 from trellis.protocols.mqtt.envelope import Envelope
-from trellis.protocols.mqtt.house import House
+from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.topics import SYS
 
 ROOT = f"{SYS}/broker/"
-MINUTES = (1, 5, 15)  # over which loads are averaged
+MINUTES = (1, 5, 15)  # periods over which loads are averaged
 
 
 class SysTopics:
-    def __init__(self, house: House, tell: Callable[[Envelope], None]) -> None:
+    """Publishes these values in rounds."""
+
+    def __init__(self, state: BrokerState, tell: Callable[[Envelope], None]) -> None:
         """`tell` gives a message to the clients of this node that subscribe to its topic."""
-        self.house, self._tell = house, tell
+        self.state, self._tell = state, tell
         self.version = "trellis"
         self._told: dict[str, str] = {}  # topic below `ROOT` -> its last value
         self._begun_ms: int | None = None  # when the first round was
         self._last_ms = 0  # when the last round was
-        self._clients_max = 0  # clients that were connected at once, as seen by the rounds
+        self._clients_max = 0  # most clients that were connected at once, as the rounds have seen
         self._counted: dict[str, int] = {}  # load -> its count at the last round
         self._loads: dict[tuple[str, int], float] = {}  # load, minutes -> average per minute
 
     def tick(self) -> None:
-        """Tell what has changed, if a round is due. Rounds go on without subscribers: averages need them."""
-        interval_s, now_ms = self.house.config.sys_interval_s, self.house.now_ms
-        if not interval_s or not self.house.config.listen:
+        """Publish what has changed, if a round is due. Averages need rounds, so they continue without subscribers."""
+        interval_s, now_ms = self.state.config.sys_interval_s, self.state.now_ms
+        if not interval_s or not self.state.config.listen:
             return
         if self._begun_ms is None:
             self._begun_ms = now_ms
@@ -42,19 +45,20 @@ class SysTopics:
         for topic, value in (*self._values(now_ms - self._begun_ms), *self._averages(elapsed_ms)):
             if self._told.get(topic) != value:
                 self._told[topic] = value
-                message = Envelope(ROOT + topic, value.encode(), 0, True, "", self.house.life, 0, now_ms)
-                self.house.sys_retained.put(self.house.node, message)
+                message = Envelope(ROOT + topic, value.encode(), 0, True, "", self.state.incarnation, 0, now_ms)
+                self.state.sys_retained.put(self.state.node, message)
                 self._tell(message)
 
     def _values(self, age_ms: int) -> Iterator[tuple[str, str]]:
-        house, traffic = self.house, self.house.traffic
-        there = sum(not one.is_bridge for one in house.by_connection.values())
-        known = sum(not one.is_bridge for one in house.sessions.values())
+        """Yield topics and present values."""
+        state, traffic = self.state, self.state.traffic
+        there = sum(not session.is_bridge for session in state.by_connection.values())
+        known = sum(not session.is_bridge for session in state.sessions.values())
         self._clients_max = max(self._clients_max, there)
-        waiting = sum(len(one.queue) + len(one.flying) for one in house.sessions.values())
-        waiting_bytes = sum(one.queue_bytes for one in house.sessions.values())
+        waiting = sum(len(session.queue) + len(session.flying) for session in state.sessions.values())
+        waiting_bytes = sum(session.queue_bytes for session in state.sessions.values())
         yield "version", self.version
-        yield "uptime", f"{age_ms // 1_000} seconds"  # Its time opens a round: readers rely on that.
+        yield "uptime", f"{age_ms // 1_000} seconds"  # it begins a round, and readers rely on that
         numbers = {
             "clients/total": known,
             "clients/connected": there,
@@ -65,26 +69,26 @@ class SysTopics:
             "clients/expired": traffic.expired,
             "messages/received": traffic.packets_in,
             "messages/sent": traffic.packets_out,
-            "messages/stored": len(house.retained) + waiting,
-            "store/messages/count": len(house.retained) + waiting,
-            "store/messages/bytes": house.retained.bytes + waiting_bytes,
+            "messages/stored": len(state.retained) + waiting,
+            "store/messages/count": len(state.retained) + waiting,
+            "store/messages/bytes": state.retained.bytes + waiting_bytes,
             "bytes/received": traffic.bytes_in,
             "bytes/sent": traffic.bytes_out,
             "publish/messages/received": traffic.publishes_in,
             "publish/messages/sent": traffic.publishes_out,
-            "publish/messages/dropped": house.counters["dropped"],
+            "publish/messages/dropped": state.counters["dropped"],
             "publish/bytes/received": traffic.payload_bytes_in,
             "publish/bytes/sent": traffic.payload_bytes_out,
-            "subscriptions/count": house.tree.count,
-            "shared_subscriptions/count": sum(house.shared.values()),
-            "retained messages/count": len(house.retained),
+            "subscriptions/count": state.tree.count,
+            "shared_subscriptions/count": sum(state.shared.values()),
+            "retained messages/count": len(state.retained),
         }
         for topic, number in numbers.items():
             yield topic, str(number)
 
     def _averages(self, elapsed_ms: int) -> Iterator[tuple[str, str]]:
-        """Return how much happens in a minute. What is long past counts less and less, as in a machine's load."""
-        traffic = self.house.traffic
+        """Yield topics and averages per minute. Older events count less and less, as in the load of a machine."""
+        traffic = self.state.traffic
         counts = {
             "connections": traffic.connects,
             "sockets": traffic.sockets,
@@ -94,7 +98,7 @@ class SysTopics:
             "bytes/sent": traffic.bytes_out,
             "publish/received": traffic.publishes_in,
             "publish/sent": traffic.publishes_out,
-            "publish/dropped": self.house.counters["dropped"],
+            "publish/dropped": self.state.counters["dropped"],
         }
         for name, count in counts.items():
             per_minute = (count - self._counted.get(name, 0)) * 60_000 / max(elapsed_ms, 1) if self._counted else 0.0

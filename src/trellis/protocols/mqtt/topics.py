@@ -1,10 +1,11 @@
 """MQTT topics and filters, and how they become overlay topics.  [MQTT 5, 4.7; docs/mqtt.md, Topics]
 
-The overlay topic of an MQTT topic is its first `depth` levels. A filter is interest in every overlay topic that holds a
-topic it matches: one by name where its first levels are plain, else all that fit a pattern.
+The overlay topic of an MQTT topic is its first `depth` levels. A filter is interest in every overlay topic that
+contains a topic it matches. If its first levels have no wildcard, that is one overlay topic by name. Otherwise these
+levels are a pattern, and all overlay topics that fit it are meant.
 
-T1  a filter that matches a topic covers the topic's overlay topic (nothing is missed)
-T2  a filter that covers an overlay topic matches some topic in it (nothing foreign is asked for)
+T1  A filter that matches a topic covers the topic's overlay topic. So nothing is missed.
+T2  A filter that covers an overlay topic matches some topic in it. So nothing useless is subscribed to.
 """
 
 from __future__ import annotations
@@ -15,19 +16,21 @@ from trellis.protocols.effects import Topic
 from trellis.protocols.wire import is_printable
 
 DEPTH = 2
-PREFIX_LETTERS_MAX = 480  # an overlay topic's name has 512; the directory's names are longer by a few
+# A topic of the mesh has at most 512 letters, and names of directories are a few letters longer.
+PREFIX_LETTERS_MAX = 480
 SHARED = "$share/"
-SYS_LOG = "$SYS/broker/log"  # where Mosquitto tells its log, and a node tells nothing
-SYS = "$SYS"  # the first level of what a node tells about itself, to its own clients only
-LEVELS_MAX = 128  # of a topic or a filter: each level of a filter costs memory
+SYS_LOG = "$SYS/broker/log"  # Mosquitto publishes its log here. Our nodes publish nothing.
+SYS = "$SYS"  # first level of what a node tells its own clients about itself
+LEVELS_MAX = 128  # most levels of a topic or a filter: each level of a filter costs memory
 
 
 def is_topic(text: str) -> bool:
-    """May a client publish on it? `$` belongs to the server.  [MQTT-4.7.1-1, 4.7.2-1, 4.7.3-1, 4.7.3-2]"""
+    """Return whether a client may publish on it; `$` is the server's. [MQTT-4.7.1-1, 4.7.2-1, 4.7.3-1, 4.7.3-2]"""
     return bool(text) and "+" not in text and "#" not in text and text[0] != "$" and is_printable(text)
 
 
 def levels_of(text: str) -> int:
+    """Return the number of levels."""
     return text.count("/") + 1
 
 
@@ -51,12 +54,15 @@ _known_prefix = lru_cache(maxsize=8_192)(_prefix)  # the same topics come again 
 
 
 def is_prefix(name: str, depth: int) -> bool:
-    """Return whether a name that came from another node can be an overlay topic, or a pattern for some."""
+    """Return whether a name from another node can be an overlay topic, or a pattern for some."""
     return name == "/" or levels_of(name) <= depth
 
 
 def is_filter(text: str) -> bool:
-    """[MQTT-4.7.1-1, 4.7.1-2, 4.7.3-1, 4.7.3-2] Control characters may be refused.  [MQTT 5, 1.5.4]"""
+    """Return whether a text is a valid filter.  [MQTT-4.7.1-1, 4.7.1-2, 4.7.3-1, 4.7.3-2]
+
+    Control characters are refused, as the standard allows.  [MQTT 5, 1.5.4]
+    """
     if not is_printable(text):
         return False
     if "+" not in text and "#" not in text:
@@ -68,12 +74,12 @@ def is_filter(text: str) -> bool:
 
 
 def is_sys(text: str) -> bool:
-    """Return whether a topic or filter is one of `$SYS`. No wildcard stands for this level.  [MQTT-4.7.2-1]"""
+    """Return whether a topic or filter belongs to `$SYS`. No wildcard stands for this level.  [MQTT-4.7.2-1]"""
     return text.startswith(SYS) and text[len(SYS) : len(SYS) + 1] in ("", "/")
 
 
 def is_group(key: str) -> bool:
-    """Return whether `$share/` and this text are a shared subscription: `GROUP/FILTER`.  [MQTT-4.8.2-1, -2]"""
+    """Return whether `$share/` followed by this text is a shared subscription: `GROUP/FILTER`.  [MQTT-4.8.2-1, -2]"""
     name, slash, filter_ = key.partition("/")
     if not name or not slash or not filter_ or has_wildcard(name) or not is_printable(name):
         return False
@@ -86,16 +92,17 @@ def shared_filter(key: str) -> str:
 
 
 def unshared(filter_: str) -> str:
-    """Return the filter of which a client wants messages: that of its group, if it shares it."""
+    """Return the filter of a shared subscription, or the filter itself."""
     return shared_filter(filter_[len(SHARED) :]) if filter_.startswith(SHARED) else filter_
 
 
 def has_wildcard(text: str) -> bool:
+    """Return whether a filter, or a level of it, has a wildcard."""
     return "+" in text or "#" in text
 
 
 def overlay_topic(topic: str, depth: int) -> Topic:
-    """Where an MQTT topic travels. Empty only levels are levels: the prefix of `/x` at depth 1 is written `/`."""
+    """Return the overlay topic of an MQTT topic. At depth 1, that of `/x` (an empty level) is written `/`."""
     end = -1
     for _ in range(depth):
         end = topic.find("/", end + 1)
@@ -105,25 +112,25 @@ def overlay_topic(topic: str, depth: int) -> Topic:
 
 
 def pattern_of(filter_: str, depth: int) -> str:
-    """What a filter asks of overlay topics: a name, or a pattern that they are to match."""
+    """Return what a filter asks of overlay topics: a name, or a pattern that they must match."""
     levels = filter_.split("/")
     return "/".join(levels[:depth]) or "/"
 
 
 def covers(pattern: str, prefix: Topic, depth: int) -> bool:
-    """Does a pattern ask for this overlay topic?"""
+    """Return whether a pattern covers this overlay topic."""
     if not has_wildcard(pattern):
         return pattern == prefix
     return matches(pattern, as_topic(prefix, depth))
 
 
 def as_topic(prefix: Topic, depth: int) -> str:
-    """Return an overlay topic as patterns see it: at depth 1 the only name with a slash is that of the empty level."""
+    """Return an overlay topic as patterns see it: at depth 1, `/` stands for an empty level."""
     return "" if depth == 1 and prefix == "/" else prefix
 
 
 def matches(filter_: str, topic: str) -> bool:
-    """[MQTT-4.7.2-1: a wildcard at the beginning matches no `$`]"""
+    """Return whether a topic matches a filter. [MQTT-4.7.2-1: a wildcard in the first level matches no `$`]"""
     if topic[:1] == "$" and filter_[:1] in ("+", "#"):
         return False
     wanted, given = filter_.split("/"), topic.split("/")

@@ -237,13 +237,13 @@ class Client:
 
     def holds(self, publication: Publication) -> bool:
         found = self.mesh.delivery.state.topics.get(publication.topic)
-        stream = found.streams.get((publication.origin, publication.life)) if found is not None else None
+        stream = found.streams.get((publication.origin, publication.incarnation)) if found is not None else None
         return stream is not None and publication.sequence in stream.entries
 
     def gap_before(self, publication: Publication) -> list[int]:
         """The sequences for which this message is held back. Empty: it is not held back."""
         found = self.mesh.delivery.state.topics.get(publication.topic)
-        stream = found.streams.get((publication.origin, publication.life)) if found is not None else None
+        stream = found.streams.get((publication.origin, publication.incarnation)) if found is not None else None
         if stream is None or publication.sequence not in stream.waiting:
             return []
         first = (stream.handed or 0) + 1

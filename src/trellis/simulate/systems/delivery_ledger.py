@@ -9,7 +9,7 @@ import msgspec
 
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.delivery.outcome import Acknowledged, Published
-from trellis.protocols.effects import Deliver, NodeId, Topic
+from trellis.protocols.effects import Deliver, Incarnation, NodeId, Topic
 from trellis.simulate.system import Violation, Watcher, World
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _SPREAD_MS = 15_000  # a topic that was whole for so long has given everybody wh
 class Publication(msgspec.Struct):
     topic: Topic
     origin: NodeId
-    life: int
+    incarnation: Incarnation
     sequence: int
     time_ms: int
     qualified: dict[NodeId, int]  # confirmed subscribers when it was published, with their incarnations
@@ -33,7 +33,7 @@ class Publication(msgspec.Struct):
     extinct_ms: int | None = None  # when, after a crash, nobody held it
 
     def __str__(self) -> str:
-        return f"{self.topic} {self.sequence} of {self.origin} (life {self.life}, at {self.time_ms} ms)"
+        return f"{self.topic} {self.sequence} of {self.origin} (incarnation {self.incarnation}, at {self.time_ms} ms)"
 
 
 class Ledger(Watcher):
@@ -67,12 +67,12 @@ class Ledger(Watcher):
             for name in self.world.living
             if name in self.clients and self.clients[name].is_confirmed(outcome.topic)
         }
-        identity = (node, outcome.life, outcome.topic, outcome.sequence)
-        made = Publication(outcome.topic, node, outcome.life, outcome.sequence, self.world.now_ms, qualified)
+        identity = (node, outcome.incarnation, outcome.topic, outcome.sequence)
+        made = Publication(outcome.topic, node, outcome.incarnation, outcome.sequence, self.world.now_ms, qualified)
         self.publications[payload] = self._by_identity[identity] = made
 
     def on_acknowledged(self, node: NodeId, outcome: Acknowledged) -> None:
-        publication = self._by_identity[node, outcome.life, outcome.topic, outcome.sequence]
+        publication = self._by_identity[node, outcome.incarnation, outcome.topic, outcome.sequence]
         if publication.copies:
             raise Violation(f"{publication} was acknowledged twice")
         publication.copies, publication.acknowledged_ms = outcome.copies, self.world.now_ms
@@ -95,7 +95,7 @@ class Ledger(Watcher):
         if publication.delivered.get(node) == incarnation:
             raise Violation(f"{node} delivered {publication} twice")
         publication.delivered[node] = incarnation
-        key = (node, incarnation, publication.origin, publication.life, publication.topic)
+        key = (node, incarnation, publication.origin, publication.incarnation, publication.topic)
         last = self._last.get(key, 0)
         if last >= publication.sequence:
             raise Violation(f"{node} delivered {publication} after {last}")
@@ -245,5 +245,7 @@ class Ledger(Watcher):
         return any(
             gap.time_ms >= since_ms
             for sequence in self.clients[name].gap_before(publication)
-            if (gap := self._by_identity.get((publication.origin, publication.life, publication.topic, sequence)))
+            if (
+                gap := self._by_identity.get((publication.origin, publication.incarnation, publication.topic, sequence))
+            )
         )

@@ -1,4 +1,11 @@
-"""The embedded MQTT door: sockets and the clock around `protocols/mqtt/host.py`.  [docs/mqtt.md]"""
+"""The MQTT listener: sockets and the clock around `protocols/mqtt/host.py`.  [docs/mqtt.md]
+
+Every input (a packet, a message of the mesh, a timer) goes to the host, and the host's effects are then carried out.
+Inputs that come from the node while it carries out its own effects are taken in at once, but their effects wait until
+the node is done (`_soon`). Otherwise they would overtake the node's effects.
+
+It also owns the sidecar, which is a client of the host with connection number 0.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +28,12 @@ from trellis.live.mqtt.sidecar import Sidecar
 from trellis.live.stream import Stream, StreamLimits, StreamOwner
 from trellis.live.tls import Credentials
 from trellis.protocols.delivery.outcome import Acknowledged, Confirmed, NotAcknowledged, Outcome, Published
-from trellis.protocols.effects import Deliver, NodeId
+from trellis.protocols.effects import Deliver, Incarnation, NodeId
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.decode import decode
-from trellis.protocols.mqtt.effects import Check, Close, DoorEffect, Emit, Pause, ToClient, Unwant, Want
+from trellis.protocols.mqtt.effects import Check, Close, Emit, MqttEffect, Pause, ToClient, Unwant, Want
 from trellis.protocols.mqtt.encode import encode
 from trellis.protocols.mqtt.framing import Framing, version_of
 from trellis.protocols.mqtt.host import Host
@@ -36,24 +43,25 @@ log = logging.getLogger("trellis.live")
 
 CLIENT = "$mqtt"  # The publisher of all our publications. The client port refuses names that begin with "$".
 _TICK_S = 0.2
-_SIDECAR = 0  # its connection; streams count from 1
-_ARRIVING_MAX = 1_024  # connections beyond `clients_max`: they may be refused with a word, or take over
-_PAUSE_S = 0.005  # between two parts of work that is too much for one turn of the loop
-_TURN_PACKETS = 64  # of one client in one turn of the loop: then it is the others' turn
+_SIDECAR = 0  # the sidecar's connection number; streams count from 1
+# Connections allowed beyond `clients_max`: they are refused with a CONNACK, or take a session over.
+_ARRIVING_MAX = 1_024
+_PAUSE_S = 0.005  # pause between two parts of work that is too much for one turn of the loop
+_TURN_PACKETS = 64  # most packets of one client in one turn of the loop, so that other clients get their turn
 
 
 class MqttStream(Stream):
-    """Packets instead of frames; writing is that of every stream: bounded, slow readers are cut off."""
+    """A client's connection: packets instead of frames. Its queue is bounded, and slow readers are disconnected."""
 
-    lingers = True  # clients should see why they are disconnected
+    lingers = True  # so that clients read why they are disconnected
 
-    def __init__(self, owner: MqttDoor, limits: StreamLimits, number: int, packet_bytes_max: int) -> None:
+    def __init__(self, owner: MqttListener, limits: StreamLimits, number: int, packet_bytes_max: int) -> None:
         super().__init__(owner, limits, 0)
-        self.number, self.version = number, 0  # of MQTT; 0: nothing was said yet
+        self.number, self.version = number, 0  # `version` is 0 until CONNECT has come.
         self.framing = Framing(packet_bytes_max)
-        self.is_waiting = self.is_closing = False  # for a password to be checked; for what was sent to go out
-        self.is_reading = True  # the host wants to hear it
-        self.is_queued = False  # whole packets wait for its next turn; nothing is read meanwhile
+        self.is_waiting = self.is_closing = False  # waits for a password check; waits for its queue to be sent
+        self.is_reading = True  # The host reads this client.
+        self.is_queued = False  # Complete packets wait for the client's next turn. Nothing is read until then.
         self.timer: asyncio.TimerHandle | None = None
         self.fed = owner.fed
         self.traffic = owner.traffic
@@ -65,12 +73,14 @@ class MqttStream(Stream):
             self.fed(self)
 
 
-class MqttDoor(StreamOwner):
+class MqttListener(StreamOwner):
+    """The node's MQTT broker on sockets."""
+
     def __init__(
         self,
         broker: Broker,
         node: NodeId,
-        life: int,
+        incarnation: int,
         config: MqttConfig,
         limits: LimitsConfig,
         gate: Gate,
@@ -79,10 +89,10 @@ class MqttDoor(StreamOwner):
         """`proves_copies`: an acknowledgement with one copy proves that no other node subscribes."""
         self.gate = gate
         self.broker, self.node, self.config, self.limits = broker, node, config, limits
-        self.host = Host(node, life, config)
-        self.host.house.refusal, self.host.house.access = broker.refusal, gate.access
+        self.host = Host(node, Incarnation(incarnation), config)
+        self.host.state.refusal, self.host.state.access = broker.refusal, gate.access
         self.host.sys_topics.version = f"trellis version {__version__}"
-        self.traffic = self.host.house.traffic
+        self.traffic = self.host.state.traffic
         self.streams: dict[int, MqttStream] = {}
         self.counters: Counter[str] = Counter()
         self.aside = Aside(node)
@@ -93,7 +103,7 @@ class MqttDoor(StreamOwner):
         self._proves_copies = proves_copies
         self._listener: Listener | None = None
         self.sidecar: Sidecar | None = None
-        self.readiness: Readiness | None = None  # of the sidecar, since it has started
+        self.readiness: Readiness | None = None  # set when the sidecar has started
         self.tls: Credentials | None = None
         self._tick: asyncio.TimerHandle | None = None
         self._checks: set[asyncio.Task[None]] = set()
@@ -101,7 +111,7 @@ class MqttDoor(StreamOwner):
         self._is_running = self._is_due = self._is_closed = self._is_going_on = False
 
     def bind(self) -> None:
-        """Nothing is accepted before `serve`."""
+        """Bind the port. Nothing is accepted before `serve`."""
         if self.config.broker:
             begun = partial(self.host.begin_anew, _SIDECAR)
             self.sidecar = Sidecar(self.node, self.config, self._stream_limits, self._from_sidecar, begun)
@@ -114,11 +124,12 @@ class MqttDoor(StreamOwner):
         self._listener = Listener(
             *(self.config.listen, self._accept, self.tls, self.counters, *handshakes),
             is_known=lambda stream: stream.number not in self.host.arriving,
-            burst_max=self.config.clients_max + _ARRIVING_MAX,  # all clients may come back in one moment
+            burst_max=self.config.clients_max + _ARRIVING_MAX,  # all clients may reconnect at the same moment
         )
         self.port = self._listener.port
 
     def serve(self) -> None:
+        """Accept clients, and start the sidecar."""
         self._do(self.host.start)
         if self._listener is not None:
             self._listener.serve()
@@ -128,6 +139,7 @@ class MqttDoor(StreamOwner):
         self._tick = self._loop.call_later(_TICK_S, self._on_tick)
 
     def close(self, *, in_order: bool = True) -> None:
+        """Stop. `in_order`: tell clients and other nodes first."""
         if self._tick is not None:
             self._tick.cancel()
         if self.sidecar is not None:
@@ -142,6 +154,7 @@ class MqttDoor(StreamOwner):
                 stream.close()
 
     async def closed(self) -> None:
+        """Wait until everything has ended."""
         if self._listener is not None:
             await self._listener.close()
         if self.sidecar is not None:
@@ -153,6 +166,7 @@ class MqttDoor(StreamOwner):
             await asyncio.sleep(0.01)
 
     def metrics(self) -> dict[str, int]:
+        """Return all counters as numbers by name."""
         host, sidecar = self.host, self.sidecar.bridge.counters if self.sidecar is not None else {}
         memory = self.sidecar.memory if self.sidecar is not None else None
         return {
@@ -164,7 +178,7 @@ class MqttDoor(StreamOwner):
             "clients": len(host.by_connection),
             "sessions": len(host.sessions),
             "filters": host.tree.count,
-            "filter bytes": host.house.filter_bytes,
+            "filter bytes": host.state.filter_bytes,
             "retained": len(host.retained),
         }
 
@@ -182,13 +196,15 @@ class MqttDoor(StreamOwner):
         """Return what a sidecar that has just started waits for, one sentence each."""
         return self.readiness.pending() if self.readiness is not None else []
 
-    # What the node says
+    # Inputs from the node
 
-    def deliver(self, one: Deliver) -> None:
-        if one.topic in self.host.interests.wanted:
-            self._soon(partial(self.host.delivered, one.topic, one.origin, one.payload))
+    def deliver(self, delivery: Deliver) -> None:
+        """Take in a publication that the mesh has delivered."""
+        if delivery.topic in self.host.interests.wanted:
+            self._soon(partial(self.host.delivered, delivery.topic, delivery.origin, delivery.payload))
 
     def tell(self, outcome: Outcome) -> None:
+        """Take in an outcome of delivery."""
         match outcome:
             case Acknowledged(client_id=(client, _, number)) if client == CLIENT:
                 others = outcome.copies - 1 if self._proves_copies else None
@@ -233,7 +249,7 @@ class MqttDoor(StreamOwner):
         self._soon(partial(self.host.closed, stream.number, is_by_client))
 
     def fed(self, stream: MqttStream) -> None:
-        """Take in whole packets, as long as the client may be heard, and no more than its share of this turn."""
+        """Process complete packets while the client is read, and no more than its share of this turn."""
         if stream.is_queued:
             return
         left = _TURN_PACKETS
@@ -263,18 +279,21 @@ class MqttDoor(StreamOwner):
             self._do(partial(self.host.failed, stream.number, error, stream.version))
 
     def _next_turn(self, stream: MqttStream) -> None:
+        """Continue with a client whose packets were too many for the last turn."""
         stream.is_queued = False
         if not stream.is_ended and not stream.is_closing:
             self.fed(stream)
             self._read_or_not(stream)
 
     def _read_or_not(self, stream: MqttStream) -> None:
+        """Pause or resume reading from a client."""
         if stream.is_reading and not stream.is_queued:
             stream.resume_reading()
         else:
             stream.pause_reading()
 
     def _is_late(self, stream: MqttStream) -> None:
+        """Disconnect a client that has not sent CONNECT in time."""
         if stream.number in self.host.arriving:
             stream.cut("handshake")
 
@@ -291,13 +310,16 @@ class MqttDoor(StreamOwner):
     # Effects
 
     def _do(self, what: Callable[[], None]) -> None:
-        """One input, and what follows from it. Never while the node carries out effects: theirs would be overtaken."""
+        """Give the host an input, and carry out its effects.
+
+        Never called while the node carries out its own effects: the host's would overtake them.
+        """
         if not self._is_closed:
             self._take_in(what)
             self._carry_out_all()
 
     def _soon(self, what: Callable[[], None]) -> None:
-        """One input of the node, which is in the midst of its effects: what follows is carried out after them."""
+        """Give the host an input while the node carries out its own effects. The host's effects follow after those."""
         if not self._is_closed:
             self._take_in(what)
             if not self._is_running and not self._is_due:
@@ -305,10 +327,12 @@ class MqttDoor(StreamOwner):
                 self._loop.call_soon(self._carry_out_all)
 
     def _take_in(self, what: Callable[[], None]) -> None:
+        """Tell the host the time, and give it an input."""
         self.host.at(int(monotonic_s() * 1_000), wall_ms())
         what()
 
     def _carry_out_all(self) -> None:
+        """Carry out the host's effects, until there are no more."""
         self._is_due = False
         if self._is_running:
             return
@@ -323,7 +347,7 @@ class MqttDoor(StreamOwner):
             self._is_going_on = True
             self._loop.call_later(_PAUSE_S, self._go_on)
 
-    def _carry_out(self, effect: DoorEffect) -> None:
+    def _carry_out(self, effect: MqttEffect) -> None:
         match effect:
             case ToClient(number, packet):
                 self._send(number, packet)
@@ -351,7 +375,7 @@ class MqttDoor(StreamOwner):
                 self.aside.tell(effect)
 
     def _attach(self) -> None:
-        """The broker beside us is a client of ours: it gets what its clients want, and never its own."""
+        """Attach the sidecar's broker as a client: it gets what its clients subscribe to, never its own messages."""
         assert self.sidecar is not None
         client, bridge = f"$sidecar/{self.node}", self.sidecar.bridge
         self.host.attach(_SIDECAR, client, self.config.inflight_max)
@@ -360,9 +384,11 @@ class MqttDoor(StreamOwner):
             self.host.received(_SIDECAR, bridge.wish(bridge.wanted))
 
     def _from_sidecar(self, packet: p.Packet) -> None:
+        """Take in a packet of the sidecar."""
         self._do(partial(self.host.received, _SIDECAR, packet))
 
     def _send(self, number: int, packet: p.Packet) -> None:
+        """Send a packet to a client or to the sidecar."""
         if number == _SIDECAR and self.sidecar is not None:
             self.sidecar.received_from_host(packet)
             return
@@ -371,7 +397,7 @@ class MqttDoor(StreamOwner):
             return
         try:
             data = encode(stream.version or p.V311, packet)
-        except PacketError:  # MQTT has no such packet
+        except PacketError:  # MQTT cannot express this packet
             self.host.too_large(number, packet)
             return
         session = self.host.by_connection.get(number)
@@ -383,6 +409,7 @@ class MqttDoor(StreamOwner):
             self.traffic.sent(packet, len(data))
 
     def _check(self, number: int, user: str | None, password: bytes | None) -> None:
+        """Check a password, in a thread if that takes long."""
         stream = self.streams.get(number)
         if stream is None:
             return
@@ -396,7 +423,7 @@ class MqttDoor(StreamOwner):
             task.add_done_callback(self._checks.discard)
 
     async def _check_later(self, stream: MqttStream, prove: Callable[[], Proven | None]) -> None:
-        """In a thread: a hash takes tens of milliseconds."""
+        """Check a password in a thread, because a hash takes tens of milliseconds."""
         proven = await self._loop.run_in_executor(None, prove)
         stream.is_waiting = False
         if not stream.is_ended:
@@ -404,6 +431,7 @@ class MqttDoor(StreamOwner):
             self.fed(stream)
 
     def _checked(self, stream: MqttStream, proven: Proven | None) -> None:
+        """Tell the host whether the password was right."""
         if proven is None:
             self.host.checked(stream.number, False)
         else:
@@ -411,10 +439,11 @@ class MqttDoor(StreamOwner):
             self.host.checked(stream.number, True, proven.user, left_ms)
 
     def rules_changed(self) -> None:
-        """The access rules are others now."""
+        """The access rules have changed."""
         self._do(self.host.rules_changed)
 
     def _pause(self, number: int, is_reading: bool) -> None:
+        """Pause or resume reading from a client, as the host asks."""
         stream = self.streams.get(number)
         if stream is None:
             return

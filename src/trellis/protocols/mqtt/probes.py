@@ -1,14 +1,14 @@
-"""Whether a broker sends us what is published there, and which other sidecars are beside it.
+"""Probes: whether a broker sends us what is published there, and which other sidecars are attached to it.
 
-A broker may grant a subscription and then send nothing: Mosquitto's `acl_file` decides at each message. So the sidecar
-publishes a *probe* on a topic of its own after each SUBACK, and waits until it comes back. Other sidecars at the same
-broker hear it too.  [docs/mqtt.md, Probes]
+A broker may grant a subscription and then send nothing: Mosquitto's `acl_file` decides at each message. So after each
+SUBACK the sidecar publishes a *probe* on a topic of its own, and waits until it comes back. Other sidecars at the same
+broker receive it too.  [docs/mqtt.md, Probes]
 
-H1  Once a probe has come back, no more are published on this connection, except as an answer to somebody who has just
-    come, and while another sidecar is heard. So readers of `#` see few of them.
-H2  A probe has QoS 0, except the first one of a connection of MQTT 5. So probes do not pile up in sessions of clients
-    that are away.
-H3  A broker that does not allow probes is not judged by them. Nor is one that sends us messages of its clients.
+H1  Once a probe has come back, no more are published on this connection, except as an answer to a new sidecar, and
+    while another sidecar is heard. So clients that read `#` see few of them.
+H2  A probe has QoS 0, except the first one of an MQTT 5 connection. So probes do not pile up in the sessions of
+    disconnected clients.
+H3  A broker that does not allow probes is not judged by them. Neither is one that sends us messages of its clients.
 """
 
 from __future__ import annotations
@@ -19,38 +19,41 @@ from trellis.protocols.mqtt.echoes import PROBE_ID, PROBES, UNHEARD_MS
 from trellis.protocols.mqtt.learn import PROBE_CLIENTS
 
 PROBE_FILTER = f"{PROBES}+"
-_EVERY_MS = 4_000
-_ANSWER_MS = 1_000  # no more than one answer in this time
-_OTHER_MS = 15_000  # another sidecar that was not heard for so long has gone
-_OTHERS_MAX = 8  # names that are kept
+_EVERY_MS = 4_000  # pause between two probes while none has come back
+_ANSWER_MS = 1_000  # least time between two answers
+_OTHER_MS = 15_000  # another sidecar that was not heard for this long has left
+_OTHERS_MAX = 8  # most names of other sidecars that are kept
 _NAME_LETTERS_MAX = 128
-_ENDS_MAX = 2  # A broker that ends so many connections in a row while it has a probe may do so because of the probe.
-_EXPIRY_S = 30
+_ENDS_MAX = 2  # A broker that ends this many connections in a row while it has a probe may do so because of the probe.
+_EXPIRY_S = 30  # message expiry of a probe with QoS 1
 
 
 def probe_topic(client: str) -> str:
-    return PROBES + "".join("-" if one in "/+#" else one for one in client)
+    """Return the topic of a sidecar's probes."""
+    return PROBES + "".join("-" if letter in "/+#" else letter for letter in client)
 
 
-class Hearing:
+class Probes:
+    """The probes of one sidecar, and the other sidecars that it hears."""
+
     def __init__(self, topic: str, mark: str, *, is_judged: bool) -> None:
-        """`mark`: of this life. `is_judged`: we want to read messages of clients."""
+        """`mark`: unique to this run of the process. `is_judged`: this sidecar reads messages of clients."""
         self.topic, self.mark, self.is_judged = topic, mark, is_judged
-        self.others: dict[str, int] = {}  # other sidecars at this broker, by client name: when they were last heard
-        self.is_probe_unacknowledged = False  # The broker has not answered the first probe of this connection.
+        self.others: dict[str, int] = {}  # other sidecars at this broker, by client name: when each was last heard
+        self.is_probe_unacknowledged = False  # The broker has not acknowledged the first probe of this connection.
         self.is_forbidden = False  # The broker does not allow probes.
         self.now_ms = 0
         self._is_up = False
-        self._owes_answer = False  # Somebody who has come is to hear of us.
+        self._owes_answer = False  # A new sidecar must hear of us.
         self._number = 0
         self._ends = 0  # connections in a row that the broker ended while it had the first probe
         self._sent_ms = -_ANSWER_MS
-        self._since_ms: int | None = None  # A probe is waited for since then.
-        self.is_heard = self._has_read = False  # On this connection a probe came back; a client's message came.
+        self._since_ms: int | None = None  # since when a probe is awaited
+        self.is_heard = self._has_read = False  # On this connection: a probe came back; a client's message arrived.
 
     @property
     def is_unheard(self) -> bool:
-        """Return whether the broker does not send us what is published."""
+        """Whether the broker does not send us what is published."""
         if self._since_ms is None or self.is_forbidden or not self.is_judged:
             return False
         return self.now_ms - self._since_ms >= UNHEARD_MS
@@ -58,18 +61,19 @@ class Hearing:
     # The connection
 
     def up(self, now_ms: int) -> None:
+        """Begin a connection."""
         self.now_ms, self._since_ms = now_ms, None
         self._is_up = self.is_heard = self._has_read = self.is_probe_unacknowledged = self._owes_answer = False
         self.is_forbidden = self._ends >= _ENDS_MAX
 
     def down(self, *, is_refusal: bool) -> None:
-        """The connection is over. `is_refusal`: the broker has ended it, and not because it stops."""
+        """End a connection. `is_refusal`: the broker ended it, and not because it stops."""
         self._ends += is_refusal and self.is_probe_unacknowledged
         self._is_up = self.is_probe_unacknowledged = False
         self._since_ms = None
 
     def subscribed(self, is_granted: bool, qos: int) -> list[p.Publish]:
-        """SUBACK. Return the first probe."""
+        """SUBACK has come. Return the first probe."""
         self._is_up = True
         self.is_forbidden = self.is_forbidden or not is_granted
         if self.is_forbidden:
@@ -78,15 +82,18 @@ class Hearing:
         return [self._probe(qos)]
 
     def acknowledged(self, reason: int) -> None:
-        """PUBACK of the first probe."""
+        """PUBACK of the first probe has come."""
         self.is_probe_unacknowledged, self._ends = False, 0
         if reason >= reasons.UNSPECIFIED:
             self.is_forbidden = True
 
     def tick(self, now_ms: int, is_held: bool) -> list[p.Publish]:
-        """`is_held`: by us, who have not acknowledged what the broker sent before. A probe may be behind it."""
+        """Return the probes to send now.
+
+        `is_held`: we have not acknowledged earlier messages of the broker, so a probe may wait behind them.
+        """
         self.now_ms = now_ms
-        for name in [one for one, heard_ms in self.others.items() if now_ms - heard_ms >= _OTHER_MS]:
+        for name in [name for name, heard_ms in self.others.items() if now_ms - heard_ms >= _OTHER_MS]:
             del self.others[name]
         if is_held and self._since_ms is not None:
             self._since_ms = now_ms
@@ -100,18 +107,18 @@ class Hearing:
     # Messages
 
     def read(self) -> None:
-        """A message of a client of the broker has come."""
+        """A message of a client of the broker has arrived."""
         self._has_read, self._since_ms = True, None
 
     def returned(self, packet: p.Publish) -> bool:
-        """A probe on our topic has come. Return whether it is of this life."""
+        """A probe on our topic has arrived. Return whether this process has sent it."""
         if not packet.payload.startswith(f"{self.mark}/".encode()):
             return False
         self.is_heard, self._since_ms = True, None
         return True
 
     def heard(self, packet: p.Publish) -> list[p.Publish]:
-        """A probe of another client has come. Return an answer, so that its publisher hears of us."""
+        """A probe of another sidecar has arrived. Return an answer, so that it hears of us."""
         if packet.retain:
             return []  # nobody has published it now
         name = packet.topic[len(PROBES) :][:_NAME_LETTERS_MAX]

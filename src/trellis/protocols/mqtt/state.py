@@ -1,4 +1,4 @@
-"""What all parts of a door share: the time, sessions, filters, the directory, and what is to be done."""
+"""State that all parts of a node's MQTT broker share: time, sessions, filters, the directory, and effects to return."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trellis.protocols.access.decide import Access
-from trellis.protocols.effects import NodeId, Topic
+from trellis.protocols.effects import Incarnation, NodeId, Topic
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.config import MqttConfig
 from trellis.protocols.mqtt.directory import Directory
-from trellis.protocols.mqtt.effects import Connection, DoorEffect, ToClient
+from trellis.protocols.mqtt.effects import Connection, MqttEffect, ToClient
 from trellis.protocols.mqtt.envelope import Envelope
 from trellis.protocols.mqtt.interests import SHARES, Interests
 from trellis.protocols.mqtt.matcher import FilterTree
@@ -21,16 +21,16 @@ from trellis.protocols.mqtt.session import Link, Session, Subscription, filter_s
 from trellis.protocols.mqtt.topics import SHARED, is_sys, unshared
 from trellis.protocols.wire import FRAME_BYTES_MAX
 
-SYS_MAX, SYS_BYTES = 256, 64 << 10  # more than `sys_topics.py` has topics and bytes
-STEP_MS = 1_000  # The time is told more often than this, except by a process that stood still.
+SYS_MAX, SYS_BYTES = 256, 64 << 10  # more than the topics and bytes of `sys_topics.py`
+STEP_MS = 1_000  # The driver tells the time more often than this. A longer step means that the process stood still.
 
 
 @dataclass
 class Traffic:
-    """What has passed between this node and its MQTT clients since it started. A sidecar's broker is no client."""
+    """What has passed between this node and its MQTT clients since it started. A sidecar's broker is not a client."""
 
     sockets: int = 0  # connections that were opened
-    connects: int = 0  # clients that came in
+    connects: int = 0  # clients whose CONNECT was accepted
     expired: int = 0  # sessions that ended because their client stayed away
     packets_in: int = 0
     packets_out: int = 0
@@ -42,12 +42,14 @@ class Traffic:
     payload_bytes_out: int = 0
 
     def received(self, packet: p.Packet) -> None:
+        """Count a packet from a client."""
         self.packets_in += 1
         if isinstance(packet, p.Publish):
             self.publishes_in += 1
             self.payload_bytes_in += len(packet.payload)
 
     def sent(self, packet: p.Packet, size: int) -> None:
+        """Count a packet to a client."""
         self.packets_out += 1
         self.bytes_out += size
         if isinstance(packet, p.Publish):
@@ -55,33 +57,38 @@ class Traffic:
             self.payload_bytes_out += len(packet.payload)
 
 
-class House:
-    def __init__(self, node: NodeId, life: int, config: MqttConfig) -> None:
-        self.node, self.life, self.config = node, life, config
+class BrokerState:
+    """The shared state. Parts append effects to `out`; the driver takes them with `take`."""
+
+    def __init__(self, node: NodeId, incarnation: Incarnation, config: MqttConfig) -> None:
+        self.node, self.incarnation, self.config = node, incarnation, config
         self.now_ms = self.wall_ms = 0
         self.awake_ms = 0  # a clock that leaves out the time for which the process stood still
-        self.out: list[DoorEffect] = []
+        self.out: list[MqttEffect] = []
         self.interests = Interests(config.depth)
-        self.directory = Directory(node, life, config, self.interests)
+        self.directory = Directory(node, incarnation, config, self.interests)
         self.recaller = Recaller(node, config, self.interests)
         self.directory.introductions.kept = self.recaller.prefixes.walk
         self.retained = self.recaller.retained
-        self.sys_retained = RetainedMessages(SYS_MAX, SYS_BYTES)  # what this node tells about itself
+        # values of `$SYS/...`, which this node tells about itself
+        self.sys_retained = RetainedMessages(SYS_MAX, SYS_BYTES)
         self.traffic = Traffic()
         self.tree: FilterTree[Session, Subscription] = FilterTree()
         self.sessions: dict[str, Session] = {}
-        self.shared: Counter[str] = Counter()  # shared filters -> sessions here that hold them
+        self.shared: Counter[str] = Counter()  # shared filter -> number of sessions here that hold it
         self.on_unshared: Callable[[Session, str], None] = lambda session, filter_: None
-        self.filter_bytes = 0  # memory that the filters of all sessions take, about
+        self.filter_bytes = 0  # memory that the filters of all sessions take, roughly
         self.by_connection: dict[Connection, Session] = {}
         self.counters: Counter[str] = Counter()
-        self.refusal: Callable[[Topic], str | None] = lambda topic: None  # why the node can take up no such topic
-        self.payload_bytes_max = FRAME_BYTES_MAX  # of a publication as the mesh carries it: in its envelope
-        self.access: Access | None = None  # who may read and write what; None: every client may do everything
+        # Returns why the node cannot take part in an overlay topic. None: it can.
+        self.refusal: Callable[[Topic], str | None] = lambda topic: None
+        # most bytes of a publication as the mesh carries it, envelope included
+        self.payload_bytes_max = FRAME_BYTES_MAX
+        self.access: Access | None = None  # The access rules. None: every client may do everything.
         self._number = 0
 
     def may_read(self, session: Session, topic: str) -> bool:
-        """Return whether a client may get messages on a topic. A broker beside us has access rules of its own."""
+        """Return whether a client may get messages on a topic. A sidecar's broker applies its own access rules."""
         return self.access is None or session.is_bridge or self.access.may_read(session.who, topic)
 
     def may_write(self, session: Session, topic: str) -> bool:
@@ -89,33 +96,37 @@ class House:
         return self.access is None or session.is_bridge or self.access.may_write(session.who, topic)
 
     def may_subscribe(self, session: Session, filter_: str) -> bool:
-        """Return whether a subscription is granted: the client may read some topic that it matches."""
+        """Return whether a subscription is granted: the client may read at least one topic that it matches."""
         return self.access is None or session.is_bridge or self.access.may_subscribe(session.who, filter_)
 
     def at(self, now_ms: int, wall_ms: int) -> None:
+        """Set the time: `now_ms` only grows, and `wall_ms` is the wall clock, used for what crosses nodes."""
         self.awake_ms += min(now_ms - self.now_ms, STEP_MS)
         self.now_ms = self.recaller.now_ms = now_ms
         self.directory.at(now_ms)
         self.wall_ms = wall_ms
 
-    def take(self) -> list[DoorEffect]:
+    def take(self) -> list[MqttEffect]:
+        """Return the effects collected since the last call."""
         out, self.out = self.out, []
         return out
 
     def next_number(self) -> int:
+        """Return a new number for a publication of this node. Numbers grow over all topics."""
         self._number += 1
         return self._number
 
     def send(self, link: Link, packet: p.Packet) -> None:
+        """Send a packet to a client."""
         self.out.append(ToClient(link.id, packet))
 
-    def enter_filter(self, session: Session, filter_: str, one: Subscription) -> bool:
-        """A session subscribes. Return whether the filter is new to it."""
+    def enter_filter(self, session: Session, filter_: str, subscription: Subscription) -> bool:
+        """Add a subscription to a session, or replace it. Return whether the filter is new to the session."""
         is_new = filter_ not in session.subscriptions
-        session.subscriptions[filter_] = one
+        session.subscriptions[filter_] = subscription
         is_shared = filter_.startswith(SHARED)
         if not is_shared:
-            self.tree.put(filter_, session, one)
+            self.tree.put(filter_, session, subscription)
         if is_new:
             size = filter_size(filter_)
             session.filter_bytes += size
@@ -124,12 +135,12 @@ class House:
                 if not self.shared:
                     self.interests.want(SHARES)
                 self.shared[filter_] += 1
-            if not is_sys(filter_):  # what stands there never leaves the node
+            if not is_sys(filter_):  # `$SYS` never leaves the node
                 self.interests.add(unshared(filter_))
         return is_new
 
     def leave_filters(self, session: Session, filters: Iterable[str]) -> list[bool]:
-        """A session gives up filters. Return for each one whether it had it."""
+        """Remove filters from a session. Return for each one whether the session had it."""
         had = [(filter_, session.subscriptions.pop(filter_, None) is not None) for filter_ in filters]
         left = [filter_ for filter_, is_left in had if is_left]
         for filter_ in left:
@@ -140,7 +151,7 @@ class House:
                 self._unshare(session, filter_)
             else:
                 self.tree.remove(filter_, session)
-        # All at once: each overlay topic that they cover is looked at once.
+        # Together, so that each overlay topic that they cover is looked at once.
         self.interests.remove(*[unshared(filter_) for filter_ in left if not is_sys(filter_)])
         return [is_left for _, is_left in had]
 
@@ -153,7 +164,7 @@ class House:
                 self.interests.unwant(SHARES)
 
     def until_ms(self, message: Envelope) -> int | None:
-        """When it expires, by our clock."""
+        """Return when a message expires, by our clock. None: never."""
         expiry_s = message.content.expiry_s
         if expiry_s is None:
             return None

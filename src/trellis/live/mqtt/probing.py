@@ -1,7 +1,7 @@
-"""What a sidecar says about other sidecars at its broker, and about a broker that lets it read nothing.
+"""What a sidecar reports about other sidecars at its broker, and about a broker that lets it read nothing.
 
-A broker does not send a bridge of 3.1.1 what the bridge itself publishes. So the probes of such a sidecar are published
-over a second connection, which lasts for a moment.  [docs/mqtt.md, Probes]
+A broker does not send a bridge of 3.1.1 its own messages. So such a sidecar publishes its probes over a second, short
+connection.  [docs/mqtt.md, Probes]
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _TIMEOUT_S = 5.0
 _PACKET_BYTES_MAX = 1 << 16
 
 
-def other_sidecars(bridge: Bridge, place: str) -> Iterator[str]:
-    """Name the other sidecars at this broker, one sentence each."""
-    for name in sorted(bridge.hearing.others):
+def other_sidecars(bridge: Bridge, address: str) -> Iterator[str]:
+    """Yield a sentence for each other sidecar at this broker."""
+    for name in sorted(bridge.probes.others):
         yield (
-            f"Another sidecar, {one_line(name)}, is heard at the broker at {place}, so messages come more than once: "
+            f"Another sidecar, {one_line(name)}, is heard at the broker at {address}, so messages come more than once: "
             "keep one sidecar beside a broker, and no bridge between two brokers of the mesh."
         )
 
 
-def unheard(bridge: Bridge, place: str) -> Iterator[str]:
-    """Say that the broker sends us nothing, if that is so."""
+def unheard(bridge: Bridge, address: str) -> Iterator[str]:
+    """Yield a sentence if the broker does not send us what is published there."""
     if bridge.is_unheard:
         yield (
-            f"The broker at {place} has accepted our subscriptions, and does not send us what is published: our own "
+            f"The broker at {address} has accepted our subscriptions, and does not send us what is published: our own "
             f"message on {bridge.probe} did not come back. {RIGHTS}"
         )
 
@@ -46,7 +46,7 @@ def unheard(bridge: Bridge, place: str) -> Iterator[str]:
 async def publish_elsewhere(
     host: str, port: int, tls: ssl.SSLContext | None, hello: p.Connect, packets: list[p.Publish]
 ) -> bool:
-    """Publish with QoS 0 over a connection of its own. Return whether the broker has let us in."""
+    """Publish with QoS 0 over a new connection. Return whether the broker has accepted the connection."""
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(_TIMEOUT_S):

@@ -18,7 +18,7 @@ from mqtt.talk import doors, vanish_all
 from trellis.live.doctor import check_broker
 from trellis.live.findings import Finding
 from trellis.live.shell import LiveNode
-from trellis.protocols.mqtt import echoes, hearing, reasons
+from trellis.protocols.mqtt import echoes, probes, reasons
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt.bridge import Bridge
 from trellis.protocols.mqtt.config import MqttConfig
@@ -39,10 +39,10 @@ def attached(*, codes: tuple[int, ...] = (1, 0), **fields: Any) -> tuple[Bridge,
     (asked,) = [packet for packet in one.to_broker if isinstance(packet, p.Subscribe)]
     one.to_broker.clear()
     one.from_broker(p.SubAck(asked.id, codes))
-    return one, (probes(one) or [None])[0]
+    return one, (probes_of(one) or [None])[0]
 
 
-def probes(one: Bridge) -> list[p.Publish]:
+def probes_of(one: Bridge) -> list[p.Publish]:
     """Take what the sidecar publishes for itself."""
     found = [packet for packet in one.to_broker if isinstance(packet, p.Publish)]
     one.to_broker.clear()
@@ -53,7 +53,7 @@ def passed(one: Bridge, from_ms: int, to_ms: int) -> list[p.Publish]:
     """Let time pass. Return what the sidecar publishes for itself meanwhile."""
     for now_ms in range(from_ms, to_ms + 1, 100):
         one.tick(now_ms)
-    return probes(one)
+    return probes_of(one)
 
 
 # Without a broker
@@ -131,7 +131,7 @@ def test_a_probe_may_be_behind_messages_that_the_mesh_has_not_taken():
     for now_ms in range(0, 60_000, 100):
         one.tick(now_ms)
         one.from_broker(OTHER)
-    assert probes(one)
+    assert probes_of(one)
     assert not one.is_unheard
     one.from_host(p.Ack(p.PUBACK, 7), 60_000)
     passed(one, 60_000, 67_000)
@@ -145,7 +145,7 @@ def test_a_broker_that_ends_connections_because_of_probes_gets_no_more_of_them()
     for _ in range(4):
         one.up(p.ConnAck(reason=0, session_present=True))
         one.from_broker(p.SubAck(1, (1, 0)))
-        seen.append(len(probes(one)))
+        seen.append(len(probes_of(one)))
         one.down(is_closed=True)
     assert seen == [1, 1, 0, 0]
 
@@ -153,13 +153,13 @@ def test_a_broker_that_ends_connections_because_of_probes_gets_no_more_of_them()
 def test_the_packet_identifier_of_a_probe_of_version_5_is_used_once_at_a_time():
     one, probe = attached()
     one.from_host(p.Publish(topic="t", payload=b"alike in number", qos=1, id=probe.id), 0)
-    assert not probes(one)
+    assert not probes_of(one)
     one.from_broker(p.Ack(p.PUBACK, probe.id))
-    assert [packet.payload for packet in probes(one)] == [b"alike in number"]
+    assert [packet.payload for packet in probes_of(one)] == [b"alike in number"]
     one.down()
     one.up(p.ConnAck(reason=0, session_present=True))
     one.from_broker(p.SubAck(1, (1, 0)))
-    again = probes(one)
+    again = probes_of(one)
     assert [(packet.topic, packet.qos) for packet in again] == [("t", 1), (PROBE, 0)]
 
 
@@ -170,24 +170,24 @@ def test_another_sidecar_at_a_broker_of_version_5_is_told_answered_and_forgotten
     assert one.from_broker(OTHER)
     assert not one.leaves  # messages come twice, and do not go round
     assert not one.to_host
-    (answer,) = probes(one)
+    (answer,) = probes_of(one)
     assert (answer.topic, answer.qos) == (PROBE, 0)
     one.from_broker(OTHER)
-    assert not probes(one)  # else the two would answer each other for ever
-    assert list(one.hearing.others) == ["trellis-other"]
+    assert not probes_of(one)  # else the two would answer each other for ever
+    assert list(one.probes.others) == ["trellis-other"]
     assert one.counters["probes of others"] == 2
     assert len(passed(one, 10_000, 24_900)) == 3
-    assert list(one.hearing.others) == ["trellis-other"]
+    assert list(one.probes.others) == ["trellis-other"]
     passed(one, 25_000, 25_000)
-    assert not one.hearing.others
+    assert not one.probes.others
 
 
 def test_names_of_other_sidecars_are_bounded():
     one, _ = attached()
     for number in range(1_000):
         one.from_broker(p.Publish(topic=f"{PROBES}{number:0<500}", payload=b""))
-    assert len(one.hearing.others) == 8
-    assert max(map(len, one.hearing.others)) == 128
+    assert len(one.probes.others) == 8
+    assert max(map(len, one.probes.others)) == 128
 
 
 def test_a_question_of_the_doctor_is_answered_and_is_no_other_sidecar():
@@ -196,9 +196,9 @@ def test_a_question_of_the_doctor_is_answered_and_is_no_other_sidecar():
     passed(one, 0, 10_000)
     for _ in range(100):
         one.from_broker(p.Publish(topic=f"{PROBES}trellis-doctor-7", payload=b"?"))
-    assert len(probes(one)) == 1
+    assert len(probes_of(one)) == 1
     assert len(passed(one, 10_000, 60_000)) == 1  # to those that came while we were silent
-    assert not one.hearing.others
+    assert not one.probes.others
     assert not one.counters["probes of others"]
 
 
@@ -251,7 +251,7 @@ def complaints(node: LiveNode) -> str:
 @pytest.mark.parametrize("fields", VERSIONS, ids=str)
 def test_a_broker_that_lets_a_sidecar_read_nothing_is_told_by_health_and_doctor(fields, monkeypatch):
     if fields:  # else as it is, so that one test sees how long it takes
-        monkeypatch.setattr(hearing, "UNHEARD_MS", 1_500)
+        monkeypatch.setattr(probes, "UNHEARD_MS", 1_500)
         monkeypatch.setattr(echoes, "UNHEARD_MS", 1_500)
 
     async def work() -> None:
@@ -318,7 +318,7 @@ def ruled(folder: Path, name: str, *rights: str) -> Mosquitto:
 @needs_mosquitto
 @pytest.mark.parametrize("fields", VERSIONS, ids=str)
 def test_mosquitto_s_access_rules_are_told_where_they_let_a_sidecar_read_nothing(fields, tmp_path, monkeypatch):
-    monkeypatch.setattr(hearing, "UNHEARD_MS", 1_500)
+    monkeypatch.setattr(probes, "UNHEARD_MS", 1_500)
     monkeypatch.setattr(echoes, "UNHEARD_MS", 1_500)
     mute = ruled(tmp_path, "mute", "topic write #")
     narrow = ruled(tmp_path, "narrow", "topic readwrite plant/#", "topic readwrite trellis/probe/#")
@@ -350,7 +350,7 @@ def test_mosquitto_s_access_rules_without_a_right_to_probe_are_not_complained_ab
             nodes: list[LiveNode] = []
             node = await attach("n", one.url, nodes, take=("plant/#",))
             try:
-                await until(lambda: node.mqtt.sidecar.bridge.hearing.is_forbidden)
+                await until(lambda: node.mqtt.sidecar.bridge.probes.is_forbidden)
                 assert not wrong(await check_broker(config("n", mqtt=MqttConfig(broker=one.url)), 4.0))
             finally:
                 await node.stop(in_order=False)
@@ -360,4 +360,4 @@ def test_mosquitto_s_access_rules_without_a_right_to_probe_are_not_complained_ab
 
 def is_heard(bridge: Bridge) -> bool:
     """Return whether a probe has come back."""
-    return bridge.echoes.is_settled if bridge.echoes is not None else bridge.hearing.is_heard
+    return bridge.echoes.is_settled if bridge.echoes is not None else bridge.probes.is_heard
