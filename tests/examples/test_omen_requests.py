@@ -191,6 +191,22 @@ def test_a_node_that_knows_no_agreement_closes_its_end_and_the_link_is_not_opene
     assert linked(engine) == {"bc", "ac"}
 
 
+def test_a_request_to_agree_that_comes_late_is_not_followed():
+    """By then others may have dropped links that its proof rests on."""
+    engine = mesh(dict.fromkeys("abc", ("t",)), ["ab", "bc", "ac"])
+    a, b = node_of(engine, "a"), node_of(engine, "b")
+    late = m.Disconnect(a.me.incarnation, b.me.topics_version)
+    engine._perform(engine.world.actors["b"], b.on_message("a", late))
+    assert "ab" in linked(engine), "it was not asked at all"
+    engine._perform(engine.world.actors["b"], b.on_message("a", m.Ask(7, 0, ("t",))))
+    after(engine, 2.5)
+    engine._perform(engine.world.actors["b"], b.on_message("a", late))
+    assert "ab" in linked(engine)
+    engine._perform(engine.world.actors["b"], b.on_message("a", m.Ask(8, 0, ("t",))))
+    engine._perform(engine.world.actors["b"], b.on_message("a", late))
+    assert "ab" not in linked(engine)
+
+
 def test_a_link_is_opened_and_serves_the_topics_of_both():
     engine = mesh(dict.fromkeys("abc", ("t",)), ["ab", "bc"])
     ask(engine, "open", "a", "c")

@@ -46,6 +46,7 @@ from trellis.protocols.topics import TopicTable
 
 PRIMARIES_MAX = 65_536
 ASKED_PERIODS = 3  # for which a coordinator that we have answered may count on us
+AGREE_PERIODS = 1  # after our answer, in which we agree to drop a link (`requests.py`)
 ASKERS_MAX = 1_024
 JOIN_PERIODS = 4  # until a joiner repeats its request to the same successor
 POSTPONEMENTS_MAX = 8  # then topics are left all the same
@@ -246,7 +247,7 @@ class OMenNode:
 
     def _settle(self, effects: Effects) -> Effects:
         effects = self._settle_parts(effects)
-        return [*effects, *self.requests.look()] if self.requests.is_busy else effects
+        return [*effects, *self.requests.look()] if self.requests.busy else effects
 
     def _settle_parts(self, effects: Effects) -> Effects:
         links, coordinator, detector = self.links, self.coordinator, self.parts.detector
@@ -412,7 +413,7 @@ class OMenNode:
             m.ConnectOk: links.on_connect_ok,
             m.LinkReady: lambda sender, message: links.on_ready(sender, message.incarnation),
             m.Stranger: links.on_stranger,
-            m.Disconnect: links.on_disconnect,
+            m.Disconnect: self._on_disconnect,
             m.OpenLink: self._on_open_link,
             m.Record: lambda sender, message: parts.held.on_record(sender, message, parts.ticks),
             m.RecordOk: parts.own.on_ok,
@@ -444,6 +445,14 @@ class OMenNode:
             asker = (sender, message.mend) if message.way is None else (message.way.asker, message.way.mend)
             self._asked[asker] = (self.parts.ticks, bits)
         return answers(self.parts, sender, message)
+
+    def _on_disconnect(self, sender: NodeId, message: m.Disconnect) -> Effects:
+        """Agree to drop a link only shortly after our answer: others hold their links for `ASKED_PERIODS` alone."""
+        if message.version:
+            first = self.parts.ticks - AGREE_PERIODS
+            if not any(asker == sender and tick >= first for (asker, _), (tick, _) in self._asked.items()):
+                return []
+        return self.links.on_disconnect(sender, message)
 
     def _on_open_link(self, sender: NodeId, message: m.OpenLink) -> Effects:
         asker, peers = (sender, message.mend), [m.Life(message.peer, message.incarnation), *message.more]

@@ -10,12 +10,13 @@ to bring a mesh near a plan. A drop must not split a topic, and must not be take
    to the other, each of which has answered since step 1. The peer is asked, then nodes that the operator names (`via`,
    which proves nothing), then neighbors of those who answered. Without a proof the link stays.
 3. **Agreement.** The peer is asked to close its end (`Disconnect` with the version of its topics). If its topics have
-   changed since its answer, it may count on the link: then it says nothing and the link stays. Otherwise it closes its
-   end and says `Disconnect`.
+   changed since its answer, it may count on the link: then it says nothing and the link stays. So it does when its
+   answer is older than `AGREE_PERIODS`: the request was late. Otherwise it closes its end and says `Disconnect`.
 
 Two drops at a time cannot rest on each other's links: a node that has answered the proof of one counts as asked, and
-refuses to drop a link itself until it is released or `ASKED_PERIODS` are over. A drop takes at most `DROP_PERIODS`,
-which is less. A node that crashes during a proof is repaired by answers that do not name the link.
+refuses to drop a link itself until it is released or `ASKED_PERIODS` are over. The peer agrees before that, or never:
+`AGREE_PERIODS` are less. A drop that the peer has not answered releases nobody. A node
+that crashes during a proof is repaired by answers that do not name the link.
 
 D1  a link is closing iff a drop of it is under way here.
 """
@@ -76,6 +77,7 @@ class Requests:
         self.parts, self.coordinator, self.was_asked = parts, coordinator, was_asked
         self.latest: list[Request] = []
         self.counts: Counter[tuple[Kind, State]] = Counter()  # of requests that are over
+        self.busy = 0  # requests that are under way
         self._drops: dict[int, _Drop] = {}  # by number; under way
 
     # What an operator asks for
@@ -123,10 +125,6 @@ class Requests:
         if self.was_asked(shared):
             return "a repair elsewhere may count on this link"
         return ""
-
-    @property
-    def is_busy(self) -> bool:
-        return any(one.state == "under way" for one in self.latest)
 
     # Inputs
 
@@ -181,6 +179,7 @@ class Requests:
     def check(self) -> None:
         closing = {link.peer for link in self.parts.links.links.values() if link.is_closing}
         dropped = {drop.request.peer for drop in self._drops.values()}
+        assert self.busy == sum(one.state == "under way" for one in self.latest)
         assert closing == dropped, f"D1: {self.parts.me.id} closes {closing} and drops {dropped}"
 
     # The proof
@@ -241,7 +240,7 @@ class Requests:
             link.is_closing = False
         effects = self._release(drop.request)
         self._refuse(drop.request, why)
-        return [*effects]
+        return [] if drop.is_proven else [*effects]  # else the peer may agree yet
 
     def _release(self, request: Request) -> list[Send]:
         """Forget a drop. Those who answered it need not wait for it any more: a question about no topic tells them."""
@@ -258,12 +257,14 @@ class Requests:
     def _end(self, request: Request, state: State, why: str = "") -> None:
         request.state, request.why = state, why
         self.counts[request.change, state] += 1
+        self.busy -= 1
 
     def _note(self, request: Request) -> Request:
         busy = [one for one in self.latest if one.state == "under way"]
         over = [one for one in self.latest if one.state != "under way"]
         self.latest = [*over[-REQUESTS_MAX:], *busy, request]
-        if len(busy) >= BUSY_MAX:
+        self.busy += 1
+        if self.busy > BUSY_MAX:
             self._refuse(request, "too many changes are under way at this node")
         return request
 
