@@ -156,6 +156,30 @@ def test_a_topic_that_an_end_takes_up_during_a_drop_is_covered(who, later_ms):
     assert not split(engine)
 
 
+def test_an_end_that_takes_up_a_topic_after_its_answer_does_not_agree():
+    engine = mesh({"a": ("t", "new"), "b": ("t",), "c": ("t",)}, ["ab", "bc", "ac"])
+    a, b = node_of(engine, "a"), node_of(engine, "b")
+    engine._perform(engine.world.actors["b"], b.on_message("a", m.Ask(7, 0, ("t",))))
+    agreed = m.Disconnect(a.me.incarnation, b.me.topics_version)
+    engine.subscribe("b", "new")
+    engine._perform(engine.world.actors["b"], b.on_message("a", agreed))
+    after(engine, 5)
+    assert linked(engine) == {"ab", "bc", "ac"}
+
+
+def test_an_end_that_takes_up_a_topic_while_it_drops_a_link_does_not_count_on_that_link():
+    wanted = {"a": ("t",), "b": ("t", "new"), "c": ("t",), "d": ("new", "other")}
+    engine = mesh(wanted, ["ab", "bc", "ac", "bd", ("d", "p1")])
+    ask(engine, "drop", "a", "b", via=("c",))
+    requests = node_of(engine, "a").requests
+    while not any(drop.is_proven for drop in requests._drops.values()):
+        engine.run(engine.world.now_ms + 1)
+    engine.subscribe("a", "new")
+    after(engine, 20)
+    assert told(engine, "a") == [("drop", "b", "done")]
+    assert not split(engine)
+
+
 def test_a_link_on_which_a_repair_may_count_is_kept():
     engine = mesh(dict.fromkeys("abcd", ("t",)), [*RING, "ac"])
     question = m.Ask(7, 0, ("t",))
