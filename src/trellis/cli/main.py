@@ -32,6 +32,7 @@ from trellis.cli import (
     pipeline,
     plan,
     profile,
+    replan,
     retire,
     simulate,
     up,
@@ -52,6 +53,7 @@ app.command("demo", epilog=demo.EXAMPLE)(demo.demo)
 app.command("workload", epilog=workload.EXAMPLE)(workload.workload)
 app.command("churn", epilog=churn.EXAMPLE)(churn.churn)
 app.command("plan", epilog=plan.EXAMPLE)(plan.plan)
+app.command("replan", epilog=replan.EXAMPLE)(replan.replan)
 app.command("maintain", epilog=maintain.EXAMPLE)(maintain.maintain)
 app.command("profile", epilog=profile.EXAMPLE)(profile.profile)
 app.command("check", epilog=check.EXAMPLE)(check.check)

@@ -1,10 +1,12 @@
-"""The admin port of a node: /healthz, /readyz, /livez, /metrics and /overlay.json.  [docs/dashboard.md]
+"""The admin port of a node: /healthz, /readyz, /livez, /metrics, /overlay.json and /links.  [docs/dashboard.md]
 
-It only reads. Everything is put together when it is asked for, in the node's own thread, between two inputs.
+It only reads, unless `admin_token` names a file with a secret (`link_requests.py`). Everything is put together when it
+is asked for, in the node's own thread, between two inputs.
 
     /healthz  503 while messages that should flow do not, with each reason as a sentence  [health.py]
     /readyz   503 while the node joins, leaves or takes up remembered filters: it should not be given clients
     /livez    200 whenever the process answers: for supervisors that restart it
+    /links    PUT opens a link, DELETE drops one; only with the secret of `admin_token`  [docs/replan.md]
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from trellis.live.clock import life_now, wall_ms
 from trellis.live.config import is_loopback
 from trellis.live.health import not_ready, unready
 from trellis.live.http import Events, HttpServer
-from trellis.live.http_messages import Answer, Request
+from trellis.live.http_messages import CHANGING, READING, Answer, Request
+from trellis.live.link_requests import LinkRequests, requests_of
 from trellis.live.metrics import OPENMETRICS, TEXT, accepts_openmetrics
 from trellis.live.series import exposition, of_clients
 from trellis.live.tls import Credentials
@@ -36,13 +39,15 @@ class Admin:
     def __init__(self, node: LiveNode) -> None:
         self.node = node
         self.http: HttpServer | None = None
+        self.links = LinkRequests(node) if node.config.admin_token else None
 
     @property
     def port(self) -> int:
         return self.http.port if self.http is not None else 0
 
     def bind(self, address: str, tls: Credentials | None) -> None:
-        self.http = HttpServer(self.answer, is_local=is_loopback(parse_address(address)[0]))
+        methods = CHANGING if self.links is not None else READING
+        self.http = HttpServer(self.answer, is_local=is_loopback(parse_address(address)[0]), methods=methods)
         self.http.bind(address, tls)
 
     def serve(self) -> None:
@@ -54,6 +59,8 @@ class Admin:
             await self.http.close()
 
     def answer(self, request: Request) -> Answer | Events | None:
+        if request.method not in READING:
+            return self.links.answer(request) if self.links is not None else None
         accept = request.headers.get("accept", "")
         match request.path:
             case "/healthz":
@@ -107,6 +114,9 @@ def snapshot(node: LiveNode) -> dict[str, Any]:
         "links": [
             {"peer": peer, "topics": names(interest & overlay.interest)}
             for peer, interest in sorted(overlay.neighbors().items())
+        ],
+        "requests": [
+            {"change": one.change, "peer": one.peer, "state": one.state, "why": one.why} for one in requests_of(node)
         ],
         "joined": not not_ready(node),
         "leaving": node.mesh.is_leaving,

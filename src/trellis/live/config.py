@@ -173,6 +173,10 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     admin_listen: str = ""
     """Where /healthz, /metrics and /overlay.json are served: the admin port. Empty: nowhere."""
 
+    admin_token: str = ""
+    """A file with a secret (32 bytes or more). Whoever gives it at the admin port may have links opened and dropped
+    (`trellis replan --apply`). Empty: the admin port only reads."""
+
     seeds: tuple[str, ...] = ()
     """Mesh ports (`listen`) of some nodes of the cluster. Its own may be among them."""
 
@@ -213,6 +217,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         listeners = ("listen", "client_listen", *(("admin_listen",) if self.admin_listen else ()))
         for field in listeners:
             parse_address(getattr(self, field), field)
+        if self.admin_token and not self.admin_listen:
+            raise InputError("admin_token", "there is no admin port", "give admin_listen too")
         for one in self.seeds:
             parse_address(one, "seeds")
         if self.advertise:

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server for GET and HEAD: what an admin port and a dashboard need, and nothing that can be held up.
+"""A small HTTP/1.1 server without request bodies: what an admin port and a dashboard need. Nothing can hold it up.
 
     request   a head of at most 16 KiB that is complete in time; no body
     answer    whole (`Answer`), or a stream of events that goes on (`Events`)
@@ -25,6 +25,7 @@ from typing import cast
 
 from trellis.live.http_messages import (
     HEAD_BYTES_MAX,
+    READING,
     Answer,
     BadRequest,
     Request,
@@ -76,8 +77,16 @@ Handler = Callable[[Request], Answer | Events | None]  # None: there is no such 
 
 
 class HttpServer:
-    def __init__(self, handler: Handler, limits: Limits | None = None, *, is_local: bool = True) -> None:
-        """`is_local`: only hosts that are addresses or localhost are answered."""
+    def __init__(
+        self,
+        handler: Handler,
+        limits: Limits | None = None,
+        *,
+        is_local: bool = True,
+        methods: tuple[str, ...] = READING,
+    ) -> None:
+        """`is_local`: only hosts that are addresses or localhost are answered. Other methods are refused."""
+        self.methods = methods
         self.handler, self.limits, self.is_local = handler, limits or Limits(), is_local
         self.counters: Counter[str] = Counter()
         self.connections: dict[Connection, None] = {}
@@ -272,7 +281,7 @@ class Connection(asyncio.Protocol):
         self.requests += 1
         self._note()
         try:
-            request = parse_request(head, is_local=self.server.is_local)
+            request = parse_request(head, is_local=self.server.is_local, methods=self.server.methods)
         except BadRequest as refusal:
             self._refuse(refusal)
             return False
@@ -319,7 +328,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, refusal: BadRequest) -> None:
         self.server.counters[f"refused {refusal.status}"] += 1
-        headers = (("Allow", "GET, HEAD"),) if refusal.status == 405 else ()
+        headers = (("Allow", ", ".join(self.server.methods)),) if refusal.status == 405 else ()
         self._write(pack_answer(Answer(f"{refusal}\n".encode(), status=refusal.status, headers=headers), True, False))
         self._close()
 

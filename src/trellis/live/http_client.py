@@ -24,27 +24,35 @@ class HttpClient:
 
     async def get(self, path: str, timeout_s: float = 2.0) -> tuple[int, bytes]:
         """Status and body. Raises OSError (TimeoutError is one) or ValueError."""
+        return await self.ask("GET", path, timeout_s)
+
+    async def ask(self, method: str, path: str, timeout_s: float = 2.0, token: str = "") -> tuple[int, bytes]:
+        """As `get`, with any method that may be repeated. `token` says that we may change something."""
+        head = f"{method} {path} HTTP/1.1\r\nHost: {self.address}\r\n"
+        head += f"Authorization: Bearer {token}\r\n" if token else ""
         async with asyncio.timeout(timeout_s):
             try:
                 if self._streams is not None and self._streams[1].is_closing():
                     self.close()
                 if self._streams is not None:
                     try:
-                        return await self._get(*self._streams, path)
+                        return await self._ask(*self._streams, head, path)
                     except (OSError, ValueError):
                         self.close()  # it may have been closed as idle: once more, on a new one
                 self._streams = await asyncio.open_connection(*self._place, ssl=self._tls, limit=HEAD_BYTES_MAX)
-                return await self._get(*self._streams, path)
+                return await self._ask(*self._streams, head, path)
             except BaseException:
                 self.close()  # what comes late must not be taken for the next answer
                 raise
 
-    async def _get(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str) -> tuple[int, bytes]:
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: {self.address}\r\n\r\n".encode())
+    async def _ask(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: str, path: str
+    ) -> tuple[int, bytes]:
+        writer.write(f"{head}\r\n".encode())
         try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"\r\nContent-Length: (\d{1,9})\r\n", head)
-            status = re.match(rb"HTTP/1\.1 (\d{3}) ", head)
+            told = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"\r\nContent-Length: (\d{1,9})\r\n", told)
+            status = re.match(rb"HTTP/1\.1 (\d{3}) ", told)
             if length is None or status is None or int(length[1]) > self._bytes_max:
                 raise ValueError(f"{self.address}{path}: not an answer that we read")
             body = await reader.readexactly(int(length[1]))
@@ -52,7 +60,7 @@ class HttpClient:
             raise NoAnswer("it closed the connection without an answer") from None
         except asyncio.LimitOverrunError as error:
             raise ValueError(f"{self.address}{path}: {error}") from None
-        if b"\r\nConnection: close\r\n" in head:
+        if b"\r\nConnection: close\r\n" in told:
             self.close()
         return int(status[1]), body
 

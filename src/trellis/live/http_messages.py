@@ -11,8 +11,18 @@ from trellis.live.machine import machine
 
 HEAD_BYTES_MAX = 16 << 10
 TARGET_LETTERS_MAX = 2_048
+READING = ("GET", "HEAD")
+CHANGING = (*READING, "PUT", "DELETE")
 
-_REASONS = {200: "OK", 304: "Not Modified", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed"}
+_REASONS = {
+    200: "OK",
+    202: "Accepted",
+    304: "Not Modified",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+}
+_REASONS |= {401: "Unauthorized", 409: "Conflict"}
 _REASONS |= {408: "Request Timeout", 413: "Content Too Large", 414: "URI Too Long", 421: "Misdirected Request"}
 _REASONS |= {431: "Request Header Fields Too Large", 500: "Internal Server Error", 503: "Service Unavailable"}
 _REASONS |= {505: "HTTP Version Not Supported"}
@@ -27,6 +37,7 @@ class Request:
     path: str  # as it was sent, without what follows "?"
     headers: dict[str, str]  # names in small letters
     keeps_alive: bool
+    query: str = ""  # what follows "?", as it was sent
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class BadRequest(Exception):
         self.status = status
 
 
-def parse_request(head: bytes, *, is_local: bool = True) -> Request:
+def parse_request(head: bytes, *, is_local: bool = True, methods: tuple[str, ...] = READING) -> Request:
     """A head without its empty line. Raises BadRequest, and nothing else."""
     first, *rest = head.split(b"\r\n")
     found = _REQUEST.fullmatch(first)
@@ -52,8 +63,8 @@ def parse_request(head: bytes, *, is_local: bool = True) -> Request:
     method, target, major, minor = found.groups()
     if (major, minor) not in ((b"1", b"1"), (b"1", b"0")):
         raise BadRequest(505, "HTTP/1.1 is spoken here")
-    if method not in (b"GET", b"HEAD"):
-        raise BadRequest(405, "only GET and HEAD are answered")
+    if method.decode() not in methods:
+        raise BadRequest(405, f"only {', '.join(methods[:-1])} and {methods[-1]} are answered")
     if len(target) > TARGET_LETTERS_MAX:
         raise BadRequest(414, "the address is too long")
     if not target.startswith(b"/"):
@@ -75,7 +86,8 @@ def parse_request(head: bytes, *, is_local: bool = True) -> Request:
         raise BadRequest(421, "this is not that host: use an address or localhost")
     wishes = {one.strip().lower() for one in headers.get("connection", "").split(",")}
     keeps_alive = "close" not in wishes if minor == b"1" else "keep-alive" in wishes
-    return Request(method.decode(), target.decode().partition("?")[0], headers, keeps_alive)
+    path, _, query = target.decode().partition("?")
+    return Request(method.decode(), path, headers, keeps_alive, query)
 
 
 def is_local_host(host: str) -> bool:

@@ -36,6 +36,7 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: seed %s did not accept us: %s": ("seed-failed", ("node", "seed", "why")),
     "%s: linked with %s": ("linked", ("node", "peer")),
     "%s: closed the link with %s": ("unlinked", ("node", "peer")),
+    "%s: was asked to %s the link with %s": ("link-asked", ("node", "change", "peer")),
     "%s: lost neighbor %s: %s; %s": ("neighbor-lost", ("node", "peer", "why", "topics")),
     "%s: repair %d started: %s of %s": ("repair-started", ("node", "number", "cause", "peer")),
     "%s: repair %d finished after %d ms: %s of %s; %s": (

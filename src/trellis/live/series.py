@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from trellis import __version__
 from trellis.live.frames import VERSION
 from trellis.live.health import KINDS, unready
+from trellis.live.link_requests import link_counts
 from trellis.live.mends import BOUNDS_MS, CAUSES
 from trellis.live.metrics import Exposition, Labels, cpu_seconds, resident_bytes, slug
 from trellis.protocols.mesh.codecs import UNIONS
@@ -113,6 +114,15 @@ def _overlay(page: Exposition, node: LiveNode) -> None:
     page.gauge("trellis_degree", "Neighbors in the overlay.", len(neighbours))
     page.counter("trellis_links_up_total", "Links that came up.", node.counters["links_up"])
     page.counter("trellis_links_down_total", "Links that went down.", node.counters["links_down"])
+    asked = link_counts(node)
+    labelled: Samples = [
+        ({"change": change, "state": state}, asked[change, state])
+        for change in ("open", "drop")
+        for state in ("done", "refused")
+    ]
+    page.counter("trellis_link_requests_total", "Links that an operator asked to open or drop.", labelled)
+    unauthorized = node.counters["link_requests_refused"]
+    page.counter("trellis_link_requests_unauthorized_total", "Such requests without the secret.", unauthorized)
     page.gauge("trellis_topics", "Topics that this node takes part in.", interest.bit_count())
     page.gauge("trellis_topics_alone", "Of these, topics that no neighbour takes part in.", alone.bit_count())
     page.gauge("trellis_subscriptions", "Topics that clients or the configuration want here.", len(mesh.wanted))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,6 +39,7 @@ from trellis.protocols.effects import (
     CancelTimer,
     Deliver,
     Effect,
+    Effects,
     Left,
     LinkDown,
     LinkUp,
@@ -288,6 +289,12 @@ class LiveNode:
         if not self.is_stopped:
             self._catch_up()
             self._carry_out(self.mesh.ask_home(topic))
+
+    def change_overlay(self, change: Callable[[], Effects]) -> None:
+        """Have the overlay do something that an operator has asked for."""
+        self._catch_up()
+        self._input = (None, "request")
+        self._carry_out(self.mesh.overlay_did(change()))
 
     def is_confirmed(self, topic: Topic) -> bool:
         found = self.mesh.delivery.state.topics.get(topic)

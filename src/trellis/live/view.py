@@ -48,6 +48,15 @@ class MendTold(msgspec.Struct, frozen=True):
     ms: Count | None = None
 
 
+class RequestTold(msgspec.Struct, frozen=True):
+    """What an operator has asked a node to do with a link."""
+
+    change: Word
+    peer: NodeName
+    state: Word
+    why: Annotated[str, Meta(max_length=2_048)] = ""
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """/overlay.json, as it is believed. A node could send anything: everything has a limit."""
 
@@ -56,6 +65,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     overlay: Word
     topics: Annotated[tuple[Name, ...], Meta(max_length=100_000)]
     links: Annotated[tuple[LinkTold, ...], Meta(max_length=10_000)]
+    requests: Annotated[tuple[RequestTold, ...], Meta(max_length=1_000)] = ()
     leaving: bool = False
     joined: bool = True
     mends: Annotated[tuple[MendTold, ...], Meta(max_length=1_000)] = ()

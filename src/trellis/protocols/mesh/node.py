@@ -130,6 +130,10 @@ class MeshNode:
                 return [SetTimer("mesh/first", _FIRST_MS)] if is_first else []
         return [*self.delivery.publish(topic, payload, client_id)]
 
+    def overlay_did(self, effects: Effects) -> list[Effect | Outcome]:
+        """The overlay was asked for something else than by its messages and timers, and has done this."""
+        return self._after(effects)
+
     def ask_home(self, topic: Topic) -> list[Effect | Outcome]:
         """Ask the home of a canary's topic. The answer comes as a `HomeTold`."""
         return self.delivery.ask_home(topic)

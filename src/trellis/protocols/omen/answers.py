@@ -88,6 +88,7 @@ def answer(parts: Parts, question: Ask) -> Answer:
     def mask(interest: int) -> bytes:
         return pack(sum(1 << number_of[place] for place in places(interest & bits)))
 
+    named = [link for link in parts.links.up() if not link.is_closing]
     hints: tuple[Hint, ...] = ()
     if parts.config.knowledge == "hints":
         paths = parts.hints.paths
@@ -101,7 +102,7 @@ def answer(parts: Parts, question: Ask) -> Answer:
         me.degree,
         mask(me.interest),
         mask(me.leaving & me.interest),
-        tuple(Neighbour(link.peer, link.incarnation, mask(link.interest)) for link in parts.links.up()),
+        tuple(Neighbour(link.peer, link.incarnation, mask(link.interest)) for link in named),
         hints,
         parts.is_joining,
         me.topics_version,

@@ -264,11 +264,15 @@ class Coordinator:
             effects += [Send(node, Probe(0)), SetTimer(f"doubt/{node}", config.ask_ms)]
         return effects
 
-    def new_mend(self, kind: str, node: NodeId, incarnation: int) -> Mend:
+    def next_number(self) -> int:
+        """Return the number of a new repair, or of anything else that asks questions: their answers carry it."""
         self._numbers += 1
-        parts = self.parts
-        mend = self.mends[self._numbers] = Mend(
-            self._numbers,
+        return self._numbers
+
+    def new_mend(self, kind: str, node: NodeId, incarnation: int) -> Mend:
+        parts, number = self.parts, self.next_number()
+        mend = self.mends[number] = Mend(
+            number,
             kind,
             node,
             incarnation,

@@ -69,6 +69,7 @@ class Link:
     tries: int = 0
     askers: list[Asker] = field(default_factory=list)  # coordinators that wait for it to be up
     is_hoped_for: bool = False  # planned (`planned.py`): while it is only asked for, nobody may be there
+    is_closing: bool = False  # we want to drop it (`requests.py`): no topic and no proof may count on it
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -116,7 +117,7 @@ class Links:
         """Topics of ours that a neighbour has."""
         bits = 0
         for link in self.links.values():
-            if link.state == UP:
+            if link.state == UP and not link.is_closing:
                 bits |= link.interest
         return bits & self.me.interest
 
@@ -281,6 +282,8 @@ class Links:
             return []
         if link.state == ASKED and link.tries < 2:  # about an earlier link: ours is still under way
             return []
+        if link.is_closing:  # it has closed its end, as we have asked
+            return self._drop(link, "closed")
         if link.state == UP:
             self.me.refute(self.me.incarnation)  # it may have mended around us: our next loss is another one
         return self._drop(link, "stranger")
@@ -289,7 +292,11 @@ class Links:
         link = self.links.get(sender)
         if link is None or life_of(message.incarnation) < life_of(link.incarnation):
             return []
-        return self._drop(link, "closed")
+        if not message.version:
+            return self._drop(link, "closed")
+        if link.state != UP or message.version != self.me.topics_version:
+            return []  # since our answer we may have taken up a topic that only this link covers
+        return [*self._drop(link, "closed"), Send(sender, Disconnect(self.me.incarnation))]
 
     def on_peer_down(self, peer: NodeId) -> Effects:
         link = self.links.get(peer)

@@ -95,7 +95,13 @@ class Stranger(msgspec.Struct, frozen=True, gc=False, tag="stranger"):
 
 
 class Disconnect(msgspec.Struct, frozen=True, gc=False, tag="disconnect"):
+    """I have closed our link; or with `version`: close it, and say so, if your topics are still of this version.
+
+    A node that does not know `version` closes its end without a word. It answers the next heartbeat with `Stranger`.
+    """
+
     incarnation: Count
+    version: Count = 0
 
 
 # Records

@@ -4,6 +4,7 @@
     survivor      links that we have lost (`survivor.py`)
     roots         the net below all (`roots.py`, `net.py`)
     planned       links of a plan are opened at the start (`planned.py`)
+    requests      links that an operator has opened and dropped (`requests.py`)
     here          inputs, one tick per period, interests, leaving, answers to questions
 
 A node reaches nothing but its inputs. What a part finds out is handled after every input (`_settle`), and what a node
@@ -34,6 +35,7 @@ from trellis.protocols.omen.mend import Departed, Mend, Oracle
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.omen.planned import Plan, Planned
 from trellis.protocols.omen.records import RECORD_TIMER
+from trellis.protocols.omen.requests import REQUEST_TIMER, Requests
 from trellis.protocols.omen.roots import Roots
 from trellis.protocols.omen.shadow import LowEdges, low_edges
 from trellis.protocols.omen.survivor import Survivor
@@ -44,6 +46,7 @@ from trellis.protocols.topics import TopicTable
 
 PRIMARIES_MAX = 65_536
 ASKED_PERIODS = 3  # for which a coordinator that we have answered may count on us
+AGREE_PERIODS = 1  # after our answer, in which we agree to drop a link (`requests.py`)
 ASKERS_MAX = 1_024
 JOIN_PERIODS = 4  # until a joiner repeats its request to the same successor
 POSTPONEMENTS_MAX = 8  # then topics are left all the same
@@ -80,6 +83,7 @@ class OMenNode:
         self.survivor = Survivor(parts, self.coordinator)
         self.roots = Roots(parts, self.coordinator)
         self.planned = Planned(parts, plan or Plan())
+        self.requests = Requests(parts, self.coordinator, self._was_asked)
         self.first_neighbours = [peer for peer in neighbours if peer != node]
         parts.is_joining = not self.first_neighbours
         self.leaving_since: int | None = None
@@ -132,6 +136,8 @@ class OMenNode:
             return self._settle(self.coordinator.overdue(rest))
         if part == "doubt":
             return self._settle(self.coordinator.doubt(rest))
+        if part == REQUEST_TIMER:
+            return self._settle(self.requests.on_timer(int(rest)))
         return self._settle(self._tick())
 
     def on_peer_down(self, peer: NodeId) -> Effects:
@@ -197,6 +203,16 @@ class OMenNode:
         self.links.check()
         self.views.check()
         self.parts.hints.check()
+        self.requests.check()
+
+    # What an operator asks for
+
+    def open_link(self, peer: NodeId) -> Effects:
+        return self._settle(self.requests.open(peer))
+
+    def drop_link(self, peer: NodeId, via: Sequence[NodeId] = ()) -> Effects:
+        """`via`: nodes that are thought to connect both ends otherwise. They are asked; nothing is believed."""
+        return self._settle(self.requests.drop(peer, via))
 
     # What others on this node ask and want
 
@@ -230,6 +246,10 @@ class OMenNode:
     # After every input
 
     def _settle(self, effects: Effects) -> Effects:
+        effects = self._settle_parts(effects)
+        return [*effects, *self.requests.look()] if self.requests.busy else effects
+
+    def _settle_parts(self, effects: Effects) -> Effects:
         links, coordinator, detector = self.links, self.coordinator, self.parts.detector
         if not (links.lost or links.is_changed or detector.found_out or self._inbox or coordinator.mends):
             for effect in effects:  # most inputs are gossip and change nothing
@@ -393,7 +413,7 @@ class OMenNode:
             m.ConnectOk: links.on_connect_ok,
             m.LinkReady: lambda sender, message: links.on_ready(sender, message.incarnation),
             m.Stranger: links.on_stranger,
-            m.Disconnect: links.on_disconnect,
+            m.Disconnect: self._on_disconnect,
             m.OpenLink: self._on_open_link,
             m.Record: lambda sender, message: parts.held.on_record(sender, message, parts.ticks),
             m.RecordOk: parts.own.on_ok,
@@ -406,7 +426,7 @@ class OMenNode:
             m.Leaving: coordinator.on_leaving,
             m.Back: self._on_back,
             m.Ask: self._on_ask,
-            m.Answer: lambda sender, message: self._to_mend(message, lambda mend: mend.on_answer(sender, message)),
+            m.Answer: self._on_answer,
             m.LinkOpened: lambda sender, message: self._to_mend(message, lambda mend: mend.on_opened(sender, message)),
             m.FoundRecord: lambda _, message: self._to_mend(message, lambda mend: mend.on_found(message)),
             m.FindRecord: lambda _, message: [*find_record(parts, message), *coordinator.on_find(message)],
@@ -426,9 +446,21 @@ class OMenNode:
             self._asked[asker] = (self.parts.ticks, bits)
         return answers(self.parts, sender, message)
 
+    def _on_disconnect(self, sender: NodeId, message: m.Disconnect) -> Effects:
+        """Agree to drop a link only shortly after our answer: others hold their links for `ASKED_PERIODS` alone."""
+        if message.version:
+            first = self.parts.ticks - AGREE_PERIODS
+            if not any(asker == sender and tick >= first for (asker, _), (tick, _) in self._asked.items()):
+                return []
+        return self.links.on_disconnect(sender, message)
+
     def _on_open_link(self, sender: NodeId, message: m.OpenLink) -> Effects:
         asker, peers = (sender, message.mend), [m.Life(message.peer, message.incarnation), *message.more]
         return [effect for peer in peers for effect in self.links.open(peer.node, asker, peer.incarnation)]
+
+    def _on_answer(self, sender: NodeId, message: m.Answer) -> Effects:
+        mend = self.coordinator.mends.get(message.mend)
+        return mend.on_answer(sender, message) if mend is not None else self.requests.on_answer(sender, message)
 
     def _to_mend(self, message: Any, tell: Callable[[Mend], Effects]) -> Effects:
         mend = self.coordinator.mends.get(message.mend)

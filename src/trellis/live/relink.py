@@ -1,0 +1,270 @@
+"""Reads a mesh that runs through its admin ports, and changes single links of it.  [docs/replan.md; trellis replan]
+
+    async with Fleet(["127.0.0.1:9001", ...], token=...) as fleet:
+        await fleet.look()
+        fleet.topics, fleet.links
+        result = await fleet.apply([("add", "a", "b"), ("remove", "c", "d")])
+
+One change at a time: the next one begins when the last one is over at both ends. The node at an end of a link decides
+whether it can go (`link_requests.py`). Beside that, nothing is removed here that would split a topic by what the nodes
+have told last. A node that is gone, leaves or has restarted ends it all: what was done stays, and the rest is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal
+from urllib.parse import quote
+
+from trellis.errors import InputError, TrellisError
+from trellis.live.http_client import HttpClient
+from trellis.live.http_messages import TARGET_LETTERS_MAX
+from trellis.live.link_requests import VIA_MAX
+from trellis.live.reasons import why_not
+from trellis.live.view import SNAPSHOT, RequestTold, Snapshot
+from trellis.protocols.effects import NodeId, Topic
+
+ASK_S = 5.0  # for one answer of an admin port
+CHANGE_S = 15.0  # for one change
+LOOK_S = 0.05  # between two looks at a change
+TRIES, PAUSE_S = 5, 1.0  # a node that refuses may have been busy with a repair
+LOOK_EVERY = 16  # changes, between two looks at all nodes
+_FINAL = "nothing else is known to connect"  # a refusal that no other try changes
+
+Change = tuple[Literal["add", "remove"], NodeId, NodeId]
+Pair = tuple[NodeId, NodeId]
+Progress = Callable[[int, int, str], None]
+
+
+class MeshChanged(TrellisError):
+    """A node is gone, leaves, or has restarted: a plan for this mesh is no longer good."""
+
+
+@dataclass
+class Applied:
+    done: list[Change] = field(default_factory=list)
+    refused: list[tuple[Change, str]] = field(default_factory=list)  # with the reason
+    left: list[Change] = field(default_factory=list)  # not tried any more
+    stopped: str = ""  # why the rest was not tried
+
+
+class Fleet:
+    def __init__(self, addresses: Sequence[str], tls: ssl.SSLContext | None = None, token: str = "") -> None:
+        self.token, self._has_tls = token, tls is not None
+        self._clients = [HttpClient(address, tls) for address in addresses]
+        self._at: dict[NodeId, HttpClient] = {}
+        self.told: dict[NodeId, Snapshot] = {}
+
+    async def __aenter__(self) -> Fleet:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for client in self._clients:
+            client.close()
+
+    # What there is
+
+    @property
+    def topics(self) -> dict[NodeId, tuple[Topic, ...]]:
+        return {name: told.topics for name, told in self.told.items()}
+
+    @property
+    def links(self) -> set[Pair]:
+        """Links that both ends tell of, each as a pair in the order of the names."""
+        claims = {name: {link.peer for link in told.links} for name, told in self.told.items()}
+        return {(one, peer) for one, peers in claims.items() for peer in peers if one < peer and one in claims[peer]}
+
+    async def look(self) -> None:
+        """Read all nodes. Raises InputError if one cannot be read, or if a neighbor is not among them."""
+        first = not self._at
+        found = await asyncio.gather(*(self._read(client) for client in self._clients))
+        for client, told in zip(self._clients, found, strict=True):
+            if first and told.node in self._at:
+                what = f"node {told.node} answers there, and at {self._at[told.node].address} too"
+                raise InputError(client.address, what, "name each node once")
+            self._at.setdefault(told.node, client)
+            self._take(client, told)
+        if not first:
+            return
+        overlays = {told.overlay for told in found}
+        if overlays != {"omen"}:
+            what = f"the overlay is {' and '.join(sorted(overlays))}, which chooses its links by itself"
+            raise InputError("", what, "links can be changed in a mesh of OMen alone")
+        for told in found:
+            unknown = sorted({link.peer for link in told.links} - self.told.keys())
+            if unknown:
+                what = f"{told.node} is linked to {unknown[0]}, which is not among these nodes"
+                raise InputError("", what, "name the admin ports of all nodes")
+
+    async def _read(self, client: HttpClient) -> Snapshot:
+        try:
+            status, body = await client.get("/overlay.json", timeout_s=ASK_S)
+            if status != 200:
+                raise ValueError(f"status {status}: {body[:200].decode('utf-8', 'replace').strip()}")
+            return SNAPSHOT.decode(body)
+        except (OSError, ValueError) as error:
+            why = why_not(error, has_tls=self._has_tls)
+            if self._at:
+                raise MeshChanged(f"{client.address} does not answer any more: {why}") from None
+            remedy = "name admin ports (admin_listen) of nodes that run"
+            raise InputError(client.address, f"no node answers: {why}", remedy) from None
+
+    def _take(self, client: HttpClient, told: Snapshot) -> None:
+        known = self.told.get(told.node)
+        if self._at.get(told.node) is not client:
+            raise MeshChanged(f"another node answers at {client.address}: {told.node}")
+        if told.leaving or not told.joined:
+            raise MeshChanged(f"node {told.node} {'leaves' if told.leaving else 'has not joined'}")
+        if known is not None and known.incarnation != told.incarnation:
+            raise MeshChanged(f"node {told.node} has restarted")
+        self.told[told.node] = told
+
+    # What is changed
+
+    async def apply(self, changes: Iterable[Change], progress: Progress | None = None) -> Applied:
+        """Carry out changes, one after the other, until the mesh itself changes."""
+        result, left = Applied(), deque(changes)
+        total = len(left)
+        try:
+            while left:
+                if progress is not None:
+                    progress(total - len(left), total, f"{left[0][0]} {left[0][1]} - {left[0][2]}")
+                if (total - len(left)) % LOOK_EVERY == 0:
+                    await self.look()
+                why = await self._change(*left[0])
+                change = left.popleft()
+                if why:
+                    result.refused.append((change, why))
+                else:
+                    result.done.append(change)
+            await self.look()
+        except (MeshChanged, InputError) as error:
+            result.stopped = str(error)
+        result.left = list(left)
+        return result
+
+    async def _change(self, do: str, u: NodeId, v: NodeId) -> str:
+        """Carry out one change. Return why not, or nothing when it is done."""
+        pair = (min(u, v), max(u, v))
+        why = ""
+        for attempt in range(TRIES):
+            if attempt:
+                await asyncio.sleep(PAUSE_S)
+                await self.look()
+            if (pair in self.links) == (do == "add"):
+                return ""  # somebody else did it
+            via: list[NodeId] = []
+            if do == "remove":
+                via, split = self.ways_around(pair)
+                if split is not None:
+                    return f'the mesh is not as it was planned: this link connects topic "{split}" now'
+            why = await self._try(do, u, v, via)
+            if not why or why.startswith(_FINAL):
+                return why
+        return why
+
+    async def _try(self, do: str, u: NodeId, v: NodeId, via: Sequence[NodeId]) -> str:
+        path = _target(v, via)
+        status, body = await self._ask(u, "PUT" if do == "add" else "DELETE", path)
+        if status != 202:
+            said = body[:300].decode("utf-8", "replace").strip()
+            if status in (401, 405, 503):
+                raise InputError(f"node {u}", _why_refused(status, said), "see docs/replan.md, Who may do it")
+            return f"node {u} says: {said}"
+        loop = asyncio.get_running_loop()
+        until = loop.time() + CHANGE_S
+        kind = "open" if do == "add" else "drop"
+        while True:
+            for name in (u, v):
+                self._take(self._at[name], await self._read(self._at[name]))
+            asked = [one for one in self.told[u].requests if (one.change, one.peer) == (kind, v)]
+            last = asked[-1] if asked else RequestTold(kind, v, "refused", f"node {u} does not know of the request")
+            if last.state == "refused":
+                return last.why
+            if last.state == "done" and self._is_over(do, u, v):
+                return ""
+            if loop.time() > until:
+                return "it took too long"
+            await asyncio.sleep(LOOK_S)
+
+    def _is_over(self, do: str, u: NodeId, v: NodeId) -> bool:
+        claims = [any(link.peer == other for link in self.told[one].links) for one, other in ((u, v), (v, u))]
+        return all(claims) if do == "add" else not any(claims)
+
+    async def _ask(self, name: NodeId, method: str, path: str) -> tuple[int, bytes]:
+        client = self._at[name]
+        try:
+            return await client.ask(method, path, ASK_S, self.token)
+        except (OSError, ValueError) as error:
+            why = why_not(error, has_tls=self._has_tls)
+            raise MeshChanged(f"{client.address} does not answer any more: {why}") from None
+
+    def ways_around(self, pair: Pair) -> tuple[list[NodeId], Topic | None]:
+        """Return nodes that connect both ends of a link without it on each topic that they share.
+
+        And a topic that nothing else connects, if there is one.
+        """
+        u, v = pair
+        near: dict[NodeId, list[NodeId]] = {}
+        for one, other in self.links - {pair}:
+            near.setdefault(one, []).append(other)
+            near.setdefault(other, []).append(one)
+        found: dict[NodeId, None] = {}
+        wanted = {name: set(told.topics) for name, told in self.told.items()}
+        for topic in sorted(wanted[u] & wanted[v]):
+            way = _way(u, v, near, lambda name, topic=topic: topic in wanted[name], found)  # type: ignore[misc]
+            if way is None:
+                return list(found), topic
+            found.update(dict.fromkeys(way))
+        return list(found), None
+
+
+def _way(
+    start: NodeId,
+    goal: NodeId,
+    near: dict[NodeId, list[NodeId]],
+    is_on: Callable[[NodeId], bool],
+    free: Iterable[NodeId],
+) -> list[NodeId] | None:
+    """Return the nodes between both ends of a way with few nodes that are not `free`; None if there is no way."""
+    known, before = set(free), dict[NodeId, NodeId | None]()
+    queue: deque[tuple[NodeId, NodeId | None]] = deque([(start, None)])
+    while queue:
+        node, last = queue.popleft()
+        if node in before:
+            continue
+        before[node] = last
+        if node == goal:
+            way = []
+            while (last := before[node]) is not None:
+                way.append(node := last)
+            return way[:-1]
+        for peer in sorted(near.get(node, ())):
+            if peer not in before and is_on(peer):
+                (queue.appendleft if peer in known else queue.append)((peer, node))
+    return None
+
+
+def _target(peer: NodeId, via: Sequence[NodeId]) -> str:
+    """The path of a request. Nodes that do not fit into it are left out: the node finds them by itself."""
+    path = f"/links/{quote(peer, safe='')}"
+    listed: list[str] = []
+    for name in via[:VIA_MAX]:
+        listed.append(quote(name, safe=""))
+        if len(path) + sum(map(len, listed)) + len(listed) + 5 > TARGET_LETTERS_MAX:
+            listed.pop()
+            break
+    return f"{path}?via={','.join(listed)}" if listed else path
+
+
+def _why_refused(status: int, said: str) -> str:
+    if status == 405:
+        return "its admin port only reads: it has no admin_token"
+    return "it does not accept this secret" if status == 401 else said

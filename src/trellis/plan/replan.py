@@ -1,0 +1,179 @@
+"""The few link changes that bring an overlay that exists near a plan, in an order that never splits a topic.
+
+A mesh whose nodes all joined at once has up to three times the links of a plan. `replan` looks for a *target* with at
+most `within` times the links of a fresh LowODA plan, a maximum degree no greater than that of the present overlay or of
+that plan, and many links of the present overlay. It plans with costs: a new link costs a *surcharge* more than one that
+is there. Of several surcharges the greatest that meets both bounds is taken, by LowODA's rule or by GM's, whichever
+takes fewer changes. The fresh plan itself is the last resort. Instances that are too large to compare all pairs of
+nodes choose among links that are there and those of the fresh plan.
+
+All new links come first, then links are removed. So the overlay contains all present links until the last link is
+added, and the whole target from then on:
+
+R1  after each change, no topic is in more parts than at the start; after the last addition none is split
+R2  with connectivity 2, no loss of a single node splits a topic after the last addition
+
+This is an option of ours; the papers do not have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from trellis.errors import InputError
+from trellis.measure.check import check_overlay
+from trellis.model.costs import LinkCosts
+from trellis.model.interests import Interests
+from trellis.model.names import IdArray
+from trellis.model.overlay import Overlay
+from trellis.plan.api import plan
+from trellis.plan.construction import construct
+from trellis.plan.edges import Progress
+from trellis.plan.tables import Shape
+
+RULES = ("lowoda", "gm")
+SURCHARGES = (2.0, 1.0, 0.5, 0.25, 0.1)  # of a new link, in links that are there
+WITHIN = 1.05  # times the links of a fresh plan that a target may have
+
+Keys = npt.NDArray[np.int64]
+
+
+class Change(NamedTuple):
+    do: Literal["add", "remove"]
+    u: str
+    v: str
+
+
+@dataclass(frozen=True, eq=False)
+class Replan:
+    """A target, and the changes that lead there. Ids are those of the interests."""
+
+    present: Overlay
+    target: Overlay
+    plan_links: int  # of LowODA's plan for these interests
+    surcharge: float | None  # that chose the target; None: it was given, or is the fresh plan
+    add_u: IdArray  # new links, in the order in which they are to be added
+    add_v: IdArray
+    remove_u: IdArray  # links to remove, in the order in which they are to be removed: after all additions
+    remove_v: IdArray
+
+    def __len__(self) -> int:
+        """Number of changes."""
+        return len(self.add_u) + len(self.remove_u)
+
+    def changes(self) -> Iterator[Change]:
+        name = self.present.nodes.__getitem__
+        for u, v in zip(self.add_u.tolist(), self.add_v.tolist(), strict=True):
+            yield Change("add", name(u), name(v))
+        for u, v in zip(self.remove_u.tolist(), self.remove_v.tolist(), strict=True):
+            yield Change("remove", name(u), name(v))
+
+
+def replan(
+    interests: Interests,
+    present: Overlay,
+    *,
+    target: Overlay | None = None,
+    within: float = WITHIN,
+    connectivity: int = 1,
+    rho: float = 3.0,
+    seed: int | str = 0,
+    progress: Progress | None = None,
+) -> Replan:
+    """Return the changes that lead from `present` to an overlay with few links, new links first.
+
+    target        lead to this overlay instead; it must connect every topic
+    within        links that the target may have, as a multiple of those of LowODA's plan: 1 or more. Raising it saves
+                  changes
+    connectivity  2: a target in which no loss of a single node splits a topic
+    progress      told how far the fresh plan is
+    """
+    if not within >= 1:
+        raise InputError("--within", f"it is {within:g}", "give 1 or more")
+    if present.nodes != interests.nodes:
+        raise InputError("", "the overlay is over other nodes", "give one over the nodes of the interests")
+    fresh = plan(interests, rho=rho, connectivity=connectivity, seed=seed, progress=progress).overlay
+    surcharge = None
+    if target is None:
+        target, surcharge = _target(interests, present, fresh, within, connectivity, rho, seed)
+    else:
+        _expect_connected(interests, target, connectivity)
+    here, there = _keys(present), _keys(target)
+    added, removed = there[~np.isin(there, here)], here[~np.isin(here, there)]
+    degrees = present.degrees + np.bincount(_ends(added, present).ravel(), minlength=len(present.nodes))
+    add, remove = (_in_order(keys, present, degrees) for keys in (added, removed))
+    return Replan(present, target, len(fresh), surcharge, *add, *remove)
+
+
+def _target(
+    interests: Interests,
+    present: Overlay,
+    fresh: Overlay,
+    within: float,
+    connectivity: int,
+    rho: float,
+    seed: int | str,
+) -> tuple[Overlay, float | None]:
+    """Return the overlay to aim at, and the surcharge that chose it."""
+    here = _keys(present)
+    shape = Shape.of(interests.node_offsets, interests.node_topics, len(interests.topics))
+    is_large = shape.prefers_sampling(is_limited=True) and connectivity == 1
+    among = _overlay(np.union1d(here, _keys(fresh)), present) if is_large else None
+    degree_max = max(present.degrees.max(initial=0), fresh.degrees.max(initial=0))
+    best, chosen = fresh, None
+    for rule in RULES:
+        for surcharge in SURCHARGES:
+            costs = _costs(present, surcharge)
+            if among is not None:
+                found = construct(interests, rule, rho=rho, candidates=among, costs=costs, seed=seed).overlay
+            else:
+                found = plan(interests, rule, rho=rho, connectivity=connectivity, costs=costs, seed=seed).overlay
+            if len(found) > within * len(fresh) or found.degrees.max(initial=0) > degree_max:
+                continue
+            if len(np.setxor1d(_keys(found), here)) < len(np.setxor1d(_keys(best), here)):
+                best, chosen = found, surcharge
+            break  # smaller surcharges take more changes
+    return best, chosen
+
+
+def _costs(present: Overlay, surcharge: float) -> LinkCosts:
+    keys = _keys(present)
+    place = np.arange(len(present.nodes), dtype=np.int32)
+    return LinkCosts(present.nodes, place, present.nodes, keys, np.ones(len(keys)), 1 + surcharge)
+
+
+def _expect_connected(interests: Interests, target: Overlay, connectivity: int) -> None:
+    if target.nodes != interests.nodes:
+        raise InputError("", "the target is over other nodes", "give one over the nodes of the interests")
+    found = check_overlay(interests, target, diameters=False, connectivity=connectivity)
+    if not found.is_tco:
+        what = f"the target splits {len(found.split):,} topics: {found.split[0]}"
+        raise InputError("--target", what, "make it with trellis plan")
+    if found.is_two_connected is False:
+        what = "the loss of a single node would split a topic of the target"
+        raise InputError("--target", what, "make it with trellis plan --connectivity 2, or leave --connectivity out")
+
+
+def _in_order(keys: Keys, overlay: Overlay, degrees: npt.NDArray[np.int64]) -> tuple[IdArray, IdArray]:
+    """The links with the most other links at their ends first: the most loaded nodes are relieved soonest."""
+    u, v = _ends(keys, overlay)
+    order = np.lexsort([keys, -(degrees[u] + degrees[v])])
+    return u[order].astype(np.int32), v[order].astype(np.int32)
+
+
+def _keys(overlay: Overlay) -> Keys:
+    """Return a number for each link, ascending."""
+    return overlay.u.astype(np.int64) * len(overlay.nodes) + overlay.v
+
+
+def _ends(keys: Keys, overlay: Overlay) -> npt.NDArray[np.int64]:
+    return np.stack(np.divmod(keys, max(len(overlay.nodes), 1)))
+
+
+def _overlay(keys: Keys, like: Overlay) -> Overlay:
+    return Overlay.from_ids(like.nodes, *_ends(keys, like))

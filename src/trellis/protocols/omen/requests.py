@@ -1,0 +1,272 @@
+"""Links that an operator asks for: opened, or dropped where others prove that no topic needs them.  [docs/replan.md]
+
+Deviation: in the paper a link goes when an end of it does. Here an operator may have single links opened and dropped,
+to bring a mesh near a plan. A drop must not split a topic, and must not be taken for a crash. It has three steps:
+
+1. **Closing.** From now on our answers to coordinators do not name the link, and it covers no topic of ours. So no
+   proof that begins later rests on it. It is refused while a repair runs here, and while a coordinator that we answered
+   within `ASKED_PERIODS` may count on the link.
+2. **Proof.** As in a repair (`knowledge.py`): on each topic that both ends share, a chain of nodes leads from one end
+   to the other, each of which has answered since step 1. The peer is asked, then nodes that the operator names (`via`,
+   which proves nothing), then neighbors of those who answered. Without a proof the link stays.
+3. **Agreement.** The peer is asked to close its end (`Disconnect` with the version of its topics). If its topics have
+   changed since its answer, it may count on the link: then it says nothing and the link stays. So it does when its
+   answer is older than `AGREE_PERIODS`: the request was late. Otherwise it closes its end and says `Disconnect`.
+
+Two drops at a time cannot rest on each other's links: a node that has answered the proof of one counts as asked, and
+refuses to drop a link itself until it is released or `ASKED_PERIODS` are over. The peer agrees before that, or never:
+`AGREE_PERIODS` are less. A drop that the peer has not answered releases nobody. A node
+that crashes during a proof is repaired by answers that do not name the link.
+
+D1  a link is closing iff a drop of it is under way here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trellis.protocols.effects import Effects, NodeId, Send, SetTimer, Topic
+from trellis.protocols.omen.answers import answer
+from trellis.protocols.omen.churn import Coordinator
+from trellis.protocols.omen.knowledge import Answers, Told, masks
+from trellis.protocols.omen.links import UP, Link
+from trellis.protocols.omen.messages import Answer, Ask, Disconnect
+from trellis.protocols.omen.parts import Parts
+from trellis.protocols.topics import places
+
+REQUEST_TIMER = "request"
+REQUESTS_MAX = 64  # that are over and remembered, the latest
+BUSY_MAX = 16  # that are under way at once
+DROP_PERIODS = 2  # after which a drop is given up; less than `ASKED_PERIODS` of the node
+ROUND_MAX = 64  # nodes that are asked at once
+PROOF_MAX = 256  # nodes that are asked for one drop
+TRIES = 2  # questions to a node that says nothing
+
+Kind = Literal["open", "drop"]
+State = Literal["under way", "done", "refused"]
+
+
+@dataclass(eq=False)
+class Request:
+    """What an operator has asked for. `why` is empty unless it is refused."""
+
+    change: Kind
+    peer: NodeId
+    state: State = "under way"
+    why: str = ""
+
+
+@dataclass(eq=False)
+class _Drop:
+    request: Request
+    number: int  # of its questions, among those of repairs
+    topics: tuple[Topic, ...]  # that both ends share
+    since: int  # tick
+    peer_version: int = 0  # of the peer's topics, as it answered; 0: it has not
+    is_proven: bool = False
+    answers: Answers = field(default_factory=Answers)
+    asked: dict[NodeId, int] = field(default_factory=dict)  # who was asked -> questions so far
+
+
+class Requests:
+    def __init__(self, parts: Parts, coordinator: Coordinator, was_asked: Callable[[int], bool]) -> None:
+        """`was_asked` tells whether a coordinator may count on us for some of these topics."""
+        self.parts, self.coordinator, self.was_asked = parts, coordinator, was_asked
+        self.latest: list[Request] = []
+        self.counts: Counter[tuple[Kind, State]] = Counter()  # of requests that are over
+        self.busy = 0  # requests that are under way
+        self._drops: dict[int, _Drop] = {}  # by number; under way
+
+    # What an operator asks for
+
+    def open(self, peer: NodeId) -> Effects:
+        request = self._note(Request("open", peer))
+        links, me = self.parts.links, self.parts.me
+        if me.is_leaving or peer == me.id or request.state == "refused":
+            self._refuse(request, request.why or ("this node leaves" if me.is_leaving else "it is this node itself"))
+            return []
+        effects = links.open(peer, incarnation=self.parts.incarnation_of(peer))
+        if peer not in links:
+            self._refuse(request, "this node has too many links")
+        return effects
+
+    def drop(self, peer: NodeId, via: Sequence[NodeId] = ()) -> Effects:
+        request = self._note(Request("drop", peer))
+        link = self.parts.links.links.get(peer)
+        if request.state == "refused":
+            return []
+        if link is None:
+            self._end(request, "done")
+            return []
+        shared = link.interest & self.parts.me.interest
+        why = self._why_not(link, shared)
+        if why:
+            self._refuse(request, why)
+            return []
+        topics = self.parts.me.table.topics(shared)
+        drop = _Drop(request, self.coordinator.next_number(), topics, self.parts.ticks)
+        self._drops[drop.number] = drop
+        link.is_closing = True
+        own = answer(self.parts, self._question(drop))
+        drop.answers.add(self.parts.me.id, Told(own, masks(topics)))
+        nodes = dict.fromkeys([peer, *via])
+        return self._ask(drop, [one for one in nodes if one != self.parts.me.id])
+
+    def _why_not(self, link: Link, shared: int) -> str:
+        if link.state != UP or link.is_closing:
+            return "the link is being opened, or dropped already"
+        if self.parts.me.is_leaving or self.parts.is_joining:
+            return "this node joins or leaves"
+        if self.coordinator.mends:
+            return "a repair runs at this node"
+        if self.was_asked(shared):
+            return "a repair elsewhere may count on this link"
+        return ""
+
+    # Inputs
+
+    def on_answer(self, sender: NodeId, message: Answer) -> Effects:
+        drop = self._drops.get(message.mend)
+        if drop is None or drop.is_proven or sender not in drop.asked:
+            return []
+        drop.answers.add(sender, Told(message, masks(drop.topics)))
+        if sender == drop.request.peer:
+            if message.joining:
+                return self._keep(drop, "the other end has not joined yet")
+            drop.peer_version = message.topics_version
+        return self._examine(drop)
+
+    def on_timer(self, number: int) -> Effects:
+        drop = self._drops.get(number)
+        if drop is None:
+            return []
+        if self.parts.ticks - drop.since > DROP_PERIODS:
+            return self._keep(drop, "the other end has not agreed" if drop.is_proven else "it took too long")
+        if drop.is_proven:
+            return self._agree(drop)
+        silent = [node for node in drop.asked if node not in drop.answers]
+        again = [node for node in silent if drop.asked[node] < TRIES]
+        if not again:
+            return self._examine(drop, is_over=True)
+        for node in again:
+            drop.asked[node] += 1
+        return [*[Send(node, self._question(drop)) for node in again], self._timer(drop)]
+
+    def look(self) -> Effects:
+        """Find out what has become of requests, after every input that may have opened or closed a link."""
+        links, interest = self.parts.links, self.parts.me.interest
+        effects: Effects = []
+        for request in self.latest:
+            if request.state != "under way":
+                continue
+            link = links.links.get(request.peer)
+            if request.change == "drop":
+                if link is None or not link.is_closing:
+                    effects += self._release(request)
+                    self._end(request, "done")
+            elif link is None:
+                self._refuse(request, "it did not answer")
+            elif link.state == UP and link.interest & interest:
+                self._end(request, "done")
+            elif link.state == UP:
+                self._refuse(request, "it has no topic of this node")
+                effects += links.close(request.peer)
+        return effects
+
+    def check(self) -> None:
+        closing = {link.peer for link in self.parts.links.links.values() if link.is_closing}
+        dropped = {drop.request.peer for drop in self._drops.values()}
+        assert self.busy == sum(one.state == "under way" for one in self.latest)
+        assert closing == dropped, f"D1: {self.parts.me.id} closes {closing} and drops {dropped}"
+
+    # The proof
+
+    def _examine(self, drop: _Drop, *, is_over: bool = False) -> Effects:
+        """Go on when the proof is complete, or when all who were asked have answered, or never will (`is_over`)."""
+        me, peer = self.parts.me.id, drop.request.peer
+        if peer not in drop.answers:
+            return self._keep(drop, "the other end does not answer") if is_over else []
+        apart = 0
+        for place in range(len(drop.topics)):
+            part = drop.answers.parts(place)
+            if me not in part or part.get(peer) != part[me]:
+                apart |= 1 << place
+        if not apart:
+            drop.is_proven = True
+            return self._agree(drop)
+        if not is_over and not all(node in drop.answers for node in drop.asked):
+            return []
+        more = self._neighbors(drop, apart)
+        if not more:
+            first = drop.topics[next(iter(places(apart)))]
+            return self._keep(drop, f'nothing else is known to connect topic "{first}"')
+        return self._ask(drop, more)
+
+    def _neighbors(self, drop: _Drop, apart: int) -> list[NodeId]:
+        """Return whom to ask next: nodes that those who answered name on these topics, the most useful ones first."""
+        named: dict[NodeId, int] = {}
+        for told in drop.answers.told.values():
+            for node, (_, wants) in told.neighbours.items():
+                if node not in drop.asked and node != self.parts.me.id:
+                    named[node] = named.get(node, 0) | wants & apart
+        able = sorted((node for node in named if named[node]), key=lambda one: (-named[one].bit_count(), one))
+        return able[: min(ROUND_MAX, PROOF_MAX - len(drop.asked))]
+
+    def _ask(self, drop: _Drop, nodes: Sequence[NodeId]) -> Effects:
+        fresh = list(nodes)[: PROOF_MAX - len(drop.asked)]
+        drop.asked.update(dict.fromkeys(fresh, 1))
+        return [*[Send(node, self._question(drop)) for node in fresh], self._timer(drop)]
+
+    def _question(self, drop: _Drop) -> Ask:
+        return Ask(drop.number, 0, drop.topics)
+
+    # The end
+
+    def _agree(self, drop: _Drop) -> Effects:
+        """Ask the peer to close its end, if we share no other topics with it by now."""
+        me, peer = self.parts.me, drop.request.peer
+        shared = self.parts.links.links[peer].interest & me.interest
+        if me.is_leaving or set(me.table.topics(shared)) - set(drop.topics):
+            return self._keep(drop, "topics have changed meanwhile")
+        return [Send(peer, Disconnect(me.incarnation, drop.peer_version)), self._timer(drop)]
+
+    def _keep(self, drop: _Drop, why: str) -> Effects:
+        """The link stays."""
+        link = self.parts.links.links.get(drop.request.peer)
+        if link is not None:
+            link.is_closing = False
+        effects = self._release(drop.request)
+        self._refuse(drop.request, why)
+        return [] if drop.is_proven else [*effects]  # else the peer may agree yet
+
+    def _release(self, request: Request) -> list[Send]:
+        """Forget a drop. Those who answered it need not wait for it any more: a question about no topic tells them."""
+        for drop in [one for one in self._drops.values() if one.request is request]:
+            del self._drops[drop.number]
+            others = [node for node in drop.answers.told if node != self.parts.me.id]
+            return [Send(node, Ask(drop.number, 0, ())) for node in others]
+        return []
+
+    def _refuse(self, request: Request, why: str) -> None:
+        if request.state == "under way":
+            self._end(request, "refused", why)
+
+    def _end(self, request: Request, state: State, why: str = "") -> None:
+        request.state, request.why = state, why
+        self.counts[request.change, state] += 1
+        self.busy -= 1
+
+    def _note(self, request: Request) -> Request:
+        busy = [one for one in self.latest if one.state == "under way"]
+        over = [one for one in self.latest if one.state != "under way"]
+        self.latest = [*over[-REQUESTS_MAX:], *busy, request]
+        self.busy += 1
+        if self.busy > BUSY_MAX:
+            self._refuse(request, "too many changes are under way at this node")
+        return request
+
+    def _timer(self, drop: _Drop) -> SetTimer:
+        return SetTimer(f"{REQUEST_TIMER}/{drop.number}", self.parts.config.ask_ms)
