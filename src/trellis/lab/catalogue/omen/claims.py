@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trellis.lab.catalogue.omen.shared import RULE
 from trellis.lab.experiment import Bars, Case, Experiment, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -14,7 +15,7 @@ COUNT = {"smoke": 2, "paper": 100}
 
 
 def run_2l(scale: str, at_hand: AtHand) -> list[Case]:
-    return cases("omen.promises", "OMen", {"L": L}, kinds=MIXED, count=COUNT[scale])
+    return cases("omen.promises", "OMen", {"L": L}, kinds=MIXED, count=COUNT[scale], backups=RULE)
 
 
 def rule_2l(table: Table) -> Rule:
@@ -26,7 +27,7 @@ def rule_2l(table: Table) -> Rule:
 
 
 def run_conc(scale: str, at_hand: AtHand) -> list[Case]:
-    return cases("omen.promises", "OMen", {"L": L, "kinds": (*PLACEMENTS, MIXED)}, count=COUNT[scale])
+    return cases("omen.promises", "OMen", {"L": L, "kinds": (*PLACEMENTS, MIXED)}, count=COUNT[scale], backups=RULE)
 
 
 def rule_conc(table: Table) -> Rule:
