@@ -1,5 +1,8 @@
 """What Vitis' figures have in common: RT-SIZE 15, k = 3, d = 5, three patterns of interests, 50 gossip cycles.
 
+Static runs of Vitis and RVR at the paper's size are made by the cycle engine, small ones by the protocol's own code.
+OPT and runs with churn always run the protocol's own code.
+
 A table of 15 is not a degree of 15: a link counts at both ends, whichever end holds it. So every result of Vitis, RVR
 and OPT says beside it how many links their nodes had (`links`).
 """
@@ -27,25 +30,39 @@ def size(scale: str) -> dict[str, Any]:
     return {"nodes": NODES[scale], "cycles": CYCLES}
 
 
+def engine(scale: str, system: str) -> dict[str, Any]:
+    """Return the parameter that names the engine of a static run, where it is not the event engine."""
+    return {"engine": "cycles"} if scale != "smoke" and system != "OPT" else {}
+
+
 def vitis(scale: str, levels: Sequence[str] = LEVELS, **grid: Sequence[Any]) -> list[Case]:
-    return cases(EVENTS, "Vitis", {"level": levels, **grid}, **size(scale))
+    return cases(EVENTS, "Vitis", {"level": levels, **grid}, **size(scale), **engine(scale, "Vitis"))
 
 
 def rvr(scale: str, **grid: Sequence[Any]) -> list[Case]:
     """RVR does not see interests: `random` stands for all patterns."""
-    return cases(EVENTS, "RVR", grid, level="random", **size(scale))
+    return cases(EVENTS, "RVR", grid, level="random", **size(scale), **engine(scale, "RVR"))
 
 
 def social(scale: str, systems: Sequence[str], sizes: Sequence[int]) -> list[Case]:
     fixed = {"nodes": NODES[scale], "cycles": size(scale)["cycles"]}
-    return cases(EVENTS, systems, {"table_size": sizes}, interests="followers", **fixed)
+    return [
+        case
+        for system in systems
+        for case in cases(
+            EVENTS, system, {"table_size": sizes}, interests="followers", **fixed, **engine(scale, system)
+        )
+    ]
 
 
 DEGREES = Bars(("degree mean", "degree max"), "links of a node, both ends counted")
 
 
 def links(table: Table) -> str:
-    """Return the total degrees of each system: the range of the means over its cases, and the greatest of all."""
+    """Return the total degrees of each system, and the engines that ran.
+
+    Degrees: the range of the means over its cases, and the greatest of all.
+    """
     told = []
     for system in dict.fromkeys(case.system for case in table.cases()):
         cases_of = [case for case in table.cases(system) if "degree mean" in table.metrics(case)]
@@ -55,7 +72,8 @@ def links(table: Table) -> str:
         most = max(one.values.max() for case in cases_of for one in table.of_case(case, "degree max"))
         low, high = f"{min(means):.1f}", f"{max(means):.1f}"
         told.append(f"{system} {low if low == high else f'{low} to {high}'} (max {most:.0f})")
-    return f"links a node: {', '.join(told)}" if told else ""
+    engines = sorted({str(case.parameters.get("engine", "events")) for case in table.cases()})
+    return f"links a node: {', '.join(told)}; engine: {', '.join(engines)}" if told else ""
 
 
 def all_hit(table: Table, *systems: str) -> Check:
