@@ -15,10 +15,11 @@ from trellis.lab.verdict import Check, each_of
 
 CHURNED = "omen.churned"
 RULE = "primal-dual-uncovered"  # buildBackupsByPD as section 4.2 words it
-# FB and TW 1K and 10K; the smoke sizes stand for both.
-SIZES = {"smoke": (40, 80), "paper": (1000, 10_000)}
-EVENTS = {"smoke": 40, "paper": 100_000}  # as many as the trace has (E-9)
-SEEDS = {"smoke": 2, "paper": 3, "beyond": 1}
+SCALES = ("smoke", "medium", "paper")
+# FB and TW 1K and 10K; smaller sizes stand for both.
+SIZES = {"smoke": (40, 80), "medium": (250, 1000), "paper": (1000, 10_000)}
+EVENTS = {"smoke": 40, "medium": 120, "paper": 100_000}  # as many as the trace has (E-9)
+SEEDS = {"smoke": 2, "medium": 1, "paper": 3, "beyond": 1}
 
 
 def fb(
@@ -47,7 +48,7 @@ def fb(
 
 def tw(scale: str, at_hand: AtHand, systems: tuple[str, ...]) -> list[Case]:
     """Twitter interests: always a substitute. Diameters are measured in all runs, so that figures share them."""
-    nodes, every = SIZES[scale][0], {"smoke": 10, "paper": 50}[scale]
+    nodes, every = SIZES[scale][0], {"smoke": 10, "medium": 20, "paper": 50}[scale]
     fixed = {
         "interests": "followers",
         "churn": at_hand.machines(),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trellis.lab.catalogue.omen.shared import RULE
+from trellis.lab.catalogue.omen.shared import RULE, SCALES
 from trellis.lab.catalogue.shadows.fig2 import PRINTED_DUAL, PRINTED_GREEDY, rule_dual, rule_greedy
 from trellis.lab.catalogue.shadows.fig4 import BOTH
 from trellis.lab.catalogue.shadows.shared import backup_sets, size
@@ -24,9 +24,13 @@ POPULARITY = ("unif", "zipf", "expo")
 HELD = {"unif": 30, "zipf": 45, "expo": 60}
 GREEDY, WORDED = "OMen-G(greedy)", f"OMen-G({RULE})"
 ROUTINES = (GREEDY, WORDED, "OMen-G(primal-dual)", "OMen-G(primal-dual-carry)")
-GLOBAL: dict[str, dict[str, Any]] = {"smoke": {"nodes": 80, "rounds": 30}, "paper": {"nodes": 2000, "rounds": 1000}}
+GLOBAL: dict[str, dict[str, Any]] = {
+    "smoke": {"nodes": 80, "rounds": 30},
+    "medium": {"nodes": 250, "rounds": 100},
+    "paper": {"nodes": 2000, "rounds": 1000},
+}
 SETTLED = 30  # rounds of gossip after which all views have settled
-SEEDS = {"smoke": 1, "paper": 3, "beyond": 1}
+SEEDS = {"smoke": 1, "medium": 1, "paper": 3, "beyond": 1}
 ARCS = (Over("in by size", "subscriptions", "primaries of a node"),)
 
 
@@ -131,6 +135,7 @@ EXPERIMENTS = [
         run_arcs,
         lambda table: rule_dual(table, WORDED),
         (*ARCS, Bars(("min in", "max in"), "", PRINTED_DUAL, "y")),
+        scales=SCALES,
         seeds=SEEDS,
         beside=beside_arcs,
         note="Judged by the rule of section 4.2. The printed balance comes with Alg. 12 of Shadows and weights carried "
@@ -144,6 +149,7 @@ EXPERIMENTS = [
         run_arcs,
         lambda table: rule_greedy(table, GREEDY, WORDED),
         (*ARCS, Bars(("in < 5 %", "max in"), "", PRINTED_GREEDY, "y")),
+        scales=SCALES,
         seeds=SEEDS,
         beside=beside_arcs,
     ),
@@ -166,6 +172,7 @@ EXPERIMENTS = [
         run_5,
         rule_5,
         BOTH,
+        scales=SCALES,
         seeds=SEEDS,
         beside=beside_5,
         note="Instances of OMen-G with the same start and the same churn. Judged by the rules of section 4.2.",
