@@ -1,6 +1,6 @@
 """What Vitis' figures have in common: RT-SIZE 15, k = 3, d = 5, three patterns of interests, 50 gossip cycles.
 
-Static runs of Vitis and RVR at the paper's size are made by the cycle engine, small ones by the protocol's own code.
+Static runs of Vitis and RVR are made by the cycle engine, but for the smallest, which run the protocol's own code.
 OPT and runs with churn always run the protocol's own code.
 
 A table of 15 is not a degree of 15: a link counts at both ends, whichever end holds it. So every result of Vitis, RVR
@@ -18,15 +18,18 @@ from trellis.lab.table import Table
 from trellis.lab.verdict import Check, each_of
 
 EVENTS = "vitis.events"
-NODES = {"smoke": 160, "paper": 10_000}
+SCALES = ("smoke", "medium", "paper")
+NODES = {"smoke": 160, "medium": 1000, "paper": 10_000}
 LEVELS = ("random", "low", "high")
-SEEDS = {"smoke": 2, "paper": 3, "beyond": 1}
+SEEDS = {"smoke": 2, "medium": 3, "paper": 3, "beyond": 1}
 CYCLES = 50
 
 
 def size(scale: str) -> dict[str, Any]:
     if scale == "smoke":  # a topic has 10 subscribers, a bucket of `high` 20 nodes: a tenth of the paper's
         return {"nodes": NODES[scale], "cycles": 30, "topics": 160, "subs": 10, "buckets": 16}
+    if scale == "medium":  # a topic has 50 subscribers, a bucket of `high` 100 nodes: half of the paper's
+        return {"nodes": NODES[scale], "cycles": CYCLES, "topics": 1000, "subs": 50, "buckets": 20}
     return {"nodes": NODES[scale], "cycles": CYCLES}
 
 
