@@ -433,3 +433,13 @@ def test_omen_builds_backups_by_the_rule_of_section_4_2_unless_its_name_says_oth
     assert all(case.parameters["backups"] == "primal-dual-uncovered" for case in mine if case not in named)
     assert not any("backups" in case.parameters for case in named)
     assert "OMen-G(primal-dual-carry)" in {case.system for case in named}
+
+
+def test_backup_sets_in_which_some_nodes_back_nobody_are_judged():
+    """The spread of primaries is infinite then: a number like any other."""
+    experiment, table = catalogue()["omen-fig3"], Table()
+    for case in experiment.cases("paper", NOTHING):
+        table.add(case, 1, {**backups(case.system, dict(case.parameters)), "min in": 0})
+    verdict = judge(experiment, table, "paper", NOTHING)
+    assert verdict.word == "not reproduced"
+    assert "inf" in [check.found for check in verdict.r]
