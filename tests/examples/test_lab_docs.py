@@ -49,7 +49,7 @@ def test_every_option_verdict_and_data_set_of_the_page_exists(capsys):
     [
         ("run fig12", "did you mean"),
         ("run nonsense", "see: trellis lab list"),
-        ("run all --scale huge", "choose from smoke, paper, beyond"),
+        ("run all --scale huge", "choose from smoke, medium, paper, beyond"),
         ("run all --seeds 0", "is not 1 or more"),
         ("run all --data nowhere", "is no folder"),
         ("report -o nowhere", "run first: trellis lab run"),

@@ -207,6 +207,14 @@ def churned(system: str, told: dict) -> dict:
     }
 
 
+def events(system: str, told: dict) -> dict:
+    """OMen sends 60 control messages an event, SpiderCast 200; LowODA sends none."""
+    if system == "LowODA-Re":
+        return {"D": rounds(40), "d": 6.0, "split_end": 0}
+    count = 200 if system.startswith("spidercast") else 60
+    return {"D": rounds(42), "d": 6.3, "split_end": 0, "coordination": 0, "set-up": count, "sent Connect": count}
+
+
 def by_lambda(system: str, told: dict) -> dict:
     return {**churned(system, told), "D": rounds({0: 333, 1: 313, 3: 302, 5: 283, 7: 277, 9: 274}[told["coverage"]])}
 
@@ -239,6 +247,7 @@ entry("omen-fig10b", churned, lambda s, p: {"repair seconds": 1})
 entry("omen-fig10c", churned, lambda s, p: {"repair seconds": 1})
 entry("omen-fig11", churned, lambda s, p: {"diam": 9 if s == "OMen" else 1})
 entry("omen-fig12", churned, lambda s, p: dict.fromkeys(CAUSED, rounds(10 if s == "OMen" else 1)))
+entry("omen-s68", events, lambda s, p: {"set-up": 90 if s == "OMen" else 80})
 entry("omen-claim-2L", lambda s, p: {"bounded": 1}, lambda s, p: {"bounded": 0.99})
 entry("omen-claim-conc", lambda s, p: {"connected": 1}, lambda s, p: {"connected": 0.99})
 
@@ -385,7 +394,7 @@ JUDGED = [name for name in ORDER if catalogue()[name].can_run]
 
 def test_all_experiments_of_the_papers_are_in_the_catalogue_in_their_order():
     assert tuple(catalogue()) == ORDER
-    assert len(ORDER) == 89
+    assert len(ORDER) == 90
     assert set(JUDGED) == set(GOOD)
 
 
@@ -409,3 +418,28 @@ def test_numbers_as_the_paper_has_them_satisfy_its_rule(name):
 def test_numbers_that_contradict_the_paper_satisfy_neither_rule(name):
     verdict = verdict_of(name, BAD[name])
     assert verdict.word == "not reproduced", verdict
+
+
+@pytest.mark.parametrize("scale", ["smoke", "medium", "paper"])
+def test_omen_builds_backups_by_the_rule_of_section_4_2_unless_its_name_says_otherwise(scale):
+    found = [
+        case
+        for name, one in catalogue().items()
+        if name.startswith("omen-") and scale in one.scales
+        for case in one.cases(scale, NOTHING)
+    ]
+    mine = [case for case in found if case.system.startswith("OMen")]
+    named = [case for case in mine if "(" in case.system]
+    assert all(case.parameters["backups"] == "primal-dual-uncovered" for case in mine if case not in named)
+    assert not any("backups" in case.parameters for case in named)
+    assert "OMen-G(primal-dual-carry)" in {case.system for case in named}
+
+
+def test_backup_sets_in_which_some_nodes_back_nobody_are_judged():
+    """The spread of primaries is infinite then: a number like any other."""
+    experiment, table = catalogue()["omen-fig3"], Table()
+    for case in experiment.cases("paper", NOTHING):
+        table.add(case, 1, {**backups(case.system, dict(case.parameters)), "min in": 0})
+    verdict = judge(experiment, table, "paper", NOTHING)
+    assert verdict.word == "not reproduced"
+    assert "inf" in [check.found for check in verdict.r]

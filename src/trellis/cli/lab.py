@@ -25,7 +25,9 @@ Folder = Annotated[Path, typer.Option("-o", "--output", help="The folder of resu
 Scale = Annotated[
     str,
     typer.Option(
-        help="smoke: seconds; paper: the paper's sizes; beyond: larger.", metavar="SCALE", autocompletion=among(SCALES)
+        help="smoke: seconds; medium: some entries at sizes between; paper: the paper's sizes; beyond: larger.",
+        metavar="SCALE",
+        autocompletion=among(SCALES),
     ),
 ]
 Data = Annotated[

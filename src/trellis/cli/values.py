@@ -45,7 +45,7 @@ SYSTEM_OPTIONS = {  # options of `trellis simulate PROTOCOL` that take one of a 
 }
 LOG_LEVELS = ("debug", "info", "warning", "error")
 SPARK_LOG_LEVELS = ("off", "fatal", "error", "warn", "info", "debug")
-SCALES = ("smoke", "paper", "beyond")
+SCALES = ("smoke", "medium", "paper", "beyond")
 _PATHS_MAX = 200
 
 

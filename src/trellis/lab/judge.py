@@ -34,7 +34,7 @@ def limits(experiment: Experiment, scale: str, at_hand: AtHand) -> list[str]:
     found = [experiment.limit] if experiment.limit else []
     found += [text for case in experiment.cases(scale, at_hand) for text in substitutes(case.parameters)]
     if scale != "paper" and not experiment.always_exact:
-        found.append({"smoke": "sizes smaller than the paper's", "beyond": "sizes larger than the paper's"}[scale])
+        found.append(f"sizes {'larger' if scale == 'beyond' else 'smaller'} than the paper's")
     return list(dict.fromkeys(found))
 
 

@@ -59,6 +59,8 @@ def _head(found: list[Judged], scale: str, not_run: str) -> str:
     sizes = {
         "smoke": "Sizes are small: this shows that everything runs, and which shapes hold already. No verdict here is "
         "better than “shape only”, but for examples that have one size only.",
+        "medium": "Sizes lie between small ones and the papers': as large as one core runs in an hour. No verdict here "
+        "is better than “shape only”.",
         "paper": "Sizes, seeds and rounds are the papers' own.",
         "beyond": "Sizes beyond the papers': what holds there is “shape only” by definition.",
     }[scale]

@@ -146,4 +146,4 @@ def each_of(what: str, values: Sequence[float] | Values, test: Callable[[float],
 
 
 def number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 and value == round(value) else f"{value:.4g}"
+    return f"{value:,.0f}" if abs(value) >= 1000 and float(value).is_integer() else f"{value:.4g}"

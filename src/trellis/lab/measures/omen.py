@@ -2,8 +2,11 @@
 
 All start from LowODA's overlay and warm up for 30 gossip rounds; steps count events. An event begins when the life
 cycle of the last one is over: it is handled, links have come to rest, views are ready. After 20 rounds it begins in any
-case. So events do not overlap, as section 5 assumes for L = 1, and every message belongs to one event. A machine that
-is removed says nothing: it crashes, which neighbors notice by broken streams after 50 ms.
+case. So events do not overlap, as section 5 assumes for L = 1, and every message belongs to one event. The trace of the
+paper has minutes between two events; `early` counts those that come before the life cycle of the last one is over. A
+machine that is removed says nothing: it crashes, which neighbors notice by broken streams after 50 ms.
+
+Backup sets are built by the rule of section 4.2 (`RULE`), unless a case names another one.
 
 Messages are of the three kinds of section 6.8 (`KINDS`). Those of coordination and link set-up are counted over the
 whole event, those of view maintenance, of the net below all repairs and of link heartbeats per round: they go on where
@@ -14,9 +17,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace as changed
 from functools import partial
+from itertools import pairwise
 from typing import Any, cast
 
 import msgspec
@@ -25,6 +29,7 @@ import numpy as np
 from trellis import ids
 from trellis.lab.experiment import Parameters
 from trellis.lab.inputs import Inputs
+from trellis.lab.measures.clock import Clock
 from trellis.lab.measures.shadows import config_of, described_arcs
 from trellis.lab.table import Found
 from trellis.measure.diameters import topic_diameters
@@ -32,8 +37,6 @@ from trellis.model import ChurnTrace, Interests, Overlay
 from trellis.plan import construct
 from trellis.plan.maintain import Maintenance
 from trellis.plan.maintain_config import MaintainConfig
-from trellis.protocols.effects import Effects
-from trellis.protocols.node import ProtocolNode
 from trellis.protocols.omen.shadow import low_edges
 from trellis.protocols.ring import identifier
 from trellis.simulate.check import CheckConfig, check_seed
@@ -61,6 +64,8 @@ KINDS = {
     "heartbeats": "Heartbeat",
 }
 PERIODIC = ("view", "net", "heartbeats")
+OF_AN_EVENT = (*KINDS["coordination"].split(), *KINDS["set-up"].split())
+RULE = "primal-dual-uncovered"  # buildBackupsByPD as section 4.2 words it; a node's default is primal-dual-carry
 CENTRAL = {"LowODA-Re": "rebuild", "LowODA-Inc": "naive"}
 
 
@@ -72,7 +77,7 @@ def system_of(name: str, parameters: Parameters) -> System:
     kind, _, routine = name.rstrip(")").partition("(")
     knowledge = "global" if kind == "OMen-G" else str(parameters.get("knowledge", "hints"))
     options = {"coverage": int(parameters.get("coverage", 5)), "resilience": int(parameters.get("L", 1))}
-    backups = routine or str(parameters.get("backups", "primal-dual-carry"))
+    backups = routine or str(parameters.get("backups", RULE))
     return maker_of("omen")(**options, knowledge=knowledge, backups=backups)
 
 
@@ -134,7 +139,9 @@ def _simulated(made: System, interests: Interests, trace: ChurnTrace, seed: int,
     series: dict[str, list[float]] = {}
     skipped, begun = 0, time.process_time()
     engine.run(WARMUP * 1000)
-    for place, fault in enumerate(schedule.faults, start=1):
+    times = [fault.time_ms for fault in schedule.faults]
+    gaps = [later - earlier for earlier, later in pairwise(times)] + [ROUNDS_MAX * 1000]
+    for place, (fault, gap_ms) in enumerate(zip(schedule.faults, gaps, strict=True), start=1):
         (name,) = fault.nodes
         if fault.topics:
             sizes[name] = len(fault.topics)
@@ -143,7 +150,8 @@ def _simulated(made: System, interests: Interests, trace: ChurnTrace, seed: int,
         happened = engine.join(name, fault.topics) if fault.kind == "join" else engine.crash(name)
         skipped += not happened
         rounds = _life_cycle(engine) if happened else 0
-        taken, sent = camera.take(), sent_by_kind(before, engine.sent_by_type())
+        taken, after = camera.take(), engine.sent_by_type()
+        sent = sent_by_kind(before, after)
         periodic = {kind: sent[kind] / max(rounds, 1) for kind in PERIODIC}
         caused = sent["coordination"] + sent["set-up"]
         for metric, value in (
@@ -152,12 +160,14 @@ def _simulated(made: System, interests: Interests, trace: ChurnTrace, seed: int,
             ("links", len(taken.overlay)),
             ("split", len(taken.connectivity.split)),
             ("rounds", rounds),
+            ("early", 1000 * rounds > gap_ms),
             ("size", sizes[name]),
             ("coordination", sent["coordination"]),
             ("set-up", sent["set-up"]),
             *periodic.items(),
             ("messages", caused + periodic["view"] + periodic["net"]),
             ("messages with heartbeats", caused + sum(periodic.values())),
+            *((f"sent {kind}", after.get(kind, 0) - before.get(kind, 0)) for kind in OF_AN_EVENT),
         ):
             series.setdefault(metric, []).append(float(value))
         clock.stop("join" if fault.kind == "join" else "leave")
@@ -166,7 +176,7 @@ def _simulated(made: System, interests: Interests, trace: ChurnTrace, seed: int,
     engine.run(engine.world.now_ms + AFTER * 1000)
     last = camera.take()
     return {
-        **series,
+        **{metric: values for metric, values in series.items() if any(values) or not metric.startswith("sent ")},
         "split_end": float(len(last.connectivity.split)),
         "nodes_end": float(last.degrees.total),
         "skipped": float(skipped),
@@ -209,54 +219,6 @@ def rebuilt(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> F
     keys, begun = {name: ids.key(seed, name) for name in names}, time.process_time()
     links = low_edges(parts, dict.fromkeys(names, 0), keys)
     return {"repair seconds": time.process_time() - begun, "links": float(len(links))}
-
-
-class Clock:
-    """Processor time of repairs: of each coordinator's computation, or of all selections that an event causes.
-
-    SpiderCast has no coordinator: every node that the event leaves under-covered selects neighbors for itself, so the
-    time of an event is that of all their selections.
-    """
-
-    def __init__(self, made: System) -> None:
-        self._repairs: list[float] | None = getattr(made, "repair_seconds", None)
-        self._done, self._seconds = 0, 0.0
-        self._by_kind: dict[str, list[float]] = {"join": [], "leave": []}
-        if self._repairs is None:
-            self._wrap(made)
-
-    def _wrap(self, made: System) -> None:
-        make_node = made.make_node
-
-        def timed_node(*arguments: Any) -> ProtocolNode:
-            node = make_node(*arguments)
-            for task in cast(Any, node).tasks.values():
-                task.iterate = self._timed(task.iterate)
-            return node
-
-        made.make_node = timed_node  # type: ignore[assignment, method-assign]
-
-    def _timed(self, iterate: Callable[[], Effects]) -> Callable[[], Effects]:
-        def timed() -> Effects:
-            start = time.process_time()
-            effects = iterate()
-            self._seconds += time.process_time() - start
-            return effects
-
-        return timed
-
-    def start(self) -> None:
-        self._done, self._seconds = len(self._repairs or ()), 0.0
-
-    def stop(self, kind: str) -> None:
-        found = [self._seconds] if self._repairs is None else self._repairs[self._done :]
-        self._by_kind[kind] += found
-
-    def found(self) -> dict[str, list[float]]:
-        every = [seconds for values in self._by_kind.values() for seconds in values]
-        return {f"{kind} seconds": values for kind, values in self._by_kind.items() if values} | (
-            {"repair seconds": every} if every else {}
-        )
 
 
 class _Diameters:
@@ -334,7 +296,12 @@ def promises(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> 
     With `net` False there are repairs alone, without the fallback below them, which the paper does not have.
     """
     resilience, kinds = int(parameters["L"]), tuple(str(parameters["kinds"]).split(","))
-    make = partial(maker_of("omen"), resilience=resilience, net=bool(parameters.get("net", True)))
+    make = partial(
+        maker_of("omen"),
+        resilience=resilience,
+        net=bool(parameters.get("net", True)),
+        backups=str(parameters.get("backups", RULE)),
+    )
     plan = msgspec.structs.replace(make().fault_plan, kinds=kinds)
     config = CheckConfig(instance=InstanceDraw(nodes=14, topics=6, subscriptions=3), plan=plan, planned=True)
     first, count = 1000 * seed, int(parameters["count"])
@@ -362,7 +329,7 @@ def example(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> F
     wanted = {names[node]: tuple(topics) for node, topics in EX2_INTERESTS.items()}
     number = {name: node for node, name in enumerate(names)}
     start = construct(Interests.from_pairs(wanted), "lowoda", seed=seed).overlay
-    made = maker_of("omen")(coverage=1, resilience=1)
+    made = system_of(system, {"coverage": 1, "L": 1, **parameters})
     links = tuple(link_names(start))
     engine = Engine(made, wanted, seed=seed, overlay=links, broken_stream_ms=50)
     gone = names[10]

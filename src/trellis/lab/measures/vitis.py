@@ -3,6 +3,7 @@
 Runs start from nothing and gossip for `cycles` rounds; then one event is published on every topic (or 500 by rates)
 by a random subscriber. Interests: 50 of half as many topics as nodes, in buckets of 50, unless a case says otherwise.
 Links do not linger, as in the paper, unless a case says otherwise (`linger_rounds`). Degrees count a link at both ends.
+Cases with `engine: cycles` run on the cycle engine, all others run the protocol's own code message by message.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from random import Random
 from statistics import mean
 from typing import Any, cast
 
+import numpy as np
+
 from trellis import ids
+from trellis.cycles.instance import make_instance
+from trellis.cycles.network import Network
 from trellis.lab.experiment import Parameters
 from trellis.lab.inputs import Inputs
 from trellis.lab.table import Found
@@ -21,7 +26,9 @@ from trellis.model import Interests
 from trellis.protocols.ring import identifier
 from trellis.protocols.topics import TopicTable
 from trellis.protocols.vitis.select import Utility
+from trellis.simulate.by_cycles import measured, publish
 from trellis.simulate.churn import schedule_of
+from trellis.simulate.dissemination import Measured
 from trellis.simulate.dissemination_system import TableSystem, node_of
 from trellis.simulate.engine import Engine
 from trellis.simulate.faults import Injector
@@ -70,11 +77,8 @@ def events(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fo
         faults = by_rates(wanted, rates, count=500, start_ms=start, span_ms=SPAN_MS, seed=seed)
     else:
         faults = one_per_topic(wanted, start_ms=start, span_ms=SPAN_MS, seed=seed)
-    engine = Engine(made, wanted, seed=seed)
-    Injector(engine, together(faults))
-    engine.run(start + SPAN_MS + AFTER_MS)
-    assert made.dissemination is not None
-    found = made.dissemination.measure()
+    run = _by_cycles if parameters.get("engine") == "cycles" else _by_events
+    found, degrees, largest = run(made, wanted, together(faults), start + SPAN_MS, seed)
     assert not found.repeated, "an application got an event twice"
     counts = found.overhead_histogram(20)
     return {
@@ -86,16 +90,44 @@ def events(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fo
         "nodes above 10 %": 100 * found.share_of_nodes(above=0.1),
         "nodes above 20 %": 100 * found.share_of_nodes(above=0.2),
         "histogram": ([5 * place + 2.5 for place in range(20)], [count / max(1, sum(counts)) for count in counts]),
-        "table max": float(max(len(node_of(engine.world, name).table.table) for name in engine.world.living)),
-        **degrees_of(engine.world),
+        "table max": float(largest),
+        **described(degrees),
         "subscriptions": mean(map(len, wanted.values())),
     }
 
 
-def degrees_of(world: World) -> dict[str, Any]:
-    """Links of a node, whichever end holds them."""
+Ran = tuple[Measured, list[int], int]  # what was measured, links of each node, the largest table
+
+
+def _by_events(made: TableSystem, wanted: Wanted, schedule: Schedule, until_ms: int, seed: int) -> Ran:
+    engine = Engine(made, wanted, seed=seed)
+    Injector(engine, schedule)
+    engine.run(until_ms + AFTER_MS)
+    assert made.dissemination is not None
+    largest = max(len(node_of(engine.world, name).table.table) for name in engine.world.living)
+    return made.dissemination.measure(), degrees_of(engine.world), largest
+
+
+def _by_cycles(made: TableSystem, wanted: Wanted, schedule: Schedule, until_ms: int, seed: int) -> Ran:
+    """The same on the cycle engine. Events travel between two rounds."""
+    network, period_ms = Network(make_instance(wanted, made.rates), made.config, seed), made.config.period_ms
+    published: dict[int, list[tuple[str, str]]] = {}
+    for fault in schedule.faults:
+        published.setdefault(fault.time_ms // period_ms, []).append((fault.topics[0], fault.nodes[0]))
+    while network.round * period_ms < until_ms:
+        publish(network, published.get(network.round, []))
+        network.cycle()
+    return measured(network), np.diff(network.links.offsets).tolist(), int(network.tables.count.max())
+
+
+def degrees_of(world: World) -> list[int]:
+    """Return the links of each node, whichever end holds them."""
     count = Counter(name for link in world.links() for name in link)
-    degrees = sorted(count[name] for name in world.living)
+    return [count[name] for name in world.living]
+
+
+def described(links: list[int]) -> dict[str, Any]:
+    degrees = sorted(links)
     return {
         "degree mean": mean(degrees),
         "degree median": float(degrees[len(degrees) // 2]),
@@ -144,7 +176,7 @@ def crowd(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fou
         "overhead %": (times, [100 * found.overhead for _, found in slices]),
         "delay": (times, [found.delay for _, found in slices]),
         "in crowd": (times, [float(inside[0] <= at < inside[1]) for at, _ in slices]),
-        **degrees_of(engine.world),
+        **described(degrees_of(engine.world)),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trellis.lab.catalogue.omen.shared import RULE
 from trellis.lab.experiment import Bars, Case, Experiment, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -15,7 +16,7 @@ COUNT = {"smoke": 2, "paper": 100}
 
 
 def run_2l(scale: str, at_hand: AtHand) -> list[Case]:
-    return cases("omen.promises", "OMen", {"L": L}, kinds=MIXED, count=COUNT[scale])
+    return cases("omen.promises", "OMen", {"L": L}, kinds=MIXED, count=COUNT[scale], backups=RULE)
 
 
 def rule_2l(table: Table) -> Rule:
@@ -29,8 +30,9 @@ def rule_2l(table: Table) -> Rule:
 def run_conc(scale: str, at_hand: AtHand) -> list[Case]:
     """Repairs alone, and joins once more with the fallback (`net`), which the paper does not have."""
     alone = {"L": L, "kinds": (*PLACEMENTS, DEPARTURES, MIXED)}
-    return cases("omen.promises", "OMen", alone, net=False, count=COUNT[scale]) + cases(
-        "omen.promises", "OMen", {"L": L}, kinds=MIXED, net=True, count=COUNT[scale]
+    shared = {"count": COUNT[scale], "backups": RULE}
+    return cases("omen.promises", "OMen", alone, net=False, **shared) + cases(
+        "omen.promises", "OMen", {"L": L}, kinds=MIXED, net=True, **shared
     )
 
 

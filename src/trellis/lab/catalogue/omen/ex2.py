@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trellis.lab.catalogue.omen.shared import RULE
 from trellis.lab.experiment import Bars, Case, Experiment, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -9,7 +10,7 @@ from trellis.lab.verdict import Rule, equal, holds
 
 
 def run(scale: str, at_hand: AtHand) -> list[Case]:
-    return cases("omen.example", "OMen")
+    return cases("omen.example", "OMen", backups=RULE)
 
 
 def rule(table: Table) -> Rule:

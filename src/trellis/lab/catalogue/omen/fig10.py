@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trellis.lab.catalogue.omen.shared import SEEDS, SIZES, fb, tw
+from trellis.lab.catalogue.omen.shared import SCALES, SEEDS, SIZES, fb, tw
 from trellis.lab.experiment import Bars, Case, Experiment, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -107,6 +107,7 @@ EXPERIMENTS = [
         run_a,
         rule_a,
         (TIMES,),
+        scales=SCALES,
         seeds=SEEDS,
         note="Processor time of a coordinator: its view, the parts of topics, Alg. 1, in the same code for both. What "
         "gossip and answers cost is no part of it.",
@@ -119,6 +120,7 @@ EXPERIMENTS = [
         run_b,
         rule_b,
         (TIMES,),
+        scales=SCALES,
         seeds=SEEDS,
         note="At the smaller size LowODA is rebuilt in the code of a node. Where it is compiled, and OMen's node runs "
         "in Python, the share is an upper bound.",
@@ -131,6 +133,7 @@ EXPERIMENTS = [
         run_c,
         rule_c,
         (Bars(("join seconds", "leave seconds", "repair seconds"), "seconds", log="y"),),
+        scales=SCALES,
         seeds=SEEDS,
         note="LowODA-Inc and LowODA-Re are compiled, the others run in the code of a node. So the others are compared "
         "with one rebuild in that code, over all nodes before the churn.",

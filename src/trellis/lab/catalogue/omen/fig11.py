@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trellis.lab.catalogue.omen.shared import SEEDS, tw
+from trellis.lab.catalogue.omen.shared import SCALES, SEEDS, tw
 from trellis.lab.experiment import Bars, Case, Experiment, Over
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table, first, last, spearman
@@ -75,6 +75,7 @@ EXPERIMENTS = [
         run_11,
         rule_11,
         (Over("diam", "churn event", "mean topic diameter"), Over("Diam", "churn event", "greatest topic diameter")),
+        scales=SCALES,
         seeds=SEEDS,
     ),
     Experiment(
@@ -88,6 +89,7 @@ EXPERIMENTS = [
             Over("messages with heartbeats", "churn event", "messages an event"),
             Bars(("coordination", "set-up", "view", "net", "heartbeats", *SUMS), "messages", log="y"),
         ),
+        scales=SCALES,
         seeds=SEEDS,
         note="Coordination and link set-up of an event, view maintenance and OMen's net of one round; with and without "
         "link heartbeats. The failure detector is left out, as in the paper. SpiderCast's views are gossiped.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.omen.shared import SEEDS, fb, whole
+from trellis.lab.catalogue.omen.shared import SCALES, SEEDS, fb, whole
 from trellis.lab.experiment import Case, Experiment, Over
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table, last
@@ -12,7 +12,7 @@ PRINTED = {0: 333, 1: 313, 3: 302, 5: 283, 7: 277, 9: 274}
 
 
 def run(scale: str, at_hand: AtHand) -> list[Case]:
-    return fb(scale, at_hand, ("OMen",), coverage=(0, 5, 9) if scale == "smoke" else tuple(PRINTED))
+    return fb(scale, at_hand, ("OMen",), coverage=tuple(PRINTED) if scale == "paper" else (0, 5, 9))
 
 
 def rule(table: Table) -> Rule:
@@ -38,6 +38,7 @@ EXPERIMENTS = [
         run,
         rule,
         (Over("D", "churn event", "maximum degree"), Over("d", "churn event", "mean degree")),
+        scales=SCALES,
         seeds=SEEDS,
     )
 ]

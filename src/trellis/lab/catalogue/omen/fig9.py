@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trellis.lab.catalogue.omen.shared import SEEDS, SIZES, fb, whole
+from trellis.lab.catalogue.omen.shared import SCALES, SEEDS, SIZES, fb, whole
 from trellis.lab.experiment import Case, Experiment, Over
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table, Values
@@ -122,6 +122,7 @@ EXPERIMENTS = [
         run_a,
         rule_a,
         BOTH,
+        scales=SCALES,
         seeds=SEEDS,
     ),
     Experiment(
@@ -132,6 +133,7 @@ EXPERIMENTS = [
         run_b,
         rule_b,
         BOTH[:1],
+        scales=SCALES,
         seeds=SEEDS,
     ),
     Experiment(
@@ -142,6 +144,7 @@ EXPERIMENTS = [
         run_c,
         rule_c,
         (BOTH[0], Over("links", "churn event", "links")),
+        scales=SCALES,
         seeds=SEEDS,
         note="SpiderCast starts from LowODA's overlay and selects only after a loss (A-OMN-25).",
     ),
@@ -153,6 +156,7 @@ EXPERIMENTS = [
         run_s65,
         rule_s65,
         BOTH,
+        scales=SCALES,
         seeds=SEEDS,
     ),
 ]

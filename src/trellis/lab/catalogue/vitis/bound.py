@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import log, pi
 
-from trellis.lab.catalogue.vitis.shared import DEGREES, EVENTS, SEEDS, links
+from trellis.lab.catalogue.vitis.shared import DEGREES, EVENTS, SEEDS, engine, links
 from trellis.lab.experiment import Case, Experiment, Lines, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -26,7 +26,8 @@ def run(scale: str, at_hand: AtHand) -> list[Case]:
             "vitis.lookups", "Vitis", {"nodes": SIZES[scale]}, table_size=2 + count, sw_neighbors=2 + count, **fixed
         )
     ]
-    return [*looked_up, *cases(EVENTS, "Vitis", {"nodes": SIZES[scale]}, table_size=TABLE, **fixed)]
+    more = engine(scale, "Vitis")
+    return [*looked_up, *cases(EVENTS, "Vitis", {"nodes": SIZES[scale]}, table_size=TABLE, **fixed, **more)]
 
 
 def rule(table: Table) -> Rule:

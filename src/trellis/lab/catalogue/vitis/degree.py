@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trellis.lab.catalogue.vitis.shared import DEGREES, LEVELS, SEEDS, all_hit, links, rvr, social, vitis
+from trellis.lab.catalogue.vitis.shared import DEGREES, LEVELS, SCALES, SEEDS, all_hit, links, rvr, social, vitis
 from trellis.lab.experiment import Bars, Case, Experiment
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -61,6 +61,7 @@ EXPERIMENTS = [
         run,
         rule,
         (Bars(("overhead %", "delay"), "at the same degree"), DEGREES),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
         note="RVR's table is the one of 8 to 12 entries whose mean total degree is nearest to that of Vitis with 15.",

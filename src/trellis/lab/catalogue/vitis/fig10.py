@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.vitis.shared import DEGREES, EVENTS, NODES, SEEDS, all_hit, links, size, social
+from trellis.lab.catalogue.vitis.shared import DEGREES, EVENTS, NODES, SCALES, SEEDS, all_hit, links, size, social
 from trellis.lab.experiment import Bars, Case, Experiment, Lines, Over, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
 from trellis.lab.verdict import Rule, at_least, at_most, below, between, each_of
 
 SYSTEMS = ("Vitis", "RVR", "OPT")
-TABLES = {"smoke": (15, 25, 35), "paper": (15, 20, 25, 30, 35)}
+TABLES = {"smoke": (15, 25, 35), "medium": (15, 20, 25, 30, 35), "paper": (15, 20, 25, 30, 35)}
 
 
 def run(scale: str, at_hand: AtHand) -> list[Case]:
@@ -88,6 +88,7 @@ EXPERIMENTS = [
         run,
         rule_a,
         (Lines("hit ratio", "table_size"), DEGREES),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
     ),
@@ -99,6 +100,7 @@ EXPERIMENTS = [
         run,
         rule_b,
         (Lines("overhead %", "table_size", "traffic overhead, %"), DEGREES),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
     ),
@@ -110,6 +112,7 @@ EXPERIMENTS = [
         run,
         rule_c,
         (Lines("delay", "table_size", "propagation delay, hops"), DEGREES),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
     ),
@@ -121,6 +124,7 @@ EXPERIMENTS = [
         run_11,
         rule_11,
         (Over("degrees", "links of a node", "share of nodes", log="x"), Bars(("degree median", "degree max"), "links")),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
     ),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.vitis.shared import DEGREES, LEVELS, SEEDS, all_hit, links, rvr, vitis
+from trellis.lab.catalogue.vitis.shared import DEGREES, LEVELS, SCALES, SEEDS, all_hit, links, rvr, vitis
 from trellis.lab.experiment import Bars, Case, Experiment, Lines, Over
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
 from trellis.lab.verdict import Rule, at_least, at_most, below, falling, in_order, never_rising
 
 TABLE = 15
-FRIENDS = {"smoke": (0, 6, 12), "paper": (0, 2, 4, 6, 8, 10, 12)}
+FRIENDS = {"smoke": (0, 6, 12), "medium": (0, 2, 4, 6, 8, 10, 12), "paper": (0, 2, 4, 6, 8, 10, 12)}
 
 
 def run(scale: str, at_hand: AtHand) -> list[Case]:
@@ -97,6 +97,7 @@ EXPERIMENTS = [
         run,
         rule_a,
         (Lines("overhead %", "sw_neighbors", "traffic overhead, %"), DEGREES),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
         note="The printed third for random interests was reached by no reading. Friends: 15 less sw neighbours.",
@@ -109,6 +110,7 @@ EXPERIMENTS = [
         run,
         rule_b,
         (Lines("delay", "sw_neighbors", "propagation delay, hops"), DEGREES),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
     ),
@@ -121,6 +123,7 @@ EXPERIMENTS = [
         rule_5,
         (Over("histogram", "overhead of a node, %", "share of nodes"),
          Bars(("nodes above 10 %", "nodes above 20 %"), "share of nodes, %")),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
     ),
@@ -132,6 +135,7 @@ EXPERIMENTS = [
         run_abs,
         rule_abs,
         (Bars(("overhead %",), "traffic overhead, %"), DEGREES),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
     ),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.vitis.shared import DEGREES, LEVELS, SEEDS, links, rvr, vitis
+from trellis.lab.catalogue.vitis.shared import DEGREES, LEVELS, SCALES, SEEDS, links, rvr, vitis
 from trellis.lab.experiment import Case, Experiment, Lines
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table, Values
 from trellis.lab.verdict import Rule, below, falling, holds
 
-TABLES = {"smoke": (15, 25, 35), "paper": (15, 20, 25, 30, 35)}
+TABLES = {"smoke": (15, 25, 35), "medium": (15, 20, 25, 30, 35), "paper": (15, 20, 25, 30, 35)}
 
 
 def run(scale: str, at_hand: AtHand) -> list[Case]:
@@ -56,6 +56,7 @@ EXPERIMENTS = [
         run,
         rule_a,
         (Lines("overhead %", "table_size", "traffic overhead, %"), DEGREES),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
     ),
@@ -67,6 +68,7 @@ EXPERIMENTS = [
         run,
         rule_b,
         (Lines("delay", "table_size", "propagation delay, hops"), DEGREES),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trellis.lab.catalogue.vitis.shared import DEGREES, SEEDS, links, vitis
+from trellis.lab.catalogue.vitis.shared import DEGREES, SCALES, SEEDS, links, vitis
 from trellis.lab.experiment import Case, Experiment, Lines
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -41,6 +41,7 @@ def _figure(letter: str, metric: str, ylabel: str, title: str) -> Experiment:
         run,
         ruler(metric),
         (Lines(metric, "alpha", ylabel, log="x"), DEGREES),
+        scales=SCALES,
         seeds=SEEDS,
         beside=links,
     )

@@ -1,5 +1,8 @@
 """What Vitis' figures have in common: RT-SIZE 15, k = 3, d = 5, three patterns of interests, 50 gossip cycles.
 
+Static runs of Vitis and RVR are made by the cycle engine, but for the smallest, which run the protocol's own code.
+OPT and runs with churn always run the protocol's own code.
+
 A table of 15 is not a degree of 15: a link counts at both ends, whichever end holds it. So every result of Vitis, RVR
 and OPT says beside it how many links their nodes had (`links`).
 """
@@ -15,30 +18,44 @@ from trellis.lab.table import Table
 from trellis.lab.verdict import Check, each_of
 
 EVENTS = "vitis.events"
-NODES = {"smoke": 160, "paper": 10_000}
+SCALES = ("smoke", "medium", "paper")
+NODES = {"smoke": 160, "medium": 1000, "paper": 10_000}
 LEVELS = ("random", "low", "high")
-SEEDS = {"smoke": 2, "paper": 3, "beyond": 1}
+SEEDS = {"smoke": 2, "medium": 3, "paper": 3, "beyond": 1}
 CYCLES = 50
 
 
 def size(scale: str) -> dict[str, Any]:
     if scale == "smoke":  # a topic has 10 subscribers, a bucket of `high` 20 nodes: a tenth of the paper's
         return {"nodes": NODES[scale], "cycles": 30, "topics": 160, "subs": 10, "buckets": 16}
+    if scale == "medium":  # a topic has 50 subscribers, a bucket of `high` 100 nodes: half of the paper's
+        return {"nodes": NODES[scale], "cycles": CYCLES, "topics": 1000, "subs": 50, "buckets": 20}
     return {"nodes": NODES[scale], "cycles": CYCLES}
 
 
+def engine(scale: str, system: str) -> dict[str, Any]:
+    """Return the parameter that names the engine of a static run, where it is not the event engine."""
+    return {"engine": "cycles"} if scale != "smoke" and system != "OPT" else {}
+
+
 def vitis(scale: str, levels: Sequence[str] = LEVELS, **grid: Sequence[Any]) -> list[Case]:
-    return cases(EVENTS, "Vitis", {"level": levels, **grid}, **size(scale))
+    return cases(EVENTS, "Vitis", {"level": levels, **grid}, **size(scale), **engine(scale, "Vitis"))
 
 
 def rvr(scale: str, **grid: Sequence[Any]) -> list[Case]:
     """RVR does not see interests: `random` stands for all patterns."""
-    return cases(EVENTS, "RVR", grid, level="random", **size(scale))
+    return cases(EVENTS, "RVR", grid, level="random", **size(scale), **engine(scale, "RVR"))
 
 
 def social(scale: str, systems: Sequence[str], sizes: Sequence[int]) -> list[Case]:
     fixed = {"nodes": NODES[scale], "cycles": size(scale)["cycles"]}
-    return cases(EVENTS, systems, {"table_size": sizes}, interests="followers", **fixed)
+    return [
+        case
+        for system in systems
+        for case in cases(
+            EVENTS, system, {"table_size": sizes}, interests="followers", **fixed, **engine(scale, system)
+        )
+    ]
 
 
 DEGREES = Bars(("degree mean", "degree max"), "links of a node, both ends counted")
