@@ -130,3 +130,18 @@ def test_no_gap_is_told_between_two_incarnations_of_a_node() -> None:
     assert "gap" not in found(events)
     stays = [one for one in events if not isinstance(one, Down | Up | Away | Back) or one.t == 200.0]
     assert "gap" in found(stays)
+
+
+def test_a_message_with_qos_2_that_a_full_window_refused_may_come_twice() -> None:
+    events = [
+        Connected(1.0, "p", "p", "a", "", "mqtt"),
+        Connected(1.0, "s", "s", "b", "", "mqtt"),
+        *[Subscribing(2.0, "s", "t"), Confirmed(3.0, "s", "t")],
+        *[Publishing(40.0, "p", "m1", "t", 2), Received(40.1, "s", "m1", "t")],
+        *[Away(41.0, "p"), Back(45.0, "p", "a"), Acknowledged(46.0, "p", "m1"), Received(45.5, "s", "m1", "t")],
+        Up(200.0, "late"),
+    ]
+    assert found(events) == ["twice"]
+    assert found([*events, Overflowed(42.0, "a", 1, "window")]) == []
+    assert found([*events, Overflowed(42.0, "b", 1, "window")]) == ["twice"], "the publisher is at a"
+    assert found([*events, Overflowed(39.0, "a", 1, "window")]) == ["twice"], "it came before the message"

@@ -109,7 +109,8 @@ def repetitions(story: Story, promise: Promise, made: Publication) -> int:
 
     A native client repeats what has no outcome when it is connected again. Its node remembers for one window what it
     took, until it restarts. MQTT promises "at least once" with QoS 1: where the acknowledgement itself is lost, the
-    client repeats what its node has answered.
+    client repeats what its node has answered. A client of MQTT 3.1.1 cannot be told of a refusal. If its node's window
+    has overflowed meanwhile, a message with QoS 2 may have been refused, and is tried again.
     """
     session, count, since = made.session, 0, made.began
     for lost, back in session.absences:
@@ -117,6 +118,9 @@ def repetitions(story: Story, promise: Promise, made: Publication) -> int:
             continue
         is_unknown = (session.speaks == "mqtt" and made.qos < 2) or session.node_at(back) != made.node
         is_unknown = is_unknown or not promise.remembers or back - made.began > promise.window_s
+        if session.speaks == "mqtt":
+            overflows = (one.t for one in story.overflows if one.where == "window" and one.node == made.node)
+            is_unknown = is_unknown or any(made.began <= t <= made.answered for t in overflows)
         if is_unknown or story.was_down(made.node, since, min(back, made.answered)):
             count, since = count + 1, back
     return count
