@@ -16,7 +16,7 @@ class Far(Ring):
         super().__init__(name, before, after)
         self.interest = self.table.bits(("t", "other"))
 
-    def neighbours(self):
+    def neighbors(self):
         return {"neighbor": self.interest}
 
     def is_home(self, topic):
