@@ -86,7 +86,7 @@ def test_a_peer_that_takes_everything_and_answers_nothing_is_told_of_and_then_gi
 
 def test_a_peer_that_answers_is_kept_though_it_never_speaks_by_itself(quick_rounds):
     async def work() -> None:
-        node = await Node("a", silent_s=1).start()
+        node = await Node("a", silent_s=3).start()
         async with peer(answers=True) as (place, told):
             node.transport.book.learn([place])
             node.transport.send("b", b"are you there?")
