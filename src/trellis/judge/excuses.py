@@ -17,7 +17,6 @@ from trellis.judge.story import Publication, Session, Story
 CUTS = ("cut", "partition", "split", "one-way")  # kinds of `Disturbed` that separate nodes, whichever they name
 HARMLESS = ("clock", "disk")  # kinds that stop no message
 _WHOLE_S = 5.0  # from the end of a cut until links are tried again and topics are compared
-_EARLY_S = 0.5  # a driver may write an end down so long before it happens
 _SHORTLY_S = 1.0  # what came over the last connection may be read when the session is back already
 
 
@@ -68,8 +67,7 @@ def _holders_have_gone(story: Story, promise: Promise, made: Publication, spread
     gone = [
         one
         for one in story.downs
-        if made.sent - _EARLY_S <= one.t <= spread
-        and not _is_back(story, one.node, one.t, made.acknowledged - promise.grace_s)
+        if made.sent <= one.t <= spread and not _is_back(story, one.node, one.t, made.acknowledged - promise.grace_s)
     ]
     if made.holders:
         gone = [one for one in gone if one.node in made.holders]

@@ -26,7 +26,7 @@ from trellis.judge.history import (
 from trellis.judge.promise import Promise, Violation
 from trellis.judge.story import Session, Story
 
-_NOTICE_S = 5.0  # until what was under way at an end is read, and until a crash that is written down has happened
+_NOTICE_S = 8.0  # until what was under way at an end is read, by clients that read slowly as well
 
 
 def nonsense(story: Story, promise: Promise, history: History) -> Iterator[Violation]:

@@ -193,12 +193,14 @@ class Injector:
     def _crash(self, fault: Fault, who: str, lasts_s: float) -> bool:
         if fault.kind == "machine-crash":
             self.faults.crash_machine(who)
+            self._is_down(who, silent=True)
         elif fault.value:
-            self.faults.crash_at(who, int(fault.value))
+            self._standing[who] += 1
+            self.faults.crash_at(who, int(fault.value), then=lambda: self._has_ended(who))
             self.world.after(0.5, self._crash_for_sure, who)  # a node that does nothing has few callbacks
         else:
             self.faults.crash(who)
-        self._is_down(who, silent=fault.kind == "machine-crash")
+            self._is_down(who)
         self._after(lasts_s + 0.5, lambda: self._start(who))
         return True
 
@@ -232,14 +234,18 @@ class Injector:
             site.is_forgetful = True
 
     def _is_down(self, who: str, *, leave: bool = False, silent: bool = False) -> None:
-        self.witness.add(Down(self.witness.now(), who, leave, silent))
         self._standing[who] += 1
+        self._has_ended(who, leave=leave, silent=silent)
+
+    def _has_ended(self, who: str, *, leave: bool = False, silent: bool = False) -> None:
+        self.witness.add(Down(self.witness.now(), who, leave, silent))
         if who in self._sites:
             self._sites[who].sidecar_is_down()
 
     def _crash_for_sure(self, who: str) -> None:
         if self.mesh.is_running(who) and self._standing[who]:
             self.faults.crash(who)
+            self._has_ended(who)
 
     def _leave(self, who: str, lasts_s: float) -> bool:
         self.mesh.leave(who)

@@ -12,7 +12,7 @@ Each fault adds a line to the history and is counted in `world.counters`. `world
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from trellis.simulate.whole.host import Host
 from trellis.simulate.whole.network import Cut, Path
@@ -35,11 +35,21 @@ class Faults:
         """Stop the machine. Its connections stay half-open at their other ends until something is sent there."""
         self._host(name, "machine crash").crash_machine()
 
-    def crash_at(self, name: str, callbacks: int, *, is_machine: bool = False) -> None:
-        """Crash before a callback of the process runs, after `callbacks` others have run."""
+    def crash_at(
+        self, name: str, callbacks: int, *, is_machine: bool = False, then: Callable[[], None] = lambda: None
+    ) -> None:
+        """Crash before a callback of the process runs, after `callbacks` others have run. Call `then` at that time."""
         loop = self.world.host(name).loop
+
+        def crash() -> None:
+            if is_machine:
+                self.crash_machine(name)
+            else:
+                self.crash(name)
+            then()
+
         if loop is not None:
-            loop.crash_after(callbacks, lambda: self.crash_machine(name) if is_machine else self.crash(name))
+            loop.crash_after(callbacks, crash)
 
     def pause(self, name: str) -> None:
         """Stop the process as SIGSTOP does. Its kernel goes on: it accepts connections and acknowledges bytes."""
