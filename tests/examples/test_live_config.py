@@ -9,7 +9,8 @@ import pytest
 
 from trellis.cli.main import run
 from trellis.errors import InputError
-from trellis.live.config import known_keys, read_config
+from trellis.live.config import LimitsConfig, NodeConfig, known_keys, read_config
+from trellis.protocols.delivery import DeliveryConfig
 
 DOCS = Path(__file__).parents[2] / "docs" / "live.md"
 
@@ -141,3 +142,10 @@ def test_the_documentation_lists_every_key():
         table, field = key.split(".")[0], key.split(".")[-1]
         if table not in ("omen", "spidercast", "gossip", "vitis", "magnet", "delivery"):  # these say it themselves
             assert f"`{field}`" in page, key
+
+
+def test_no_more_is_under_way_to_a_neighbor_than_its_queue_holds():
+    """A neighbor that lacks many messages would be cut off as slow, again and again."""
+    small = NodeConfig(name="a", limits=LimitsConfig(queue_bytes=64 << 10))
+    assert small.delivery.flight_bytes == 16 << 10
+    assert NodeConfig(name="a").delivery == DeliveryConfig()

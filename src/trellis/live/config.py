@@ -234,6 +234,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise InputError(field, f"{host} is beyond loopback and there is no TLS", remedy)
         if self.planned.neighbours and self.overlay != "omen":
             raise InputError("planned.neighbours", f"{self.overlay} chooses its links by itself", "leave them out")
+        # Otherwise a neighbor that lacks many messages is cut off as slow, each time that it comes back for them.
+        under_way = self.limits.queue_bytes // 4
+        if self.delivery.flight_bytes > under_way:
+            delivery = msgspec.structs.replace(self.delivery, flight_bytes=under_way)
+            msgspec.structs.force_setattr(self, "delivery", delivery)
         if self.mqtt:
             self._admit_mqtt()
 
