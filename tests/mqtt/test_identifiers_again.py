@@ -100,19 +100,25 @@ def test_publications_that_their_client_has_forgotten_count_against_its_limit(ve
     assert talker.is_read
 
 
-@VERSIONS
-@pytest.mark.parametrize("qos", [1, 2])
-@pytest.mark.parametrize("is_answered_while_away", [False, True])
-def test_a_client_that_has_forgotten_a_publication_is_not_told_of_its_end(version, qos, is_answered_while_away):
-    """It would take the answer for that of a publication that the node has not read yet."""
+def returned(version, qos, payload, is_answered_while_away):
+    """Return a desk, a reader, and a client that is back, whose publication the mesh has acknowledged by now."""
     desk, reader = slow_desk()
     first = device(desk, version)
-    first.publish("t", b"old", qos=qos, id=1)
+    first.publish("t", payload, qos=qos, id=1)
     first.drop()
     if is_answered_while_away:
         desk.acknowledge()
     second = device(desk, version)
     desk.acknowledge()
+    return desk, reader, second
+
+
+@VERSIONS
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("is_answered_while_away", [False, True])
+def test_a_client_that_has_forgotten_a_publication_is_not_told_of_its_end(version, qos, is_answered_while_away):
+    """It would take the answer for that of a publication that the node has not read yet."""
+    desk, reader, second = returned(version, qos, b"old", is_answered_while_away)
     assert answers(second) == []
     second.publish("t", b"new", qos=qos, id=1)
     assert answers(second) == []
@@ -125,14 +131,7 @@ def test_a_client_that_has_forgotten_a_publication_is_not_told_of_its_end(versio
 @pytest.mark.parametrize("qos", [1, 2])
 @pytest.mark.parametrize("is_answered_while_away", [False, True])
 def test_a_publication_that_is_sent_again_after_its_end_counts_once(version, qos, is_answered_while_away):
-    desk, reader = slow_desk()
-    first = device(desk, version)
-    first.publish("t", b"once", qos=qos, id=1)
-    first.drop()
-    if is_answered_while_away:
-        desk.acknowledge()
-    second = device(desk, version)
-    desk.acknowledge()
+    desk, reader, second = returned(version, qos, b"once", is_answered_while_away)
     second.publish("t", b"once", qos=qos, id=1, dup=True)
     assert answers(second) == [({1: p.PUBACK, 2: p.PUBREC}[qos], 1)]
     assert desk.unanswered == []

@@ -128,7 +128,7 @@ def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterato
 
 
 def both_of_a_group(story: Story, promise: Promise) -> Iterator[Violation]:
-    """Of the sessions that share a subscription one gets each message.
+    """One of the sessions that share a subscription gets each message.
 
     What a session has not acknowledged when its connection is lost, or when it ends, may go to another one.
     """
