@@ -151,6 +151,8 @@ class Desk:
             case Unwant(topic):
                 self.wanted.discard(topic)
             case Emit(topic, payload, number):
+                if self.host.holds_back(effect):
+                    return
                 self.emitted.append(effect)
                 if self.refuses(topic):
                     self.host.not_acknowledged(number, "8 publications wait for their copies", is_taken=False)

@@ -584,7 +584,7 @@ def test_what_the_mesh_does_not_take_of_a_sidecar_is_published_again_under_its_i
     desk.acknowledge()
     assert sidecar.take(p.Ack) == p.Ack(p.PUBACK, 4)
     assert reader.payloads() == [b"once"]
-    assert not desk.host.publications.emitted
+    assert desk.host.publications.repeats.is_idle
     assert not desk.host.publications.waiting
 
 

@@ -352,7 +352,8 @@ class MqttListener(StreamOwner):
             case ToClient(number, packet):
                 self._send(number, packet)
             case Emit(topic, payload, number):
-                self.broker.publish(topic, payload, (CLIENT, 0, number))
+                if not self.host.holds_back(effect):
+                    self.broker.publish(topic, payload, (CLIENT, 0, number))
             case Want(topic):
                 self.broker.subscribe(topic)
                 if self.broker.is_confirmed(topic):

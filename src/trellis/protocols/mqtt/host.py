@@ -227,6 +227,13 @@ class Host:
         self.publications.not_acknowledged(number, reason, is_taken=is_taken)
         self._settle()
 
+    def holds_back(self, emit: Emit) -> bool:
+        """Return whether a publication must wait behind an earlier one that the mesh has refused since.
+
+        The driver asks before it gives a publication to the mesh. If it must wait, the host emits it again later.
+        """
+        return self.publications.repeats.holds_back(emit)
+
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
         """The mesh has delivered a publication of `origin`."""
         self.deliveries.delivered(topic, origin, payload)
@@ -290,6 +297,7 @@ class Host:
         self.state.directory.check()
         self.state.recaller.check()
         self.deliveries.recollections.check()
+        self.publications.repeats.check()
         for session in self.state.sessions.values():
             session.check()
         assert self.state.filter_bytes == sum(session.filter_bytes for session in self.state.sessions.values())

@@ -4,28 +4,26 @@ A PUBLISH becomes a publication in the mesh (`Emit`), and a copy in each directo
 PUBACK or PUBREC when the mesh has acknowledged all of these.
 
 P1  A client gets PUBACK or PUBREC only after the mesh has acknowledged its publication.
-P2  A publication of a sidecar is repeated, under its identity, until the mesh has acknowledged it.
+P2  A publication of a sidecar is repeated, under its identity, until the mesh has acknowledged it (`repeats.py`).
 P3  At most `inflight_max` publications of a client with QoS 0 wait for the mesh. Then the client is not read.
 P4  An acknowledgement belongs to a PUBLISH that came over the same connection.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
 from trellis.protocols.mqtt.effects import Connection, Emit, NotCarried, Pause
 from trellis.protocols.mqtt.envelope import NO_INCARNATION, Chosen, Copy, Envelope, fits, wrap
+from trellis.protocols.mqtt.repeats import Repeats
 from trellis.protocols.mqtt.replaced import Replaced
 from trellis.protocols.mqtt.retained import Retained
 from trellis.protocols.mqtt.session import Incoming, Link, Session
 from trellis.protocols.mqtt.state import BrokerState
 from trellis.protocols.mqtt.topics import carried_prefix, has_wildcard
 from trellis.reached import reached
-
-AGAIN_MS = 1_000  # pause before a sidecar's publication that the mesh refused is repeated
 
 
 class Publications:
@@ -36,8 +34,7 @@ class Publications:
         # number of a publication in the mesh -> the session and the client's packet that wait for it
         self.waiting: dict[int, tuple[Session, Incoming]] = {}
         self.unanswered: dict[int, Session] = {}  # numbers of publications with QoS 0 that the mesh has not answered
-        self.emitted: dict[int, Emit] = {}  # the sidecar's publications that are not acknowledged
-        self._again: deque[tuple[int, Emit]] = deque()  # the sidecar's publications to repeat, with the time when
+        self.repeats = Repeats()  # the sidecar's publications that are not acknowledged
         self._last_numbers: list[int] = []
         self._replaced = Replaced(state.recaller)
         self._held: dict[Link, Session] = {}  # connections that are not read because the client's quota is used up
@@ -88,8 +85,8 @@ class Publications:
             for number in self._last_numbers:
                 self.waiting[number] = (session, incoming)
             if session.is_bridge:
-                mine = [emit for emit in self.state.out if isinstance(emit, Emit) and emit.number in self._last_numbers]
-                self.emitted.update({emit.number: emit for emit in mine})
+                emits = (emit for emit in self.state.out if isinstance(emit, Emit))
+                self.repeats.give(emit for emit in emits if emit.number in self._last_numbers)
 
     def _charge(self, session: Session, link: Link, size: int) -> None:
         """Stop reading a client that has published more than its quota, for as long as the quota asks."""
@@ -282,7 +279,7 @@ class Publications:
         self._answered(number)
         self._replaced.taken(number)
         awaited = self.waiting.pop(number, None)
-        self.emitted.pop(number, None)
+        self.repeats.answered(number)
         if awaited is not None:
             session, incoming = awaited
             incoming.waits -= 1
@@ -300,13 +297,13 @@ class Publications:
         else:
             self._replaced.refused(number)
         awaited = self.waiting.pop(number, None)
-        emitted = self.emitted.pop(number, None)
+        emitted = self.repeats.answered(number)
         if emitted is None:
             self.state.directory.introductions.refused(number)
         if awaited is not None and emitted is not None:  # the same message: nodes that have it recognize it
             again = Emit(emitted.topic, emitted.payload, self.state.next_number())
             self.waiting[again.number] = awaited
-            self._again.append((self.state.now_ms + AGAIN_MS, again))
+            self.repeats.again(again, self.state.now_ms, is_taken=is_taken)
         elif awaited is not None and awaited[1].reason is None:
             self._answer(*awaited, reasons.IMPLEMENTATION, reason)
 
@@ -364,7 +361,7 @@ class Publications:
         session.unanswered = 0
         for number in [number for number, awaited in self.waiting.items() if awaited[0] is session]:
             del self.waiting[number]
-            self.emitted.pop(number, None)
+            self.repeats.answered(number)
 
     def tick(self) -> None:
         """Resume clients whose quota allows it, stop waiting for needless copies, and repeat the sidecar's messages."""
@@ -374,11 +371,7 @@ class Publications:
                 self._go_on(session)
         for number in self.state.directory.needless():
             self.acknowledged(number)
-        while self._again and self._again[0][0] <= self.state.now_ms:
-            _, emit = self._again.popleft()
-            if emit.number in self.waiting:  # else its session has ended
-                self.emitted[emit.number] = emit
-                self.state.out.append(emit)
+        self.state.out += self.repeats.due(self.state.now_ms, self.is_awaited)
 
 
 def _all(session: Session) -> tuple[dict[int, Incoming], ...]:
