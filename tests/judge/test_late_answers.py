@@ -39,7 +39,7 @@ def test_a_node_that_was_cut_off_for_long_may_take_its_messages_along() -> None:
     crash = Down(52.0, "a")
     assert found([*lost, crash]) == ["lost"]
     assert found([*lost, crash, Disturbed(48.0, 52.0, "split", ("a",))]) == ["lost"]
-    assert found([*lost, crash, Disturbed(20.0, 52.0, "split", ("b",))]) == ["lost"]
+    assert found([*lost, crash, Disturbed(20.0, 52.0, "split", ("b",), ("c",))]) == ["lost"]
     assert found([*lost, crash, Disturbed(20.0, 52.0, "split", ("a", "b"))]) == []
 
 

@@ -135,8 +135,11 @@ def test_a_fault_far_from_the_way_of_a_message_is_no_excuse() -> None:
     lost = [*base(), *said("m", 36.0)]
     assert found(lost, Disturbed(35.0, 110.0, "pause", ("C",))) == ["lost"]
     assert found(lost, Disturbed(35.0, 110.0, "clock")) == ["lost"]
-    for fault in (Disturbed(35.0, 110.0, "pause", ("B",)), Disturbed(35.0, 110.0, "partition", ("C",))):
+    for fault in (Disturbed(35.0, 110.0, "pause", ("B",)), Disturbed(35.0, 110.0, "partition", ("B",))):
         assert found(lost, fault) == [], fault
+    assert found(lost, Disturbed(35.0, 110.0, "partition", ("C",))) == ["lost"]
+    assert found(lost, Disturbed(35.0, 110.0, "split", ("B",), ("C",))) == ["lost"]
+    assert found(lost, Disturbed(35.0, 110.0, "split", ("B",), ("A",))) == []
 
 
 def test_a_message_of_the_moment_of_the_confirmation_is_owed_if_it_stands_behind_it() -> None:

@@ -65,7 +65,7 @@ class Mesh:
             yield
         finally:
             self.net.heal(one, other)
-            self.events.append(Disturbed(begun, self.now(), "cut", (one, other)))
+            self.events.append(Disturbed(begun, self.now(), "cut", (one,), (other,)))
 
     def clients(self, work_s: float, history: Path) -> subprocess.Popen[bytes]:
         nodes = {name: self.net.hosts[name] for name in NODES}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from math import inf
 
+from trellis.judge.faults import joined
 from trellis.judge.story import Story
 
 
@@ -18,7 +19,7 @@ class Calm:
         self._settled = story.settled
         spans = [(one.t, one.t) for one in (*story.downs, *story.ups)]
         spans += [(one.t, one.until) for one in story.disturbances]
-        self._spans = joined(sorted(spans), settle_s)  # apart from each other by more than `settle_s`
+        self._spans = joined(spans, settle_s)  # apart from each other by more than `settle_s`
         self._begins = [begin for begin, _ in self._spans]
         self._ends = [end for _, end in self._spans]
 
@@ -44,14 +45,3 @@ class Calm:
         """Tell whether nothing disturbed the mesh from `begin` to `end`, nor within `settle_s` before."""
         place = bisect_left(self._begins, end)
         return place == 0 or self._ends[place - 1] + self.settle_s < begin
-
-
-def joined(spans: list[tuple[float, float]], gap_s: float) -> list[tuple[float, float]]:
-    """Return sorted spans, with those made one that lie no more than `gap_s` apart."""
-    joined: list[tuple[float, float]] = []
-    for begin, end in spans:
-        if joined and begin <= joined[-1][1] + gap_s:
-            joined[-1] = joined[-1][0], max(joined[-1][1], end)
-        else:
-            joined.append((begin, end))
-    return joined

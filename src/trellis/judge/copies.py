@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trellis.judge.calm import Calm, joined
+from trellis.judge.calm import Calm
+from trellis.judge.faults import is_among, joined
 from trellis.judge.filters import is_sure_of, stands_on
 from trellis.judge.promise import Counts, Promise, Violation
 from trellis.judge.story import NEVER, Publication, Story
@@ -34,11 +35,14 @@ def copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterat
 def may_hold(story: Story, promise: Promise, made: Publication) -> set[str]:
     """Return the nodes that may count as holders: those with subscribers of the overlay topic, also a while ago.
 
+    A node takes part in the topics of a session that it keeps, although the client has gone.
+
     "The node through which [a retained message] was published stays on its overlay topic as long as it is retained."
     """
     found = {made.node}
     for one in story.on_topic(made.said, stands_on):
-        if one.asked <= made.acknowledged and one.ended + promise.window_s >= made.began:
+        is_there = one.session.is_kept or one.ended + promise.window_s >= made.began
+        if one.asked <= made.acknowledged and is_there:
             found.add(one.session.node_at(made.began))
     found.update(one.node for one in story.retained_under(made.topic) if one.began <= made.acknowledged)
     return found
@@ -52,8 +56,7 @@ def _not_true(story: Story, promise: Promise, made: Publication) -> list[str]:
         return [f"{made.message} is acknowledged by {', '.join(made.holders)}: a node counts twice"]
     for node in made.holders:
         down = story.down_since(node, made.acknowledged)
-        lives_s = promise.window_s if down is not None and down.leave else promise.grace_s  # until it has left in order
-        if down is not None and down.t + lives_s < made.began:
+        if down is not None and story.gone_by(down, promise.window_s) + promise.grace_s < made.began:
             return [f"{made.message} counts a copy at {node}, which has ended at {down.t:.3f} s"]
     return []
 
@@ -90,8 +93,12 @@ def _stays(story: Story, promise: Promise, node: str, made: Publication) -> bool
 
 
 def _long_faults(story: Story, promise: Promise) -> list[tuple[float, float]]:
-    """Return from when to when faults lasted that may have hidden a subscriber from its topic's home location."""
-    spans = joined(sorted((one.t, one.until) for one in story.disturbances), APART_S)
+    """Return from when to when faults lasted that may have hidden a subscriber from its topic's home location.
+
+    Any node may be that location.
+    """
+    nodes = story.nodes()
+    spans = joined(((one.t, one.until) for one in story.disturbances if is_among(one, nodes)), APART_S)
     return [(begin, end) for begin, end in spans if end - begin > LONG * promise.registered_s]
 
 

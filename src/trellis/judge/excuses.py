@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from trellis.judge.calm import Calm, joined
+from trellis.judge.calm import Calm
 from trellis.judge.copies import APART_S, LONG, may_hold
+from trellis.judge.faults import is_among, is_between, is_cut, joined
 from trellis.judge.history import Disturbed
 from trellis.judge.promise import Promise
 from trellis.judge.story import Publication, Session, Story
 
-CUTS = ("cut", "partition", "split", "one-way")  # kinds of `Disturbed` that separate nodes, whichever they name
-HARMLESS = ("clock", "disk")  # kinds that stop no message
 _WHOLE_S = 5.0  # from the end of a cut until links are tried again and topics are compared
 _SHORTLY_S = 1.0  # what came over the last connection may be read when the session is back already
 
@@ -30,7 +29,7 @@ def why_lost(story: Story, promise: Promise, made: Publication, reader: Session)
     spread = _spread(promise, made, faults)
     if why := _holders_have_gone(story, promise, made, spread):
         return why
-    spans = joined(sorted((one.t, one.until) for one in faults), 0.0)
+    spans = joined((one.t, one.until) for one in faults)
     if any(
         begin <= spread and end >= made.began and end + _WHOLE_S - max(begin, made.began) > promise.window_s
         for begin, end in spans
@@ -45,12 +44,13 @@ def spread_by(story: Story, promise: Promise, made: Publication, reader: Session
 
 
 def _on_the_way(story: Story, made: Publication, reader: Session) -> Iterator[Disturbed]:
-    """Return the faults that can hold up a message: cuts, and those of the nodes between its publisher and a reader."""
-    names = {made.node, made.session.broker, *made.holders, reader.broker, *(node for _, node in reader.nodes)}
-    for one in story.disturbances:
-        is_near = not one.nodes or not names.isdisjoint(one.nodes)
-        if one.kind in CUTS or (is_near and one.kind not in HARMLESS):
-            yield one
+    """Return the faults that can hold up a message: those of its publisher's node, its holders and its reader's nodes.
+
+    A cut counts if it separates two of them. Elsewhere it may break a path that a message takes, but the overlay is
+    repaired on each side of a cut.
+    """
+    names = {made.node, made.session.broker, *made.holders, reader.broker, *(node for _, node in reader.nodes)} - {""}
+    return (one for one in story.disturbances if is_among(one, names))
 
 
 def _spread(promise: Promise, made: Publication, faults: list[Disturbed]) -> float:
@@ -89,11 +89,13 @@ def _holders_have_gone(story: Story, promise: Promise, made: Publication, spread
 def _was_cut_off(story: Story, promise: Promise, made: Publication) -> bool:
     """Tell whether a cut may have left the publisher's node alone for so long that its own copy is enough.
 
-    "A subscriber counts unless it was cut off from the home for `registered_ms`." The history names the nodes of a cut,
-    not its sides.
+    "A subscriber counts unless it was cut off from the home for `registered_ms`." Any node may be the home.
     """
-    cuts = (one for one in story.disturbances if one.kind in CUTS and (not one.nodes or made.node in one.nodes))
-    spans = joined(sorted((one.t, one.until) for one in cuts), APART_S)
+    others = story.nodes()
+    cuts = (
+        one for one in story.disturbances if is_cut(one) and any(is_between(one, made.node, other) for other in others)
+    )
+    spans = joined(((one.t, one.until) for one in cuts), APART_S)
     return any(begin + LONG * promise.registered_s <= made.acknowledged and end >= made.began for begin, end in spans)
 
 
@@ -129,7 +131,7 @@ def lost_its_connection(made: Publication) -> bool:
     return made.session.was_away(made.began, made.answered)
 
 
-def unexcused(session: Session, calm: Calm, when: list[float]) -> int:
+def unexcused(story: Story, session: Session, calm: Calm, when: list[float]) -> int:
     """Return how many of the receipts of one message are neither the first nor follow a lost connection.
 
     A session that comes back gets again what it had not acknowledged when the connection was lost.
@@ -137,7 +139,7 @@ def unexcused(session: Session, calm: Calm, when: list[float]) -> int:
     count, free = 0, list(session.absences)
     for first, again in pairwise(when):
         for lost, back in free:
-            is_unsure = lost <= calm.due(first, first)
+            is_unsure = lost <= _told_by(story, session, calm, first)
             if is_unsure and first - _SHORTLY_S <= back <= again <= calm.due(back, back):
                 free.remove((lost, back))
                 break
@@ -146,8 +148,28 @@ def unexcused(session: Session, calm: Calm, when: list[float]) -> int:
     return count
 
 
-def is_under_way(session: Session, made: Publication | None, calm: Calm, t: float) -> bool:
-    """Tell whether a message crossed between a broker and its sidecar, and something disturbed them before `t`."""
-    if made is None or not (session.broker or made.session.broker):
+def _told_by(story: Story, session: Session, calm: Calm, received: float) -> float:
+    """Return by when the node, or the broker, knows that the client has got a message at `received`."""
+    at = session.broker or session.node_at(received)
+    soon = received + calm.grace_s
+    return calm.due(received, received) if _is_disturbed(story, calm, session.host, at, received, soon) else soon
+
+
+def is_under_way(story: Story, session: Session, made: Publication | None, calm: Calm, t: float) -> bool:
+    """Tell whether a message crossed between a broker and its sidecar, and something disturbed the two before `t`."""
+    if made is None:
         return False
-    return not calm.is_calm(made.began, t)
+    sites = {(one.broker, one.node) for one in (session, made.session) if one.broker}
+    return any(_is_disturbed(story, calm, broker, node, made.began, t) for broker, node in sites)
+
+
+def _is_disturbed(story: Story, calm: Calm, one: str, other: str, begin: float, end: float) -> bool:
+    """Tell whether a fault of two hosts, or of the path between them, lasted until `begin` or later, or comes by `end`.
+
+    A host that has lost a connection may need `settle_s` to notice it and to come back.
+    """
+    begin -= calm.settle_s
+    if any(story.was_down(host, begin, end) for host in (one, other)):
+        return True
+    near = (fault for fault in story.disturbances if fault.t <= end and fault.until >= begin)
+    return any(is_between(fault, one, other) for fault in near)

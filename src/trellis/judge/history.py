@@ -29,6 +29,7 @@ class Connected(Record, frozen=True):
     `broker` names the broker that it is connected to, where `node` is the sidecar of one.
     `speaks` tells which topics it shares with others: `native` (`trellis.connect`), or `mqtt`. Without it, every topic
     is taken for one of MQTT, and the promises that differ between the two are not judged.
+    `host` is the client's machine, by the name that `Disturbed` has for it. Without it, every cut may be on its path.
     """
 
     session: str
@@ -36,6 +37,7 @@ class Connected(Record, frozen=True):
     node: str
     broker: str = ""
     speaks: Literal["native", "mqtt", ""] = ""
+    host: str = ""
 
 
 class Subscribing(Record, frozen=True):
@@ -88,9 +90,13 @@ class Back(Record, frozen=True):
 
 
 class Ended(Record, frozen=True):
-    """The client begins to end, or the session is lost with its connection."""
+    """The client begins to end, or the session is lost with its connection.
+
+    `keeps` tells whether the node may keep the session for a client that does not come back.
+    """
 
     session: str
+    keeps: bool = False
 
 
 class Publishing(Record, frozen=True):
@@ -156,7 +162,7 @@ class Unreachable(Record, frozen=True):
 
 
 class Down(Record, frozen=True):
-    """A node has ended: by a crash, or in order (`leave`).
+    """A node has crashed, or begins to leave in order (`leave`): `Left` tells when it has left.
 
     `silent`: nobody can see that, because its machine is gone or cut off, and not its process alone.
     """
@@ -164,6 +170,12 @@ class Down(Record, frozen=True):
     node: str
     leave: bool = False
     silent: bool = False
+
+
+class Left(Record, frozen=True):
+    """The process of a node that was told to leave has ended."""
+
+    node: str
 
 
 class Up(Record, frozen=True):
@@ -175,12 +187,15 @@ class Up(Record, frozen=True):
 class Disturbed(Record, frozen=True):
     """A fault that is neither `Down` nor `Up`: a cut, a pause, loss. It lasts until `until`.
 
+    A fault of the network is on the paths between `nodes` and `peers`. A cut without `peers` separates `nodes` from all
+    others. Every other fault is one of the hosts `nodes`. A fault without `nodes` may be anywhere.
     The kinds `stranger` and `replay` are peers that say what is not true.
     """
 
     until: float
     kind: str
     nodes: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
 
 
 class Settled(Record, frozen=True):
@@ -204,6 +219,7 @@ Event = (
     | Overflowed
     | Unreachable
     | Down
+    | Left
     | Up
     | Disturbed
     | Settled

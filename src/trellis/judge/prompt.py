@@ -51,8 +51,7 @@ def _owes(one: Subscription, made: Publication, due: float) -> bool:
 
 def alone(story: Story, promise: Promise) -> Iterator[Violation]:
     """A node that is left alone, because all others have ended for all to see, answers publications at once."""
-    nodes = {one.node for one in story.ups} | {one.node for one in story.downs}
-    nodes |= {node for session in story.sessions.values() for _, node in session.nodes}
+    nodes = story.nodes()
     for made in story.publications.values():
         others = nodes - {made.session.node_at(made.began)}
         if not made.qos or not others or made.session.was_away(made.began, made.answered):

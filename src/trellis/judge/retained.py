@@ -59,7 +59,7 @@ def _too_often(story: Story, calm: Calm) -> Iterator[Violation]:
             wanted = [one for one in session.subscriptions if one.wants(made.said)]
             asked = sum(t <= when[-1] and t + calm.grace_s >= made.began for one in wanted for t in one.asks)
             stood = any(one.asked <= made.answered and made.began <= one.last for one in wanted)
-            if unexcused(session, calm, when) + 1 > asked + stood:
+            if unexcused(story, session, calm, when) + 1 > asked + stood:
                 text = f"{session.name} got the retained message {message} {len(when)} times, and asked {asked} times"
                 yield Violation("retained", when[-1], text, session.name, message)
 

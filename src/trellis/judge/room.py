@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from trellis.judge.calm import Calm
+from trellis.judge.copies import may_hold
 from trellis.judge.filters import overlay_topic
-from trellis.judge.history import Unreachable
+from trellis.judge.history import Overflowed, Unreachable
 from trellis.judge.promise import Promise, Violation
 from trellis.judge.story import NEVER, Publication, Session, Story
 
@@ -23,39 +25,71 @@ _LET_IN_S = 1.0  # A client hears that its node has let it in so much later, at 
 
 
 class Room:
-    """The messages that nodes say they have dropped for want of room, and those that are missing because of that."""
+    """The messages that nodes say they have dropped for want of room, and those that are missing because of that.
 
-    def __init__(self, story: Story) -> None:
-        self._window = [one for one in story.overflows if one.where == "window"]
-        self._clients = [one for one in story.overflows if one.where == "clients"]
-        self._left = [one.messages for one in self._clients]  # of each of them: not found missing yet
-        self._at_brokers: set[tuple[str, str]] = set()  # broker and message: dropped once, and missing for all readers
+    A node that says that it has dropped ten messages excuses ten that are missing, and no more. A message that was
+    dropped once may be missing for many readers.
+    """
+
+    def __init__(self, story: Story, promise: Promise) -> None:
+        self._story, self._promise = story, promise
+        self._taken: list[list[_Loss]] = [[] for _ in story.overflows]  # by overflow: the losses that it excuses
+        self._excused: set[tuple[str, str]] = set()  # losses that have an overflow
 
     def why_lost(self, calm: Calm, made: Publication, reader: Session, due: float, spread: float) -> str | None:
-        """Return why a message may be missing, or None. A message that was dropped for one client is counted once.
+        """Return why a message may be missing, or None.
 
         "Every node hands it to its application, as long as the topic's overlay is whole again within the replay window
         (`window_ms`, `window_bytes`)". In calm it is whole all the time, so a window that overflows is no excuse.
         """
-        if not calm.is_calm(made.began, spread) and any(
-            made.began <= one.t <= spread + _TOLD_S for one in self._window
-        ):
-            return "the window of a node has overflowed"
-        if reader.speaks == "mqtt" and self._was_dropped(made, reader, due):
-            return "more waited for the client than its node has room for"
+        if not calm.is_calm(made.began, spread):
+            nodes = may_hold(self._story, self._promise, made) | {node for _, node in reader.nodes}
+            loss = _Loss(("", made.message), "window", frozenset(nodes), made.began, spread + _TOLD_S)
+            if self._has_room(loss):
+                return "the window of a node has overflowed"
+        if reader.speaks == "mqtt":  # What is dropped for a broker is missing for all its clients.
+            nodes = {node for _, node in reader.nodes}
+            key = reader.broker or reader.name, made.message
+            if self._has_room(_Loss(key, "clients", frozenset(nodes), made.began, due + _TOLD_S)):
+                return "more waited for the client than its node has room for"
         return None
 
-    def _was_dropped(self, made: Publication, reader: Session, due: float) -> bool:
-        if reader.broker and (reader.broker, made.message) in self._at_brokers:
-            return True
-        for place, told in enumerate(self._clients):
-            is_near = told.node == reader.node_at(told.t) and made.began <= told.t <= due + _TOLD_S
-            if self._left[place] and is_near:
-                self._left[place] -= 1
-                if reader.broker:
-                    self._at_brokers.add((reader.broker, made.message))
+    def _has_room(self, loss: _Loss) -> bool:
+        """Tell whether a drop is left for this loss. Others may have to take another one."""
+        if loss.key not in self._excused and self._place(loss, set()):
+            self._excused.add(loss.key)
+        return loss.key in self._excused
+
+    def _place(self, loss: _Loss, seen: set[int]) -> bool:
+        """Give the loss a drop, if need be one of a loss that finds another one (an augmenting path)."""
+        for number, told in enumerate(self._story.overflows):
+            if number in seen or not loss.fits(told):
+                continue
+            seen.add(number)
+            taken = self._taken[number]
+            if len(taken) < told.messages:
+                taken.append(loss)
                 return True
+            for other in taken:
+                if self._place(other, seen):
+                    taken.remove(other)
+                    taken.append(loss)
+                    return True
         return False
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """A message that is missing, and the drops that can be the cause."""
+
+    key: tuple[str, str]  # the client for which it was dropped, or nobody; the message
+    where: str
+    nodes: frozenset[str]
+    begin: float
+    end: float
+
+    def fits(self, told: Overflowed) -> bool:
+        return told.where == self.where and told.node in self.nodes and self.begin <= told.t <= self.end
 
 
 def may_be_full(story: Story, promise: Promise, one: Unreachable) -> bool:

@@ -116,10 +116,10 @@ def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterato
                 continue
             made = story.publications.get(message)
             repeated = repetitions(story, promise, made) if made is not None else 0
-            if is_under_way(session, made, calm, when[-1]):
+            if is_under_way(story, session, made, calm, when[-1]):
                 counts.excused["twice: it was under way between a broker and its sidecar"] += 1
                 continue
-            if unexcused(session, calm, when) <= repeated:
+            if unexcused(story, session, calm, when) <= repeated:
                 why = "the publisher repeated it after a lost connection" if repeated else "the session came back"
                 counts.excused[f"twice: {why}"] += 1
                 continue
@@ -180,7 +180,7 @@ def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violati
             key = made.session.name, made.topic, made.node, starts, may_overtake
             before = last.get(key)
             if before is not None and before.place > made.place:
-                if is_under_way(session, made, calm, got.t):
+                if is_under_way(story, session, made, calm, got.t):
                     continue  # it comes again, behind others
                 text = f"{session.name} got {made.message} after {before.message}, which was published later"
                 yield Violation("order", got.t, text, session.name, made.message)
@@ -193,7 +193,8 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
 
     A session that is away gets what is kept for it when it is back. Of a shared subscription one session gets it.
     """
-    shared, all_got, room, behind = _received_by_groups(story), dict[str, set[str]](), Room(story), Behind(story)
+    shared, all_got = _received_by_groups(story), dict[str, set[str]]()
+    room, behind = Room(story, promise), Behind(story)
     for subscription in story.subscriptions():
         session = subscription.session
         if subscription.confirmed == NEVER or not subscription.is_promised:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trellis.judge.calm import joined
-from trellis.judge.excuses import CUTS
+from trellis.judge.faults import is_between, is_cut, joined
 from trellis.judge.history import (
     Acknowledged,
     Away,
@@ -86,15 +85,20 @@ def _at_no_node(
         return None
     node = one.node if isinstance(one, Connected | Back) else session.node_at(one.t)
     down = ended.get(node)
-    if down is None or one.t <= _heard_until(story, down.t) + (promise.window_s if down.leave else _NOTICE_S):
+    if down is None:
+        return None
+    gone = story.gone_by(down, promise.window_s)
+    if one.t <= _heard_until(story, session, node, gone) + _NOTICE_S:
         return None
     return f"node {node} answers session {session.name}, and has ended at {down.t:.3f} s"
 
 
-def _heard_until(story: Story, ended: float) -> float:
-    """Return until when clients may get what a node had sent before its end.
+def _heard_until(story: Story, session: Session, node: str, ended: float) -> float:
+    """Return until when a client may get what a node had sent before its end.
 
-    Its machine sends again what a cut has held up. The pauses between its attempts grow with the length of the cut.
+    Its machine sends again what a cut between them has held up. The pauses between its attempts grow with the length of
+    the cut.
     """
-    spans = joined(sorted((one.t, one.until) for one in story.disturbances if one.kind in CUTS), 0.0)
+    cuts = (one for one in story.disturbances if is_cut(one) and is_between(one, session.host, node))
+    spans = joined((one.t, one.until) for one in cuts)
     return max((end + (end - begin) for begin, end in spans if begin <= ended <= end), default=ended)

@@ -20,6 +20,7 @@ from trellis.judge.history import (
     Down,
     Ended,
     History,
+    Left,
     Missed,
     Overflowed,
     Publishing,
@@ -83,8 +84,10 @@ class Session:
     since: float
     broker: str = ""  # the broker that it is connected to, if its node is a sidecar
     speaks: str = ""  # "native" or "mqtt"; empty: the history does not tell
+    host: str = ""  # the client's machine; empty: the history does not tell
     depth: int = 2  # levels of an overlay topic
     ended: float = NEVER
+    is_kept: bool = False  # its node may keep it after its end
     nodes: list[tuple[float, str]] = field(default_factory=list)  # (since when, node), the latest last
     aways: list[float] = field(default_factory=list)
     backs: list[float] = field(default_factory=list)
@@ -160,6 +163,7 @@ class Story:
     publications: dict[str, Publication] = field(default_factory=dict)
     by_topic: dict[Said, list[Publication]] = field(default_factory=lambda: defaultdict(list))
     downs: list[Down] = field(default_factory=list)
+    lefts: list[Left] = field(default_factory=list)
     ups: list[Up] = field(default_factory=list)
     disturbances: list[Disturbed] = field(default_factory=list)
     overflows: list[Overflowed] = field(default_factory=list)
@@ -239,6 +243,18 @@ class Story:
             return None
         return last
 
+    def nodes(self) -> set[str]:
+        """Return the nodes that the history names."""
+        found = {one.node for one in self.ups} | {one.node for one in self.downs}
+        return found | {node for session in self.sessions.values() for _, node in session.nodes}
+
+    def gone_by(self, down: Down, window_s: float) -> float:
+        """Return when the process of a node has ended. One that leaves is gone after a window, or as `Left` tells."""
+        if not down.leave:
+            return down.t
+        left = (one.t for one in self.lefts if one.node == down.node and one.t >= down.t)
+        return min(left, default=down.t + window_s)
+
 
 def tell(history: History, depth: int = 2) -> Story:
     """Sort `history`. Records that contradict each other are listed in `Story.faults`."""
@@ -246,13 +262,15 @@ def tell(history: History, depth: int = 2) -> Story:
     for event in history.events:
         story.end = max(story.end, event.t)
         match event:
-            case Connected(t, name, client, node, broker, speaks):
+            case Connected(t, name, client, node, broker, speaks, host):
                 if name in story.sessions:
                     story.faults.append(f"{t:.3f} s: session {name} connects twice")
                     continue
-                story.sessions[name] = Session(name, client, node, t, broker, speaks, depth, nodes=[(t, node)])
+                story.sessions[name] = Session(name, client, node, t, broker, speaks, host, depth, nodes=[(t, node)])
             case Down():
                 story.downs.append(event)
+            case Left():
+                story.lefts.append(event)
             case Up():
                 story.ups.append(event)
             case Settled(t):
@@ -324,8 +342,8 @@ def _of_session(story: Story, session: Session, event: object) -> None:
             if session.absences and session.absences[-1][1] == NEVER:
                 session.absences[-1] = session.absences[-1][0], t
             session.nodes.append((t, node))
-        case Ended(t):
-            session.ended = min(session.ended, t)
+        case Ended(t, _, keeps):
+            session.ended, session.is_kept = min(session.ended, t), keeps
             _end_subscriptions(session, t)
         case Publishing(t, _, message, topic, qos, retain):
             if message in story.publications:

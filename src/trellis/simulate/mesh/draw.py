@@ -58,6 +58,7 @@ KINDS = (
     "broker-pause",
     *HOSTILE,
 )
+_CALM_SHARE, _CALM = 0.25, 0.75  # share of the seeds, and of `quiet_s` by which clients go on there
 _HANGS_SHARE = 0.6  # of the meshes of three nodes and more
 _UNHEARD_SHARE = 0.4  # of the seeds with brokers
 _ALONE_MS = 9_000
@@ -98,6 +99,12 @@ def draw_sites(plan: MeshPlan, names: list[str], seed: int) -> dict[str, str]:
         return {}
     sidecars = random.sample(names, random.randint(1, len(names)))
     return {f"b{number}": name for number, name in enumerate(sidecars)}
+
+
+def draw_calm_s(plan: MeshPlan, seed: int) -> float:
+    """Draw for how long clients go on in a mesh that has long healed: some promises hold in calm alone."""
+    random = Random(ids.stream(seed, "mesh", "calm"))
+    return plan.quiet_s * _CALM if random.random() < _CALM_SHARE else 0.0
 
 
 def draw_faults(

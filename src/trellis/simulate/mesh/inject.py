@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from trellis.judge.history import Disturbed, Down, Up
+from trellis.judge.history import Disturbed, Down, Left, Up
+from trellis.live.shell import LiveNode
 from trellis.simulate.mesh.bursts import burst
 from trellis.simulate.mesh.crowds import crowd, half_open, watched
 from trellis.simulate.mesh.hostile import HOSTILE, LIES, PROGRAMS, Target
@@ -26,6 +27,7 @@ _PROGRAMS = {**PROGRAMS, "burst": burst, "crowd": crowd, "half-open": half_open,
 _PROGRAMS |= {kind: watched(_PROGRAMS[kind]) for kind in ("flood", "many-topics", "burst", "half-open")}
 _FLAP_S = 3.0  # from one crash of a row to the next, and the time for which it is down
 _AGAIN_S = 0.5  # until a crash that found no node is tried again
+_LOOK_S = 0.25  # between two looks whether a node that was told to leave still runs
 _LEAVE_S = 35.0  # after SIGTERM a node is gone by then
 
 
@@ -107,29 +109,29 @@ class Injector:
             case "partition":
                 rest = [name for name in self.world.hosts if name not in fault.nodes]
                 cuts = faults.partition(fault.nodes, rest)
-                self._lasts(fault, fault.nodes, lasts_s, lambda: self._heal(cuts))
+                self._lasts(fault, fault.nodes, lasts_s, lambda: self._heal(cuts), peers=tuple(rest))
             case "split":
                 if not fault.peers:
                     return False
                 cuts = faults.partition(fault.nodes, fault.peers)
-                self._lasts(fault, (*fault.nodes, *fault.peers), lasts_s, lambda: self._heal(cuts))
+                self._lasts(fault, fault.nodes, lasts_s, lambda: self._heal(cuts), peers=fault.peers)
             case "one-way":
                 if who == peer:
                     return False
                 one = faults.cut([who], [peer])
-                self._lasts(fault, (who, peer), lasts_s, lambda: self._heal([one]))
+                self._lasts(fault, (who,), lasts_s, lambda: self._heal([one]), peers=(peer,))
             case "reset":
-                self._note(fault, 0.0, (who, peer))
+                self._note(fault, 0.0, (who,), (peer,))
                 return faults.reset_connections(who, peer) > 0
             case "dark":
-                self._note(fault, 10.0, (who, peer))
+                self._note(fault, 10.0, (who,), (peer,))
                 return faults.darken_connections(who, peer) > 0
             case "slow":
                 faults.slow(who, peer, fault.value)
-                self._lasts(fault, (who, peer), lasts_s, lambda: faults.slow(who, peer, 0.0))
+                self._lasts(fault, (who,), lasts_s, lambda: faults.slow(who, peer, 0.0), peers=(peer,))
             case "lossy":
                 faults.lose(who, peer, fault.value)
-                self._lasts(fault, (who, peer), lasts_s, lambda: faults.lose(who, peer, 0.0))
+                self._lasts(fault, (who,), lasts_s, lambda: faults.lose(who, peer, 0.0), peers=(peer,))
             case "clock":
                 faults.jump_clock(who, fault.value)
             case "files":
@@ -250,8 +252,18 @@ class Injector:
     def _leave(self, who: str, lasts_s: float) -> bool:
         self.mesh.leave(who)
         self._is_down(who, leave=True)
+        self._look_left(who, self.mesh.nodes[who])
         self._after(_LEAVE_S + lasts_s, lambda: self._start(who))
         return True
+
+    def _look_left(self, who: str, node: LiveNode) -> None:
+        """Write down when the node has left, unless it is started anew before."""
+        if self.mesh.nodes[who] is not node:
+            return
+        if self.mesh.is_running(who):
+            self.world.after(_LOOK_S, self._look_left, who, node)
+        else:
+            self.witness.add(Left(self.witness.now(), who))
 
     def _start(self, who: str) -> None:
         if self.mesh.is_running(who):  # it has not left yet, or it had no callbacks left to crash at
@@ -267,7 +279,14 @@ class Injector:
         self.faults.heal(*cuts)
 
     def _lasts(
-        self, fault: Fault, nodes: tuple[str, ...], seconds: float, end: Callable[[], object], *, is_stop: bool = False
+        self,
+        fault: Fault,
+        nodes: tuple[str, ...],
+        seconds: float,
+        end: Callable[[], object],
+        *,
+        peers: tuple[str, ...] = (),
+        is_stop: bool = False,
     ) -> None:
         if is_stop:
             self._standing[nodes[0]] += 1
@@ -277,12 +296,12 @@ class Injector:
                 self._standing[nodes[0]] -= 1
             end()
 
-        self._note(fault, seconds, nodes)
+        self._note(fault, seconds, nodes, peers)
         self._after(seconds, over)
 
-    def _note(self, fault: Fault, seconds: float, nodes: tuple[str, ...]) -> None:
+    def _note(self, fault: Fault, seconds: float, nodes: tuple[str, ...], peers: tuple[str, ...] = ()) -> None:
         now = self.witness.now()
-        self.witness.add(Disturbed(now, now + seconds, fault.kind, nodes))
+        self.witness.add(Disturbed(now, now + seconds, fault.kind, nodes, peers))
 
     def _after(self, seconds: float, end: Callable[[], object]) -> None:
         def once() -> None:

@@ -90,7 +90,7 @@ class Session:
             self._forget()
             self.site, broker = place.site, place.site.name if place.site is not None else ""
             self.id = self.witness.session(self.name)
-            self.witness.add(Connected(self.witness.now(), self.id, self.name, place.node, broker, "mqtt"))
+            self._is_connected(self.id, self.witness.now(), place, broker)
         else:
             self.witness.add(Back(self.witness.now(), self.id, place.node))
             for wanted in self.wanted:
@@ -102,13 +102,17 @@ class Session:
             self._publish(packet)
         return is_known
 
+    def _is_connected(self, session: str, t: float, place: Place, broker: str = "") -> None:
+        host = self.witness.host_of(self.name)
+        self.witness.add(Connected(t, session, self.name, place.node, broker, "mqtt", host))
+
     def _leave_will(self, will: str, t: float, place: Place) -> None:
         """Write down a will, which the node may publish from now on. Also if nobody knows whether it has got it."""
         if not will:
             return
         session = self.id or self.witness.session(self.name)
         if not self.id:
-            self.witness.add(Connected(t, session, self.name, place.node, speaks="mqtt"))
+            self._is_connected(session, t, place)
         self.witness.add(Publishing(t, session, will, _will_topic(will), 0))
         if not self.id:
             self.witness.add(Ended(t, session))
@@ -151,7 +155,7 @@ class Session:
         if self.site is not None:
             self.site.away(self.id)
         if self.id:
-            self.witness.add(Ended(t, self.id))
+            self.witness.add(Ended(t, self.id, self.is_kept))
             self.id = ""
         self._drop_publications()
 

@@ -87,7 +87,8 @@ class Observed(Client):
         self.at = node
         if not self._is_known:
             self._is_known = True
-            self.witness.add(Connected(self.heard, self.id, self.name, node, speaks="native"))
+            host = self.witness.host_of(self.name)
+            self.witness.add(Connected(self.heard, self.id, self.name, node, speaks="native", host=host))
             return
         self.backs += 1
         self.witness.add(Back(self.heard, self.id, node))

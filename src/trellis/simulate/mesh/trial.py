@@ -30,6 +30,7 @@ from trellis.simulate.mesh.draw import (
     LONG_MS,
     MeshPlan,
     crashes_alone,
+    draw_calm_s,
     draw_faults,
     draw_mesh,
     draw_sites,
@@ -136,6 +137,7 @@ class Trial:
         self.clients += self._loyal
         self.world = World(f"{seed}", _draw_network(self._random("network"), has_floods(drawn)))
         self.witness = Witness(lambda: self.world.now_s)
+        self.witness.host_of = lambda client: client.partition("-")[0]  # `Habits.name`
         self.mesh = Mesh(self.world, self.names, self._configure)
         self.slowness = draw_slowness(self._random("costs"), drawn)
         self.mesh.on_made = self._charge
@@ -145,7 +147,9 @@ class Trial:
         }
         self.witness.nodes = {self.mesh.address(name, CLIENTS): name for name in self.names}
         self.injector = Injector(self.world, self.mesh, self.witness, self.sites.values())
-        self._until = plan.form_s + plan.span_s + plan.quiet_s / 2  # clients begin nothing new afterwards
+        self._calm_s = draw_calm_s(plan, seed)
+        # Clients begin nothing new afterwards.
+        self._until = plan.form_s + plan.span_s + plan.quiet_s / 2 + self._calm_s
 
     def run(self) -> TrialResult:
         plan = self.plan
@@ -163,7 +167,7 @@ class Trial:
             self.injector.plan(self.schedule)
             self.world.run_for(plan.form_s + plan.span_s)
             self.injector.heal()
-            self.world.run_for(plan.quiet_s)
+            self.world.run_for(plan.quiet_s + self._calm_s)
             self._wait_for_queues()
             self.witness.add(Settled(self.witness.now()))
             return self._result()

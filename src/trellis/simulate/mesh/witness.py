@@ -23,6 +23,7 @@ class Witness:
         self._messages = 0
         self.troubles: Counter[str] = Counter()  # what clients were refused, by its words
         self.nodes: dict[str, str] = {}  # by address, the node whose client port is there
+        self.host_of: Callable[[str], str] = lambda client: ""  # the machine of a client, if it is known
         self.received_s = 0.0  # when a client got a message last
         self.disturbed_until = 0.0  # when the last fault that is known so far ends
         self.changed_until = 0.0  # the same of faults for which nodes may have given each other up

@@ -1,0 +1,54 @@
+"""Which nodes and which paths between them a fault of the history touches."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from itertools import combinations
+
+from trellis.judge.history import Disturbed
+
+CUTS = ("cut", "partition", "split", "one-way")  # kinds that separate `nodes` from `peers`
+HARMLESS = ("clock", "disk")  # kinds that stop no message
+
+
+def is_cut(fault: Disturbed) -> bool:
+    return fault.kind in CUTS
+
+
+def is_between(fault: Disturbed, one: str, other: str) -> bool:
+    """Tell whether the fault is on the path between two hosts.
+
+    A cut without `peers` separates its nodes from everybody else. A fault that names nobody may be anywhere, and so may
+    a host without a name.
+    """
+    if fault.kind in HARMLESS or one == other:
+        return False
+    if not fault.nodes or not one or not other:
+        return True
+    if fault.peers:
+        return (one in fault.nodes and other in fault.peers) or (other in fault.nodes and one in fault.peers)
+    if is_cut(fault):
+        return (one in fault.nodes) != (other in fault.nodes)
+    return one in fault.nodes or other in fault.nodes
+
+
+def is_among(fault: Disturbed, names: Collection[str]) -> bool:
+    """Tell whether the fault stops one of the hosts `names`, or is on a path between two of them."""
+    if fault.kind in HARMLESS:
+        return False
+    if not fault.nodes:
+        return True
+    if fault.peers or is_cut(fault):
+        return any(is_between(fault, one, other) for one, other in combinations(sorted(names), 2))
+    return not set(fault.nodes).isdisjoint(names)
+
+
+def joined(spans: Iterable[tuple[float, float]], gap_s: float = 0.0) -> list[tuple[float, float]]:
+    """Return the spans in order, with those made one that lie no more than `gap_s` apart."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1] + gap_s:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return found

@@ -1,0 +1,156 @@
+"""A fault excuses only what it can have touched: its nodes, the paths between its two sides, as many drops as are told.
+
+Each test states both sides: what is an excuse, and what is none.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from judge.test_strict_judge import base, found, got, said, subscribed
+from trellis.judge.faults import is_among, is_between
+from trellis.judge.history import (
+    Acknowledged,
+    Away,
+    Back,
+    Connected,
+    Disturbed,
+    Down,
+    Ended,
+    Event,
+    Left,
+    Overflowed,
+    Publishing,
+    Up,
+)
+
+CUT = Disturbed(45.0, 55.0, "cut")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "peers", "kind", "hit", "spared"),
+    [
+        (("A",), ("B",), "cut", [("A", "B"), ("B", "A")], [("A", "C"), ("B", "C")]),
+        (("A", "C"), ("B",), "split", [("A", "B"), ("C", "B")], [("A", "C")]),
+        (("A",), (), "partition", [("A", "B"), ("A", "C")], [("B", "C")]),
+        (("A",), ("B",), "lossy", [("A", "B")], [("A", "C")]),
+        (("A",), (), "pause", [("A", "B"), ("C", "A")], [("B", "C")]),
+        ((), (), "cut", [("A", "B"), ("B", "C")], []),
+        (("A",), (), "clock", [], [("A", "B")]),
+        (("A",), ("B",), "cut", [("A", ""), ("", "C")], []),
+    ],
+)
+def test_a_fault_is_on_the_paths_between_its_two_sides(
+    nodes: tuple[str, ...],
+    peers: tuple[str, ...],
+    kind: str,
+    hit: list[tuple[str, str]],
+    spared: list[tuple[str, str]],
+) -> None:
+    fault = Disturbed(1.0, 2.0, kind, nodes, peers)
+    assert all(is_between(fault, *pair) for pair in hit)
+    assert not any(is_between(fault, *pair) for pair in spared)
+    assert all(is_among(fault, pair) for pair in hit if "" not in pair)
+    assert not any(is_among(fault, pair) for pair in spared)
+
+
+def test_a_window_that_overflows_excuses_as_many_messages_as_the_node_counts() -> None:
+    events = [*base(), *said("m1", 50.0), *said("m2", 51.0), CUT]
+    assert found(events, Overflowed(52.0, "A", 2, "window")) == []
+    assert found(events, Overflowed(52.0, "A", 1, "window")) == ["lost"]
+    second = [Connected(0.0, "r", "r", "C"), *subscribed("r", "x", 1.0)]
+    assert found(events, second, Overflowed(52.0, "A", 2, "window")) == [], "each is missing for two readers"
+
+
+def test_a_window_that_overflows_far_from_the_message_is_no_excuse() -> None:
+    events = [*base(), *said("m1", 50.0), CUT, Up(0.0, "C")]
+    assert found(events, Overflowed(52.0, "C", 9, "window")) == ["lost"], "nobody subscribes at C"
+    reader = [Connected(0.0, "r", "r", "C"), *subscribed("r", "x", 1.0), got("m1", 51.0, "r")]
+    assert found(events, reader, Overflowed(52.0, "C", 9, "window")) == [], "C may have to pass it on"
+
+
+def test_of_two_overflows_each_loss_gets_the_one_that_suits_it() -> None:
+    """The first reader was at both nodes. It must leave the drop of B to the reader that was at B alone."""
+    events = [*base(reader="mqtt"), *said("m", 50.0), Away(20.0, "s", keeps=True), Back(21.0, "s", "C")]
+    events += [Connected(0.0, "r", "r", "B", speaks="mqtt"), *subscribed("r", "x", 1.0)]
+    at_b, at_c = Overflowed(50.2, "B", 1, "clients"), Overflowed(50.3, "C", 1, "clients")
+    assert found(events, at_b, at_c) == []
+    assert found(events, at_c, at_c) == ["lost"], "the second reader was never at C"
+    assert found(events, at_b) == ["lost"], "it is missing twice"
+
+
+def test_a_cut_that_separates_others_does_not_let_a_node_that_has_ended_answer() -> None:
+    events: list[Event] = [Up(0.0, "A"), *base(), Connected(0.0, "q", "q", "A", host="h"), Down(50.0, "A")]
+    late = [Publishing(49.0, "q", "m", "x"), Acknowledged(75.0, "q", "m", ("A", "B")), got("m", 49.5)]
+    assert found(events, late, Disturbed(49.0, 70.0, "cut", ("A",), ("h",))) == []
+    assert found(events, late, Disturbed(49.0, 70.0, "cut", ("A",), ("B",))) == ["history"]
+    assert found(events, late, Disturbed(49.0, 70.0, "partition", ("h", "A"), ("B",))) == ["history"]
+
+
+def test_a_node_that_has_left_holds_no_copy() -> None:
+    events = [*base(), *said("m", 50.0), got("m", 50.2), Down(42.0, "B", leave=True)]
+    assert found(events) == [], "nobody knows when it had left"
+    assert found(events, Left(48.0, "B")) == [], "a moment before"
+    assert found(events, Left(43.0, "B")) == ["copies"]
+
+
+@pytest.mark.parametrize("kind", ["disk", "clock", "cut"])
+def test_a_fault_that_hides_no_node_is_no_excuse_for_too_few_copies(kind: str) -> None:
+    events = [Up(0.0, "A"), Up(0.0, "B"), *base(writer="native"), *said("m", 50.0, holders=("A",)), got("m", 50.2)]
+    fault = Disturbed(20.0, 52.0, kind, ("client",) if kind == "cut" else ("A",))
+    assert found(events, fault) == ["copies"]
+    assert found(events, Disturbed(20.0, 52.0, "cut", ("B",))) == []
+
+
+def at_brokers(*receipts: Event) -> list[Event]:
+    """A publisher at one broker, and a reader at another."""
+    return [
+        Connected(0.0, "p", "p", "A", "a", "mqtt"),
+        Connected(0.0, "s", "s", "B", "b", "mqtt"),
+        *subscribed("s", "x", 1.0),
+        *said("m1", 50.0, holders=()),
+        *said("m2", 51.0, holders=()),
+        *receipts,
+    ]
+
+
+def test_messages_of_brokers_come_twice_or_out_of_order_only_where_the_two_sites_are_disturbed() -> None:
+    twice = at_brokers(got("m1", 50.2), got("m2", 51.2), got("m2", 51.5))
+    order = at_brokers(got("m2", 51.2), got("m1", 51.5))
+    for events, kind in ((twice, "twice"), (order, "order")):
+        for near in (
+            Disturbed(49.0, 52.0, "pause", ("b",)),
+            Disturbed(49.0, 52.0, "cut", ("A",), ("a",)),
+            Disturbed(51.0, 51.0, "reset", ("b",), ("B",)),
+            Up(40.0, "A"),
+        ):
+            assert found(events, near) == [], near
+        for far in (
+            Disturbed(49.0, 52.0, "pause", ("C",)),
+            Disturbed(49.0, 52.0, "cut", ("A",), ("B",)),
+            Disturbed(51.0, 51.0, "reset", ("B",), ("A",)),
+            Up(40.0, "C"),
+            Disturbed(5.0, 6.0, "pause", ("b",)),
+        ):
+            assert found(events, far) == [kind], far
+
+
+def test_a_short_absence_long_after_a_message_does_not_let_it_come_again() -> None:
+    """Elsewhere a node restarts, so that the mesh is not calm."""
+    events = [Connected(0.0, "p", "p", "A"), Connected(0.0, "s", "s", "B", "", "mqtt", "h"), *subscribed("s", "x", 1.0)]
+    events += [*said("m", 50.0), got("m", 50.2), Up(49.0, "C")]
+
+    def again(t: float) -> list[Event]:
+        return [Away(t, "s", keeps=True), Back(t + 0.1, "s", "B"), got("m", t + 0.2)]
+
+    assert found(events, again(52.0)) == [], "its acknowledgement may be lost"
+    assert found(events, again(62.0)) == ["twice"]
+    assert found(events, again(62.0), Disturbed(49.0, 61.0, "cut", ("h",), ("B",))) == [], "it was held up"
+    assert found(events, again(62.0), Disturbed(49.0, 61.0, "cut", ("h",), ("A",))) == ["twice"]
+
+
+def test_a_node_keeps_copies_for_a_session_whose_client_does_not_come_back() -> None:
+    events = [*base("y"), Connected(0.0, "q", "q", "C", "", "mqtt"), *subscribed("q", "x", 1.0)]
+    events += said("m", 200.0, holders=("A", "C"))
+    assert found(events, Ended(20.0, "q", keeps=True)) == []
+    assert found(events, Ended(20.0, "q")) == ["copies"]
