@@ -16,7 +16,7 @@ from trellis.judge.story import Publication, Session, Story
 
 CUTS = ("cut", "partition", "split", "one-way")  # kinds of `Disturbed` that separate nodes, whichever they name
 HARMLESS = ("clock", "disk")  # kinds that stop no message
-_WHOLE_S = 5.0  # from the end of a cut until links are tried again and topics are compared
+WHOLE_S = 5.0  # from the end of a cut until links are tried again and topics are compared
 _SHORTLY_S = 1.0  # what came over the last connection may be read when the session is back already
 
 
@@ -32,7 +32,7 @@ def why_lost(story: Story, promise: Promise, made: Publication, reader: Session)
         return why
     spans = joined(sorted((one.t, one.until) for one in faults), 0.0)
     if any(
-        begin <= spread and end >= made.began and end + _WHOLE_S - max(begin, made.began) > promise.window_s
+        begin <= spread and end >= made.began and end + WHOLE_S - max(begin, made.began) > promise.window_s
         for begin, end in spans
     ):
         return "a fault lasted longer than the replay window"

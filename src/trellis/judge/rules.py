@@ -16,6 +16,7 @@ from trellis.judge.filters import Said, overlay_topic
 from trellis.judge.history import Received
 from trellis.judge.promise import Counts, Promise, Violation
 from trellis.judge.room import Room, may_be_full
+from trellis.judge.silent import why_missed
 from trellis.judge.story import NEVER, Publication, Session, Story, Subscription
 
 
@@ -216,7 +217,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
             counts.owed += 1
             if made.message in got:
                 continue
-            excuse = why_lost(story, promise, made, session)
+            excuse = why_lost(story, promise, made, session) or why_missed(story, made, subscription)
             if excuse is None and story.overflows:
                 spread = spread_by(story, promise, made, session)
                 excuse = room.why_lost(calm, made, session, _due(session, made, calm), spread)
