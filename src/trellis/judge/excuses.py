@@ -39,6 +39,14 @@ def why_lost(story: Story, promise: Promise, made: Publication, reader: Session)
     return None
 
 
+def is_between(one: Disturbed, node: str, other: str) -> bool:
+    """Tell whether a fault may have separated two nodes. A partition names one side, the other cuts name both."""
+    if one.kind not in CUTS:
+        return False
+    named = (node in one.nodes) + (other in one.nodes)
+    return not one.nodes or named == (1 if one.kind == "partition" else 2)
+
+
 def spread_by(story: Story, promise: Promise, made: Publication, reader: Session) -> float:
     """Return by when the message has reached the reader, whatever faults held it up."""
     return _spread(promise, made, list(_on_the_way(story, made, reader)))

@@ -11,9 +11,8 @@ from collections import defaultdict
 
 from trellis.judge.calm import joined
 from trellis.judge.copies import APART_S
-from trellis.judge.excuses import CUTS, WHOLE_S
+from trellis.judge.excuses import WHOLE_S, is_between
 from trellis.judge.filters import has_wildcard, stands_on, unshared
-from trellis.judge.history import Disturbed
 from trellis.judge.story import Publication, Story, Subscription
 
 _SILENT_S = 10.0  # A node that has not answered for so long is not waited for.
@@ -24,20 +23,12 @@ def why_missed(story: Story, made: Publication, reader: Subscription) -> str | N
     node = reader.session.node_at(reader.confirmed)
     if reader.session.speaks == "native" or not has_wildcard(_pattern(story, reader)) or made.node == node:
         return None
-    cuts = (one for one in story.disturbances if _is_between(one, made.node, node))
+    cuts = (one for one in story.disturbances if is_between(one, made.node, node))
     for begin, end in joined(sorted((one.t, one.until) for one in cuts), APART_S):
         is_silent = begin + _SILENT_S <= reader.confirmed <= end + WHOLE_S
         if is_silent and made.began <= end + WHOLE_S and not _was_known(story, made, node, begin):
             return "its publisher's node was cut off, and did not know the wildcard"
     return None
-
-
-def _is_between(one: Disturbed, node: str, other: str) -> bool:
-    """Tell whether a fault may have separated two nodes. A partition names one side, the other cuts name both."""
-    if one.kind not in CUTS:
-        return False
-    named = (node in one.nodes) + (other in one.nodes)
-    return not one.nodes or named == (1 if one.kind == "partition" else 2)
 
 
 def _was_known(story: Story, made: Publication, node: str, t: float) -> bool:
