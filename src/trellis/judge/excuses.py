@@ -10,12 +10,12 @@ from itertools import pairwise
 
 from trellis.judge.calm import Calm
 from trellis.judge.copies import APART_S, LONG, may_hold
-from trellis.judge.faults import is_among, is_between, is_cut, joined
+from trellis.judge.faults import is_among, is_between, is_cut_between, joined
 from trellis.judge.history import Disturbed
 from trellis.judge.promise import Promise
 from trellis.judge.story import Publication, Session, Story
 
-_WHOLE_S = 5.0  # from the end of a cut until links are tried again and topics are compared
+WHOLE_S = 5.0  # from the end of a cut until links are tried again and topics are compared
 _SHORTLY_S = 1.0  # what came over the last connection may be read when the session is back already
 
 
@@ -31,7 +31,7 @@ def why_lost(story: Story, promise: Promise, made: Publication, reader: Session)
         return why
     spans = joined((one.t, one.until) for one in faults)
     if any(
-        begin <= spread and end >= made.began and end + _WHOLE_S - max(begin, made.began) > promise.window_s
+        begin <= spread and end >= made.began and end + WHOLE_S - max(begin, made.began) > promise.window_s
         for begin, end in spans
     ):
         return "a fault lasted longer than the replay window"
@@ -92,9 +92,7 @@ def _was_cut_off(story: Story, promise: Promise, made: Publication) -> bool:
     "A subscriber counts unless it was cut off from the home for `registered_ms`." Any node may be the home.
     """
     others = story.nodes()
-    cuts = (
-        one for one in story.disturbances if is_cut(one) and any(is_between(one, made.node, other) for other in others)
-    )
+    cuts = (one for one in story.disturbances if any(is_cut_between(one, made.node, other) for other in others))
     spans = joined(((one.t, one.until) for one in cuts), APART_S)
     return any(begin + LONG * promise.registered_s <= made.acknowledged and end >= made.began for begin, end in spans)
 

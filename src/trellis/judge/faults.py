@@ -32,6 +32,10 @@ def is_between(fault: Disturbed, one: str, other: str) -> bool:
     return one in fault.nodes or other in fault.nodes
 
 
+def is_cut_between(fault: Disturbed, one: str, other: str) -> bool:
+    return is_cut(fault) and is_between(fault, one, other)
+
+
 def is_among(fault: Disturbed, names: Collection[str]) -> bool:
     """Tell whether the fault stops one of the hosts `names`, or is on a path between two of them."""
     if fault.kind in HARMLESS:

@@ -16,6 +16,7 @@ class Promise:
     depth: int = 2  # levels of an MQTT topic that decide on which overlay topic it travels
     window_s: float = 60.0  # a cut that lasts longer may lose messages
     registered_s: float = 15.0  # a subscriber is known at its topic's home location after so long
+    interest_s: float = 60.0  # a node that only publishes on a topic takes part in it for so long
     outcome_s: float = 45.0  # a publication is acknowledged or refused within this time
     confirm_s: float = 60.0  # a subscription is confirmed within this time of calm
     settle_s: float = 25.0  # after the last fault, until everything flows again

@@ -14,8 +14,10 @@ from trellis.judge.calm import Calm
 from trellis.judge.excuses import is_under_way, lost_its_connection, repetitions, spread_by, unexcused, why_lost
 from trellis.judge.filters import Said, overlay_topic
 from trellis.judge.history import Received
+from trellis.judge.interest import why_forgotten
 from trellis.judge.promise import Counts, Promise, Violation
 from trellis.judge.room import Room, may_be_full
+from trellis.judge.silent import why_missed
 from trellis.judge.story import NEVER, Publication, Session, Story, Subscription
 
 
@@ -217,7 +219,11 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
             counts.owed += 1
             if made.message in got:
                 continue
-            excuse = why_lost(story, promise, made, session)
+            excuse = (
+                why_lost(story, promise, made, session)
+                or why_missed(story, made, subscription)
+                or why_forgotten(story, promise, made, session)
+            )
             if excuse is None and story.overflows:
                 spread = spread_by(story, promise, made, session)
                 excuse = room.why_lost(calm, made, session, _due(session, made, calm), spread)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trellis.judge.faults import is_between, is_cut, joined
+from trellis.judge.faults import is_cut_between, joined
 from trellis.judge.history import (
     Acknowledged,
     Away,
@@ -99,6 +99,6 @@ def _heard_until(story: Story, session: Session, node: str, ended: float) -> flo
     Its machine sends again what a cut between them has held up. The pauses between its attempts grow with the length of
     the cut.
     """
-    cuts = (one for one in story.disturbances if is_cut(one) and is_between(one, session.host, node))
+    cuts = (one for one in story.disturbances if is_cut_between(one, session.host, node))
     spans = joined((one.t, one.until) for one in cuts)
     return max((end + (end - begin) for begin, end in spans if begin <= ended <= end), default=ended)

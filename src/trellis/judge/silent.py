@@ -1,0 +1,53 @@
+"""What a wildcard may miss of nodes that were silent when it was confirmed.  [docs/mqtt.md, Wildcards, The moment]
+
+"If a node does not answer within `suback_s` [...], SUBACK is sent all the same [...]. What is published through such a
+node before it has taken the pattern in may be missed. After ten seconds without an answer nobody waits for that node
+until it says anything." So a SUBACK in a cut that has lasted for ten seconds counts on the nodes of its own side alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from trellis.judge.copies import APART_S
+from trellis.judge.excuses import WHOLE_S
+from trellis.judge.faults import is_cut_between, joined
+from trellis.judge.filters import has_wildcard, stands_on, unshared
+from trellis.judge.story import Publication, Story, Subscription
+
+_SILENT_S = 10.0  # A node that has not answered for so long is not waited for.
+
+
+def why_missed(story: Story, made: Publication, reader: Subscription) -> str | None:
+    """Return why a wildcard that was confirmed in a cut may miss a message from the other side, or None."""
+    node = reader.session.node_at(reader.confirmed)
+    if reader.session.speaks == "native" or not has_wildcard(_pattern(story, reader)) or made.node == node:
+        return None
+    cuts = (one for one in story.disturbances if is_cut_between(one, made.node, node))
+    for begin, end in joined(((one.t, one.until) for one in cuts), APART_S):
+        is_silent = begin + _SILENT_S <= reader.confirmed <= end + WHOLE_S
+        if is_silent and made.began <= end + WHOLE_S and not _was_known(story, made, node, begin):
+            return "its publisher's node was cut off, and did not know the wildcard"
+    return None
+
+
+def _was_known(story: Story, made: Publication, node: str, t: float) -> bool:
+    """Tell whether all nodes knew before `t` that `node` wants the message, and `node` has wanted it ever since.
+
+    Another client of `node` may have subscribed. Each pattern counts by itself: one that is new is not known.
+    """
+    held: dict[str, list[Subscription]] = defaultdict(list)
+    for one in story.on_topic(made.said, stands_on):
+        if one.session.speaks != "native" and one.session.node_at(one.asked) == node:
+            held[_pattern(story, one)].append(one)
+    for holders in held.values():
+        spans = joined((one.asked, one.ended) for one in holders)
+        known = [one.confirmed for one in holders if one.is_promised and one.confirmed < t]
+        if any(first <= since <= last and made.began <= last for first, last in spans for since in known):
+            return True
+    return False
+
+
+def _pattern(story: Story, one: Subscription) -> str:
+    """Return the levels of a filter that nodes tell each other."""
+    return "/".join(unshared(one.filter).split("/")[: story.depth])
