@@ -151,6 +151,7 @@ class LiveOMenConfig(OMenConfig, frozen=True, kw_only=True, forbid_unknown_field
     optional_tries: int = 1  # streams lose nothing: who is silent is dead, or too busy
     helper_tries: int = 2  # for the same reason
     way_max: int = 1  # a way needs streams between its nodes, and one that hangs holds up the others on it
+    watch_unheard: bool = True  # peers may name nodes that do not exist
     try_soon: int = 240  # at 1 s a period, longer than `delivery.window_ms`: what is still kept arrives
 
 

@@ -95,6 +95,12 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Periods for which a suspected node is tried in every period, before that rate falls. Raising it makes topics
     whole sooner after a network was cut; it costs one message a period for each dead node. Live nodes do that."""
 
+    # Deviation: [OM 3.3] has a node watch its neighbors on the ring alone.
+    watch_unheard: bool = False
+    """Whether a node also watches all nodes of its ring table that have never answered it. That costs one message a
+    period for each of them until it answers. Names that a peer has invented are then found out together. Live nodes do
+    that."""
+
     suspects_max: int = 64
     """Suspected nodes that are remembered; the oldest is forgotten."""
 

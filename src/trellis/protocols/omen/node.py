@@ -313,7 +313,7 @@ class OMenNode:
         successors, predecessors = ring.successors, ring.predecessors
         effects = self.links.tick(tuple(successors))
         effects += self.planned.tick()
-        self._watch({*successors, *predecessors}, [*predecessors, *successors])
+        parts.watch.tick()
         if self.links.is_shrunk:
             self._shrunk_periods += 1
             self.links.is_changed = self.links.is_changed or self._shrunk_periods > SHRINK_PERIODS
@@ -346,16 +346,6 @@ class OMenNode:
             parts.events.forget_old(tick)
             parts.held.forget_old(tick, {*predecessors, *ring.tman.peers})
         return [*effects, SetTimer("omen/tick", self.config.period_ms)]
-
-    def _watch(self, near: set[NodeId], in_order: list[NodeId]) -> None:
-        detector = self.parts.detector
-        if detector.suspicion.watches_just(near):
-            return
-        for peer in detector.suspicion.watched:
-            if peer not in near:
-                detector.unwatch(peer)
-        for peer in in_order:
-            detector.watch(peer)
 
     def _want_views(self, predecessors: list[NodeId]) -> None:
         """Of the L predecessors, and of the nodes of open events (A-OMN-8)."""

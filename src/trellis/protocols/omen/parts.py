@@ -20,6 +20,7 @@ from trellis.protocols.omen.me import Me
 from trellis.protocols.omen.records import HeldRecords, OwnRecord
 from trellis.protocols.omen.suspects import Suspects
 from trellis.protocols.omen.views import Views
+from trellis.protocols.omen.watch import Watch
 from trellis.protocols.ring import Ring, clockwise, identifier
 from trellis.protocols.tman import TManConfig
 from trellis.protocols.topics import TopicTable, places
@@ -58,6 +59,7 @@ class Parts:
         self.views = Views(me, config, self.sampling.told, self._partners, chance[2], seed, everybody)
         watch = DetectorConfig(period_ms=period_ms, silence_max=config.silence_max)
         self.detector = HeartbeatDetector(incarnation, chance[3], watch)
+        self.watch = Watch(self.ring, self.detector, unheard=config.watch_unheard)
         self.hints = Hints(me)
         self.links = Links(me, self.hints, config.silence_max)
         self.own = OwnRecord(me, self.links, self.detector.suspicion.incarnation_of, config, self.is_quiet)
