@@ -26,11 +26,11 @@ CUT = Disturbed(45.0, 55.0, "cut")
 WINDOW = Overflowed(52.0, "A", 3, "window")
 
 
-def test_a_window_that_overflows_while_the_mesh_is_disturbed_excuses_a_loss() -> None:
+def test_a_window_that_overflows_excuses_a_loss() -> None:
     events = [*base(), *said("m1", 50.0)]
     assert found([*events, CUT, WINDOW]) == []
     assert found([*events, CUT]) == ["lost"]
-    assert found([*events, WINDOW]) == ["lost"], "in calm the overlay is whole, whatever a window holds"
+    assert found([*events, WINDOW]) == [], "messages may come faster than links carry them"
     assert found([*events, CUT, Overflowed(40.0, "A", 3, "window")]) == ["lost"], "it came before the message"
     assert found([*events, CUT, Overflowed(200.0, "A", 3, "window")]) == ["lost"], "it came long after the message"
     assert found([*events, CUT, Overflowed(52.0, "B", 3, "clients")]) == ["lost"], "this is no window"

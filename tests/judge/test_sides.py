@@ -135,6 +135,26 @@ def test_messages_of_brokers_come_twice_or_out_of_order_only_where_the_two_sites
             assert found(events, far) == [kind], far
 
 
+def test_a_message_that_the_window_of_its_sidecar_has_dropped_may_come_after_later_ones() -> None:
+    order = at_brokers(got("m2", 51.2), got("m1", 52.5))
+    assert found(order, Overflowed(51.0, "A", 1, "window")) == []
+    assert found(order, Overflowed(51.0, "B", 1, "window")) == ["order"], "A is the sidecar of the publisher's broker"
+    assert found(order, Overflowed(55.0, "A", 1, "window")) == ["order"], "later"
+    at_nodes = [*base(), *said("m1", 50.0), *said("m2", 51.0), got("m2", 51.2), got("m1", 52.5)]
+    assert found(at_nodes, Overflowed(51.0, "A", 1, "window")) == ["order"], "its node does not publish it again"
+
+
+def test_a_node_that_subscribes_in_a_cut_is_no_copy_for_the_other_side_before_the_cut_is_over() -> None:
+    """The cut is too short for a home to forget a node that had registered before."""
+    events = [Up(0.0, "A"), Up(0.0, "B"), *base("y", writer="native"), got("m", 50.2)]
+    events += said("m", 50.0, holders=("A",))
+    cut = Disturbed(45.0, 51.0, "cut", ("A",), ("B",))
+    assert found(events, subscribed("s", "x", 46.0), cut) == []
+    assert found(events, subscribed("s", "x", 43.0), cut) == ["copies"], "it had registered before"
+    assert found(events, subscribed("s", "x", 46.0), Disturbed(45.0, 51.0, "cut", ("C",), ("B",))) == ["copies"]
+    assert found(events, subscribed("s", "x", 39.0), Disturbed(37.0, 42.0, "cut", ("A",), ("B",))) == ["copies"], "over"
+
+
 def test_a_short_absence_long_after_a_message_does_not_let_it_come_again() -> None:
     """Elsewhere a node restarts, so that the mesh is not calm."""
     events = [Connected(0.0, "p", "p", "A"), Connected(0.0, "s", "s", "B", "", "mqtt", "h"), *subscribed("s", "x", 1.0)]

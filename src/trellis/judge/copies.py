@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trellis.judge.calm import Calm
-from trellis.judge.faults import is_among, joined
+from trellis.judge.faults import is_among, is_cut_between, joined
 from trellis.judge.filters import is_sure_of, stands_on
 from trellis.judge.promise import Counts, Promise, Violation
-from trellis.judge.story import NEVER, Publication, Story
+from trellis.judge.story import NEVER, Publication, Story, Subscription
 
 _LATELY_S = 1.0  # A subscription counts so long after its confirmation.
 APART_S = 5.0  # Faults that are less apart count as one: links need a moment.
@@ -75,8 +75,8 @@ def _too_few(
     there = {made.node}
     for one in story.on_topic(made.said, is_sure_of):
         node = one.session.node_at(made.began)
-        is_there = one.is_promised and one.confirmed + _LATELY_S <= made.began
-        if is_there and one.ended > made.acknowledged and _stays(story, promise, node, made):
+        is_there = one.is_promised and one.confirmed + _LATELY_S <= made.began and one.ended > made.acknowledged
+        if is_there and _stays(story, promise, node, made) and not _is_unknown(story, one, node, made):
             there.add(node)
     counts.copies_judged += len(there) > 1
     if len(made.holders) >= min(promise.copies, len(there)):
@@ -90,6 +90,13 @@ def _too_few(
 def _stays(story: Story, promise: Promise, node: str, made: Publication) -> bool:
     """Tell whether nothing took `node` away around the publication."""
     return not story.was_down(node, made.began - promise.registered_s, made.acknowledged)
+
+
+def _is_unknown(story: Story, one: Subscription, node: str, made: Publication) -> bool:
+    """Tell whether a cut has hidden the subscription from the publisher's side ever since the client asked for it."""
+    cuts = (fault for fault in story.disturbances if is_cut_between(fault, node, made.node))
+    spans = joined(((fault.t, fault.until) for fault in cuts), APART_S)
+    return any(begin <= one.confirmed and end >= one.asked and end + APART_S >= made.began for begin, end in spans)
 
 
 def _long_faults(story: Story, promise: Promise) -> list[tuple[float, float]]:

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trellis.judge.calm import Calm
 from trellis.judge.copies import may_hold
 from trellis.judge.filters import overlay_topic
 from trellis.judge.history import Overflowed, Unreachable
@@ -36,17 +35,17 @@ class Room:
         self._taken: list[list[_Loss]] = [[] for _ in story.overflows]  # by overflow: the losses that it excuses
         self._excused: set[tuple[str, str]] = set()  # losses that have an overflow
 
-    def why_lost(self, calm: Calm, made: Publication, reader: Session, due: float, spread: float) -> str | None:
+    def why_lost(self, made: Publication, reader: Session, due: float, spread: float) -> str | None:
         """Return why a message may be missing, or None.
 
         "Every node hands it to its application, as long as the topic's overlay is whole again within the replay window
-        (`window_ms`, `window_bytes`)". In calm it is whole all the time, so a window that overflows is no excuse.
+        (`window_ms`, `window_bytes`)". In calm it is whole all the time. But messages that come faster than links carry
+        them push each other out of a small window.
         """
-        if not calm.is_calm(made.began, spread):
-            nodes = may_hold(self._story, self._promise, made) | {node for _, node in reader.nodes}
-            loss = _Loss(("", made.message), "window", frozenset(nodes), made.began, spread + _TOLD_S)
-            if self._has_room(loss):
-                return "the window of a node has overflowed"
+        nodes = may_hold(self._story, self._promise, made) | {node for _, node in reader.nodes}
+        loss = _Loss(("", made.message), "window", frozenset(nodes), made.began, spread + _TOLD_S)
+        if self._has_room(loss):
+            return "the window of a node has overflowed"
         if reader.speaks == "mqtt":  # What is dropped for a broker is missing for all its clients.
             nodes = {node for _, node in reader.nodes}
             key = reader.broker or reader.name, made.message
@@ -90,6 +89,16 @@ class _Loss:
 
     def fits(self, told: Overflowed) -> bool:
         return told.where == self.where and told.node in self.nodes and self.begin <= told.t <= self.end
+
+
+def was_pushed_out(story: Story, made: Publication, t: float) -> bool:
+    """Tell whether a sidecar may have published a message again before `t`, behind later ones.
+
+    "A message that the window of its sidecar drops before it has its copies is published again as well. Nodes that did
+    not have it may then get it after later ones."  [docs/mqtt.md, Sidecar]
+    """
+    told = (one.t for one in story.overflows if one.where == "window" and one.node == made.node)
+    return bool(made.session.broker) and any(made.began <= when <= t + _TOLD_S for when in told)
 
 
 def may_be_full(story: Story, promise: Promise, one: Unreachable) -> bool:

@@ -16,7 +16,7 @@ from trellis.judge.filters import Said, overlay_topic
 from trellis.judge.history import Received
 from trellis.judge.interest import why_forgotten
 from trellis.judge.promise import Counts, Promise, Violation
-from trellis.judge.room import Room, may_be_full
+from trellis.judge.room import Room, may_be_full, was_pushed_out
 from trellis.judge.silent import why_missed
 from trellis.judge.story import NEVER, Publication, Session, Story, Subscription
 
@@ -182,7 +182,7 @@ def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violati
             key = made.session.name, made.topic, made.node, starts, may_overtake
             before = last.get(key)
             if before is not None and before.place > made.place:
-                if is_under_way(story, session, made, calm, got.t):
+                if is_under_way(story, session, made, calm, got.t) or was_pushed_out(story, made, got.t):
                     continue  # it comes again, behind others
                 text = f"{session.name} got {made.message} after {before.message}, which was published later"
                 yield Violation("order", got.t, text, session.name, made.message)
@@ -226,7 +226,7 @@ def lost(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator
             )
             if excuse is None and story.overflows:
                 spread = spread_by(story, promise, made, session)
-                excuse = room.why_lost(calm, made, session, _due(session, made, calm), spread)
+                excuse = room.why_lost(made, session, _due(session, made, calm), spread)
             if excuse is not None:
                 counts.excused[f"lost: {excuse}"] += 1
                 continue

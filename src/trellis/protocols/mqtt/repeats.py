@@ -6,7 +6,7 @@ room. Or it took the publication and found too few holders in time: then nodes m
 R1  Publications on one overlay topic are given to the mesh in the order in which the broker sent them. So while one
     that was refused at once waits, later ones on its topic wait behind it.
 R2  A publication that was taken does not hold up others: its repetition has the same identity, and nodes that have it
-    ignore the repetition.
+    ignore the repetition. If the window has dropped it, nodes that did not have it may get it after later ones.
 """
 
 from __future__ import annotations
