@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from live.lives import DELIVERY, run
-from mqtt.desk import Desk
+from mqtt.desk import WALL_MS, Desk
 from mqtt.talk import connect, doors
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
@@ -93,3 +93,18 @@ def test_a_node_without_room_for_a_publication_keeps_what_it_retains():
             assert (await late.message()).payload == b"on"
 
     run(work())
+
+
+def test_a_retained_message_replaces_an_earlier_one_although_the_clock_was_set_back():
+    desk = Desk()
+    say(desk, b"first")
+    for step, payload in ((-3_600_000, b"second"), (-7_200_000, b"third")):
+        desk.host.at(desk.now_ms, WALL_MS + step)
+        say(desk, payload)
+        assert retained_at(desk) == [payload]
+    desk.host.at(desk.now_ms, WALL_MS - 9_000_000)
+    say(desk, b"")
+    assert retained_at(desk) == []
+    desk.host.at(desk.now_ms, WALL_MS - 9_500_000)
+    say(desk, b"fourth")
+    assert retained_at(desk) == [b"fourth"]

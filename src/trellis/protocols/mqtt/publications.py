@@ -239,8 +239,10 @@ class Publications:
         if not fits(Envelope(topic, payload, qos, retain, *nobody, content=content, chosen=chosen), prefix, limit):
             return reasons.TOO_LARGE, f"its {len(payload)} bytes and its envelope are over {limit}"
         number = self.state.next_number()
-        identity = (client, self.state.incarnation, number, self.state.wall_ms)
         is_kept = retain and not client.startswith("$")  # a sidecar's broker keeps its own retained messages
+        wall_ms = self.state.wall_ms
+        stamp_ms = self.state.retained.stamp_ms(topic, wall_ms) if is_kept else wall_ms
+        identity = (client, self.state.incarnation, number, stamp_ms)
         replaced = None
         if is_kept:  # before the directory hears of it: the next message must not wait for one that is refused
             kept = Retained(self.state.node, Envelope(topic, payload, qos, retain, *identity, content=content))

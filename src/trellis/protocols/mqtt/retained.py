@@ -1,6 +1,8 @@
 """The retained messages of this node: published by its clients, or received over the mesh while it took part.
 
 Of two messages on one topic, the later one stays, by the clocks of the nodes that published them.  [MQTT 5, 3.3.1.3]
+A node gives a new message a later time than it knows of any earlier one, so that a clock that is set back, or one that
+is ahead at another node, does not make the new message the older one.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import msgspec
 from trellis.protocols.effects import NodeId
 from trellis.protocols.mqtt.envelope import Envelope
 from trellis.protocols.mqtt.sorted_topics import SortedTopics
+from trellis.protocols.wire import counted
 from trellis.reached import reached
 
 Stamp = tuple[int, NodeId, int]
@@ -92,6 +95,12 @@ class RetainedMessages:
             self._sorted.add(message.topic)
             self.bytes += _size(message)
         return True
+
+    def stamp_ms(self, topic: str, wall_ms: int) -> int:
+        """Return the time for a new message on `topic`: after all that is known of it, also if the clock went back."""
+        known = self._by_topic.get(topic)
+        stamp = known.stamp if known is not None else self._gone.get(topic, _NEVER)
+        return max(wall_ms, counted(stamp[0]))
 
     def before(self, topic: str) -> Before:
         return Before(self._by_topic.get(topic), self._gone.get(topic))
