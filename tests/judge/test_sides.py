@@ -144,6 +144,15 @@ def test_a_message_that_the_window_of_its_sidecar_has_dropped_may_come_after_lat
     assert found(at_nodes, Overflowed(51.0, "A", 1, "window")) == ["order"], "its node does not publish it again"
 
 
+def test_a_message_may_wait_for_one_that_a_window_has_dropped() -> None:
+    others = [Connected(0.0, "q", "q", "A"), *said("m2", 52.0, session="q"), got("m2", 52.2)]
+    late = [*base(), *said("m1", 50.0), *others, got("m1", 62.0)]
+    assert found(late, heal_s=8.0) == ["late"]
+    assert found(late, Overflowed(49.0, "A", 1, "window"), heal_s=8.0) == []
+    assert found(late, Overflowed(49.0, "C", 1, "window"), heal_s=8.0) == ["late"], "nobody subscribes at C"
+    assert found(late, Overflowed(30.0, "A", 1, "window"), heal_s=8.0) == ["late"], "long before"
+
+
 def test_a_node_that_subscribes_in_a_cut_is_no_copy_for_the_other_side_before_the_cut_is_over() -> None:
     """The cut is too short for a home to forget a node that had registered before."""
     events = [Up(0.0, "A"), Up(0.0, "B"), *base("y", writer="native"), got("m", 50.2)]

@@ -8,7 +8,7 @@ from trellis.judge.calm import Calm
 from trellis.judge.filters import reaches
 from trellis.judge.interest import why_forgotten
 from trellis.judge.promise import Promise, Violation
-from trellis.judge.room import may_be_full
+from trellis.judge.room import follows_a_drop, may_be_full
 from trellis.judge.story import NEVER, Publication, Story, Subscription
 
 _OVERTAKES_S = 1.0
@@ -41,6 +41,8 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
             if due < got.t and any(_owes(one, made, due) for one in session.subscriptions):
                 if why_forgotten(story, promise, made, session):
                     continue  # it comes when its publisher's node uses the topic again
+                if follows_a_drop(story, promise, made, session, got.t):
+                    continue
                 text = (
                     f"{session.name} at {session.node_at(got.t)} got {made.message} on {made.topic} at {got.t:.3f} s: "
                     f"published at {made.began:.3f} s, acknowledged at {made.acknowledged:.3f} s, due at {due:.3f} s"

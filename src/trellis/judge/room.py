@@ -101,6 +101,16 @@ def was_pushed_out(story: Story, made: Publication, t: float) -> bool:
     return bool(made.session.broker) and any(made.began <= when <= t + _TOLD_S for when in told)
 
 
+def follows_a_drop(story: Story, promise: Promise, made: Publication, reader: Session, t: float) -> bool:
+    """Tell whether a message that came at `t` may have waited for an earlier one that a window has dropped.
+
+    "What follows a gap is held back" until it is known that the gap stays.  [docs/delivery.md, Order]
+    """
+    told = [one for one in story.overflows if one.where == "window" and made.began - promise.heal_s <= one.t <= t]
+    nodes = may_hold(story, promise, made) | {node for _, node in reader.nodes} if told else set()
+    return any(one.node in nodes for one in told)
+
+
 def may_be_full(story: Story, promise: Promise, one: Unreachable) -> bool:
     """Tell whether a node may have had as many clients or sessions as it takes when it turned a client away."""
     if not promise.clients_max and promise.sessions_max is None:
