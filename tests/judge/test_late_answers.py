@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from judge.test_judge import END, found, gets, good, without
 from trellis.judge.history import (
     Acknowledged,
@@ -93,22 +95,24 @@ def test_a_publisher_may_repeat_its_message_after_each_restart_of_its_node() -> 
     assert found(once) == ["twice"]
 
 
-def test_a_message_that_its_publisher_sends_when_it_is_back_is_not_late_before() -> None:
-    """Slow applications get messages that were published meanwhile first."""
+@pytest.mark.parametrize(("said", "verdict"), [(53.0, []), (55.0, []), (55.2, ["late"])])
+def test_a_message_is_late_if_one_that_was_published_after_its_acknowledgement_comes_first(
+    said: float, verdict: list[str]
+) -> None:
+    """Slow applications get messages first that were published before it was acknowledged."""
     kept = [one for one in good() if not (isinstance(one, Received) and one.session == "s")]
     kept = [one for one in kept if not (isinstance(one, Acknowledged) and one.message == "m2")]
     events = [
         *kept,
         Connected(1.0, "q", "q", "b"),
         *[Away(50.55, "p"), Back(54.0, "p", "a"), Acknowledged(54.1, "p", "m2", ("a", "b"))],
-        Publishing(53.0, "q", "n1", "plant/oven"),
-        Acknowledged(53.1, "q", "n1", ("b", "c")),
+        Publishing(said, "q", "n1", "plant/oven"),
+        Acknowledged(said + 0.1, "q", "n1", ("b", "c")),
         *[Received(t, "s", message, "plant/oven") for t, message in ((51.0, "m1"), (56.0, "n1"), (57.0, "m2"))],
-        Received(53.2, "r", "n1", "plant/oven"),
+        Received(said + 0.2, "r", "n1", "plant/oven"),
     ]
-    assert found(events, heal_s=2.0) == []
     stays = [one for one in events if not isinstance(one, Away | Back)]
-    assert found(stays, heal_s=2.0) == ["late"]
+    assert found(stays, heal_s=2.0) == verdict
 
 
 def test_who_watches_a_sidecar_may_confirm_after_the_end_of_a_client_that_nobody_noticed() -> None:

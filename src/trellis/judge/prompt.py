@@ -18,8 +18,7 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
     """An acknowledged message arrives within `heal_s` of its acknowledgement and of the last fault.
 
     An application that reads slowly gets everything late. So a message counts only if the application has got another
-    one before it that was published later: then it was the mesh that kept it. A publisher that was away has sent it
-    when it was back.
+    one before it that was published after its acknowledgement: then it was the mesh that kept it.
     """
     if promise.heal_s == NEVER:
         return
@@ -34,7 +33,7 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
             if got.message in had:
                 continue
             had.add(got.message)
-            is_overtaken, newest = newest > made.sent + _OVERTAKES_S, max(newest, made.began)
+            is_overtaken, newest = newest > made.acknowledged + _OVERTAKES_S, max(newest, made.began)
             if made.acknowledged == NEVER or not is_overtaken or session.was_away(made.began, got.t):
                 continue
             due = calm.due(made.began, made.acknowledged)
