@@ -220,6 +220,28 @@ def test_a_retained_message_comes_to_a_later_subscription_once_and_is_the_last()
     assert found(base(), kept(10.0), late(), late(), late(), thrice) == []  # it asked three times
 
 
+def test_a_retained_message_that_its_publisher_repeats_comes_once_more() -> None:
+    """The first PUBACK is lost with the connection. The reader then subscribes anew, and gets the retained message."""
+    lost: list[Event] = [Publishing(140.0, "p", "m", "y", retain=True), Away(140.1, "p", True), Back(141.0, "p", "A")]
+    lost += [got("m", 140.2, topic="y"), got("m", 141.1, topic="y"), Acknowledged(141.2, "p", "m")]
+    anew = [Unsubscribing(150.0, "s", "y"), Unsubscribed(150.1, "s", "y"), *subscribed("s", "y", 151.0)]
+    anew += [got("m", 152.1, topic="y", retained=True)]
+    assert found(base(writer="mqtt"), late(), lost, anew) == []
+    assert found(base(writer="mqtt"), late(), lost, anew, got("m", 152.2, topic="y", retained=True)) == ["retained"]
+    connected = [one for one in lost if not isinstance(one, Away | Back)]
+    assert found(base(writer="mqtt"), late(), connected, anew) == ["retained", "twice"]
+    early = [Unsubscribing(140.5, "s", "y"), Unsubscribed(140.6, "s", "y"), *anew[2:]]  # nobody subscribes at 141 s
+    again = [*lost[:4], lost[5], got("m", 152.2, topic="y", retained=True)]
+    assert found(base(writer="mqtt"), late(), again, early) == ["retained"]
+
+
+def test_a_message_with_qos_0_is_not_repeated() -> None:
+    lost: list[Event] = [Publishing(40.0, "p", "m", "x", 0), Away(40.1, "p", True), Back(41.0, "p", "A")]
+    lost += [got("m", 40.2)]
+    assert found(base(writer="mqtt"), lost) == []
+    assert found(base(writer="mqtt"), lost, got("m", 41.1)) == ["twice"]
+
+
 def test_a_retained_message_may_be_gone_with_the_node_of_one_that_replaced_it() -> None:
     there = Connected(1.0, "q", "q", "C")
     replaces = Publishing(60.0, "q", "n", "y", retain=True)

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from trellis.judge.calm import Calm
-from trellis.judge.excuses import unexcused
+from trellis.judge.excuses import repetitions, unexcused
 from trellis.judge.filters import has_wildcard
 from trellis.judge.promise import Counts, Promise, Violation
 from trellis.judge.story import NEVER, Publication, Story, Subscription
@@ -19,7 +19,7 @@ from trellis.judge.story import NEVER, Publication, Story, Subscription
 
 def retained(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
     yield from _not_retained(story, promise)
-    yield from _too_often(story, calm)
+    yield from _too_often(story, promise, calm)
     if len({made.topic for made in story.publications.values() if made.retain}) > promise.retained_max:
         return
     calm = Calm(story, promise.registered_s, promise.grace_s)  # by then every node knows again who subscribes
@@ -45,8 +45,11 @@ def _not_retained(story: Story, promise: Promise) -> Iterator[Violation]:
                 yield Violation("retained", got.t, text, session.name, made.message)
 
 
-def _too_often(story: Story, calm: Calm) -> Iterator[Violation]:
-    """A retained message comes once for each request, and once when it is published to a subscription that stands."""
+def _too_often(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
+    """A retained message comes once for each request, and once when it is published to a subscription that stands.
+
+    A publisher that did not hear the acknowledgement publishes it again.
+    """
     for session in story.sessions.values():
         times: dict[str, list[float]] = defaultdict(list)
         for got in session.received:
@@ -58,8 +61,9 @@ def _too_often(story: Story, calm: Calm) -> Iterator[Violation]:
                 continue
             wanted = [one for one in session.subscriptions if one.wants(made.said)]
             asked = sum(t <= when[-1] and t + calm.grace_s >= made.began for one in wanted for t in one.asks)
-            stood = any(one.asked <= made.answered and made.began <= one.last for one in wanted)
-            if unexcused(session, calm, when) + 1 > asked + stood:
+            sent = [made.began, *(t for t in repetitions(story, promise, made) if t <= when[-1])]
+            live = sum(any(one.asked <= made.answered and t <= one.last for one in wanted) for t in sent)
+            if unexcused(session, calm, when) + 1 > asked + live:
                 text = f"{session.name} got the retained message {message} {len(when)} times, and asked {asked} times"
                 yield Violation("retained", when[-1], text, session.name, message)
 
