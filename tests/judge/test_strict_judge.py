@@ -242,6 +242,35 @@ def test_a_message_with_qos_0_is_not_repeated() -> None:
     assert found(base(writer="mqtt"), lost, got("m", 41.1)) == ["twice"]
 
 
+def test_of_two_retained_messages_that_overlap_in_time_either_may_be_the_last() -> None:
+    def both(until: float, session: str = "q", *more: Event) -> list[Event]:
+        there = Connected(1.0, "q", "q", "A", speaks="mqtt")
+        old = said("o", 10.0, "y", (), retain=True)
+        first: list[Event] = [Publishing(60.0, session, "m", "y", retain=True), Acknowledged(until, session, "m")]
+        last: list[Event] = [Publishing(61.0, "p", "n", "y", retain=True), Acknowledged(63.0, "p", "n")]
+        return [*base(writer="mqtt"), there, *old, *first, *last, *late(), *more]
+
+    old, first, last = (got(message, 101.5, topic="y", retained=True) for message in ("o", "m", "n"))
+    for until in (62.0, 64.0):
+        assert found(both(until), first) == found(both(until), last) == []
+        assert found(both(until), old) == found(both(until)) == ["retained"]
+    assert found(both(60.5), first) == ["retained"]
+    assert found(both(60.5), last) == []
+    # One client: its messages come in their order, unless it repeats the first one.
+    assert found(both(62.0, "p"), first) == ["retained"]
+    assert found(both(62.0, "p"), last) == []
+    assert found(both(62.0, "p", Away(61.2, "p", True), Back(61.5, "p", "A")), first) == []
+
+
+def test_a_retained_message_that_was_replaced_through_its_own_node_is_stale() -> None:
+    events = [*base(writer="mqtt"), Connected(1.0, "q", "q", "C", speaks="mqtt"), *late()]
+    for t, message, session in ((10.0, "m", "p"), (60.0, "n", "p"), (70.0, "o", "q")):
+        events += said(message, t, "y", (), session=session, retain=True)
+    for message in ("n", "o"):  # the clocks of the two nodes decide
+        assert found(events, got(message, 101.5, topic="y", retained=True)) == []
+    assert found(events, got("m", 101.5, topic="y", retained=True)) == ["retained"]
+
+
 def test_a_retained_message_may_be_gone_with_the_node_of_one_that_replaced_it() -> None:
     there = Connected(1.0, "q", "q", "C")
     replaces = Publishing(60.0, "q", "n", "y", retain=True)

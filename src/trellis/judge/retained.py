@@ -2,7 +2,8 @@
 
 They are in the memory of nodes. So a subscription is judged only if the node through which the message was published
 has not ended since, and if nothing has disturbed the mesh for a while. Of two on a topic the later stays by the clocks
-of their nodes, so which one is the last is judged only where all came through one node.
+of their nodes, so which one is the last is judged only among those that came through one node. There, either of two may
+be the last if their publications overlap in time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from trellis.judge.calm import Calm
-from trellis.judge.excuses import repetitions, unexcused
+from trellis.judge.excuses import lost_its_connection, repetitions, unexcused
 from trellis.judge.filters import has_wildcard
 from trellis.judge.promise import Counts, Promise, Violation
 from trellis.judge.story import NEVER, Publication, Story, Subscription
@@ -82,13 +83,16 @@ def _missing(
         return
     # Publications without an answer, or with a late one, may have replaced it or not.
     others = [made for made in kept if made not in before and made.began <= due and made.refused == NEVER]
-    last = before[-1]
-    is_one_node = len({made.node for made in kept if made.began <= due}) == 1
-    right = {made.message for made in (others if is_one_node else [*before, *others])} | {last.message}
+    lasts = _lasts(before)
+    last = lasts[-1]
+    nodes = sorted({made.node for made in before})
+    each_last = [made for node in nodes for made in _lasts([made for made in before if made.node == node])]
+    right = {made.message for made in (*each_last, *others)}
     # One that has replaced it may be gone with its own node.
-    if not calm.is_calm(one.asked, due) or any(story.was_down(made.node, made.began, due) for made in (last, *others)):
+    may_be_gone = any(story.was_down(made.node, made.began, due) for made in (*lasts, *others))
+    if may_be_gone or not calm.is_calm(one.asked, due):
         return
-    if story.may_be_false(last.began, due, promise.window_s):
+    if story.may_be_false(lasts[0].began, due, promise.window_s):
         return
     counts.retained_judged += 1
     got = [each for each in session.received if one.asked <= each.t <= due and each.topic == last.topic]
@@ -103,3 +107,19 @@ def _missing(
             f"through {last.node}"
         )
         yield Violation("retained", one.confirmed, text, session.name, last.message)
+
+
+def _lasts(several: list[Publication]) -> list[Publication]:
+    """Return those of some acknowledged publications, in the order in which they began, that may be the last.
+
+    A publication comes to its node before it is acknowledged, perhaps again if the connection of its client was lost.
+    Otherwise the publications of one session come in their order.
+    """
+    newest = several[-1]
+    latest = {made.session.name: made for made in several}
+    return [
+        made
+        for made in several
+        if made is newest
+        or (made.acknowledged > newest.began and (made is latest[made.session.name] or lost_its_connection(made)))
+    ]
