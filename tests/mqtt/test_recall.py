@@ -83,6 +83,18 @@ def test_a_filter_that_is_given_up_and_asked_for_again_brings_a_retained_message
     assert mesh.got["b"] == [("x/1/a", b"kept")]
 
 
+def test_a_late_answer_does_not_bring_a_retained_message_that_was_removed():
+    """Another node answered before it heard of the removal."""
+    mesh = Mesh("ab", Random(3))
+    mesh.subscribe("b", "x/1/a")
+    mesh.pass_time(12_000)
+    mesh.hosts["b"].delivered("x/1", "a", wrap(message("x/1/a", b"", 2)))
+    for stamp_ms in (1, 3):
+        mesh.hosts["b"].delivered("x/1", "a", wrap(Kept(("a",), (message("x/1/a", b"%d" % stamp_ms, stamp_ms),))))
+    mesh.carry_out("b")
+    assert mesh.got["b"] == [("x/1/a", b""), ("x/1/a", b"3")]  # the last one was published after the removal
+
+
 def message(topic: str, payload: bytes, stamp_ms: int) -> Envelope:
     return Envelope(topic, payload, 1, True, "", 1, 1, stamp_ms)
 

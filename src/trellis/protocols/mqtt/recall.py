@@ -150,8 +150,7 @@ class Recaller:
                 continue
             if question is not None and len(question.heard) < HEARD_MAX:
                 question.heard.add((message.topic, kept.stamp))
-            known = self.retained.get(message.topic)
-            if (known is None or known.stamp < kept.stamp) and self.put(origin, kept):
+            if self.retained.stamp_of(message.topic) < kept.stamp and self.put(origin, kept):
                 new.append(kept)
         return new
 

@@ -67,10 +67,15 @@ class RetainedMessages:
     def get(self, topic: str) -> Retained | None:
         return self._by_topic.get(topic)
 
+    def stamp_of(self, topic: str) -> Stamp:
+        """Return the stamp of the retained message of a topic, or of its removal. What is older is not retained."""
+        known = self._by_topic.get(topic)
+        return known.stamp if known is not None else self._gone.get(topic, _NEVER)
+
     def put(self, origin: NodeId, message: Envelope) -> bool:
         """Retain a message; an empty payload removes. Return False if there is no space.  [MQTT-3.3.1-5, -6, -7]"""
         new, old = Retained(origin, message), self._by_topic.get(message.topic)
-        if (old is not None and new.stamp < old.stamp) or new.stamp < self._gone.get(message.topic, _NEVER):
+        if new.stamp < self.stamp_of(message.topic):
             return True
         if message.payload:
             is_full = old is None and len(self) >= self.messages_max
@@ -98,9 +103,8 @@ class RetainedMessages:
 
     def restore(self, one: Retained, before: Before) -> None:
         """Undo that `one` was put, unless something later was put since."""
-        topic, known = one.message.topic, self._by_topic.get(one.message.topic)
-        stamp = known.stamp if known is not None else self._gone.get(topic)
-        if stamp != one.stamp:
+        topic = one.message.topic
+        if self.stamp_of(topic) != one.stamp:
             return
         self.remove(topic)
         self._gone.pop(topic, None)
