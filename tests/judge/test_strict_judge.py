@@ -223,6 +223,57 @@ def test_a_retained_message_comes_to_a_later_subscription_once_and_is_the_last()
     assert found(base(), kept(10.0), late(), late(), late(), thrice) == []  # it asked three times
 
 
+def test_a_retained_message_that_its_publisher_repeats_comes_once_more() -> None:
+    """The first PUBACK is lost with the connection. The reader then subscribes anew, and gets the retained message."""
+    lost: list[Event] = [Publishing(140.0, "p", "m", "y", retain=True), Away(140.1, "p", True), Back(141.0, "p", "A")]
+    lost += [got("m", 140.2, topic="y"), got("m", 141.1, topic="y"), Acknowledged(141.2, "p", "m")]
+    anew = [Unsubscribing(150.0, "s", "y"), Unsubscribed(150.1, "s", "y"), *subscribed("s", "y", 151.0)]
+    anew += [got("m", 152.1, topic="y", retained=True)]
+    assert found(base(writer="mqtt"), late(), lost, anew) == []
+    assert found(base(writer="mqtt"), late(), lost, anew, got("m", 152.2, topic="y", retained=True)) == ["retained"]
+    connected = [one for one in lost if not isinstance(one, Away | Back)]
+    assert found(base(writer="mqtt"), late(), connected, anew) == ["retained", "twice"]
+    early = [Unsubscribing(140.5, "s", "y"), Unsubscribed(140.6, "s", "y"), *anew[2:]]  # nobody subscribes at 141 s
+    again = [*lost[:4], lost[5], got("m", 152.2, topic="y", retained=True)]
+    assert found(base(writer="mqtt"), late(), again, early) == ["retained"]
+
+
+def test_a_message_with_qos_0_is_not_repeated() -> None:
+    lost: list[Event] = [Publishing(40.0, "p", "m", "x", 0), Away(40.1, "p", True), Back(41.0, "p", "A")]
+    lost += [got("m", 40.2)]
+    assert found(base(writer="mqtt"), lost) == []
+    assert found(base(writer="mqtt"), lost, got("m", 41.1)) == ["twice"]
+
+
+def test_of_two_retained_messages_that_overlap_in_time_either_may_be_the_last() -> None:
+    def both(until: float, session: str = "q", *more: Event) -> list[Event]:
+        there = Connected(1.0, "q", "q", "A", speaks="mqtt")
+        old = said("o", 10.0, "y", (), retain=True)
+        first: list[Event] = [Publishing(60.0, session, "m", "y", retain=True), Acknowledged(until, session, "m")]
+        last: list[Event] = [Publishing(61.0, "p", "n", "y", retain=True), Acknowledged(63.0, "p", "n")]
+        return [*base(writer="mqtt"), there, *old, *first, *last, *late(), *more]
+
+    old, first, last = (got(message, 101.5, topic="y", retained=True) for message in ("o", "m", "n"))
+    for until in (62.0, 64.0):
+        assert found(both(until), first) == found(both(until), last) == []
+        assert found(both(until), old) == found(both(until)) == ["retained"]
+    assert found(both(60.5), first) == ["retained"]
+    assert found(both(60.5), last) == []
+    # One client: its messages come in their order, unless it repeats the first one.
+    assert found(both(62.0, "p"), first) == ["retained"]
+    assert found(both(62.0, "p"), last) == []
+    assert found(both(62.0, "p", Away(61.2, "p", True), Back(61.5, "p", "A")), first) == []
+
+
+def test_a_retained_message_that_was_replaced_through_its_own_node_is_stale() -> None:
+    events = [*base(writer="mqtt"), Connected(1.0, "q", "q", "C", speaks="mqtt"), *late()]
+    for t, message, session in ((10.0, "m", "p"), (60.0, "n", "p"), (70.0, "o", "q")):
+        events += said(message, t, "y", (), session=session, retain=True)
+    for message in ("n", "o"):  # the clocks of the two nodes decide
+        assert found(events, got(message, 101.5, topic="y", retained=True)) == []
+    assert found(events, got("m", 101.5, topic="y", retained=True)) == ["retained"]
+
+
 def test_a_retained_message_may_be_gone_with_the_node_of_one_that_replaced_it() -> None:
     there = Connected(1.0, "q", "q", "C")
     replaces = Publishing(60.0, "q", "n", "y", retain=True)

@@ -12,7 +12,7 @@ from live.lives import run
 from mqtt.delayed import Mesh
 from mqtt.talk import connect, doors
 from trellis.protocols.mqtt import packets as p
-from trellis.protocols.mqtt.envelope import Envelope, Kept, wrap
+from trellis.protocols.mqtt.envelope import Envelope, Kept, Recall, unwrap, wrap
 from trellis.protocols.mqtt.retained import RetainedMessages
 
 
@@ -80,6 +80,40 @@ def test_a_filter_that_is_given_up_and_asked_for_again_brings_a_retained_message
     assert mesh.subacks["b"] == 1  # the second one waits for the mesh
     mesh.pass_time(12_000)
     assert mesh.subacks["b"] == 2
+    assert mesh.got["b"] == [("x/1/a", b"kept")]
+
+
+def test_a_late_answer_does_not_bring_a_retained_message_that_was_removed():
+    """Another node answered before it heard of the removal."""
+    mesh = Mesh("ab", Random(3))
+    mesh.subscribe("b", "x/1/a")
+    mesh.pass_time(12_000)
+    mesh.hosts["b"].delivered("x/1", "a", wrap(message("x/1/a", b"", 2)))
+    for stamp_ms in (1, 3):
+        mesh.hosts["b"].delivered("x/1", "a", wrap(Kept(("a",), (message("x/1/a", b"%d" % stamp_ms, stamp_ms),))))
+    mesh.carry_out("b")
+    assert mesh.got["b"] == [("x/1/a", b""), ("x/1/a", b"3")]  # the last one was published after the removal
+
+
+@pytest.mark.parametrize("kind", [Recall, Kept])
+def test_a_question_or_an_answer_that_the_mesh_refuses_is_given_to_it_again(kind, monkeypatch):
+    """Too many publications of the node wait for their copies."""
+    mesh = Mesh("ab", Random(3))
+    mesh.send("a", "x/1/a", b"kept", retain=True)
+    mesh.pass_time(12_000)
+    spread, refused = mesh.spread, []
+
+    def spread_later(name: str, topic: str, payload: bytes, number: int) -> None:
+        if len(refused) < 2 and isinstance(unwrap(payload), kind):
+            refused.append(number)
+            mesh.hosts[name].not_acknowledged(number, "no room", is_taken=False)
+        else:
+            spread(name, topic, payload, number)
+
+    monkeypatch.setattr(mesh, "spread", spread_later)
+    mesh.subscribe("b", "x/1/a")
+    mesh.pass_time(12_000)
+    assert len(refused) == 2
     assert mesh.got["b"] == [("x/1/a", b"kept")]
 
 

@@ -102,15 +102,18 @@ def _is_back(story: Story, node: str, ended: float, t: float) -> bool:
     return any(one.node == node and ended < one.t <= t for one in story.ups)
 
 
-def repetitions(story: Story, promise: Promise, made: Publication) -> int:
-    """Return how often the publisher may have repeated the message to a node that did not know it any more.
+def repetitions(story: Story, promise: Promise, made: Publication) -> list[float]:
+    """Return when the publisher may have repeated the message to a node that did not know it any more.
 
     A native client repeats what has no outcome when it is connected again. Its node remembers for one window what it
     took, until it restarts. MQTT promises "at least once" with QoS 1: where the acknowledgement itself is lost, the
     client repeats what its node has answered. A client of MQTT 3.1.1 cannot be told of a refusal. If its node's window
-    has overflowed meanwhile, a message with QoS 2 may have been refused, and is tried again.
+    has overflowed meanwhile, a message with QoS 2 may have been refused, and is tried again. The time is `NEVER` if the
+    history does not tell that the publisher was back. No MQTT client repeats a message with QoS 0.
     """
-    session, count, since = made.session, 0, made.began
+    session, times, since = made.session, list[float](), made.began
+    if session.speaks == "mqtt" and not made.qos:
+        return times
     for lost, back in session.absences:
         if lost > made.answered or back < made.began:
             continue
@@ -120,8 +123,9 @@ def repetitions(story: Story, promise: Promise, made: Publication) -> int:
             overflows = (one.t for one in story.overflows if one.where == "window" and one.node == made.node)
             is_unknown = is_unknown or any(made.began <= t <= made.answered for t in overflows)
         if is_unknown or story.was_down(made.node, since, min(back, made.answered)):
-            count, since = count + 1, back
-    return count
+            times.append(back)
+            since = back
+    return times
 
 
 def lost_its_connection(made: Publication) -> bool:

@@ -2,7 +2,8 @@
 
 They are in the memory of nodes. So a subscription is judged only if the node through which the message was published
 has not ended since, and if nothing has disturbed the mesh for a while. Of two on a topic the later stays by the clocks
-of their nodes, so which one is the last is judged only where all came through one node.
+of their nodes, so which one is the last is judged only among those that came through one node. There, either of two may
+be the last if their publications overlap in time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from trellis.judge.calm import Calm
-from trellis.judge.excuses import unexcused
+from trellis.judge.excuses import lost_its_connection, repetitions, unexcused
 from trellis.judge.filters import has_wildcard
 from trellis.judge.promise import Counts, Promise, Violation
 from trellis.judge.story import NEVER, Publication, Story, Subscription
@@ -19,7 +20,7 @@ from trellis.judge.story import NEVER, Publication, Story, Subscription
 
 def retained(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterator[Violation]:
     yield from _not_retained(story, promise)
-    yield from _too_often(story, calm)
+    yield from _too_often(story, promise, calm)
     if len({made.topic for made in story.publications.values() if made.retain}) > promise.retained_max:
         return
     calm = Calm(story, promise.registered_s, promise.grace_s)  # by then every node knows again who subscribes
@@ -45,8 +46,11 @@ def _not_retained(story: Story, promise: Promise) -> Iterator[Violation]:
                 yield Violation("retained", got.t, text, session.name, made.message)
 
 
-def _too_often(story: Story, calm: Calm) -> Iterator[Violation]:
-    """A retained message comes once for each request, and once when it is published to a subscription that stands."""
+def _too_often(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
+    """A retained message comes once for each request, and once when it is published to a subscription that stands.
+
+    A publisher that did not hear the acknowledgement publishes it again.
+    """
     for session in story.sessions.values():
         times: dict[str, list[float]] = defaultdict(list)
         for got in session.received:
@@ -58,8 +62,9 @@ def _too_often(story: Story, calm: Calm) -> Iterator[Violation]:
                 continue
             wanted = [one for one in session.subscriptions if one.wants(made.said)]
             asked = sum(t <= when[-1] and t + calm.grace_s >= made.began for one in wanted for t in one.asks)
-            stood = any(one.asked <= made.answered and made.began <= one.last for one in wanted)
-            if unexcused(story, session, calm, when) + 1 > asked + stood:
+            sent = [made.began, *(t for t in repetitions(story, promise, made) if t <= when[-1])]
+            live = sum(any(one.asked <= made.answered and t <= one.last for one in wanted) for t in sent)
+            if unexcused(story, session, calm, when) + 1 > asked + live:
                 text = f"{session.name} got the retained message {message} {len(when)} times, and asked {asked} times"
                 yield Violation("retained", when[-1], text, session.name, message)
 
@@ -78,13 +83,16 @@ def _missing(
         return
     # Publications without an answer, or with a late one, may have replaced it or not.
     others = [made for made in kept if made not in before and made.began <= due and made.refused == NEVER]
-    last = before[-1]
-    is_one_node = len({made.node for made in kept if made.began <= due}) == 1
-    right = {made.message for made in (others if is_one_node else [*before, *others])} | {last.message}
+    lasts = _lasts(before)
+    last = lasts[-1]
+    nodes = sorted({made.node for made in before})
+    each_last = [made for node in nodes for made in _lasts([made for made in before if made.node == node])]
+    right = {made.message for made in (*each_last, *others)}
     # One that has replaced it may be gone with its own node.
-    if not calm.is_calm(one.asked, due) or any(story.was_down(made.node, made.began, due) for made in (last, *others)):
+    may_be_gone = any(story.was_down(made.node, made.began, due) for made in (*lasts, *others))
+    if may_be_gone or not calm.is_calm(one.asked, due):
         return
-    if story.may_be_false(last.began, due, promise.window_s):
+    if story.may_be_false(lasts[0].began, due, promise.window_s):
         return
     counts.retained_judged += 1
     got = [each for each in session.received if one.asked <= each.t <= due and each.topic == last.topic]
@@ -99,3 +107,19 @@ def _missing(
             f"through {last.node}"
         )
         yield Violation("retained", one.confirmed, text, session.name, last.message)
+
+
+def _lasts(several: list[Publication]) -> list[Publication]:
+    """Return those of some acknowledged publications, in the order in which they began, that may be the last.
+
+    A publication comes to its node before it is acknowledged, perhaps again if the connection of its client was lost.
+    Otherwise the publications of one session come in their order.
+    """
+    newest = several[-1]
+    latest = {made.session.name: made for made in several}
+    return [
+        made
+        for made in several
+        if made is newest
+        or (made.acknowledged > newest.began and (made is latest[made.session.name] or lost_its_connection(made)))
+    ]

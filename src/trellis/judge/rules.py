@@ -117,7 +117,7 @@ def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterato
             if len(when) < 2 or story.may_be_false(when[0] - promise.spread_s, when[-1], promise.window_s):
                 continue
             made = story.publications.get(message)
-            repeated = repetitions(story, promise, made) if made is not None else 0
+            repeated = len(repetitions(story, promise, made)) if made is not None else 0
             if is_under_way(story, session, made, calm, when[-1]):
                 counts.excused["twice: it was under way between a broker and its sidecar"] += 1
                 continue

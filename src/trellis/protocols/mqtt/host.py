@@ -215,6 +215,7 @@ class Host:
         if number in self._questions:
             del self._questions[number]
             self.state.directory.acknowledged(number, others)
+        self.state.recaller.taken(number)
         self.publications.acknowledged(number)
         self._settle()
 
@@ -224,6 +225,10 @@ class Host:
         if number in self._questions:
             del self._questions[number]
             self.state.directory.not_acknowledged(number)
+        if is_taken:
+            self.state.recaller.taken(number)
+        else:
+            self.state.recaller.refused(number)
         self.publications.not_acknowledged(number, reason, is_taken=is_taken)
         self._settle()
 
@@ -288,6 +293,8 @@ class Host:
                 if which == "who":
                     self.state.directory.asked(number)
                     self._questions[number] = None
+                elif which in ("recall", "kept"):
+                    self.state.recaller.given(number, topic, which)
                 self.state.out.append(Emit(topic, payload, number))
         self.subscriptions.tell()
         self.shares.settle()

@@ -6,6 +6,8 @@ once with the messages published through it. A moment later it adds the other on
 nodes may be gone (`Kept`). Answers are merged by their stamps, so it does not matter which nodes answer, or how often.
 A node that leaves an overlay topic forgets what others published there.
 
+A question or an answer that the mesh refuses, for want of room, is given to it again a second later.
+
 R1  Of two messages on a topic, the one with the later stamp stays. So the nodes of an overlay topic come to hold the
     same messages.
 """
@@ -57,6 +59,8 @@ class Recaller:
         self.prefixes = Prefixes(config.depth)
         self._told_ms: dict[Topic, int] = {}  # when we last answered with what was published here
         self._questions: dict[Topic, Question] = {}
+        self._given: dict[int, tuple[Topic, str]] = {}  # questions and answers without an outcome, by their number
+        self._ask_again_ms: dict[Topic, int] = {}  # overlay topic -> when to ask again: the mesh refused the question
 
     def put(self, origin: NodeId, kept: Retained) -> bool:
         """Retain a message, or remove one (empty payload). Return False if there is no space."""
@@ -116,6 +120,28 @@ class Recaller:
             if kept.origin != self.node:
                 self.remove(kept.message.topic)
         self._questions.pop(prefix, None)
+        self._ask_again_ms.pop(prefix, None)
+
+    # What the mesh does with questions and answers
+
+    def given(self, number: int, prefix: Topic, which: str) -> None:
+        """A question (`recall`) or an answer (`kept`) was given to the mesh under this number."""
+        self._given[number] = prefix, which
+
+    def taken(self, number: int) -> None:
+        """The mesh has accepted it."""
+        self._given.pop(number, None)
+
+    def refused(self, number: int) -> None:
+        """The mesh has refused it at once. Say it again when there may be room, if we still take part."""
+        prefix, which = self._given.pop(number, ("", ""))
+        due_ms = self.now_ms + _AGAIN_MS
+        if which == "recall" and self.interests.wanted[prefix]:
+            self._ask_again_ms[prefix] = due_ms
+        elif which == "kept" and prefix in self._questions:
+            self._questions[prefix].has_mine = True
+        elif which == "kept" and len(self._questions) < QUESTIONS_MAX:
+            self._questions[prefix] = Question(due_ms, has_mine=True)
 
     # Questions and answers
 
@@ -150,13 +176,15 @@ class Recaller:
                 continue
             if question is not None and len(question.heard) < HEARD_MAX:
                 question.heard.add((message.topic, kept.stamp))
-            known = self.retained.get(message.topic)
-            if (known is None or known.stamp < kept.stamp) and self.put(origin, kept):
+            if self.retained.stamp_of(message.topic) < kept.stamp and self.put(origin, kept):
                 new.append(kept)
         return new
 
     def tick(self) -> None:
-        """Answer the questions that are due."""
+        """Answer the questions that are due, and ask again what the mesh has refused."""
+        for prefix in [prefix for prefix, due_ms in self._ask_again_ms.items() if due_ms <= self.now_ms]:
+            del self._ask_again_ms[prefix]
+            self.joined(prefix)
         if self._told_ms:
             self._told_ms = {prefix: ms for prefix, ms in self._told_ms.items() if self.now_ms - ms < _AGAIN_MS}
         for prefix, question in [each for each in self._questions.items() if each[1].due_ms <= self.now_ms]:

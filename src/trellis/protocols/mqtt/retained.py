@@ -70,10 +70,15 @@ class RetainedMessages:
     def get(self, topic: str) -> Retained | None:
         return self._by_topic.get(topic)
 
+    def stamp_of(self, topic: str) -> Stamp:
+        """Return the stamp of the retained message of a topic, or of its removal. What is older is not retained."""
+        known = self._by_topic.get(topic)
+        return known.stamp if known is not None else self._gone.get(topic, _NEVER)
+
     def put(self, origin: NodeId, message: Envelope) -> bool:
         """Retain a message; an empty payload removes. Return False if there is no space.  [MQTT-3.3.1-5, -6, -7]"""
         new, old = Retained(origin, message), self._by_topic.get(message.topic)
-        if (old is not None and new.stamp < old.stamp) or new.stamp < self._gone.get(message.topic, _NEVER):
+        if new.stamp < self.stamp_of(message.topic):
             return True
         if message.payload:
             is_full = old is None and len(self) >= self.messages_max
@@ -98,18 +103,15 @@ class RetainedMessages:
 
     def stamp_ms(self, topic: str, wall_ms: int) -> int:
         """Return the time for a new message on `topic`: after all that is known of it, also if the clock went back."""
-        known = self._by_topic.get(topic)
-        stamp = known.stamp if known is not None else self._gone.get(topic, _NEVER)
-        return max(wall_ms, counted(stamp[0]))
+        return max(wall_ms, counted(self.stamp_of(topic)[0]))
 
     def before(self, topic: str) -> Before:
         return Before(self._by_topic.get(topic), self._gone.get(topic))
 
     def restore(self, one: Retained, before: Before) -> None:
         """Undo that `one` was put, unless something later was put since."""
-        topic, known = one.message.topic, self._by_topic.get(one.message.topic)
-        stamp = known.stamp if known is not None else self._gone.get(topic)
-        if stamp != one.stamp:
+        topic = one.message.topic
+        if self.stamp_of(topic) != one.stamp:
             return
         self.remove(topic)
         self._gone.pop(topic, None)
