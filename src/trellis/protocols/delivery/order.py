@@ -57,7 +57,8 @@ class Order:
         """Set the baseline of a topic and begin to deliver.
 
         `baseline` has the watermarks of a neighbor by stream. A stream that is not in it begins with what is here.
-        Skipped messages were published before the subscription.
+        Skipped messages were published before the subscription. A node may know more of a stream than its neighbor,
+        most of all of its own: what it saw before the application subscribed lies before the baseline as well.
         """
         topic.is_settled = True
         self.state.changed[topic.topic] = None
@@ -71,13 +72,14 @@ class Order:
                 if self.state.is_ours(stream):
                     handed = min(handed, stream.seen.last)  # nobody can have delivered what we have not published
                 if not self.claims.is_absurd(incarnation, handed):
-                    self._jump(stream, max(stream.handed or 0, stream.past, handed))
+                    self._jump(stream, max(stream.handed or 0, stream.past, handed, self._seen_before(stream)))
         for stream in topic.streams.values():
             if stream.handed is None and stream.seen:
                 old = max(
                     (number for number, entry in stream.waiting.items() if entry.born_ms < topic.wanted_ms), default=0
                 )
-                self._jump(stream, max(stream.past, self._first_here(stream) - 1, old))
+                first = min(stream.waiting, default=stream.seen.last + 1)
+                self._jump(stream, max(stream.past, self._seen_before(stream) or first - 1, old))
             if stream.handed is not None:
                 for sequence in [number for number in stream.waiting if number <= stream.handed]:
                     del stream.waiting[sequence]
@@ -133,11 +135,17 @@ class Order:
         if stream.handed is not None and first <= stream.handed + 1 <= last:
             stream.refused[peer] = None
 
-    def _first_here(self, stream: Stream) -> int:
-        """Return the first sequence that a subscription without a baseline delivers of a stream it has seen."""
-        if self.state.is_ours(stream):  # what we published before we subscribed comes from nowhere else
-            return min(stream.waiting, default=stream.seen.last + 1)
-        return min(stream.seen.firsts[0], *(stream.waiting or (stream.seen.firsts[0],)))
+    def _seen_before(self, stream: Stream) -> int:
+        """Return the last sequence that was seen before the application subscribed, or 0 if there was none.
+
+        What was seen since waits, because nothing is delivered before the baseline is set.
+        """
+        for first, last in reversed(stream.seen.pairs()):
+            while last >= first:
+                if last not in stream.waiting:
+                    return last
+                last -= 1
+        return 0
 
     def _begin(self, topic: TopicState, entry: Entry) -> None:
         """Set the baseline of a stream whose first message arrives after the subscription was settled.
