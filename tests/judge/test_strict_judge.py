@@ -274,6 +274,31 @@ def test_a_retained_message_that_was_replaced_through_its_own_node_is_stale() ->
     assert found(events, got("m", 101.5, topic="y", retained=True)) == ["retained"]
 
 
+def test_an_empty_payload_removes_the_retained_message() -> None:
+    removal = [Publishing(60.0, "p", "n", "y", retain=True, removes=True), Acknowledged(60.1, "p", "n")]
+    events, first = [*base(writer="mqtt"), *late()], said("m", 10.0, "y", (), retain=True)
+    came = got("m", 101.5, topic="y", retained=True)
+    assert found(events, first, removal) == []
+    assert found(events, first, removal, came) == ["retained"]
+    unsure = Publishing(60.0, "p", "n", "y", 0, retain=True, removes=True)  # nobody answers it
+    assert found(events, first, unsure, came) == found(events, first, unsure) == []
+    anew = said("o", 70.0, "y", (), retain=True)
+    assert found(events, first, removal, anew) == ["retained"]
+    assert found(events, first, removal, anew, got("o", 101.5, topic="y", retained=True)) == []
+    assert found(events, first, removal, anew, came) == ["retained"]
+    there = Connected(1.0, "q", "q", "C", speaks="mqtt")
+    other = [there, Publishing(20.0, "q", "o", "y", retain=True), Acknowledged(21.0, "q", "o")]
+    assert found(events, other, removal) == []  # the clocks of the two nodes decide
+    assert found(events, other, removal, got("o", 101.5, topic="y", retained=True)) == []
+
+
+def test_a_removal_of_a_retained_message_is_owed_to_nobody_by_its_name() -> None:
+    removal = [Publishing(60.0, "p", "n", "x", retain=True, removes=True), Acknowledged(60.1, "p", "n")]
+    assert found(base(writer="mqtt"), removal) == []
+    assert found(base(writer="mqtt", reader="native"), removal, said("o", 70.0, holders=()), got("o", 70.1)) == []
+    assert found(base(writer="mqtt"), [Publishing(60.0, "p", "n", "x", removes=True), removal[1]]) == ["history"]
+
+
 def test_a_retained_message_may_be_gone_with_the_node_of_one_that_replaced_it() -> None:
     there = Connected(1.0, "q", "q", "C")
     replaces = Publishing(60.0, "q", "n", "y", retain=True)

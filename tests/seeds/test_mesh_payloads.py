@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from trellis.judge.history import Publishing, Received
 from trellis.live.door import Door
 from trellis.protocols.mqtt import packets as p
 from trellis.simulate.mesh.draw import MeshPlan
 from trellis.simulate.mesh.mqttists import Session
 from trellis.simulate.mesh.properties import MARK, content_of, name_in
 from trellis.simulate.mesh.trial import run_trial
-from trellis.simulate.mesh.witness import message_in, payload
+from trellis.simulate.mesh.witness import Witness, message_in, payload
 
 PLAN = MeshPlan(nodes_max=3, clients=6, form_s=17.0, span_s=8.0, quiet_s=35.0, crash_gap_s=5.0, sites=0.0)
 
@@ -48,6 +49,20 @@ def test_properties_of_a_message_that_are_lost_or_changed_show() -> None:
     for one in lost:
         assert name_in(sent, replace(content, **one)) == "changed properties of c3-1-4"
     assert name_in(payload("c3-1-4", 50), p.PLAIN) == "c3-1-4"
+
+
+def test_an_empty_payload_is_a_removal_only_where_somebody_removed() -> None:
+    witness = Witness(lambda: 1.0)
+    session = Session("c1", p.V5, witness, is_kept=False)
+    session.id = "c1#1"
+    removal = p.Publish(topic="t", payload=b"", qos=0)
+    session._publish(removal)
+    witness.add(Publishing(1.0, "c2#1", "c2-1", "t", retain=True, removes=True))
+    for packet in (removal, replace(removal, topic="u"), replace(removal, retain=True)):
+        session._publish(packet)
+    received = [one for one in witness.history().events if isinstance(one, Received)]
+    assert [(one.topic, one.retained) for one in received] == [("t", False), ("u", False), ("t", True)]
+    assert {one.message for one in received} == {"a broken payload of "}  # nobody published that
 
 
 def test_a_node_that_cuts_payloads_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,13 +100,18 @@ class Ended(Record, frozen=True):
 
 
 class Publishing(Record, frozen=True):
-    """The client begins to publish `message`. With `qos` 0 no acknowledgement follows."""
+    """The client begins to publish `message`. With `qos` 0 no acknowledgement follows.
+
+    `removes`: its payload is empty and it has `retain`, so the topic has no retained message any more. An empty payload
+    carries no name, so nobody can tell which one came: no `Received` names this message, and it is owed to nobody.
+    """
 
     session: str
     message: str
     topic: str
     qos: int = 1
     retain: bool = False
+    removes: bool = False
 
 
 class Acknowledged(Record, frozen=True):

@@ -72,7 +72,10 @@ def _too_often(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation
 def _missing(
     story: Story, promise: Promise, calm: Calm, counts: Counts, one: Subscription, kept: list[Publication]
 ) -> Iterator[Violation]:
-    """The last retained message on a topic comes after the confirmation, and none that it has replaced."""
+    """The last retained message on a topic comes after the confirmation, and none that it has replaced.
+
+    An empty payload removes it, and then none comes.
+    """
     session = one.session
     within_s = promise.recalled_s if has_wildcard(one.filter) else promise.retained_s
     due = one.confirmed + within_s
@@ -87,7 +90,8 @@ def _missing(
     last = lasts[-1]
     nodes = sorted({made.node for made in before})
     each_last = [made for node in nodes for made in _lasts([made for made in before if made.node == node])]
-    right = {made.message for made in (*each_last, *others)}
+    right = {made.message for made in (*each_last, *others) if not made.removes}
+    may_be_none = any(made.removes for made in (*each_last, *others))
     # One that has replaced it may be gone with its own node.
     may_be_gone = any(story.was_down(made.node, made.began, due) for made in (*lasts, *others))
     if may_be_gone or not calm.is_calm(one.asked, due):
@@ -98,9 +102,10 @@ def _missing(
     got = [each for each in session.received if one.asked <= each.t <= due and each.topic == last.topic]
     stale = next((each for each in got if each.retained and each.message not in right), None)
     if stale is not None:
-        text = f"{session.name} got the retained message {stale.message}; {last.message} had replaced it"
+        done = "removed" if last.removes else "replaced"
+        text = f"{session.name} got the retained message {stale.message}; {last.message} had {done} it"
         yield Violation("retained", stale.t, text, session.name, stale.message)
-    elif not any(each.message in right for each in got):
+    elif not may_be_none and not any(each.message in right for each in got):
         text = (
             f"{session.name} at {session.node_at(one.confirmed)} did not get the retained message {last.message} on "
             f"{last.topic}: confirmed at {one.confirmed:.3f} s, retained at {last.acknowledged:.3f} s "

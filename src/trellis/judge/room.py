@@ -186,7 +186,9 @@ def _is_gap(story: Story, promise: Promise, session: Session, made: Publication,
 
     A broker acknowledges before its sidecar has given the message to the mesh, perhaps again, behind later ones.
     """
-    if made.session.broker or made.acknowledged == NEVER or made.session.was_away(made.began, made.answered):
+    if made.removes or made.session.broker or made.acknowledged == NEVER:
+        return False
+    if made.session.was_away(made.began, made.answered):
         return False
     if story.may_be_false(made.began, t, promise.window_s):
         return False

@@ -318,7 +318,10 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
 
 
 def _published(story: Story, subscription: Subscription) -> Iterator[Publication]:
-    """Publications that the filter matches and that began after the confirmation and before the end."""
+    """Publications that the filter matches and that began after the confirmation and before the end.
+
+    Those that remove a retained message come without a name.
+    """
     for said in story.topics_of(subscription.wish):
         if not subscription.is_owed(said):
             continue
@@ -327,7 +330,8 @@ def _published(story: Story, subscription: Subscription) -> Iterator[Publication
         for one in made[first:]:
             if one.began >= subscription.ended:
                 break
-            yield one
+            if not one.removes:
+                yield one
 
 
 def _was_promised(session: Session, made: Publication) -> bool:

@@ -129,6 +129,7 @@ class Publication:
     place: int  # among all publications of the history, in the order in which they began
     qos: int = 1
     retain: bool = False
+    removes: bool = False  # the retained message of its topic; nobody receives it under its name
     acknowledged: float = NEVER
     refused: float = NEVER
     holders: tuple[str, ...] = ()
@@ -345,11 +346,13 @@ def _of_session(story: Story, session: Session, event: object) -> None:
         case Ended(t, _, keeps):
             session.ended, session.is_kept = min(session.ended, t), keeps
             _end_subscriptions(session, t)
-        case Publishing(t, _, message, topic, qos, retain):
+        case Publishing(t, _, message, topic, qos, retain, removes):
             if message in story.publications:
                 story.faults.append(f"{t:.3f} s: message {message} is published twice")
                 return
-            made = Publication(session, message, topic, t, len(story.publications), qos, retain)
+            if removes and not retain:
+                story.faults.append(f"{t:.3f} s: message {message} removes a retained message without RETAIN")
+            made = Publication(session, message, topic, t, len(story.publications), qos, retain, removes)
             story.publications[message] = made
             story.by_topic[made.said].append(made)
             session.published.append(made)

@@ -87,7 +87,7 @@ class RetainedMessages:
                 reached("there is no room for a retained message")
                 return False
         if old is not None:
-            reached("a retained message is replaced")
+            reached("a retained message is replaced" if message.payload else "a retained message is removed")
         self.remove(message.topic)
         if not message.payload:
             self._gone[message.topic] = new.stamp

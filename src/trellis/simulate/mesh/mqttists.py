@@ -32,6 +32,7 @@ from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness, payload
 
 _KEPT_S = 600  # a kept session lives so long without a connection
+_REMOVALS = 20  # one of so many retained publications removes the retained message of its topic
 
 
 class Session:
@@ -213,6 +214,8 @@ class Session:
         connection = self.connection
         if packet.qos == 2 and packet.id in self._half:
             pass  # the same message again, which we have already
+        elif not packet.retain and self.witness.is_removal(packet.topic, packet.payload):
+            pass  # it carries no name; a node never sends one as a retained message
         elif self.id:
             name = name_in(packet.payload, packet.content if self.version == p.V5 else None)
             self.witness.add(Received(self.witness.now(), self.id, name, packet.topic, packet.retain))
@@ -248,20 +251,24 @@ class Session:
             one.clear()
 
     async def say(self, topic: str, size: int, *, qos: int = 1, retain: bool = False) -> None:
-        """Publish one message, and write down its outcome."""
+        """Publish one message, and write down its outcome.
+
+        One of `_REMOVALS` retained messages is empty, and removes what is retained. Its name decides that.
+        """
         connection, session = self._connected(), self.id
         name = self.witness.message(self.name)
         number = self._next() if qos else None
         has_content = self.version == p.V5 and crc32(name.encode()) % 2 == 0
+        removes = retain and crc32(name.encode()) // 2 % _REMOVALS == 0
         packet = p.Publish(
             topic=topic,
-            payload=payload(name, size, mark=MARK if has_content else ""),
+            payload=b"" if removes else payload(name, size, mark=MARK if has_content else ""),
             qos=qos,
             retain=retain,
             id=number,
             content=content_of(name) if has_content else p.PLAIN,
         )
-        self.witness.add(Publishing(self.witness.now(), session, name, topic, qos, retain))
+        self.witness.add(Publishing(self.witness.now(), session, name, topic, qos, retain, removes))
         if number is None:
             connection.send(connection.aliased(packet))
             return

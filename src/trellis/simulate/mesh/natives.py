@@ -127,8 +127,9 @@ class Observed(Client):
             async for message in self:
                 if self._is_over:
                     return
-                name = name_in(message.payload, message.mqtt.properties if message.mqtt is not None else None)
-                self.witness.add(Received(self.witness.now(), self.id, name, message.topic))
+                if message.mqtt is None or not self.witness.is_removal(message.mqtt.topic, message.payload):
+                    name = name_in(message.payload, message.mqtt.properties if message.mqtt is not None else None)
+                    self.witness.add(Received(self.witness.now(), self.id, name, message.topic))
                 for one in self.missed[self._told_missed :]:
                     self.witness.add(Missed(self.witness.now(), self.id, one.topic))
                 self._told_missed = len(self.missed)

@@ -27,6 +27,7 @@ SITUATIONS = (
     "an MQTT session is taken over",
     "an MQTT client's window is full",
     "a retained message is replaced",
+    "a retained message is removed",
     "there is no room for a retained message",
     "there is no room for an MQTT client",
     "there is no room for an MQTT session",

@@ -10,7 +10,19 @@ from collections import Counter
 from collections.abc import Callable
 from zlib import crc32
 
-from trellis.judge.history import Away, Confirmed, Disturbed, Down, Ended, Event, History, Received, Unsubscribing, Up
+from trellis.judge.history import (
+    Away,
+    Confirmed,
+    Disturbed,
+    Down,
+    Ended,
+    Event,
+    History,
+    Publishing,
+    Received,
+    Unsubscribing,
+    Up,
+)
 
 _SHORT_S = 2.0  # No node gives another one up for a fault that does not last longer.
 
@@ -28,6 +40,7 @@ class Witness:
         self.disturbed_until = 0.0  # when the last fault that is known so far ends
         self.changed_until = 0.0  # the same of faults for which nodes may have given each other up
         self._wanted: dict[tuple[str, str], None] = {}  # confirmed subscriptions: session and filter
+        self._removed: set[str] = set()  # topics whose retained message somebody has removed
 
     def now(self) -> float:
         """Return the seconds of the history's clock, in microseconds' precision."""
@@ -42,6 +55,8 @@ class Witness:
         match event:
             case Received():
                 self.received_s = event.t
+            case Publishing(topic=topic, removes=True):
+                self._removed.add(topic)
             case Confirmed():
                 self._wanted[event.session, event.filter] = None
             case Unsubscribing():
@@ -54,6 +69,10 @@ class Witness:
     def wanted(self) -> list[str]:
         """Return the filters of which some subscription is confirmed now."""
         return list(dict.fromkeys(wanted for _, wanted in self._wanted))
+
+    def is_removal(self, topic: str, payload: bytes) -> bool:
+        """Tell whether a message on `topic` removes its retained message. Such a message carries no name."""
+        return not payload and topic in self._removed
 
     def session(self, client: str) -> str:
         """Return a name for a new session of `client`."""
