@@ -386,6 +386,26 @@ async def _stay(session: Session, address: str, wanted: str, habits: Habits, pla
             await session.want(wanted)
 
 
+async def mqtt_latecomer(
+    slot: str, witness: Witness, habits: Habits, wanted: list[str], place_at: Callable[[str], Place]
+) -> None:
+    """Subscribe when the mesh has been calm for long, and stay: retained messages are owed to such a subscriber."""
+    session = drawn_session(slot, witness, habits)
+    address = habits.address()
+    try:
+        await session.connect(address, place_at(address))
+        for one in wanted:
+            await session.want(one)
+        assert session.connection is not None
+        await session.connection.lost()
+    except MqttFailed as error:
+        witness.troubles[f"mqtt latecomer: {error}"] += 1
+    finally:
+        if session.connection is not None and session.connection.is_ended:
+            session.lose()
+        session.finish()
+
+
 def drawn_session(slot: str, witness: Witness, habits: Habits) -> Session:
     version = habits.random.choice((p.V311, p.V5))
     is_kept = habits.random.random() < 0.4

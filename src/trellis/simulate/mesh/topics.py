@@ -30,6 +30,11 @@ def mqtt_filter(random: Random) -> str:
     return random.choice(WILDCARDS) if random.random() < 0.5 else random.choice(plain)
 
 
+def retained_filters(random: Random) -> list[str]:
+    """Draw filters that match every topic of MQTT clients, each once: wildcards, or all topics by name."""
+    return random.choice((["m/#", *SHARED], [*MQTT, *SHARED]))
+
+
 def topic_to_publish(random: Random, *, is_native: bool, wanted: Sequence[str] = ()) -> str:
     """Draw a topic for a publication. `wanted`: filters of confirmed subscriptions; most messages are for them."""
     own = NATIVE if is_native else MQTT

@@ -39,7 +39,7 @@ from trellis.simulate.mesh.draw import (
 from trellis.simulate.mesh.hostile import HOSTILE
 from trellis.simulate.mesh.inject import Injector
 from trellis.simulate.mesh.limits import LYING_WINDOW_MS, UNTOLD, USED_UP, apply_limits, draw_limits, without
-from trellis.simulate.mesh.mqttists import mqtt_subscriber
+from trellis.simulate.mesh.mqttists import mqtt_latecomer, mqtt_subscriber
 from trellis.simulate.mesh.mqttwriters import mqtt_publisher
 from trellis.simulate.mesh.natives import (
     Habits,
@@ -76,6 +76,8 @@ AUTHOR = "r1"  # publishes for it at another node, on a topic that nobody else u
 _RESTARTS_S = 20.0  # a client that works for so long restarts
 WRITER, READER = "l0", "l1"  # clients that stay with their nodes: one of MQTT, and a native one
 SOURCE, VISITOR = "l2", "l3"  # native ones, which come and go
+LATECOMER = "l4"  # an MQTT subscriber that comes when the mesh has been calm for `_CALM_S`
+_CALM_S = 18.0  # The judge expects retained messages of a mesh that nothing has disturbed for 15 s.
 _METRICS_MAX = 1_500  # lines of /metrics of one node
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
 _RETAINED_BYTES = 600  # of a retained message beside its payload, with all properties
@@ -164,6 +166,8 @@ class Trial:
                 self.world.after(plan.form_s + 0.1 * number, self._start_client, name, _kind(name, number))
             if places := [place for table, key, place in _DROPPING if key in self.limits.get(table, {})]:
                 self.world.after(plan.form_s, Overflows(self.mesh, self.witness, places).watch)
+            if set(self.names) - self.sites.keys():
+                self.world.after(plan.form_s + plan.span_s + _CALM_S, self._start_client, LATECOMER, _KINDS[1])
             self.injector.plan(self.schedule)
             self.world.run_for(plan.form_s + plan.span_s)
             self.injector.heal()
@@ -233,6 +237,8 @@ class Trial:
             site = self.sites.get(node)
             if (name == RESIDENT and site is None) or self._loyal.get(name, node) != node:
                 continue
+            if name == LATECOMER and site is not None:  # A broker keeps retained messages of its own.
+                continue
             if kind.startswith("native"):
                 places[self.mesh.address(node, CLIENTS)] = Place(node)
             else:
@@ -269,6 +275,8 @@ class Trial:
             return mqtt_subscriber(name, witness, habits, lambda: f"r{self._own}", place_at)
         if name == SOURCE:
             return native_publisher(name, witness, habits, lambda: f"n/{self._own}", rate, size)
+        if name == LATECOMER:
+            return mqtt_latecomer(name, witness, habits, topics.retained_filters(random), place_at)
         match kind:
             case "native subscriber":
                 return native_subscriber(name, witness, habits, lambda: topics.native_topics(random, 3))
@@ -377,6 +385,7 @@ class Trial:
             received=verdict.received,
             owed=verdict.counts.owed,
             sessions=verdict.sessions,
+            retained=verdict.counts.retained_judged,
         )
         counts.update({f"excused, {why}": count for why, count in verdict.counts.excused.items()})
         counts.update({f"trouble, {why}": count for why, count in self.witness.troubles.items()})
