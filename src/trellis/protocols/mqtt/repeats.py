@@ -1,7 +1,7 @@
 """The sidecar's publications, which are repeated until the mesh has acknowledged them.
 
 The mesh does not acknowledge a publication for one of two reasons. It refused the publication at once, for want of
-room. Or it took the publication and found too few holders in time: then nodes may have it, in its place.
+room. Or it took the publication and emits too few holders in time: then nodes may have it, in its place.
 
 R1  Publications on one overlay topic are given to the mesh in the order in which the broker sent them. So while one
     that was refused at once waits, later ones on its topic wait behind it.
@@ -54,15 +54,15 @@ class Repeats:
 
     def due(self, now_ms: int, is_awaited: Callable[[int], bool]) -> list[Emit]:
         """Return what is to be given to the mesh now. `is_awaited` tells whether somebody still waits for a number."""
-        found: list[Emit] = []
+        emits: list[Emit] = []
         while self._taken and self._taken[0][0] <= now_ms:
-            found.append(self._taken.popleft()[1])
+            emits.append(self._taken.popleft()[1])
         for topic in [topic for topic, due_ms in self._due_ms.items() if due_ms <= now_ms]:
             del self._due_ms[topic]
-            found += self._refused.pop(topic)
-        found = [emit for emit in found if is_awaited(emit.number)]
-        self.give(found)
-        return found
+            emits += self._refused.pop(topic)
+        emits = [emit for emit in emits if is_awaited(emit.number)]
+        self.give(emits)
+        return emits
 
     @property
     def is_idle(self) -> bool:
