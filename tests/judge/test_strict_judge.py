@@ -22,6 +22,7 @@ from trellis.judge.history import (
     Down,
     Ended,
     Event,
+    Overflowed,
     Publishing,
     Received,
     Record,
@@ -215,6 +216,8 @@ def test_a_retained_message_comes_to_a_later_subscription_once_and_is_the_last()
     assert found(base(), kept(10.0), late(), retained_max=0) == []  # its node has no room for it
     assert found(base(), kept(10.0), late(), Down(50.0, "A"), Up(51.0, "A")) == []  # it was in memory only
     assert found(base(), kept(10.0), late(), Disturbed(99.0, 100.0, "cut")) == []
+    for t, where, verdict in ((101.2, "window", []), (101.2, "clients", ["retained"]), (95.0, "window", ["retained"])):
+        assert found(base(), kept(10.0), late(), Overflowed(t, "C", 1, where)) == verdict  # type: ignore[arg-type]
     stale = got("m", 101.5, topic="y", retained=True)
     assert found(base(), kept(10.0), kept(60.0, "n"), late(), stale) == ["retained"]
     assert found(base(), kept(10.0), kept(60.0, "n"), late(), got("n", 101.5, topic="y", retained=True)) == []

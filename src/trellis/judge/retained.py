@@ -94,7 +94,7 @@ def _missing(
     may_be_none = any(made.removes for made in (*each_last, *others))
     # One that has replaced it may be gone with its own node.
     may_be_gone = any(story.was_down(made.node, made.began, due) for made in (*lasts, *others))
-    if may_be_gone or not calm.is_calm(one.asked, due):
+    if may_be_gone or not calm.is_calm(one.asked, due) or _was_dropped(story, one.asked, due):
         return
     if story.may_be_false(lasts[0].began, due, promise.window_s):
         return
@@ -112,6 +112,14 @@ def _missing(
             f"through {last.node}"
         )
         yield Violation("retained", one.confirmed, text, session.name, last.message)
+
+
+def _was_dropped(story: Story, begin: float, end: float) -> bool:
+    """Tell whether a window may have dropped the question of a node for retained messages, or an answer.
+
+    Both are publications, which nobody repeats when a window has dropped them.  [docs/mqtt.md, Retained messages]
+    """
+    return any(one.where == "window" and begin <= one.t <= end for one in story.overflows)
 
 
 def _lasts(several: list[Publication]) -> list[Publication]:
