@@ -183,7 +183,7 @@ class Dialing:
         self.dials[to] = Dial(since=dial.since or dial.begun, pause_s=pause_s, not_before=not_before)
 
     def reached(self, stream: Stream) -> None:
-        """Send the frames that waited for a stream which stands now. End all pauses if dials to this peer had failed."""
+        """Send the frames that waited for this stream. End all pauses if dials to the same peer had failed before."""
         ends: Ends = stream.tag
         for one in [one for one in self.name_refusals if self.name_of(one) == ends.peer or one == ends.dialled]:
             del self.name_refusals[one]
