@@ -32,7 +32,8 @@ ADDRESSES_MAX = 256  # most addresses in one frame
 PIECES_SINCE = 2  # first version of the protocol with frames of kind PIECES
 PINGS_SINCE = 2  # first version of the protocol with pings
 
-_TLS_HANDSHAKE = 0x1603  # The first two bytes of a TLS handshake. They would be the length of a frame that is too long.
+# The first two bytes of a TLS handshake: type, and half of the version. As a length they would be far too large.
+_TLS_HANDSHAKE = 0x1603
 
 CONTROL, MESSAGE, PIECES = b"\x00", b"\x01", b"\x02"
 
@@ -46,7 +47,7 @@ HOST_LETTERS_MAX = 255
 
 Host = Annotated[str, Meta(min_length=1, max_length=HOST_LETTERS_MAX, pattern=HOST_PATTERN)]
 Port = Annotated[int, Meta(ge=1, le=65_535)]
-Reason = Annotated[str, Meta(max_length=1_024, pattern=f"\\A(?:{NAME_PATTERN})?\\Z")]  # printable, because it is shown and logged
+Reason = Annotated[str, Meta(max_length=1_024, pattern=f"\\A(?:{NAME_PATTERN})?\\Z")]  # shown and logged
 
 
 class Oversized(WireError):

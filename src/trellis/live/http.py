@@ -372,7 +372,7 @@ class Connection(asyncio.Protocol):
         self._must_by(self.server.limits.stall_s, "closed")
 
     def _must_by(self, seconds: float, why: str) -> None:
-        """Cut the connection in so many seconds, unless this is called again before. Readers of events have no limit."""
+        """Cut the connection after so many seconds, unless called again before. Readers of events are exempt."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = None

@@ -27,7 +27,7 @@ class HttpClient:
         return await self.ask("GET", path, timeout_s)
 
     async def ask(self, method: str, path: str, timeout_s: float = 2.0, token: str = "") -> tuple[int, bytes]:
-        """Return status and body, as `get`, for any method that may be repeated. `token`: the secret of `admin_token`."""
+        """Return status and body for any method that may be repeated. `token`: the secret of `admin_token`."""
         head = f"{method} {path} HTTP/1.1\r\nHost: {self.address}\r\n"
         head += f"Authorization: Bearer {token}\r\n" if token else ""
         async with asyncio.timeout(timeout_s):
