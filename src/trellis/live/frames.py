@@ -83,7 +83,11 @@ class Hello(msgspec.Struct, frozen=True, gc=False, tag="hello"):
 
 
 class Refused(msgspec.Struct, frozen=True, gc=False, tag="refused", omit_defaults=True):
-    """Sent instead of a hello, before the stream is closed. `kind` is one of `handshake.REFUSALS`."""
+    """Sent instead of a hello, before the stream is closed.
+
+    A dialer sends it after its own hello, if the version or certificate of the other end is the reason. `kind` is one
+    of `handshake.REFUSALS`, or a kind of a newer version.
+    """
 
     kind: Reason
     text: Reason = ""

@@ -1,7 +1,8 @@
 """The handshake of a stream between nodes: hellos, refusals, and which of two streams of the same name is kept.
 
-The dialing node sends its hello first. The other one answers with its own hello, or with `Refused`. A hello is accepted
-if protocol version, cluster and overlay agree, and if the certificate (with TLS) names the node.
+The dialing node sends its hello first. The other one answers with its own hello, or with `Refused`. Both ends check the
+hello that they get. It is accepted if protocol version, cluster and overlay agree, and if the certificate (with TLS)
+names the node.
 
 There is at most one stream for each name. Let a stream stand when a hello with the same name comes on another one, the
 newcomer:
