@@ -1,4 +1,8 @@
-"""Who a client is, and the files that tell: the access list, passwords, the key for tokens.  [docs/access.md]"""
+"""Authenticate clients, and load the files that this needs: access list, passwords, token key.  [docs/access.md]
+
+`Gate` holds the files of one node. The client port and the MQTT listener ask it who a client is (`Gate.prove`). What a
+user may then do is decided by the access list (`Gate.access`, from `protocols/access`).
+"""
 
 from __future__ import annotations
 
@@ -24,14 +28,14 @@ _KEY_BYTES_MAX = 4_096
 
 @dataclass(frozen=True)
 class Proven:
-    """A client that may come in. `user` is None where it has proven no name."""
+    """The result for a client that is admitted."""
 
-    user: str | None = None
-    left_s: float | None = None  # its token ends after so long
+    user: str | None = None  # The name that the client has proven. None: it has proven none.
+    left_s: float | None = None  # Seconds until its token expires. None: it gave no token.
 
 
 def read_rules(path: str, where: str = "access.acl") -> Rules:
-    """Return the rules of a file. `where` stands before what is wrong with it."""
+    """Return the rules of an access list. Raise InputError, prefixed with `where`, if the file cannot be used."""
     try:
         return parse_rules(_read(path, FILE_BYTES_MAX), path)
     except InputError as error:
@@ -39,7 +43,7 @@ def read_rules(path: str, where: str = "access.acl") -> Rules:
 
 
 def read_key(path: str) -> bytes:
-    """Return the key for tokens: the file without the end of its last line."""
+    """Return the key by which tokens are checked: the bytes of the file without trailing line ends."""
     where = "access.jwt_key"
     try:
         key = _read(path, _KEY_BYTES_MAX).rstrip(b"\r\n")
@@ -66,22 +70,27 @@ def _read(path: str, bytes_max: int) -> bytes:
 
 
 class Gate:
-    """The access files of one node. New files are loaded while the node runs; bad ones leave the old ones in use."""
+    """Hold the access files of one node, and tell who its clients are.
+
+    The node calls `look` regularly, so files can be replaced while it runs. If a new file cannot be used, all old files
+    stay in use and `trouble` says why.
+    """
 
     def __init__(self, node: str, config: AccessConfig, mqtt_users: str = "") -> None:
-        """Load the files; what is wrong with them raises InputError. `mqtt_users` is `mqtt.users`."""
+        """Load the files. Raise InputError if one cannot be used. `mqtt_users`: the value of `mqtt.users`."""
         self.node, self.config, self._mqtt_users = node, config, mqtt_users
-        self.trouble = ""  # why the newest files are not in use; empty: they are
+        self.trouble = ""  # Why the newest files are not in use. Empty if they are.
         self.files = tuple(filter(None, (config.acl, config.users, config.jwt_key, mqtt_users)))
         self.access: Access | None = None
         self._passwords: Passwords | None = None
         self._mqtt_passwords: Passwords | None = None
         self._key: bytes | None = None
+        # Signatures of the files: as of the last look, and as of the last successful load.
         self._seen = self._loaded = signature(self.files)
         self._load()
 
     def _load(self) -> None:
-        """Read all files, and then use them: all of them, or none."""
+        """Read all files, then put all of them into use. If one raises InputError, nothing changes."""
         config = self.config
         rules = read_rules(config.acl) if config.acl else None
         passwords = read_passwords(config.users, "access.users") if config.users else None
@@ -94,15 +103,16 @@ class Gate:
             self.access = Access(rules)
 
     def look(self, *, at_once: bool = False) -> bool:
-        """Load files that have changed and have stayed the same since the last look. Return whether they were loaded.
+        """Load the files if they have changed. Return whether they were loaded and are in use now.
 
-        `at_once`: load them now, changed or not.
+        A changed file is loaded only if it is the same as at the previous look, so that it is not read half-written.
+        `at_once`: load all files now, whether or not they have changed.
         """
         found = signature(self.files)
         is_settled, self._seen = found == self._seen, found
         if not at_once and (found == self._loaded or not is_settled):
             if found == self._loaded:
-                self.trouble = ""  # the broken ones were taken back
+                self.trouble = ""  # the files that could not be used were replaced by the old ones
             return False
         try:
             self._load()
@@ -117,22 +127,24 @@ class Gate:
         return True
 
     def warnings(self) -> list[str]:
-        """Return what an operator should know, as sentences."""
+        """Return warnings for the operator, one sentence each."""
         return [f"new access files are not in use: {self.trouble}"] if self.trouble else []
 
-    # Who a client is
+    # Authentication
 
     @property
     def is_slow(self) -> bool:
-        """Return whether `prove` may take tens of milliseconds, because a password is hashed."""
+        """Return whether `prove` may take tens of milliseconds to hash a password. Then call it in a thread."""
         return self._passwords is not None or self._mqtt_passwords is not None
 
     def prove(
         self, user: str | None, password: bytes | None, certificate: Mapping[str, Any], *, is_mqtt: bool
     ) -> Proven | None:
-        """Return who a client is; None if it must not come in.
+        """Return the user that a client has proven to be, or None if the client must be refused.
 
-        A password or a token must be right. Without one the certificate names the user. `mqtt.users` demands one.
+        A password or token that can be checked must be right. A client without a password is the user that its
+        certificate names. A client of MQTT needs a password if `mqtt.users` is configured. Where there is neither a
+        password file nor a token key, names and passwords are ignored.
         """
         shown = user_of(certificate) if certificate else None
         passwords = (self._mqtt_passwords if is_mqtt else None) or self._passwords
@@ -143,9 +155,10 @@ class Gate:
             return Proven(shown)
         if passwords is not None:
             return Proven(user) if passwords.is_right(user, password) else None
-        return None if self._key is not None else Proven(shown)  # a name that nobody can check proves nothing
+        return None if self._key is not None else Proven(shown)  # nothing to check the name against
 
     def _by_token(self, key: bytes, user: str | None, token: bytes) -> Proven | None:
+        """Return the user that a token names, and for how long it is valid. None, and a log line, if it is refused."""
         now_s = wall_s()
         try:
             said = read_token(token, key, now_s, self.config.jwt_audience)

@@ -1,13 +1,16 @@
-"""Which name listens where: learned from hellos and from peers, bounded.
+"""The address book: which address each node listens at. It is bounded, and learned from hellos and from peers.
 
-Protocols speak of names. A node that tells a name to another one must have told it where that name listens before, so
-every stream carries what changed in the book since it was last told, ahead of the next message. So whoever has heard
-of a name can dial it, without a question.
+Protocols name nodes, and the transport needs their addresses. So before each message a stream carries the entries of
+the book that have changed since the peer was last told. Therefore a node that hears of a name can dial it at once.
 
-Anybody can say anything about the address of another node. So what a node says of itself in its hello (first hand) wins
-over what others say of it, and nobody changes the address of a node that is connected. Of a node that is known from
-others alone, the later incarnation wins, and the address before it is kept as a spare: a dial that fails tries the
-other one next. So a false address costs dials, and does not outlast the liar.
+A peer may tell a false address of another node. These rules limit the damage:
+
+- A node tells its own address in its hello (first hand). That replaces whatever others have told.
+- Others cannot change the address of a node that is connected.
+- Otherwise an address with a later incarnation replaces the known one, which is kept as a spare. A different address
+  of the same or an earlier incarnation only becomes the spare. After a failed dial the two are swapped.
+
+So a false address costs failed dials, until the node itself connects.
 """
 
 from __future__ import annotations
@@ -20,33 +23,37 @@ from trellis.errors import InputError
 from trellis.live.frames import HOST_LETTERS_MAX, HOST_PATTERN, Address
 from trellis.protocols.effects import NodeId, Seed
 
-BOOK_MAX = 8_192  # at most about 100 bytes each
+BOOK_MAX = 8_192  # Most entries of a book. An entry takes about 100 bytes.
 
 
 class AddressBook:
+    """Remember at most `entries_max` addresses. Beyond that, the entry that was changed longest ago is dropped."""
+
     def __init__(self, owner: NodeId, entries_max: int = BOOK_MAX) -> None:
         self.owner, self.entries_max = owner, entries_max
-        self.version = 0  # grows with every change
-        self._entries: OrderedDict[NodeId, tuple[int, Address]] = OrderedDict()  # by version, the oldest first
-        self._spares: dict[NodeId, Address] = {}  # another address that was told of a node
-        self._first_hand: dict[NodeId, None] = {}  # nodes whose entry they have told us themselves
+        self.version = 0  # Number of changes so far. `since` compares entries with it.
+        self._entries: OrderedDict[NodeId, tuple[int, Address]] = OrderedDict()  # with version; oldest first
+        self._spares: dict[NodeId, Address] = {}  # A second address that was told for a node.
+        self._first_hand: dict[NodeId, None] = {}  # Nodes that told us their present entry themselves.
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def find(self, node: NodeId) -> Address | None:
+        """Return the address of a node, or None if it is unknown."""
         found = self._entries.get(node)
         return found[1] if found is not None else None
 
     def nodes(self) -> list[NodeId]:
+        """Return all nodes of the book, the one whose entry changed longest ago first."""
         return list(self._entries)
 
     def is_first_hand(self, node: NodeId) -> bool:
-        """Return whether the node itself has told us the address that is known of it."""
+        """Return whether the node itself told us its present entry."""
         return node in self._first_hand
 
     def meet(self, one: Address, keep: Container[NodeId] = ()) -> None:
-        """Take the address that a node says of itself. `keep` are not forgotten for want of room."""
+        """Take the address that a node tells of itself. Nodes in `keep` are not dropped when the book is full."""
         if one.node == self.owner:
             return
         if self.find(one.node) != one:
@@ -58,9 +65,10 @@ class AddressBook:
     def learn(
         self, addresses: Iterable[Address], connected: Container[NodeId] = (), changes_max: int = BOOK_MAX
     ) -> int:
-        """Take what others say, up to so many changes. Return how many there were: all other peers are told of each.
+        """Take addresses that a peer tells of other nodes, up to `changes_max` changes of the book.
 
-        What is said about the owner and about nodes that are connected is not kept.
+        Return the number of changes. Each is passed on to all other peers, so callers limit it. Addresses of the owner
+        and of nodes in `connected` are ignored.
         """
         before = self.version
         for one in addresses:
@@ -80,7 +88,7 @@ class AddressBook:
         return self.version - before
 
     def failed(self, node: NodeId) -> None:
-        """A dial to the address of a node failed: the next one goes to its other address, if one was told."""
+        """Swap the address of a node with its spare, if there is one, because a dial to it failed."""
         spare, known = self._spares.pop(node, None), self.find(node)
         if spare is not None and known is not None:
             self._put(spare, ())
@@ -88,12 +96,13 @@ class AddressBook:
                 self._spares[node] = known
 
     def forget(self, node: NodeId) -> None:
-        """Somebody else answers there."""
+        """Remove a node, for example because another node answers at its address."""
         self._entries.pop(node, None)
         self._spares.pop(node, None)
         self._first_hand.pop(node, None)
 
     def _put(self, one: Address, keep: Container[NodeId]) -> None:
+        """Store an entry as the newest one. If the book is full, drop the oldest one that is not in `keep`."""
         self.version += 1
         self._entries[one.node] = (self.version, one)
         self._entries.move_to_end(one.node)
@@ -103,7 +112,7 @@ class AddressBook:
             self.forget(oldest if oldest is not None else one.node)
 
     def since(self, version: int) -> list[Address]:
-        """What has changed after a version, the oldest first."""
+        """Return the entries that changed after `version`, oldest first."""
         changed: list[Address] = []
         for when, one in reversed(self._entries.values()):
             if when <= version:
@@ -117,7 +126,10 @@ def _place(address: Address) -> tuple[str, int]:
 
 
 def parse_address(text: str, where: str = "") -> tuple[str, int]:
-    """`host:port` or `[v6]:port`. The host is one that a node may tell to others (`frames.Host`)."""
+    """Return the host and port of `host:port` or `[v6]:port`. Raise InputError for anything else.
+
+    `where`: what the error names as its place. Only hosts that may be sent to other nodes are accepted (`frames.Host`).
+    """
     host, colon, port = text.rpartition(":")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     is_port = port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535
@@ -127,8 +139,10 @@ def parse_address(text: str, where: str = "") -> tuple[str, int]:
 
 
 def parse_seed(text: str) -> Seed:
+    """Return one entry of `seeds` as a `Seed`."""
     return Seed(*parse_address(text, "seeds"))
 
 
 def show_address(host: str, port: int) -> str:
+    """Return an address as text that `parse_address` reads: an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

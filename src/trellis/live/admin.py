@@ -1,12 +1,14 @@
 """The admin port of a node: /healthz, /readyz, /livez, /metrics, /overlay.json and /links.  [docs/dashboard.md]
 
-It only reads, unless `admin_token` names a file with a secret (`link_requests.py`). Everything is put together when it
-is asked for, in the node's own thread, between two inputs.
+It is read-only, unless `admin_token` names a file with a secret (`link_requests.py`). Each answer is computed when it
+is asked for, in the node's own thread, between two inputs of the node. So it shows one consistent state.
 
-    /healthz  503 while messages that should flow do not, with each reason as a sentence  [health.py]
-    /readyz   503 while the node joins, leaves or takes up remembered filters: it should not be given clients
-    /livez    200 whenever the process answers: for supervisors that restart it
-    /links    PUT opens a link, DELETE drops one; only with the secret of `admin_token`  [docs/replan.md]
+    /healthz       503 while messages that should flow do not, with each reason as a sentence  [health.py]
+    /readyz        503 while the node should not be given clients: it is leaving, joining, subscribing or learning
+    /livez         200 whenever the process answers, for supervisors that restart it
+    /metrics       counters and gauges for Prometheus  [series.py]
+    /overlay.json  the node's topics, links, repairs and counters, for the dashboard  (`snapshot`)
+    /links/NAME    PUT opens a link, DELETE drops one, with the secret of `admin_token`  [docs/replan.md]
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ JSON = "application/json"
 
 
 class Admin:
+    """Serve the admin port of one node."""
+
     def __init__(self, node: LiveNode) -> None:
         self.node = node
         self.http: HttpServer | None = None
@@ -43,9 +47,11 @@ class Admin:
 
     @property
     def port(self) -> int:
+        """Return the port that is bound, or 0 before `bind`."""
         return self.http.port if self.http is not None else 0
 
     def bind(self, address: str, tls: Credentials | None) -> None:
+        """Bind the port. Nothing is accepted before `serve`."""
         methods = CHANGING if self.links is not None else READING
         self.http = HttpServer(self.answer, is_local=is_loopback(parse_address(address)[0]), methods=methods)
         self.http.bind(address, tls)
@@ -59,6 +65,7 @@ class Admin:
             await self.http.close()
 
     def answer(self, request: Request) -> Answer | Events | None:
+        """Return the answer to a request, or None for a path that does not exist."""
         if request.method not in READING:
             return self.links.answer(request) if self.links is not None else None
         accept = request.headers.get("accept", "")
@@ -80,6 +87,7 @@ class Admin:
 
 
 def _health(node: LiveNode, *, as_json: bool) -> Answer:
+    """Return the answer of /healthz. Warnings follow "ok" in the text, and are left out where there are complaints."""
     found = node.health.complaints()
     status = 503 if found else 200
     if as_json:
@@ -91,13 +99,16 @@ def _health(node: LiveNode, *, as_json: bool) -> Answer:
 
 
 def _peers_ahead_s(node: LiveNode) -> float:
-    """How far in the future a peer started, by this node's clock; 0 if none did. Incarnations are times of starts."""
+    """Return how many seconds ahead of this node's clock the latest incarnation of a connected peer is; 0 if none is.
+
+    An incarnation is the time of a start. So a positive value means that the clocks differ.
+    """
     newest = max((stream.tag.incarnation for stream in node.transport.peers.values()), default=0)
     return max(0.0, (newest - life_now()) / 10)
 
 
 def snapshot(node: LiveNode) -> dict[str, Any]:
-    """How this node sees its part of the overlay, now."""
+    """Return the node's present view of its part of the overlay, as /overlay.json shows it (`view.Snapshot`)."""
     overlay, names = node.mesh.overlay, node.mesh.overlay.table.topics
     found = node.mesh.delivery.metrics()
     return {

@@ -1,4 +1,7 @@
-"""How much each peer may still make this node do: an amount that is used up, and that grows back with time."""
+"""Limit how much work each peer can cause: a token bucket for each peer.
+
+The transport uses it to bound how many changes of its address book one peer may cause.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,23 @@ from collections.abc import Callable
 
 from trellis.protocols.effects import NodeId
 
-PEERS_MAX = 4_096  # that are remembered; the one that used its allowance longest ago is forgotten first
+PEERS_MAX = 4_096  # Most peers that are remembered. The one that used its allowance longest ago is forgotten first.
 
 
 class Allowance:
+    """Keep one bucket for each peer. A peer that is not remembered has a full one."""
+
     def __init__(self, most: int, per_s: float, now: Callable[[], float]) -> None:
-        """`most` is what a peer has at first, and at most. `per_s` grows back in a second."""
+        """`most`: size of a full bucket. `per_s`: amount that is refilled in a second. `now` returns seconds."""
         self.most, self.per_s, self._now = most, per_s, now
-        self._used: OrderedDict[NodeId, tuple[float, float]] = OrderedDict()  # what was used up, and when
+        self._used: OrderedDict[NodeId, tuple[float, float]] = OrderedDict()  # amount used, and as of when
 
     def left(self, peer: NodeId) -> int:
+        """Return the amount that a peer may use now. It is negative after a peer has used more than it had."""
         return int(self.most - self._used_by(peer))
 
     def use(self, peer: NodeId, amount: int) -> None:
+        """Take an amount from the bucket of a peer, even if that holds less."""
         if not amount:
             return
         self._used[peer] = (self._used_by(peer) + amount, self._now())
@@ -28,5 +35,6 @@ class Allowance:
             self._used.popitem(last=False)
 
     def _used_by(self, peer: NodeId) -> float:
+        """Return the amount that is missing in the bucket of a peer now."""
         used, when = self._used.get(peer, (0.0, 0.0))
         return max(0.0, used - self.per_s * (self._now() - when))

@@ -1,19 +1,24 @@
-"""Talk to a live node.
+"""The Python client of a live node: publish and subscribe through its client port.
 
     async with trellis.connect("127.0.0.1:7101") as client:
         await client.subscribe("news")
-        await client.publish("news", b"hello")      # returns when enough nodes hold it
+        await client.publish("news", b"hello")      # returns when enough nodes hold a copy
         async for message in client:
             print(message.topic, message.payload)
 
-A client whose stream breaks dials again, subscribes again, and repeats what was not acknowledged under the same
-session and numbers, so that its node knows it again. A new `Client` is a new session, also under the same name. What is
-published while a client is away does not come later, and is not listed in `client.missed`; `client.reconnects` tells
-that it was away. To wait until a topic is confirmed on the new connection, call `subscribe` again. A node that has
-restarted knows no numbers: what it had taken in and not acknowledged may come twice.
+When its connection breaks, a client dials again and subscribes again. It also repeats unacknowledged publications under
+the same session and numbers, so that the node recognizes them. A new `Client` has a new session, even under the same
+name. Messages published while a client is disconnected are not delivered later, and are not listed in `client.missed`.
+`client.reconnects` counts such interruptions. To wait until a topic is confirmed on the new connection, call
+`subscribe` again. A node that has restarted does not remember numbers. So a publication that it had accepted and not
+acknowledged may be delivered twice.
 
-A message of an MQTT client comes with its payload as that client sent it; `message.mqtt` tells the rest: the whole
-topic, the retain flag, properties. It is None for messages of clients like this one.
+A message that an MQTT client published has the payload that this client sent. Its other parts (whole topic, retain
+flag, properties) are in `message.mqtt`, which is None for messages of native clients.
+
+`Client` owns one `Stream` at a time. A task (`_keep`) waits for the end of that stream and connects again, until the
+client is closed or has failed. A client fails when its node turns it away, or is not reached within `timeout_s`. After
+that all calls but `close` raise the same `ClientError`.
 """
 
 from __future__ import annotations
@@ -59,35 +64,35 @@ from trellis.live.talk import (
 from trellis.protocols.delivery.messages import PAYLOAD_BYTES_MAX
 from trellis.protocols.wire import name_fault
 
-_BACKOFF_S, _BACKOFF_S_MAX = 0.1, 5.0
-_HANDSHAKE_S = 5.0
+_BACKOFF_S, _BACKOFF_S_MAX = 0.1, 5.0  # pause after a failed attempt to connect: the first one, and the longest
+_HANDSHAKE_S = 5.0  # longest time of one attempt to connect, from dialing to the welcome
 _REMEDY = "start the node, or give the client_listen of one that runs"
-_READ_AHEAD = 10_000  # messages that the application has not taken; then the client stops reading
+_READ_AHEAD = 10_000  # With so many messages that the application has not taken, the client stops reading.
 
 
 class ClientError(TrellisError):
-    """The node cannot be reached, or has turned the client away."""
+    """The node cannot be reached or has turned the client away, or an argument is not allowed."""
 
 
 class NotAcknowledged(ClientError):
-    """A publication has too few copies in time, or was refused. It may reach all, some or none."""
+    """A publication did not get enough copies in time, or was refused. All, some or no subscribers may get it."""
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """An acknowledged publication: who holds it."""
+    """An acknowledged publication, and the nodes that hold it."""
 
     topic: str
-    sequence: int
-    copies: int
-    holders: tuple[str, ...]
+    sequence: int  # its number among the publications of the client's node on this topic
+    copies: int  # number of nodes that hold a copy
+    holders: tuple[str, ...]  # names of nodes that hold a copy; a very long list is cut off
 
 
 @dataclass(eq=False)
 class _Subscription:
-    """A topic that the application wants."""
+    """A topic that the application has subscribed to."""
 
-    number: int  # sent with the request; only an answer with this number confirms
-    confirmed: asyncio.Future[None]  # done while the topic is confirmed on the present connection
+    number: int  # Number of the request. Only an answer with this number confirms it.
+    confirmed: asyncio.Future[None]  # Done while the topic is confirmed on the present connection.
 
 
 def connect(
@@ -99,7 +104,9 @@ def connect(
     user: str | None = None,
     password: str | bytes | None = None,
 ) -> Client:
-    """A client of the node at `host:port`; `timeout_s` is for the first connection, and for each that follows.
+    """Return a client of the node at `host:port`. It connects when it is entered with `async with`.
+
+    `timeout_s` limits how long it tries to connect, the first time and after each interruption.
 
     `client` is a name for logs, of 1 to 128 letters, that does not begin with "$".
 
@@ -118,7 +125,7 @@ def connect(
 
 
 class Client:
-    """A connection to one node, from `connect`: a context for `async with`, and its messages for `async for`."""
+    """A client of one node, made by `connect`. Enter it with `async with`, and read its messages with `async for`."""
 
     def __init__(
         self,
@@ -129,25 +136,26 @@ class Client:
         proof: tuple[str | None, bytes | None] = (None, None),
     ) -> None:
         self.address, self.name, self.timeout_s = address, name, timeout_s
-        self._proof = proof  # the user and the password
+        self._proof = proof  # user and password
         self.session = 1 + machine().secret_below(SESSION_MAX)
-        self.node: Welcome | None = None  # the one that it is connected to
-        self.reconnects = 0
-        self.missed: list[Missed] = []  # what the node says will never come; nothing of the time without a connection
+        self.node: Welcome | None = None  # The node's greeting on the present connection. None before it.
+        self.reconnects = 0  # connections after the first one
+        self.missed: list[Missed] = []  # Messages that the node reported as lost, while we were connected.
         self._place, self._tls = parse_address(address), tls
         self._stream: Stream | None = None
         self._topics: dict[str, _Subscription] = {}
-        self._subscriptions = 0  # how many have begun; the number of the last one
+        self._subscriptions = 0  # number of the last subscription
+        # Publications without an answer, by number. They are sent again on a new connection.
         self._publications: dict[int, tuple[Publish, asyncio.Future[Receipt]]] = {}
-        self._number = 0
-        self._messages: deque[Message] = deque()
+        self._number = 0  # number of the last publication
+        self._messages: deque[Message] = deque()  # messages that the application has not taken yet
         self._reader = Reader()
-        self._news = asyncio.Event()  # messages, or the end
-        self._welcomed: asyncio.Future[None] | None = None
+        self._news = asyncio.Event()  # Set when a message has come, or the client has ended.
+        self._welcomed: asyncio.Future[None] | None = None  # done when the node has welcomed us or the dial failed
         self._keeper: asyncio.Task[None] | None = None
-        self._ended = asyncio.Event()  # of the stream
-        self._error: ClientError | None = None
-        self._is_reading = True
+        self._ended = asyncio.Event()  # The present stream has ended.
+        self._error: ClientError | None = None  # why the client has failed
+        self._is_reading = True  # False while too many messages wait for the application.
         self._is_closed = False
 
     async def __aenter__(self) -> Client:
@@ -165,6 +173,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
+        """Close the connection, and wait for its end. Calls that still wait raise `ClientError`."""
         stream, keeper = self._stream, self._keeper
         self._close()
         if keeper is not None:
@@ -174,10 +183,10 @@ class Client:
             await self._ended.wait()
 
     async def subscribe(self, topic: str) -> None:
-        """Return when everything that is published from now on is promised to this node.
+        """Subscribe to a topic. Return once delivery of all later publications on it is promised to the client's node.
 
-        A lost connection ends that promise. The client subscribes again by itself on the next connection; a call for
-        the same topic returns when the node has confirmed it there.
+        A lost connection ends that promise. The client subscribes again by itself on the next connection. Another call
+        for the same topic then returns when the node has confirmed it there.
         """
         self._check(topic)
         if topic.startswith("$"):
@@ -188,10 +197,11 @@ class Client:
             self._send(Subscribe(topic, self._subscriptions))
         waited = None
         while (wanted := self._topics.get(topic)) is not None and wanted.confirmed is not waited:
-            waited = wanted.confirmed  # a lost connection may replace it before we run again
+            waited = wanted.confirmed  # If a lost connection replaces it before we run again, wait for the new one.
             await asyncio.shield(waited)
 
     async def unsubscribe(self, topic: str) -> None:
+        """End the subscription to a topic. Messages that are under way may still come."""
         self._check(topic)
         wanted = self._topics.pop(topic, None)
         if wanted is not None:
@@ -199,7 +209,7 @@ class Client:
             self._send(Unsubscribe(topic))
 
     async def publish(self, topic: str, payload: bytes) -> Receipt:
-        """Returns when enough nodes hold it; raises `NotAcknowledged` where they do not in time."""
+        """Publish a message. Return when enough nodes hold it. Raise `NotAcknowledged` if they do not in time."""
         self._check(topic)
         if len(payload) > PAYLOAD_BYTES_MAX:
             raise ClientError(f"a payload of {len(payload)} bytes; {PAYLOAD_BYTES_MAX} are allowed")
@@ -232,13 +242,15 @@ class Client:
             self._stream.resume_reading()
         return message
 
-    # The stream
+    # Called by the stream (`StreamOwner`)
 
     def opened(self, stream: Stream) -> None:
-        stream.notice_death(CLIENT_SILENT_S)  # a subscriber says nothing: else it would never notice
+        """Greet the node."""
+        stream.notice_death(CLIENT_SILENT_S)  # A mere subscriber sends nothing, so it would not notice a dead network.
         stream.send(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, self.name, self.session, *self._proof)))
 
     def received(self, stream: Stream, body: bytes) -> None:
+        """Take in one message of the node."""
         message = TO_CLIENT.decode(body)
         match message:
             case talk.Message():
@@ -256,7 +268,7 @@ class Client:
             case Subscribed(topic, number):
                 wanted = self._topics.get(topic)
                 if wanted is not None and number in (wanted.number, 0) and not wanted.confirmed.done():
-                    wanted.confirmed.set_result(None)  # an older node answers without a number
+                    wanted.confirmed.set_result(None)  # number 0: the answer of an older node
             case Missed():
                 self.missed.append(message)
             case Welcome():
@@ -267,6 +279,7 @@ class Client:
                 self._fail(ClientError(f"{self.address}: {text}"))
 
     def ended(self, stream: Stream) -> None:
+        """Note the end of a stream. `_keep` connects again if it was the present one."""
         if stream is self._stream:
             self._lose_stream()
             self._ended.set()
@@ -276,15 +289,16 @@ class Client:
             self._welcomed.set_exception(error)
 
     def _lose_stream(self) -> None:
-        """Forget the connection, and what was confirmed on it. Callers that still wait go on waiting."""
+        """Forget the connection and all confirmations on it. Calls that wait for a confirmation go on waiting."""
         self._stream = None
         if self._is_closed or self._error is not None:
-            return  # nobody will confirm it again
+            return  # nothing will be confirmed any more
         for wanted in self._topics.values():
             if wanted.confirmed.done():
                 wanted.confirmed = asyncio.get_running_loop().create_future()
 
     def _why_ended(self, stream: Stream) -> str:
+        """Return the likely reason why a stream ended before the welcome."""
         if isinstance(stream.error, OSError):
             return why_not(stream.error, has_tls=self._tls is not None)
         if self._tls is not None:
@@ -292,6 +306,7 @@ class Client:
         return "it closed the stream before a welcome; perhaps this is no client port, or it speaks TLS"
 
     def _take(self, stream: Stream, message: Message) -> None:
+        """Keep a message for the application. Stop reading if that takes too few."""
         self._messages.append(message)
         self._news.set()
         if self._is_reading and len(self._messages) >= _READ_AHEAD:
@@ -299,11 +314,12 @@ class Client:
             stream.pause_reading()
 
     def _send(self, message: Subscribe | Unsubscribe | Publish) -> None:
-        if self._stream is not None and self.node is not None:  # else it is said after the next welcome
+        """Send a message if the client is connected. Otherwise `_connect` sends what is needed after the welcome."""
+        if self._stream is not None and self.node is not None:
             self._stream.send(pack_to_node(message))
 
     async def _keep(self) -> None:
-        """Dials again, as long as somebody wants it."""
+        """Connect again whenever the connection has ended, until that fails or the task is cancelled."""
         try:
             while True:
                 await self._ended.wait()
@@ -313,7 +329,10 @@ class Client:
             self._fail(error)
 
     async def _connect(self) -> None:
-        """Tries until it is welcome, or `timeout_s` is over."""
+        """Dial until the node welcomes us, then send subscriptions and unacknowledged publications again.
+
+        Raise ClientError if the node turned us away or `timeout_s` is over.
+        """
         loop, pause_s, last = asyncio.get_running_loop(), _BACKOFF_S, "no answer"
         until = loop.time() + self.timeout_s
         self.node = None
@@ -325,7 +344,7 @@ class Client:
                 break
             except (OSError, TimeoutError, ClientError) as error:
                 last, cause = why_not(error, has_tls=self._tls is not None), error.__cause__ or error
-                is_refused = self._tls is not None and isinstance(cause, ClientError)  # it closed, and did not say why
+                is_refused = self._tls is not None and isinstance(cause, ClientError)  # it closed without a reason
                 remedy = tls_remedy(cause) if is_refused or is_refused_by_tls(cause) else _REMEDY
             if loop.time() + pause_s > until:
                 raise ClientError(f"{self.address}: cannot be reached: {last}; {remedy}")
@@ -337,6 +356,7 @@ class Client:
             self._send(publication)
 
     async def _dial(self, timeout_s: float) -> None:
+        """Make one attempt to connect. Return when the node has welcomed us."""
         loop = asyncio.get_running_loop()
         stream = Stream(self, StreamLimits(queue_bytes=64 << 20), TALK_BYTES_MAX)
         self._welcomed = loop.create_future()
@@ -354,7 +374,10 @@ class Client:
             raise
 
     def _check(self, topic: str) -> None:
-        """What the node would take for garbage must not be sent, and be sent again after it has cut us off."""
+        """Raise ClientError if the client has ended, or if `topic` is no valid name.
+
+        The node would cut us off for an invalid name, and we would send it again after each reconnection.
+        """
         if (fault := name_fault(topic)) is not None:
             raise ClientError(f"a topic's name: {fault[0]}; {fault[1]}")
         if self._error is not None:
@@ -363,6 +386,7 @@ class Client:
             raise ClientError(f"{self.address}: the client is closed")
 
     def _fail(self, error: ClientError) -> None:
+        """End the client because of an error. The first error stays."""
         self._error = self._error or error
         self._give_up(self._error)
         if self._welcomed is not None and not self._welcomed.done():
@@ -376,11 +400,11 @@ class Client:
                 self._stream.close()
 
     def _give_up(self, error: ClientError) -> None:
-        """Whoever waits for something hears why it does not come."""
+        """Raise `error` in all calls that wait for a confirmation or an acknowledgement."""
         self._news.set()
         waiting: list[asyncio.Future[Any]] = [wanted.confirmed for wanted in self._topics.values()]
         waiting += [future for _, future in self._publications.values()]
         for one in waiting:
             if not one.done():
                 one.set_exception(error)
-                one.exception()  # it is no fault if nobody does
+                one.exception()  # Mark it as retrieved: asyncio logs errors of futures that nobody awaits.

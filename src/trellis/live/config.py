@@ -1,10 +1,13 @@
-"""node.toml: what a live node is told. Each key can be overridden by `TRELLIS_...` and by a flag.
+"""The configuration of a live node: node.toml. Each key can be overridden by `TRELLIS_...` and by a flag.
 
     name = "a"                          # TRELLIS_NAME=a       --name a
     [omen]
     period_ms = 500                     # TRELLIS_OMEN_PERIOD_MS=500   --set omen.period_ms=500
 
-Flags win over the environment, and that wins over the file.
+Flags override the environment, and the environment overrides the file.
+
+Each table is a frozen class that checks its own values. The text below a field explains the key to operators:
+`trellis node --print-config` prints it (`explain.py`). `NodeConfig` also checks how the tables fit together.
 """
 
 from __future__ import annotations
@@ -35,18 +38,20 @@ from trellis.protocols.wire import TOPICS_BYTES_MAX, TOPICS_MAX, name_fault, nod
 
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[tls]`: certificates for mutual TLS with peers and clients. False if no file is given."""
+
     cert: str = ""
-    """This node's certificate (PEM), for peers and for clients. `trellis certs` makes it."""
+    """File with this node's certificate (PEM), for peers and for clients. `trellis certs` makes it."""
 
     key: str = ""
-    """Its private key."""
+    """File with the private key of the certificate."""
 
     ca: str = ""
-    """The authority that signs the certificates of this cluster. Others are refused."""
+    """File with the authority that signs the certificates of this cluster. Other certificates are refused."""
 
     reload_s: float = 5.0
-    """How often the files are looked at, and those of [access]. Changed files serve from the next handshake on; SIGHUP
-    loads them at once."""
+    """Seconds between two checks whether these files or those of [access] have changed. New certificates are used from
+    the next handshake on. SIGHUP loads all files at once."""
 
     def __post_init__(self) -> None:
         if not self.reload_s > 0:
@@ -57,17 +62,19 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class AccessConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[access]`: what clients may do, and how they prove who they are.  [docs/access.md]"""
+
     acl: str = ""
-    """The access list: which clients may read and write which topics. Empty: every client may do everything."""
+    """File with the access list: which clients may read and write which topics. Empty: clients may do everything."""
 
     users: str = ""
-    """A file of users and hashed passwords, for the client port, and for the MQTT listener without `mqtt.users`."""
+    """File of users and hashed passwords for the client port, and for the MQTT listener if `mqtt.users` is empty."""
 
     jwt_key: str = ""
-    """A file with the key (32 bytes or more) by which tokens are signed that clients give as passwords (JWT, HS256)."""
+    """File with the key (32 bytes or more) that signs the tokens which clients give as passwords (JWT, HS256)."""
 
     jwt_audience: str = ""
-    """The name that these tokens must have in `aud`. Empty: they may have no `aud`."""
+    """Name that these tokens must have in `aud`. Empty: they must have no `aud`."""
 
     def __post_init__(self) -> None:
         if (self.users or self.jwt_key) and not self.acl:
@@ -77,46 +84,52 @@ class AccessConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[limits]`: bounds on connections, waiting times and topics of one node."""
+
     connections_max: int = 512
-    """Streams to peers. Above the degree and the ring neighbours; idle ones are closed first."""
+    """Most streams to peers. Choose more than the number of neighbors and of next nodes on the ring. When there are
+    too many, the stream without a link that was used longest ago is closed."""
 
     clients_max: int = 1_024
-    """Clients that are connected at once."""
+    """Most connections at the client port."""
 
     handshakes_max: int = 128
-    """Streams that have not said yet who they are. Beyond it the source address with the most of them loses its
-    oldest one, and the newcomer is accepted."""
+    """Most connections whose other end has not said yet who it is. Beyond it the source address with the most of them
+    loses its oldest one, and the new connection is accepted."""
 
     handshake_s: float = 5.0
-    """They are cut off after so long."""
+    """Seconds after which such a connection is cut off."""
 
     idle_s: float = 60.0
-    """A stream to a peer that is no neighbour is closed after so long without a word."""
+    """Seconds without a message after which a stream to a peer that is no neighbor is closed."""
 
     backoff_s: float = 0.1
-    """Pause after a peer could not be reached; doubled each time, up to `backoff_s_max`."""
+    """Seconds to wait after a peer could not be reached. They are doubled each time, up to `backoff_s_max`."""
 
     backoff_s_max: float = 1.0
-    """The longest pause. Raising it saves attempts to reach dead peers; a network that was cut heals later."""
+    """Longest such pause in seconds. Raising it saves attempts to reach dead peers. After a network partition, nodes
+    then find each other later."""
 
     connect_s: float = 2.0
-    """How long one attempt to reach a peer may take, before TLS. Above the slowest round trip. Raising it makes a
-    network that was cut heal later: an attempt from before the healing is waited for."""
+    """Seconds that one attempt to connect to a peer may take, without TLS. Choose more than the slowest round trip.
+    Raising it delays recovery after a network partition, because an attempt that began before its end is waited for."""
 
     silent_s: float = 6.0
-    """A peer that answers nothing for so long is cut off, and counts as down. Above `omen.silence_max` periods."""
+    """Seconds without any answer after which a peer is cut off and counts as down. Choose more than
+    `omen.silence_max` periods."""
 
     subscriptions_max: int = 10_000
-    """Topics of one client."""
+    """Most topics that one client may subscribe to."""
 
     topics_max: int = 50_000
-    """Topics that clients of a node subscribe to, together. All other nodes may be told of them."""
+    """Most topics that all clients of a node together subscribe to. All other nodes may be told of them."""
 
     topics_bytes_max: int = 2 << 20
-    """Bytes of their names, and 8 for each. Raising it costs memory and time at every node of the mesh."""
+    """Most bytes of these topics: their names, and 8 for each. Raising it costs memory and time at every node of the
+    mesh."""
 
     leave_s: float = 30.0
-    """After SIGTERM the process ends after so long, even if the others have not taken over yet."""
+    """Seconds after SIGTERM at which the process ends, even if other nodes have not taken over its messages yet."""
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -128,13 +141,15 @@ class LimitsConfig(StreamLimits, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PlannedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[planned]`: links of an overlay that was planned beforehand.  [protocols/omen/planned.py]"""
+
     neighbours: tuple[str, ...] = ()
-    """Names of nodes that it links to at the start, by an overlay that was planned (`trellis plan --configs`); they are
-    found through the seeds. A node of a mesh that stands already joins as without them, so does one that restarts."""
+    """Names of the nodes to link to at the start, from a planned overlay (`trellis plan --configs`). The node finds
+    them through its seeds. A node that starts or restarts when the mesh already runs ignores them and joins."""
 
     wait_s: float = 30.0
-    """How long they are waited for. Start all nodes of the plan within this time; then whatever is not covered is
-    joined as usual."""
+    """Seconds to wait for them. Start all nodes of the plan within this time. After it, the node joins in the usual way
+    for topics that its links do not cover."""
 
     def __post_init__(self) -> None:
         if not self.wait_s > 0:
@@ -145,17 +160,42 @@ class PlannedConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class LiveOMenConfig(OMenConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What live nodes do otherwise than those of the papers' experiments: a topic that is split waits for nobody."""
+    """`[omen]`, with other defaults than in the papers' experiments: a live node repairs a split topic without waiting.
+
+    A TCP stream loses no messages. So a node that does not answer a question is dead or overloaded, and few repeated
+    questions are enough.
+    """
 
     repair_wait: int = 0
-    optional_tries: int = 1  # streams lose nothing: who is silent is dead, or too busy
-    helper_tries: int = 2  # for the same reason
-    way_max: int = 1  # a way needs streams between its nodes, and one that hangs holds up the others on it
-    watch_unheard: bool = True  # peers may name nodes that do not exist
-    try_soon: int = 240  # at 1 s a period, longer than `delivery.window_ms`: what is still kept arrives
+    """Periods that the repair of a departure waits for a ready view at most. 0 repairs at once, with the backups that
+    there are. Raising it makes degrees more even, and topics stay split for longer."""
+
+    optional_tries: int = 1
+    """Questions to a node whose answer only saves links. Each waits `ask_ms`. Streams lose no messages, so a node that
+    does not answer the first one is dead or overloaded."""
+
+    helper_tries: int = 2
+    """Questions, `ask_ms` apart, to a silent node that a repair needs, before the repair goes on without it. A required
+    node then counts as departed for this repair, and the next successor takes over from a coordinator. Being wrong
+    costs links, not correctness. 0: required nodes are asked `ask_tries` times, and others are waited for until they
+    are suspected."""
+
+    way_max: int = 1
+    """Nodes that one question visits in turn, where answers only save links. Raising it saves messages. It needs
+    streams between these nodes, and a node that hangs delays the answers of the others."""
+
+    watch_unheard: bool = True
+    """Whether a node also watches all nodes of its ring table that have never answered it, with one message a period.
+    A peer may name nodes that do not exist. This finds them out."""
+
+    try_soon: int = 240
+    """Periods for which a suspected node is tried in every period. At 1 s a period the default is longer than
+    `delivery.window_ms`. So nodes that meet again within that time still have the messages that the others lack."""
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All of node.toml."""
+
     name: str
     """Unique in the cluster. A restart under the same name is a new incarnation of the node."""
 
@@ -163,32 +203,32 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The mesh that the node belongs to. Nodes of other clusters are refused."""
 
     listen: str = "127.0.0.1:7001"
-    """Where other nodes connect: the mesh port, which others name in `seeds`. Port 0: any free one."""
+    """Address of the mesh port, where other nodes connect. Others name it in `seeds`. Port 0: any free one."""
 
     advertise: str = ""
-    """Where other nodes reach it, if that is not where it listens. Empty: there."""
+    """Address at which other nodes reach the mesh port, if it differs from `listen`. Empty: it does not."""
 
     client_listen: str = "127.0.0.1:7101"
-    """Where clients connect: the client port, for `trellis pub`, `trellis sub` and `trellis.connect`."""
+    """Address of the client port, for `trellis pub`, `trellis sub` and `trellis.connect`."""
 
     admin_listen: str = ""
-    """Where /healthz, /metrics and /overlay.json are served: the admin port. Empty: nowhere."""
+    """Address of the admin port, which serves /healthz, /metrics and /overlay.json. Empty: the node has none."""
 
     admin_token: str = ""
-    """A file with a secret (32 bytes or more). Whoever gives it at the admin port may have links opened and dropped
-    (`trellis replan --apply`). Empty: the admin port only reads."""
+    """File with a secret (32 bytes or more). A client of the admin port that gives it may open and drop links
+    (`trellis replan --apply`). Empty: the admin port is read-only."""
 
     seeds: tuple[str, ...] = ()
-    """Mesh ports (`listen`) of some nodes of the cluster. Its own may be among them."""
+    """Addresses of the mesh ports (`listen`) of some nodes of the cluster. The node's own may be among them."""
 
     topics: tuple[str, ...] = ()
-    """The node subscribes to these topics for good, whether or not a client asks."""
+    """Topics that the node always subscribes to, whether or not a client does."""
 
     overlay: Literal["omen", "spidercast", "vitis", "magnet"] = "omen"
     """The protocol that chooses and repairs links. All nodes of a cluster run the same one."""
 
     insecure: bool = False
-    """Allow to listen beyond loopback without TLS."""
+    """Whether the node may listen beyond loopback without TLS."""
 
     tls: TlsConfig = msgspec.field(default_factory=TlsConfig)
     access: AccessConfig = msgspec.field(default_factory=AccessConfig)
@@ -198,7 +238,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     omen: LiveOMenConfig = msgspec.field(default_factory=LiveOMenConfig)
     spidercast: SpiderCastConfig = msgspec.field(default_factory=SpiderCastConfig)
     gossip: GossipViewConfig = msgspec.field(default_factory=GossipViewConfig)
-    """SpiderCast's view of who is there."""
+    """SpiderCast's membership view."""
 
     vitis: VitisConfig = msgspec.field(default_factory=VitisConfig)
     magnet: MagnetConfig = msgspec.field(default_factory=MagnetConfig)
@@ -235,7 +275,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 raise InputError(field, f"{host} is beyond loopback and there is no TLS", remedy)
         if self.planned.neighbours and self.overlay != "omen":
             raise InputError("planned.neighbours", f"{self.overlay} chooses its links by itself", "leave them out")
-        # Otherwise a neighbor that lacks many messages is cut off as slow, each time that it comes back for them.
+        # Keep a queue from filling up with delivery frames. Otherwise a neighbor that lacks many messages is cut off as
+        # slow each time it reconnects to get them.
         under_way = self.limits.queue_bytes // 4
         if self.delivery.flight_bytes > under_way:
             delivery = msgspec.structs.replace(self.delivery, flight_bytes=under_way)
@@ -244,17 +285,19 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             self._admit_mqtt()
 
     def _admit_mqtt(self) -> None:
+        """Check `mqtt.listen`, and let the mesh carry payloads as large as an MQTT packet."""
         host = parse_address(self.mqtt.listen, "mqtt.listen")[0] if self.mqtt.listen else "localhost"
         if not self.mqtt.cert and not self.insecure and not is_loopback(host):
             remedy = "give mqtt.cert and mqtt.key, or say --insecure (insecure = true)"
             raise InputError("mqtt.listen", f"{host} is beyond loopback and there is no TLS", remedy)
-        room = self.mqtt.packet_bytes_max + (8 << 10)  # a packet becomes one message, in its envelope
+        room = self.mqtt.packet_bytes_max + (8 << 10)  # a packet is carried as one message, in an envelope
         if self.delivery.payload_bytes_max < room:
             delivery = msgspec.structs.replace(self.delivery, payload_bytes_max=room)
             msgspec.structs.force_setattr(self, "delivery", delivery)
 
 
 def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a listener on `host`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -262,7 +305,10 @@ def is_loopback(host: str) -> bool:
 
 
 def read_config(path: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> NodeConfig:
-    """`flags` by key; those of tables with a dot, as in `omen.period_ms`."""
+    """Return the configuration of a file, overridden by the environment and by flags. Raise InputError if it is wrong.
+
+    `path`: None if there is no file. `flags`: values by key, with dots for tables as in `omen.period_ms`.
+    """
     where = str(path) if path is not None else "flags"
     given: dict[str, Any] = {}
     if path is not None:
@@ -284,12 +330,12 @@ def read_config(path: Path | None, environment: Mapping[str, str], flags: Mappin
 
 
 def passwords_in(flags: Mapping[str, object]) -> list[str]:
-    """Return the keys of `flags` that carry a password, which every user of the machine can read in `ps`."""
+    """Return the keys of `flags` that contain a password. Every user of the machine could read it in `ps`."""
     return [key for key, value in flags.items() if shown(key, value) != value]
 
 
 def known_keys(of: type = NodeConfig) -> list[str]:
-    """Every key, those of tables with dots, as in `magnet.skewed.links`."""
+    """Return all keys of a configuration class, with dots for tables as in `magnet.skewed.links`."""
     keys: list[str] = []
     for field, kind in get_type_hints(of).items():
         is_table = hasattr(kind, "__struct_fields__")
@@ -298,13 +344,17 @@ def known_keys(of: type = NodeConfig) -> list[str]:
 
 
 def read_setting(key: str, value: object, where: str) -> object:
-    """Return the value of a key that was given as text: lists as lists. Raises InputError if there is no such key."""
+    """Return a value in the form that its key needs: text becomes a list where the key is one.
+
+    Raise InputError if there is no such key.
+    """
     if key not in known_keys():
         raise unknown_key(where, key, known_keys())
     return read_value(where, _kind_of(key), value) if isinstance(value, str) else value
 
 
 def _put(given: dict[str, Any], key: str, value: object, where: str) -> None:
+    """Set a key in a nested dict as TOML gives it. `where`: the variable or flag that sets it, for errors."""
     value = read_setting(key, value, where)
     *tables, field = key.split(".")
     for table in tables:
@@ -315,7 +365,7 @@ def _put(given: dict[str, Any], key: str, value: object, where: str) -> None:
 
 
 def _kind_of(key: str) -> Any:
-    """Return the type of a key; None if there is no such key."""
+    """Return the type of a key, or None if there is no such key."""
     kind: Any = NodeConfig
     for part in key.split("."):
         kind = get_type_hints(kind).get(part) if hasattr(kind, "__struct_fields__") else None
@@ -323,6 +373,7 @@ def _kind_of(key: str) -> Any:
 
 
 def _convert(given: dict[str, Any], where: str) -> NodeConfig:
+    """Convert the tables one by one, then the whole, so that errors name the table."""
     tables: dict[str, Any] = dict(given)
     for key, kind in get_type_hints(NodeConfig).items():
         if hasattr(kind, "__struct_fields__") and key in given:
@@ -332,14 +383,15 @@ def _convert(given: dict[str, Any], where: str) -> NodeConfig:
 
 
 def _one(given: Any, kind: Any, where: str, prefix: str) -> Any:
+    """Convert one table into its class. Turn errors into an InputError that names file, key and remedy."""
     try:
-        return msgspec.convert(given, kind, strict=False)  # the environment has only text
+        return msgspec.convert(given, kind, strict=False)  # not strict: values from the environment are text
     except InputError as error:
         told = f"{prefix}{error.where}" if error.where else prefix.rstrip(".")
         raise InputError(f"{where}: {told}" if told else where, error.what, error.remedy) from None
     except msgspec.ValidationError as error:
         what, _, at = str(error).partition(" - at `$.")
-        path = re.sub(r"\[.*?\]", "", at.rstrip("`"))  # without the place in a list
+        path = re.sub(r"\[.*?\]", "", at.rstrip("`"))  # without the index in a list
         if (field := unknown_field(what)) is not None:
             raise unknown_key(
                 where, ".".join(filter(None, ((prefix + path).rstrip("."), field))), known_keys()

@@ -1,6 +1,8 @@
-"""`trellis doctor`: what is wrong with a configuration or a running node, in sentences.  [docs/runbook.md, Doctor]
+"""`trellis doctor`: find out what is wrong with a configuration or a running node.  [docs/runbook.md, Doctor]
 
-Each check returns findings. A finding that is `wrong` keeps messages from flowing, now or soon; a note does not.
+`examine` checks a configuration on the machine where the node runs or will run. `examine_running` asks the admin port
+of a running node. Each check returns findings, which are sentences for an operator. A finding of level `wrong` keeps
+messages from flowing, now or soon. A `note` does not.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ from trellis.protocols.mqtt.echoes import PROBES
 from trellis.protocols.mqtt.learn import PROBE_CLIENTS
 from trellis.protocols.mqtt.probes import probe_topic
 
-CLOCK_S_MAX = 2.0
-_EVERYWHERE = ("0.0.0.0", "::")
+CLOCK_S_MAX = 2.0  # largest difference of two clocks that is no finding
+_EVERYWHERE = ("0.0.0.0", "::")  # hosts that stand for all addresses of this machine
 _CLOSES = "TLS with it fails: it closes the connection when it has seen our certificate."
-_PRIVILEGED = 1_024
-_NAME_LETTERS_MAX = 128  # of a client's name that is shown
+_PRIVILEGED = 1_024  # ports below need root
+_NAME_LETTERS_MAX = 128  # most letters of a client's name that are shown
 _PEER_TIMEOUT_S = 5.0
 
 
@@ -51,12 +53,12 @@ async def examine(
 ) -> list[Finding]:
     """Check a configuration on this machine: files, ports, limits, the clock, seeds, the broker, and the node itself.
 
-    A node that runs is asked how it is at the admin port `at`, or at its own one unless that is given.
+    If the node runs, its admin port is asked as well: the one at `at`, or the configured one if `at` is empty.
     """
     found = check_tls(config)
     tls = None
     if config.tls:
-        with suppress(InputError):  # the findings say what is wrong; certificates that end soon can be used
+        with suppress(InputError):  # `check_tls` has reported it
             tls = load_node(config.tls, config.name).dialling
     found += [*check_mqtt_tls(config), *check_named_files(config)]
     busy, is_running = await check_ports(config, tls, timeout_s)
@@ -79,7 +81,7 @@ async def examine(
 
 
 async def _ask_itself(config: NodeConfig, tls: ssl.SSLContext | None) -> list[Finding]:
-    """Ask the node of this configuration, which runs, how it is."""
+    """Ask the configured admin port of this node, which runs, about its health."""
     where = "admin_listen"
     if not config.admin_listen or not parse_address(config.admin_listen)[1]:
         return [note(where, "The node runs, and has no fixed port where it says how it is.", "Set admin_listen.")]
@@ -92,12 +94,13 @@ async def _ask_itself(config: NodeConfig, tls: ssl.SSLContext | None) -> list[Fi
 
 
 def listeners(config: NodeConfig) -> dict[str, str]:
+    """Return the addresses that the node listens at, by key of node.toml."""
     given = {"listen": config.listen, "client_listen": config.client_listen, "admin_listen": config.admin_listen}
     return {key: text for key, text in {**given, "mqtt.listen": config.mqtt.listen}.items() if text}
 
 
 async def check_ports(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s: float) -> tuple[list[Finding], bool]:
-    """Whether every listener can be bound. Also: does this very node run already?"""
+    """Return findings about listeners that cannot be bound, and whether the node of this configuration runs already."""
     found: list[Finding] = []
     seen: dict[tuple[str, int], str] = {}
     is_this: bool | None = False
@@ -125,6 +128,7 @@ async def check_ports(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s:
 
 
 def _try_bind(host: str, port: int) -> OSError | None:
+    """Bind an address for a moment. Return the error if that fails."""
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         socket.create_server(place[:2], family=family).close()
@@ -134,6 +138,7 @@ def _try_bind(host: str, port: int) -> OSError | None:
 
 
 def _cannot_bind(key: str, text: str, port: int, error: OSError) -> Finding:
+    """Return the finding for a listener that cannot be bound, with a remedy for this error."""
     if isinstance(error, socket.gaierror):
         return wrong(
             key, f"The host of {text} cannot be resolved: {error.strerror}.", "Give an address of this machine."
@@ -156,9 +161,9 @@ def _cannot_bind(key: str, text: str, port: int, error: OSError) -> Finding:
 
 
 async def _is_this_node(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s: float) -> bool | None:
-    """Return whether the node of this configuration listens; None if its certificates are too bad to find out."""
+    """Return whether the node of this configuration listens. None: without good certificates we cannot tell."""
     place = _here(config.listen)
-    if config.tls and tls is None:  # no node would talk with us, but it shows who it is
+    if config.tls and tls is None:  # no node accepts us, but each shows its own certificate
         try:
             return config.name in await names_shown(place, config.tls.ca, timeout_s)
         except OSError:
@@ -168,18 +173,20 @@ async def _is_this_node(config: NodeConfig, tls: ssl.SSLContext | None, timeout_
 
 
 def _here(address: str) -> tuple[str, int]:
-    """Return where a listener of this machine can be dialed."""
+    """Return an address at which this machine can dial one of its own listeners."""
     host, port = parse_address(address)
     return ("::1" if ":" in host else "127.0.0.1") if host in _EVERYWHERE else host, port
 
 
 def _me(config: NodeConfig) -> Address:
+    """Return the address for our hello. Incarnation 0 tells the peer that it is a question of `trellis doctor`."""
     host, port = parse_address(config.advertise or config.listen)
     return Address(config.name, 0, host, port or 1)
 
 
 def check_files(config: NodeConfig) -> list[Finding]:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # a node raises its own limit up to this
+    """Check whether the process may open as many files as the configuration needs."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # the hard limit: a node raises its own limit up to it
     needed = files_needed(config)
     if most == resource.RLIM_INFINITY or needed <= most:
         return [good("limits", f"{needed} open files are enough, and they are allowed.")]
@@ -188,6 +195,7 @@ def check_files(config: NodeConfig) -> list[Finding]:
 
 
 def check_clock(now_s: float | None = None) -> list[Finding]:
+    """Check that the clock is not before the day when this program was installed."""
     now_s = time.time() if now_s is None else now_s
     built_s = Path(__file__).stat().st_mtime
     if now_s < built_s - 86_400:
@@ -197,13 +205,13 @@ def check_clock(now_s: float | None = None) -> list[Finding]:
     return []
 
 
-# Others
+# Other nodes and the broker
 
 
 async def check_seed(
     config: NodeConfig, seed: str, tls: ssl.SSLContext | None, is_running: bool, is_well: bool, timeout_s: float
 ) -> list[Finding]:
-    """Say hello to a seed. `is_running`: this node runs; `is_well`: and says that it is healthy."""
+    """Send a hello to a seed, and report its answer. `is_running`: this node runs. `is_well`: it is healthy, too."""
     where = f"seed {seed}"
     if seed in (config.listen, config.advertise):
         return [note(where, "It is this node itself.", "")] if len(config.seeds) > 1 else []
@@ -233,7 +241,7 @@ async def check_seed(
 
 
 def _is_own_address(config: NodeConfig, seed: str) -> bool:
-    """Return whether a seed is the listener of this node under another name, as far as this machine can tell."""
+    """Return whether a seed is this node's own mesh port under another host name, as far as this machine can tell."""
     host, port = parse_address(seed)
     listen_host, listen_port = parse_address(config.listen)
     if listen_host in _EVERYWHERE and port == listen_port:
@@ -243,6 +251,7 @@ def _is_own_address(config: NodeConfig, seed: str) -> bool:
 
 
 def _addresses_of(host: str) -> set[str]:
+    """Return the IP addresses of a host; none if it cannot be resolved."""
     try:
         return {str(one[4][0]) for one in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     except (OSError, UnicodeError):
@@ -252,7 +261,7 @@ def _addresses_of(host: str) -> set[str]:
 async def _not_a_peer(
     where: str, place: tuple[str, int], told: Greeting, tls: ssl.SSLContext | None, timeout_s: float
 ) -> Finding:
-    """Say why a seed gave no hello: nothing is there, TLS fails, or it is another kind of port."""
+    """Return why a seed gave no hello: nothing listens, TLS fails, or it is another kind of port."""
     if told.tls_remedy:
         return wrong(where, f"TLS with it fails: {told.failure}.", sentence(told.tls_remedy))
     if told.has_tls and tls is not None and await shake_hands(place, tls, timeout_s) == "refused":
@@ -275,6 +284,7 @@ _REMEDIES = {
 
 
 async def check_broker(config: NodeConfig, timeout_s: float = _PEER_TIMEOUT_S) -> list[Finding]:
+    """Connect to the sidecar's broker, subscribe its filters, and look for other sidecars there."""
     try:
         host, port, user, password, tls = parse_broker(config.mqtt.broker, config.mqtt)
     except InputError as error:
@@ -304,7 +314,7 @@ async def check_broker(config: NodeConfig, timeout_s: float = _PEER_TIMEOUT_S) -
 
 
 async def examine_running(address: str, tls: ssl.SSLContext | None, config: NodeConfig | None) -> list[Finding]:
-    """Ask a node's admin port how it is."""
+    """Ask an admin port for the node's health and clock. `config`: None, or the configuration that it should have."""
     client = HttpClient(address, tls)
     try:
         began = time.time()
@@ -332,7 +342,7 @@ async def examine_running(address: str, tls: ssl.SSLContext | None, config: Node
 
 
 async def _not_an_admin_port(address: str, error: Exception, tls: ssl.SSLContext | None) -> Finding:
-    """Say why a node was not asked: nothing is there, TLS fails, or it is another kind of port."""
+    """Return why an admin port gave no answer: nothing listens, TLS fails, or it is another kind of port."""
     why = why_not(error, has_tls=tls is not None)
     if is_refused_by_tls(error):
         return wrong(address, f"TLS with it fails: {why}.", sentence(tls_remedy(error)))
@@ -350,6 +360,8 @@ async def _not_an_admin_port(address: str, error: Exception, tls: ssl.SSLContext
 
 
 class Running(Snapshot, frozen=True):
+    """/overlay.json with the fields that only the doctor reads."""
+
     cluster: str = ""
     time_ms: int = 0
     peers_ahead_s: float = 0.0
@@ -359,12 +371,14 @@ _RUNNING = msgspec.json.Decoder(Running)
 
 
 def _complaints(address: str, body: bytes) -> Iterable[Finding]:
+    """Yield a finding for each line of /healthz."""
     for line in body.decode("utf-8", "replace").splitlines():
         if line != "ok":
             yield wrong(address, line, "")
 
 
 def _other_node(address: str, told: Running, config: NodeConfig | None) -> Iterable[Finding]:
+    """Yield findings if the node that answers is not the one of the configuration."""
     if config is None:
         return
     expected: Mapping[str, tuple[str, str]] = {

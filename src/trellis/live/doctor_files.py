@@ -1,4 +1,4 @@
-"""`trellis doctor`: the files that a configuration names. Each is looked at, and none is changed."""
+"""`trellis doctor`: check the files that a configuration names. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from trellis.live.mqtt.passwords import read_passwords
 from trellis.live.mqtt.sidecar import parse_broker
 from trellis.live.tls import Loaded, load_listener, load_node, show_date
 
-SOON_DAYS = 21  # certificates that end within this time are worth a word
-_LINE_BYTES_MAX = 1 << 20
+SOON_DAYS = 21  # Certificates that expire within this time are reported.
+_LINE_BYTES_MAX = 1 << 20  # most bytes of a telemetry line that are read
 
 
 # Certificates
 
 
 def check_tls(config: NodeConfig) -> list[Finding]:
-    """Check the files of [tls] as the other nodes will do it."""
+    """Check the files of [tls] in the same way as other nodes will."""
     if not config.tls:
         return []
     found = _check_key("tls.key", config.tls.key)
@@ -44,7 +44,7 @@ def check_tls(config: NodeConfig) -> list[Finding]:
     if any(one.level == "wrong" for one in found):
         return found
     try:
-        load_node(config.tls, config.name)  # other dates in the chain matter, too
+        load_node(config.tls, config.name)  # now also with the dates of the whole chain
     except InputError as error:
         return [*found, refused(error)]
     return [*found, good("tls", "The certificates are good.")]
@@ -66,16 +66,18 @@ def check_mqtt_tls(config: NodeConfig) -> list[Finding]:
 
 
 def _check_key(where: str, path: str) -> list[Finding]:
+    """Report a file with a secret that every user of this machine may read."""
     try:
         mode = Path(path).stat().st_mode
     except OSError:
-        return []  # loading it says more
+        return []  # loading the file reports the error
     if mode & stat.S_IROTH:
         return [note(where, f"Everybody on this machine may read {path}.", f"chmod 600 {path}")]
     return []
 
 
 def _check_dates(section: str, loaded: Loaded, remedies: Mapping[str, str]) -> list[Finding]:
+    """Report certificates that are not valid yet, have expired, or expire soon. `remedies`: by key of the section."""
     found: list[Finding] = []
     now_s = time.time()
     if loaded.begins_s > now_s:
@@ -95,7 +97,7 @@ def _check_dates(section: str, loaded: Loaded, remedies: Mapping[str, str]) -> l
 
 
 def check_named_files(config: NodeConfig) -> list[Finding]:
-    """Check mqtt.users, the files of [access], mqtt.learn_file and telemetry.file, where they are given."""
+    """Check the files of mqtt.users, [access], mqtt.learn_file and telemetry.file, as far as they are configured."""
     return [*check_users(config), *check_access(config), *check_learned(config), *check_telemetry(config)]
 
 
@@ -115,7 +117,7 @@ def check_users(config: NodeConfig) -> list[Finding]:
 
 
 def check_access(config: NodeConfig) -> list[Finding]:
-    """Check the access list, its users, and the key for tokens."""
+    """Check the access list, its file of users, and the key for tokens."""
     access = config.access
     if not access.acl:
         return []
@@ -137,9 +139,9 @@ def check_learned(config: NodeConfig) -> list[Finding]:
     try:
         host, port, *_ = parse_broker(mqtt.broker, mqtt)
     except InputError:
-        return []  # the check of the broker says it
+        return []  # `check_broker` reports it
     path = learned_path(mqtt.learn_file, f"trellis-{config.name}", host, port)
-    folder = next((one for one in path.parents if _is_there(one)), path.parent)  # the node makes the others
+    folder = next((one for one in path.parents if _is_there(one)), path.parent)  # the node makes missing folders
     forgets = "Without it, clients that stay connected to the broker hear nothing after a restart of the node."
     if (why := _why_not_written(folder, path)) is not None:
         return [wrong(where, f"{path} cannot be written: {why}. {forgets}", "Name a file that the node may write.")]
@@ -179,7 +181,7 @@ def check_telemetry(config: NodeConfig) -> list[Finding]:
 
 
 def _is_telemetry(file: BinaryIO) -> bool:
-    """Whether the first line of a file is one of telemetry. An empty file may become one."""
+    """Return whether a file is empty, or its first line is one of telemetry."""
     first = file.readline(_LINE_BYTES_MAX)
     try:
         told = msgspec.json.decode(first) if first else {"event": "", "node": ""}
@@ -189,7 +191,7 @@ def _is_telemetry(file: BinaryIO) -> bool:
 
 
 def _why_not_written(folder: Path, path: Path) -> str | None:
-    """Return why a file cannot be written, and its folder neither; None if both can. Nothing is left behind."""
+    """Return why a file or its folder cannot be written, or None if both can. Nothing is left behind."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -201,7 +203,7 @@ def _why_not_written(folder: Path, path: Path) -> str | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether something is there, as far as this user may see it. What may not be seen is: writing it says why not."""
+    """Return whether a path exists. If this user may not see it, return True: trying to write it gives the reason."""
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -212,7 +214,7 @@ def _is_there(path: Path) -> bool:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether it is a pipe, a terminal or the like: nobody can look into those without changing them."""
+    """Return whether a path is a pipe, a terminal or the like. Those cannot be read without changing them."""
     try:
         mode = path.stat().st_mode
     except OSError:

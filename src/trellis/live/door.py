@@ -1,7 +1,14 @@
-"""The door for clients of a node: subscriptions, publications, and what comes of them.
+"""The client port of a node: native clients, their subscriptions and their publications.  [docs/live.md]
 
-The node subscribes to what at least one client wants, or its configuration. A client that does not read is cut off: it
-comes back and begins anew. Nothing is kept for a client that is away.
+The node is subscribed to each topic that its configuration names or that at least one client has subscribed to. The
+port passes the first subscription of a topic to the node (`Broker`), and the end of the last one. The node passes
+messages (`deliver`) and outcomes of publications (`tell`) back.
+
+A connection goes through these states: it is accepted (`_accept`), its client greets (`_greet`), is authenticated
+(`access.py`) and admitted (`_admit`). From then on it may publish and subscribe. A client that does not read fast
+enough is cut off. It may connect again and subscribe again. Nothing is kept for a client that is not connected.
+
+With an access list, publications, subscriptions and deliveries are checked, and quotas limit what a client may send.
 """
 
 from __future__ import annotations
@@ -61,9 +68,11 @@ _NEEDS_TLS = f"{SPEAKS_TLS}: give --ca, --cert and --key (in Python, tls=); trel
 
 
 class Broker(Protocol):
-    """What the door asks of its node."""
+    """What the client port needs of its node."""
 
-    def refusal(self, topic: Topic) -> str | None: ...
+    def refusal(self, topic: Topic) -> str | None:
+        """Return why the node cannot take up a further topic, or None if it can."""
+        ...
 
     def subscribe(self, topic: Topic) -> None: ...
 
@@ -71,32 +80,36 @@ class Broker(Protocol):
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId) -> None: ...
 
-    def is_confirmed(self, topic: Topic) -> bool: ...
+    def is_confirmed(self, topic: Topic) -> bool:
+        """Return whether the node is promised all messages that are published on a topic from now on."""
+        ...
 
 
 @dataclass(eq=False)
 class Asked:
     """A client's subscription to one topic."""
 
-    number: int  # of the client's request; 0 if it gave none
-    is_told: bool = False  # the client was told that it is subscribed
+    number: int  # Number of the client's request. 0 if it gave none.
+    is_told: bool = False  # The client was told that its subscription is confirmed.
 
 
 @dataclass(eq=False)
 class Guest:
-    """A client, as its stream knows it (`Stream.tag`)."""
+    """The state of one client's connection (`Stream.tag`)."""
 
-    name: str = ""  # empty before its greeting
-    session: int = 0
-    is_drawn: bool = False  # the session is ours: the client, of version 1, sent none
+    name: str = ""  # Empty until it is admitted.
+    session: int = 0  # Drawn by the client. Name and session identify it after a reconnection.
+    is_drawn: bool = False  # The session was drawn here, because a client of version 1 sends none.
     topics: dict[Topic, Asked] = field(default_factory=dict)
-    timer: asyncio.TimerHandle | None = None
+    timer: asyncio.TimerHandle | None = None  # Cuts a connection that is not admitted in time. Later: the token's end.
     who: Who = field(default_factory=lambda: Who(None, ""))  # for the access rules
-    rest: asyncio.TimerHandle | None = None  # it is read again then: its quota was used up
-    is_checked: bool = False  # it has greeted, and its password is being checked or was found right
+    rest: asyncio.TimerHandle | None = None  # Ends a pause in reading, which began when the quota was used up.
+    is_checked: bool = False  # It has sent its greeting, so authentication has begun.
 
 
 class Door:
+    """The client port of one node. `StreamOwner` of its clients' streams."""
+
     def __init__(
         self,
         broker: Broker,
@@ -107,11 +120,11 @@ class Door:
     ) -> None:
         self.broker, self.welcome, self.limits = broker, welcome, limits
         self.gate = gate or Gate(welcome.node, AccessConfig())
-        self._checks: set[asyncio.Task[None]] = set()
-        self.own = frozenset(own)  # subscribed to whether or not a client asks
-        self.streams: dict[Stream, None] = {}
-        self.clients: dict[tuple[str, int], Stream] = {}  # by name and session
-        self.wanted: dict[Topic, dict[Stream, None]] = {}
+        self._checks: set[asyncio.Task[None]] = set()  # password checks that are under way
+        self.own = frozenset(own)  # topics of the configuration: always subscribed
+        self.streams: dict[Stream, None] = {}  # all connections, also before their greeting
+        self.clients: dict[tuple[str, int], Stream] = {}  # admitted clients, by name and session
+        self.wanted: dict[Topic, dict[Stream, None]] = {}  # the subscribed clients of each topic
         self.counters: Counter[str] = Counter()
         self.port = 0
         self._sparing = Sparing()
@@ -119,7 +132,7 @@ class Door:
         self._is_closed = False
 
     def bind(self, address: str, tls: Credentials | None) -> None:
-        """Nothing is accepted before `serve`."""
+        """Bind the port. Nothing is accepted before `serve`."""
         limits, refusal = self.limits, pack_to_client(TurnedAway(_NEEDS_TLS))
         self._listener = Listener(
             address,
@@ -130,7 +143,7 @@ class Door:
             limits.handshakes_max,
             refusal,
             is_known=lambda stream: bool(stream.tag.name),
-            burst_max=max(limits.handshakes_max, limits.clients_max),  # all clients may come back in one moment
+            burst_max=max(limits.handshakes_max, limits.clients_max),  # all clients may reconnect at once
         )
         self.port = self._listener.port
 
@@ -139,6 +152,7 @@ class Door:
         self._listener.serve()
 
     def close(self, *, in_order: bool = True) -> None:
+        """End all connections. `in_order`: frames that were sent go out first."""
         self._is_closed = True
         for stream in list(self.streams):
             if in_order:
@@ -147,6 +161,7 @@ class Door:
                 stream.cut("closed")
 
     async def closed(self) -> None:
+        """Stop listening, and wait until all connections have ended."""
         if self._listener is not None:
             await self._listener.close()
         for task in self._checks:
@@ -155,9 +170,10 @@ class Door:
         while self.streams:
             await asyncio.sleep(0.01)
 
-    # What the node says
+    # Called by the node
 
     def deliver(self, one: Deliver) -> None:
+        """Send a message to all clients that are subscribed to its topic and may read it."""
         streams: Collection[Stream] | None = self.wanted.get(one.topic)
         if streams and self.gate.access is not None:
             topic = judged_topic(one)
@@ -173,6 +189,7 @@ class Door:
                 stream.send(frame)
 
     def tell(self, outcome: Outcome) -> None:
+        """Tell clients about an acknowledgement, a confirmed subscription or lost messages."""
         match outcome:
             case Acknowledged(client_id=(client, session, number)):
                 holders = outcome.holders[:NAMES_MAX]
@@ -188,19 +205,22 @@ class Door:
                     stream.send(pack_to_client(missed))
 
     def _tell(self, client: tuple[str, int], message: Taken | NotTaken) -> None:
+        """Send the result of a publication. A client that is not connected repeats the publication later."""
         stream = self.clients.get(client)
-        if stream is not None:  # else it asks again when it is back
+        if stream is not None:
             stream.send(pack_to_client(message))
 
     def _confirm(self, stream: Stream, topic: Topic) -> None:
+        """Tell a client, once for each request, that its subscription is confirmed."""
         asked: Asked = stream.tag.topics[topic]
         if not asked.is_told:
             asked.is_told = True
             stream.send(pack_to_client(Subscribed(topic, asked.number)))
 
-    # Streams
+    # Connections
 
     def _accept(self) -> Stream | None:
+        """Return the stream for a new connection, or None if there are too many."""
         if self._is_closed:
             return None
         if len(self.streams) >= self.limits.clients_max:
@@ -211,12 +231,14 @@ class Door:
         return stream
 
     def opened(self, stream: Stream) -> None:
+        """Give a new connection `handshake_s` to be admitted."""
         self.streams[stream] = None
         stream.notice_death(CLIENT_SILENT_S)
         loop = asyncio.get_running_loop()
         stream.tag.timer = loop.call_later(self.limits.handshake_s, stream.cut, "handshake")
 
     def received(self, stream: Stream, body: bytes) -> None:
+        """Take in one message of a client. Raise WireError if it is not allowed at this time."""
         message, guest = TO_NODE.decode(body), stream.tag
         if not guest.name:
             self._greet(stream, message)
@@ -231,7 +253,7 @@ class Door:
                 self.counters["writes denied"] += 1
                 stream.send(pack_to_client(NotTaken(message.number, f"{named(guest.who)} may not publish there")))
             case Publish(number, topic, payload):
-                if payload.startswith(MAGIC):  # else it would be taken for an envelope, and may be a forged one
+                if payload.startswith(MAGIC):  # else it would be read as an envelope, maybe a forged one
                     payload = wrap(Envelope(topic, payload, 1, False, "", NO_INCARNATION, 0, 0))
                 self.broker.publish(topic, payload, (guest.name, guest.session, number))
             case Subscribe():
@@ -242,7 +264,7 @@ class Door:
                 raise WireError("a second greeting")
 
     def _charge(self, stream: Stream, quotas: Quotas, size: int) -> None:
-        """Do not read a client that has published more than its quota for as long as that takes."""
+        """Charge a publication to its client's quota. If that is used up, stop reading the client for some time."""
         guest: Guest = stream.tag
         wait_ms = quotas.charge(guest.who.user, guest.name, size, int(monotonic_s() * 1_000))
         if wait_ms > 0:
@@ -252,6 +274,7 @@ class Door:
             guest.rest = asyncio.get_running_loop().call_later(wait_ms / 1_000, stream.resume_reading)
 
     def ended(self, stream: Stream) -> None:
+        """Forget a connection, end its subscriptions, and log why it was cut off."""
         guest: Guest = stream.tag
         if guest.rest is not None:
             guest.rest.cancel()
@@ -270,6 +293,7 @@ class Door:
             self._leave_topic(stream, topic)
 
     def _greet(self, stream: Stream, message: object) -> None:
+        """Check a client's greeting, and authenticate the client: at once, or in a thread if that takes long."""
         guest: Guest = stream.tag
         if not isinstance(message, Greet) or guest.is_checked:
             raise WireError("no greeting, or more than that before the welcome")
@@ -295,17 +319,19 @@ class Door:
         task.add_done_callback(self._checks.discard)
 
     async def _check_later(self, stream: Stream, message: Greet, prove: Callable[[], Proven | None]) -> None:
-        """In a thread: a hash takes tens of milliseconds."""
+        """Authenticate a client in a thread, because a password hash takes tens of milliseconds."""
         proven = await asyncio.get_running_loop().run_in_executor(None, prove)
         if not stream.is_ended:
             self._admit(stream, message, proven)
 
     def _turn_away(self, stream: Stream, counted: str, why: str) -> None:
+        """Tell a client why it is disconnected, and disconnect it. `counted`: the counter for this reason."""
         self.counters[f"cut {counted}"] += 1
         stream.send(pack_to_client(TurnedAway(why)))
         stream.close()
 
     def _admit(self, stream: Stream, message: Greet, proven: Proven | None) -> None:
+        """Welcome a client that was authenticated. Earlier streams of the same client are cut."""
         guest: Guest = stream.tag
         if proven is None:
             self._turn_away(stream, "user", "the user, the password or the token is wrong; give the right ones")
@@ -317,8 +343,8 @@ class Door:
         guest.name, guest.session = message.client, message.session
         guest.who = Who(proven.user, guest.name)
         if not guest.session:
-            # Numbers of a client of version 1 begin anew when it restarts, and we cannot tell that from a reconnection.
-            # So what it repeats after one may come twice, and nothing is lost.
+            # A client of version 1 numbers its publications from 1 after a restart, and we cannot tell a restart from a
+            # reconnection. So each stream is a new session. Repeated publications may come twice, and none is lost.
             guest.session, guest.is_drawn = 1 + machine().secret_below(SESSION_MAX), True
         for key, old in self._streams_of(guest):
             del self.clients[key]
@@ -333,16 +359,17 @@ class Door:
         stream.send(pack_to_client(self.welcome))
 
     def _streams_of(self, guest: Guest) -> list[tuple[tuple[str, int], Stream]]:
-        """Return earlier streams of a client that has come back before these were seen to end."""
+        """Return earlier streams of a client that has connected again before their end was noticed."""
         if guest.is_drawn:
             return [one for one in self.clients.items() if one[0][0] == guest.name and one[1].tag.is_drawn]
         old = self.clients.get((guest.name, guest.session))
         return [((guest.name, guest.session), old)] if old is not None else []
 
     def _subscribe(self, stream: Stream, topic: Topic, number: int) -> None:
+        """Subscribe a client to a topic. A client that may not subscribe is turned away."""
         guest: Guest = stream.tag
         if topic in guest.topics:
-            if guest.topics[topic].number != number:  # another request for the same: it gets an answer of its own
+            if guest.topics[topic].number != number:  # a new request for the same topic: answer it
                 guest.topics[topic] = Asked(number)
                 if self.broker.is_confirmed(topic):
                     self._confirm(stream, topic)
@@ -363,7 +390,7 @@ class Door:
         refusal = self.broker.refusal(topic) if topic not in self.wanted and topic not in self.own else None
         if topic.startswith("$"):
             refusal = f'the topic "{topic}" begins with "$", and such topics belong to the mesh itself'
-        if refusal is not None:  # others could not be told of it, so it must not be confirmed
+        if refusal is not None:  # other nodes could not be told of the topic, so it must not be confirmed
             stream.send(pack_to_client(TurnedAway(f"{refusal}; subscribe at another node, or to fewer topics")))
             self.counters["cut topics"] += 1
             stream.close()
@@ -377,6 +404,7 @@ class Door:
             self._confirm(stream, topic)
 
     def _leave_topic(self, stream: Stream, topic: Topic) -> None:
+        """End a client's subscription, and that of the node if it was the last one."""
         guest: Guest = stream.tag
         if guest.topics.pop(topic, None) is None:
             return

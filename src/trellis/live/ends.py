@@ -1,4 +1,4 @@
-"""What a node knows of one stream to a peer."""
+"""The state that a node keeps for one stream to a peer."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from trellis.protocols.effects import Contact, NodeId
 
 @dataclass(eq=False)
 class Ends:
-    """The two ends of one stream (`Stream.tag`)."""
+    """The state of one stream to a peer (`Stream.tag`)."""
 
-    dialled: Contact = ""  # the name or seed that we dialled; empty: accepted
-    peer: NodeId = ""  # empty until its hello was taken
-    incarnation: int = 0
-    version: int = 0  # of the protocol: the newest that both ends speak
-    told: int = 0  # the version of our address book that the peer has
-    used: float = 0.0
-    said_bye: bool = False
-    proof: Proof = field(default_factory=lambda: Proof(0.0))
-    pings: int = 0  # that came in this round
-    why: str = ""  # why one end refused the other; empty: none did
-    timer: asyncio.TimerHandle | None = None  # the handshake must be over by then
-    claim: Hello | None = None  # its hello, while the stream that stands under the same name is asked to prove itself
-    early: list[bytes] = field(default_factory=list)  # what it has said meanwhile
+    dialled: Contact = ""  # The name or seed that we dialed. Empty if the peer dialed us.
+    peer: NodeId = ""  # Name of the peer. Empty until its hello is accepted.
+    incarnation: int = 0  # incarnation of the peer
+    version: int = 0  # newest version of the protocol that both ends speak
+    told: int = 0  # version of our address book that the peer was told
+    used: float = 0.0  # When a message last went in or out, in seconds of the loop's clock, about a second coarse.
+    said_bye: bool = False  # One end said `Bye`, so the end of the stream is no sign of a crash.
+    proof: Proof = field(default_factory=lambda: Proof(0.0))  # whether the peer answers pings
+    pings: int = 0  # pings that came in the present round
+    why: str = ""  # Why one end refused the other. Empty if none did.
+    timer: asyncio.TimerHandle | None = None  # Cuts the stream if the handshake is not over in time.
+    claim: Hello | None = None  # Its hello, while an earlier stream of the same name is asked to prove that it works.
+    early: list[bytes] = field(default_factory=list)  # Frames that came while `claim` was set.

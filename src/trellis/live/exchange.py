@@ -1,4 +1,9 @@
-"""Messages to and from peers as bytes: whole, or in pieces where they are long.  [protocols/pieces]"""
+"""Encode messages to peers and decode messages from them. Long ones are sent as references to pieces.
+
+`protocols/pieces` cuts long lists of topics into pieces and puts them together again. A message whose pieces are
+missing waits there until they have come. This module connects it with the transport and the node: it is the
+only place where messages become bytes. It also counts traffic by kind of message.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +26,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trellis.live")
 
-PIECES_TIMER, _PIECES_S = "pieces/ask", 0.5  # how often missing pieces are asked for again
-Traffic = dict[type, list[int]]  # kind of message -> messages and bytes
+PIECES_TIMER, _PIECES_S = "pieces/ask", 0.5  # seconds between two requests for missing pieces
+Traffic = dict[type, list[int]]  # by kind of message: number of messages and of bytes
 
 
 class Exchange:
+    """Send and receive the messages of one node."""
+
     def __init__(self, node: LiveNode) -> None:
         self.node = node
         self.codec = CODECS[node.config.overlay]
@@ -36,6 +43,10 @@ class Exchange:
     # Out
 
     def send(self, to: Contact, message: msgspec.Struct) -> None:
+        """Encode a message and pass it to the transport. A message that is too large is logged, counted and dropped.
+
+        Frames of delivery must not be dropped from a full queue. Other messages may: their protocols repeat them.
+        """
         node = self.node
         try:
             encoded, kind = self._encode(to, message)
@@ -47,6 +58,7 @@ class Exchange:
         node.transport.send(to, encoded, type(message) is not Frame, kind)
 
     def _encode(self, to: Contact, message: msgspec.Struct) -> tuple[bytes, bytes]:
+        """Return a message as bytes and the kind of its frame: with pieces, or in full for peers of an old version."""
         if self.node.transport.takes_pieces(to):
             packed = self.pieces.pack(message)
             if isinstance(packed, Packed):
@@ -60,10 +72,11 @@ class Exchange:
     # In
 
     def on_message(self, sender: NodeId, encoded: bytes) -> None:
-        """Hand a message to the node. A WireError cuts the peer off."""
+        """Decode a message and hand it to the node. Raise WireError if it is malformed: the peer is then cut off."""
         self._hand_over(sender, self.codec.decode(encoded), len(encoded))
 
     def on_pieces(self, sender: NodeId, encoded: bytes) -> None:
+        """Take in a message that refers to pieces, a request for pieces, or pieces. Raise WireError as `on_message`."""
         node = self.node
         if node.is_stopped:
             return
@@ -71,13 +84,14 @@ class Exchange:
         try:
             effects = self.pieces.on_message(sender, encoded, monotonic_ms())
         except WireError:
-            raise  # it cuts the peer off
+            raise  # the peer is cut off
         except Exception:
             node.broke(f"a message of {sender} about pieces")
             return
         self._do(effects)
 
     def on_peer_down(self, peer: NodeId) -> None:
+        """Note that a peer has no stream any more."""
         try:
             effects = self.pieces.on_peer_down(peer, monotonic_ms())
         except Exception:
@@ -86,15 +100,16 @@ class Exchange:
         self._do(effects)
 
     def tick(self) -> None:
+        """Ask again for missing pieces. Called when `PIECES_TIMER` fires."""
         self._do(self.pieces.tick(monotonic_ms()))
 
     def _do(self, effects: PiecesEffects) -> None:
-        """Hand over messages whose pieces are there; ask for pieces and give them, where a stream is there."""
+        """Carry out effects: hand over complete messages, and send requests and pieces to peers with a stream."""
         node = self.node
         for effect in effects:
             try:
                 self._do_one(effect)
-            except Exception:  # one that fails does not keep back the others
+            except Exception:  # carry out the others nevertheless
                 node.broke("carrying out an effect of pieces")
         if self.pieces.waiting.messages and PIECES_TIMER not in node.timers.pending and not node.is_stopped:
             node.timers.set(PIECES_TIMER, _PIECES_S)
@@ -109,6 +124,7 @@ class Exchange:
             transport.send(effect.to, encoded, may_drop=False, kind=PIECES)
 
     def _hand_over(self, sender: NodeId, message: msgspec.Struct, size: int) -> None:
+        """Count a complete message and give it to the node."""
         _count(self.traffic_in, message, size)
         self.node.take_in(sender, message)
 

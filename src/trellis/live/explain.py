@@ -1,7 +1,7 @@
-"""`trellis node --print-config`: a whole node.toml, every key explained in the words of the class that it is read into.
+"""`trellis node --print-config`: print a whole node.toml with an explanation of every key.
 
-A field is explained by the text right below it, or by the comment behind it. Python keeps neither, so they are read
-from the source, which is installed with the program.
+The explanation of a field is the string right below it in its class, or the comment behind it. Python keeps neither at
+run time. So they are read from the source, which is installed with the program.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _HEAD = """\
 
 
 def config_lines(config: NodeConfig) -> Iterator[str]:
-    """As TOML that `trellis node --config` reads again."""
+    """Yield the lines of a configuration, as TOML that `trellis node --config` reads. Passwords are left out."""
     yield from _HEAD.splitlines()
     yield from _table(config, "")
 
 
 def explanations(kind: type) -> dict[str, str]:
-    """What each field of a configuration means; a subclass may say it anew."""
+    """Return the explanation of each field of a class and its base classes. A subclass may replace explanations."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
         if one.__module__.startswith("trellis."):
@@ -42,6 +42,7 @@ def explanations(kind: type) -> dict[str, str]:
 
 @cache
 def _told_in(kind: type) -> dict[str, str]:
+    """Return the explanations in the source of one class, without its base classes."""
     lines = textwrap.dedent(inspect.getsource(kind)).splitlines()
     (body,) = ast.parse("\n".join(lines)).body
     assert isinstance(body, ast.ClassDef)
@@ -59,7 +60,7 @@ def _told_in(kind: type) -> dict[str, str]:
 
 
 def _table(config: Any, name: str) -> Iterator[str]:
-    """Plain keys first: TOML wants them above the tables."""
+    """Yield one table. Plain keys come first, because TOML needs them above nested tables."""
     told, tables = explanations(type(config)), []
     if name:
         yield from ("", f"[{name}]")
@@ -72,7 +73,7 @@ def _table(config: Any, name: str) -> Iterator[str]:
         yield from (f"# {line}" for line in textwrap.wrap(told.get(field, ""), _WIDTH))
         key = f"{name}.{field}" if name else field
         printed = shown(key, value)
-        if printed != value:  # "***" must not be printed either: it would be read again as the password
+        if printed != value:  # "***" is not printed either: a node would read it as the password
             yield "# The password is not printed. Put it into a file, and name that in broker_password_file."
             value = "" if printed == HIDDEN else str(printed).replace(f":{HIDDEN}@", "@")
         yield f"{field} = {_toml(value)}" if value is not None else f"# {field} ="
@@ -81,6 +82,7 @@ def _table(config: Any, name: str) -> Iterator[str]:
 
 
 def _toml(value: Any) -> str:
+    """Return a value as TOML. For these types JSON is the same, except for infinity."""
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
         return str(value)
     return json.dumps(value, ensure_ascii=False)

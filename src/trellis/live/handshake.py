@@ -1,12 +1,24 @@
-"""The first words on a stream between nodes: hellos, refusals, and which of two streams of a name is kept.
+"""The handshake of a stream between nodes: hellos, refusals, and which of two streams of the same name is kept.
 
-Two nodes may dial each other at once. Both ends keep the stream that the smaller name has dialled, unless the other
-stream stands at both ends before. A second stream of the same dialler, or of a later incarnation, replaces the first.
-With TLS a name is proven by a certificate, so that happens at once.
+The dialing node sends its hello first. The other one answers with its own hello, or with `Refused`. Both ends check the
+hello that they get. It is accepted if protocol version, cluster and overlay agree, and if the certificate (with TLS)
+names the node.
 
-Without TLS anybody can say any name. So while a stream stands, a newcomer under its name waits until the stream was
-asked for a proof of life (`Ping`). If it answers, the newcomer is refused. If it ends, or does not answer within
-`CONTEST_S`, the newcomer takes its place. A node that has restarted is not held up by this: its old stream has ended.
+There is at most one stream for each name. Let a stream stand when a hello with the same name comes on another one, the
+newcomer:
+
+- A newcomer of an earlier incarnation is refused ("old").
+- Two nodes of the same incarnations may dial each other at the same time. Both then keep the stream that the node with
+  the smaller name dialed, and refuse the other one ("second").
+- In all other cases the newcomer replaces the stream that stands: it is of a later incarnation, or it was dialed by the
+  same node as the first stream. With TLS this happens at once, because the certificate proves the name.
+
+Without TLS any process can claim any name. So if the stream that stands seems to work, a *contest* begins. That stream
+is asked for a proof that it works (`Ping`), and the newcomer waits. If the proof comes, the newcomer is refused
+("taken", or "second" if it is of the same incarnation). If the stream ends, or does not answer within `CONTEST_S`, the
+newcomer replaces it. This does not delay a node that has restarted, since its old stream has ended.
+
+The transport calls `greet` for each frame before the hello is accepted, and `ended` and `proved` for all streams.
 """
 
 from __future__ import annotations
@@ -39,27 +51,35 @@ if TYPE_CHECKING:
 log = logging.getLogger("trellis.live")
 
 REFUSALS = frozenset(("version", "cluster", "overlay", "self", "certificate", "name", "old", "second", "taken", "tls"))
-CONTEST_S = 1.0
-_REASON_LETTERS = 512  # of a refusal's text; names in it are the peer's
+CONTEST_S = 1.0  # how long a newcomer waits for the proof; a proof also counts for so long
+_REASON_LETTERS = 512  # most letters of a refusal's text, since it quotes names that a peer chose
 _PING = pack_control(Ping())
 
 
 class Handshake:
+    """Decide which streams of the transport are accepted."""
+
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self._sparing = Sparing()
         self._loop = asyncio.get_running_loop()
-        self._contests: dict[NodeId, dict[Stream, asyncio.TimerHandle]] = {}  # newcomers under names that stand
-        self._proved: dict[NodeId, float] = {}  # when a peer whose name was contested has answered
+        # By name: newcomers that wait for the end of a contest, with the timers by which they win it.
+        self._contests: dict[NodeId, dict[Stream, asyncio.TimerHandle]] = {}
+        self._proved: dict[NodeId, float] = {}  # when the stream of a name last won a contest
 
     def hello(self) -> Hello:
+        """Return the hello of this node."""
         transport = self.transport
         return Hello(PROTOCOL, transport.speaks[1], transport.cluster, transport.overlay, transport.me)
 
     def greet(self, stream: Stream, body: bytes) -> None:
+        """Take in a frame of a stream whose hello is not accepted yet. Raise WireError if it is no hello.
+
+        The result is that the transport adopts the stream, that the stream is refused, or that a contest begins.
+        """
         ends: Ends = stream.tag
         if ends.claim is not None:
-            ends.early.append(body)  # its hello is being looked into, and it goes on talking
+            ends.early.append(body)  # it sends more while the contest runs
             return
         message = read_control(body)
         if isinstance(message, Refused) and ends.dialled:
@@ -78,6 +98,7 @@ class Handshake:
     # Refusals
 
     def _refusal(self, hello: Hello) -> Refused | None:
+        """Return the refusal of a hello that does not fit this node: version, cluster, overlay, or our own name."""
         transport, me = self.transport, self.transport.me
         oldest, newest = transport.speaks
         if hello.protocol != PROTOCOL or hello.version < oldest:
@@ -95,13 +116,16 @@ class Handshake:
         return None
 
     def _misnamed(self, stream: Stream, hello: Hello) -> Refused | None:
-        """With TLS a node must show a node's certificate of its name: its messages would be believed."""
+        """Return the refusal of a node whose certificate is not one of a node with its name. Without TLS: None."""
         has_tls = self.transport.tls is not None
         why = why_not_node(stream.certificate(), hello.address.node) if has_tls else ""
         return Refused("certificate", why[:_REASON_LETTERS]) if why else None
 
     def _of_streams(self, stream: Stream, hello: Hello) -> Refused | None:
-        """Refuse a hello because of whom we dialled, or because of the stream that stands under its name."""
+        """Return the refusal of a hello because of the name that we dialed, or because of a stream that stands.
+
+        None: the stream is accepted, or it waits for the end of a contest (`Ends.claim` is set then).
+        """
         transport, ends = self.transport, stream.tag
         peer, incarnation = hello.address.node, hello.address.incarnation
         if ends.dialled and not isinstance(ends.dialled, Seed) and ends.dialled != peer:
@@ -115,19 +139,24 @@ class Handshake:
             return Refused("old", f"a later life of {peer} is connected")
         is_same_dialler = bool(ends.dialled) == bool(before.dialled)
         is_by_smaller = bool(ends.dialled) == (transport.me.node < peer)
-        is_alive = not before.proof.waits_s(self._loop.time())  # else it may be dead, and only the peer knows
+        is_alive = not before.proof.waits_s(self._loop.time())  # else it may be dead, and the peer has noticed it first
         if incarnation == before.incarnation and not is_same_dialler and not is_by_smaller and is_alive:
             return self._second()
-        # Of two nodes that dial each other at once, each takes what it has dialled by the rule: both must do the same.
+        # If two nodes dial each other at once, both must decide by the names alone. So a stream that we dialed needs no
+        # contest.
         is_race = ends.dialled and incarnation == before.incarnation
         if is_alive and not is_race and transport.tls is None and before.version >= PINGS_SINCE:
             if self._loop.time() < self._proved.get(peer, 0.0) + CONTEST_S:
-                return self._stands(peer, incarnation)  # it has just answered: nobody need ask it again
+                return self._stands(peer, incarnation)  # it has just given a proof
             self._contest(stream, hello, old)
         return None
 
     def refuse(self, stream: Stream, refusal: Refused, *, is_question: bool = False) -> None:
-        """`is_question`: of `trellis doctor`, under the name of a node that may run. That alarms nobody."""
+        """Refuse a stream and close it. Log and count the refusal unless it is a normal event.
+
+        The peer is told if it dialed us, and always if its version or certificate is the reason. `is_question`: the
+        hello came from `trellis doctor`, which uses the name of a node that may run. That is a normal event.
+        """
         transport, ends = self.transport, stream.tag
         if not ends.dialled or refusal.kind in ("version", "certificate"):
             stream.send(pack_control(refusal))
@@ -145,9 +174,10 @@ class Handshake:
         stream.close()
 
     def was_refused(self, stream: Stream, refusal: Refused) -> None:
+        """Note that a peer refused us: count it, log it, remember the reason, and close the stream."""
         transport = self.transport
         dialled = stream.tag.dialled or stream.tag.peer
-        # Other kinds are of a newer version, or made up: they must not become labels of metrics without end.
+        # Unknown kinds are of a newer version, or invented. They must not become an unlimited number of metrics.
         kind = refusal.kind if refusal.kind in REFUSALS else "other"
         transport.counters[f"refused {kind}"] += 1
         text = refusal.text
@@ -169,16 +199,17 @@ class Handshake:
         stream.close()
 
     def speaks_tls(self) -> None:
-        """A peer began a TLS handshake where we speak none."""
+        """Log that a peer began a TLS handshake and this node has no TLS."""
         if self._sparing.may_say("tls"):
             why = "it speaks TLS, and this node does not: see [tls]"
             log.warning("%s: refused a peer: %s", self.transport.me.node, why)
 
-    # Contests: without TLS, a newcomer under a name whose stream stands
+    # Contests
 
     def _contest(self, stream: Stream, hello: Hello, old: Stream) -> None:
+        """Let a newcomer wait, and ask the stream that stands for a proof unless another newcomer has caused that."""
         stream.tag.claim = hello
-        stream.splitter.body_bytes_max = BODY_BYTES_MAX  # what is here already may go on with a message
+        stream.splitter.body_bytes_max = BODY_BYTES_MAX  # bytes that were read already may contain a message
         stream.pause_reading()
         peer = hello.address.node
         is_first = peer not in self._contests
@@ -188,24 +219,25 @@ class Handshake:
             old.send(_PING)
 
     def proved(self, peer: NodeId) -> None:
-        """The stream that stands has answered: whoever else has come under its name is refused."""
+        """Refuse all newcomers with the name of `peer`, because its stream has answered a ping."""
         for stream, timer in self._contests.pop(peer, {}).items():
             timer.cancel()
             self._proved[peer] = self._loop.time()
             self.refuse(stream, self._stands(peer, stream.tag.claim.address.incarnation))
 
     def _stands(self, peer: NodeId, incarnation: int) -> Refused:
-        """Return the refusal of a newcomer under a name whose stream stands and answers."""
+        """Return the refusal of a newcomer that has lost a contest: its peer's stream stands and works."""
         standing = self.transport.peers.get(peer)
         if standing is not None and incarnation == standing.tag.incarnation:
             return self._second()
         return Refused("taken", f"a node named {peer} is connected and answers: names must be unique in a cluster")
 
     def _second(self) -> Refused:
+        """Return the refusal of a second stream. It names this node, whose name a dialer of a seed does not know."""
         return Refused("second", "another stream is there", self.transport.me.node)
 
     def ended(self, stream: Stream) -> None:
-        """A stream has ended: if it was a newcomer, it wants nothing more; if it stood, a newcomer takes its place."""
+        """Note the end of a stream. A newcomer leaves its contest. If the stream stood, a newcomer replaces it."""
         ends: Ends = stream.tag
         if ends.claim is not None:
             peer = ends.claim.address.node
@@ -221,7 +253,7 @@ class Handshake:
             self._take_over(ends.peer, next(iter(self._contests[ends.peer])))
 
     def _take_over(self, peer: NodeId, stream: Stream) -> None:
-        """Take the newcomer. Others that have come under the same name meanwhile are refused."""
+        """Let a newcomer win its contest: the transport adopts it. Other newcomers with the same name are refused."""
         reached("a newcomer takes over a name")
         others = self._contests.pop(peer, {})
         for one, timer in others.items():

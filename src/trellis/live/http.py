@@ -1,17 +1,21 @@
-"""A small HTTP/1.1 server without request bodies: what an admin port and a dashboard need. Nothing can hold it up.
+"""A small HTTP/1.1 server for the admin port and the dashboard. No client can block it.
 
     request   a head of at most 16 KiB that is complete in time; no body
-    answer    whole (`Answer`), or a stream of events that goes on (`Events`)
+    answer    a whole one (`Answer`), or an endless stream of server-sent events (`Events`)
 
-One connection is served one request at a time, in order, for as long as its client reads what it is told. Whoever is
-slow, silent or says something else is answered with one line where that is possible, and cut off. When there are too
-many connections, the source address with the most of them loses the one that has asked nothing for longest. All answers
-together take at most `SHARE` of the time: requests wait for their turn, those of connections that have asked least come
-first. So a client that sends thousands of requests at once holds up neither the node nor others for long.
+These rules protect the node, which runs in the same thread, and other clients:
 
-A handler that fails is our bug: it is logged, and the client reads 500. By a loopback socket only hosts that no name
-server can make up are served (addresses, localhost), or a page of somebody else could read what it should not.
-[DNS rebinding]
+- A connection is served one request at a time, in order, and only while its client reads the answers.
+- A client that is slow, silent or does not send HTTP is cut off, after one line of text where that is possible.
+- When there are too many connections, one of the source address with the most of them is cut. Of these it is the one
+  that made its last request longest ago.
+- All answers together take at most `SHARE` of the time. Requests wait for their turn, and connections with the fewest
+  requests so far come first.
+
+A handler that raises an error is our bug: it is logged, and the client gets status 500.
+
+A server on loopback answers only requests for an address or for localhost, in the header `Host`. Otherwise a foreign
+web page could let its own host name resolve to this machine, and read the answers. [DNS rebinding]
 """
 
 from __future__ import annotations
@@ -39,44 +43,49 @@ from trellis.live.tls import SPEAKS_TLS, Credentials
 
 log = logging.getLogger("trellis.live")
 
-STREAM_BYTES_MAX = 4 << 20  # that wait for a reader of events; then it is cut off, and comes back
+STREAM_BYTES_MAX = 4 << 20  # most bytes that wait for a reader of events; beyond it the reader is cut off
 
-SHARE = 0.25  # of the time of the process
+SHARE = 0.25  # part of the process's computing time that answers may take
 NEEDS_TLS = f"{SPEAKS_TLS}: use https, and show a certificate of the cluster (--ca, --cert, --key)"
 
 
 @dataclass(frozen=True)
 class Limits:
+    """Limits of a server. Times are in seconds. A client that exceeds one is cut off."""
+
     connections_max: int = 64
-    head_s: float = 5.0  # from the first moment of a request to the end of its head
-    idle_s: float = 30.0  # between requests
-    stall_s: float = 10.0  # a client that reads nothing for so long is cut off
-    requests_max: int = 1_000  # of one connection
-    streams_max: int = 16  # connections that read events
+    head_s: float = 5.0  # from the first byte of a request, or the start of a connection, to the end of the head
+    idle_s: float = 30.0  # between two requests
+    stall_s: float = 10.0  # without reading anything of an answer
+    requests_max: int = 1_000  # Requests on one connection. It is closed in order after the last one.
+    streams_max: int = 16  # Connections that read events. Further ones get status 503.
 
 
 class Events:
-    """Server-sent events to everybody who listens: `say` never waits, and who does not read is cut off."""
+    """A stream of server-sent events for any number of readers. A reader that does not read is cut off."""
 
     def __init__(self, greet: Callable[[], bytes] = lambda: b"") -> None:
-        """`greet` is what a new listener is told first."""
+        """`greet` returns the first bytes for a new reader."""
         self.greet = greet
         self.listeners: dict[Connection, None] = {}
 
     def say(self, chunk: bytes) -> None:
+        """Send bytes to all readers, without waiting for them."""
         for one in list(self.listeners):
             one.write_event(chunk)
 
 
 def event(name: str, data: bytes) -> bytes:
-    """One event; `data` is JSON, so it has no line ends."""
+    """Return one event as bytes. `data` is JSON, so it contains no line ends."""
     return b"event: " + name.encode() + b"\ndata: " + data + b"\n\n"
 
 
-Handler = Callable[[Request], Answer | Events | None]  # None: there is no such thing
+Handler = Callable[[Request], Answer | Events | None]  # None: there is no such path
 
 
 class HttpServer:
+    """Accept connections, and decide which one is served next."""
+
     def __init__(
         self,
         handler: Handler,
@@ -85,24 +94,24 @@ class HttpServer:
         is_local: bool = True,
         methods: tuple[str, ...] = READING,
     ) -> None:
-        """`is_local`: only hosts that are addresses or localhost are answered. Other methods are refused."""
+        """`is_local`: refuse requests for hosts other than addresses and localhost. `methods`: refuse all others."""
         self.methods = methods
         self.handler, self.limits, self.is_local = handler, limits or Limits(), is_local
         self.counters: Counter[str] = Counter()
         self.connections: dict[Connection, None] = {}
-        self.streaming = 0
+        self.streaming = 0  # connections that read events
         self.port = 0
         self._listener: Listener | None = None
         self._is_closed = False
         self._loop, self._machine = asyncio.get_running_loop(), machine()
-        self.count = 0  # connections opened and requests made: the order in which connections have asked
-        self._asking: dict[Connection, None] = {}  # those that have asked something, or may have
-        self._turn: asyncio.Handle | None = None  # when the next of them is answered
+        self.count = 0  # Connections opened and requests made so far. It orders connections by their last request.
+        self._asking: dict[Connection, None] = {}  # connections with bytes that may hold a request
+        self._turn: asyncio.Handle | None = None  # when the next of them is served
 
     def bind(self, address: str, tls: Credentials | None = None) -> None:
-        """Nothing is accepted before `serve`."""
+        """Bind the port. Nothing is accepted before `serve`."""
         limits = self.limits
-        most = max(1, limits.connections_max // 2)  # the others stay free for connections that ask something
+        most = max(1, limits.connections_max // 2)  # the rest is for connections with a request
         refusal = pack_answer(Answer(f"{NEEDS_TLS}\n".encode(), status=400), has_body=True, keeps_alive=False)
         self._listener = Listener(
             address,
@@ -122,6 +131,7 @@ class HttpServer:
         self._listener.serve()
 
     async def close(self) -> None:
+        """Stop listening, and cut all connections."""
         self._is_closed = True
         if self._listener is not None:
             await self._listener.close()
@@ -129,12 +139,16 @@ class HttpServer:
             one.cut("closed")
 
     def _accept(self) -> Connection | None:
+        """Return the protocol for a new connection, or None if there is no room for it."""
         if self._is_closed or (len(self.connections) >= self.limits.connections_max and not self._make_room()):
             return None
         return Connection(self)
 
     def _make_room(self) -> bool:
-        """Cut the connection that has asked nothing for longest, of the source that has most. Events are kept."""
+        """Cut a connection: of the source with the most of them, the one whose last request is oldest.
+
+        Readers of events are not cut. Return whether there was one to cut.
+        """
         idle = [one for one in self.connections if one.may_give_way]
         if not idle:
             return False
@@ -143,19 +157,22 @@ class HttpServer:
         return True
 
     def forget(self, connection: Connection) -> None:
+        """Note that a connection has ended."""
         self.connections.pop(connection, None)
         self._asking.pop(connection, None)
 
     def is_asking(self, connection: Connection) -> bool:
+        """Return whether requests of a connection wait for their turn."""
         return connection in self._asking
 
     def wants(self, connection: Connection) -> None:
-        """Serve a connection that may have asked something: at once, or when it is its turn."""
+        """Serve a connection that may have sent a request: at once, or when it is its turn."""
         self._asking[connection] = None
         if self._turn is None:
             self._serve_next()
 
     def _serve_next(self) -> None:
+        """Serve one request of the connection with the fewest so far. Then pause, so that `SHARE` is kept."""
         self._turn = None
         if not self._asking or self._is_closed:
             return
@@ -170,20 +187,22 @@ class HttpServer:
 
 @dataclass(eq=False)
 class Connection(asyncio.Protocol):
-    server: HttpServer
-    requests: int = 0
-    source: str = ""
-    asked: int = 0  # the server's count when it asked last, or was opened
-    _buffer: bytearray = field(default_factory=bytearray)
-    _events: Events | None = None
-    _is_paused: bool = False
-    _is_closing: bool = False
-    _is_last: bool = False  # it sends nothing more
-    _transport: asyncio.Transport | None = None
-    _deadline: asyncio.TimerHandle | None = None
-    _stall: asyncio.TimerHandle | None = None
+    """One connection of a client."""
 
-    # What the loop says
+    server: HttpServer
+    requests: int = 0  # requests so far
+    source: str = ""  # source address (`listen.source_of`)
+    asked: int = 0  # The server's `count` at the last request, or when the connection was opened.
+    _buffer: bytearray = field(default_factory=bytearray)  # bytes that are not served yet
+    _events: Events | None = None  # The events that it reads. It sends no more requests then.
+    _is_paused: bool = False  # The client does not read, so nothing is served.
+    _is_closing: bool = False
+    _is_last: bool = False  # The client has closed its side. Close ours after the last answer.
+    _transport: asyncio.Transport | None = None
+    _deadline: asyncio.TimerHandle | None = None  # Cuts the connection if the next request, or its end, comes too late.
+    _stall: asyncio.TimerHandle | None = None  # Cuts the connection if the client reads nothing for too long.
+
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -194,14 +213,14 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_closing or self._events is not None:
-            return  # nothing more is wanted of it
+            return  # further bytes are ignored
         if not self._buffer and self.requests:
             self._must_by(self.server.limits.head_s, "slow")
         self._buffer += data
         self.server.wants(self)
 
     def eof_received(self) -> bool:
-        """Keep the connection while requests wait for their turn. With TLS it ends at once."""
+        """Return whether to keep the connection open, because requests wait for their turn. With TLS it cannot stay."""
         assert self._transport is not None
         self._is_last = self.server.is_asking(self) and self._transport.get_extra_info("sslcontext") is None
         return self._is_last
@@ -234,6 +253,7 @@ class Connection(asyncio.Protocol):
             self.server.streaming -= 1
 
     def cut(self, why: str) -> None:
+        """End the connection at once, and count the reason."""
         if self._transport is not None and self in self.server.connections:
             if why != "closed":
                 self.server.counters[f"cut {why}"] += 1
@@ -241,6 +261,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def write_event(self, chunk: bytes) -> None:
+        """Send an event. Cut the connection if too many bytes wait already."""
         if self._transport is None or self._is_closing or self._transport.is_closing():
             return
         if self._transport.get_write_buffer_size() + len(chunk) > STREAM_BYTES_MAX:
@@ -248,18 +269,20 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.write(chunk)
 
-    # One request after another
+    # Requests, one after another
 
     def _note(self) -> None:
+        """Note that the connection has been used now."""
         self.server.count += 1
         self.asked = self.server.count
 
     @property
     def may_give_way(self) -> bool:
+        """Return whether the connection may be cut to make room for another."""
         return self._events is None and not self._is_closing
 
     def serve(self) -> bool:
-        """Answer one request, if there is one. Return whether there may be another."""
+        """Answer one request, if a complete one has come. Return whether there may be another."""
         has_more = self._serve()
         if self._is_last and not has_more and not self._is_paused and not self._is_closing:
             self._close()
@@ -290,6 +313,7 @@ class Connection(asyncio.Protocol):
         return bool(self._buffer)
 
     def _answer(self, request: Request) -> None:
+        """Call the handler, and send its answer."""
         server = self.server
         server.counters["requests"] += 1
         try:
@@ -309,6 +333,7 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _stream(self, request: Request, events: Events) -> None:
+        """Make the client a reader of events."""
         if self.server.streaming >= self.server.limits.streams_max:
             self._refuse(BadRequest(503, "too many readers of events"))
             return
@@ -327,18 +352,19 @@ class Connection(asyncio.Protocol):
         self._write(events.greet())
 
     def _refuse(self, refusal: BadRequest) -> None:
+        """Answer a bad request with one line, and close the connection."""
         self.server.counters[f"refused {refusal.status}"] += 1
         headers = (("Allow", ", ".join(self.server.methods)),) if refusal.status == 405 else ()
         self._write(pack_answer(Answer(f"{refusal}\n".encode(), status=refusal.status, headers=headers), True, False))
         self._close()
 
     def _write(self, data: bytes) -> None:
-        # uvloop raises where it was closed under us and we have not been told yet.
+        # If the connection was lost and we were not told yet, a write raises in uvloop.
         if self._transport is not None and data and not self._transport.is_closing():
             self._transport.write(data)
 
     def _close(self) -> None:
-        """When what was written is read, or at the latest after `stall_s`."""
+        """Close the connection when the client has read everything, or at the latest after `stall_s`."""
         self._is_closing = True
         self._buffer.clear()
         if self._transport is not None:
@@ -346,6 +372,7 @@ class Connection(asyncio.Protocol):
         self._must_by(self.server.limits.stall_s, "closed")
 
     def _must_by(self, seconds: float, why: str) -> None:
+        """Cut the connection after so many seconds, unless called again before. Readers of events are exempt."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = None

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 client, for the servers in `http.py`."""
+"""A small HTTP/1.1 client for the server in `http.py`. It reads no other forms of answers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from trellis.live.http_messages import HEAD_BYTES_MAX
 
 
 class NoAnswer(ValueError):
-    """The server has ended the connection before its answer was complete."""
+    """The server closed the connection before its answer was complete."""
 
 
 class HttpClient:
-    """Asks a server of ours, over a connection that stays open."""
+    """Send requests to one server, over a connection that stays open."""
 
     def __init__(self, address: str, tls: ssl.SSLContext | None = None, bytes_max: int = 16 << 20) -> None:
         self.address, self._tls, self._bytes_max = address, tls, bytes_max
@@ -23,11 +23,11 @@ class HttpClient:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def get(self, path: str, timeout_s: float = 2.0) -> tuple[int, bytes]:
-        """Status and body. Raises OSError (TimeoutError is one) or ValueError."""
+        """Return status and body of a GET request. Raise OSError (TimeoutError is one) or ValueError."""
         return await self.ask("GET", path, timeout_s)
 
     async def ask(self, method: str, path: str, timeout_s: float = 2.0, token: str = "") -> tuple[int, bytes]:
-        """As `get`, with any method that may be repeated. `token` says that we may change something."""
+        """Return status and body for any method that may be repeated. `token`: the secret of `admin_token`."""
         head = f"{method} {path} HTTP/1.1\r\nHost: {self.address}\r\n"
         head += f"Authorization: Bearer {token}\r\n" if token else ""
         async with asyncio.timeout(timeout_s):
@@ -38,11 +38,11 @@ class HttpClient:
                     try:
                         return await self._ask(*self._streams, head, path)
                     except (OSError, ValueError):
-                        self.close()  # it may have been closed as idle: once more, on a new one
+                        self.close()  # the server may have closed it as idle: try once more on a new one
                 self._streams = await asyncio.open_connection(*self._place, ssl=self._tls, limit=HEAD_BYTES_MAX)
                 return await self._ask(*self._streams, head, path)
             except BaseException:
-                self.close()  # what comes late must not be taken for the next answer
+                self.close()  # a late answer must not be taken for the next one
                 raise
 
     async def _ask(
@@ -71,7 +71,7 @@ class HttpClient:
 
 
 async def get(address: str, path: str, timeout_s: float = 2.0) -> tuple[int, bytes]:
-    """One question."""
+    """Return status and body of a single GET request."""
     client = HttpClient(address)
     try:
         return await client.get(path, timeout_s)

@@ -1,4 +1,4 @@
-"""Requests and answers of HTTP/1.1 as bytes: what the server in `http.py` reads and writes."""
+"""Parse requests and encode answers of HTTP/1.1, for the server in `http.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trellis.live.machine import machine
 
 HEAD_BYTES_MAX = 16 << 10
 TARGET_LETTERS_MAX = 2_048
-READING = ("GET", "HEAD")
+READING = ("GET", "HEAD")  # methods of a read-only server
 CHANGING = (*READING, "PUT", "DELETE")
 
 _REASONS = {
@@ -33,29 +33,38 @@ _TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True)
 class Request:
+    """The head of a request."""
+
     method: str
-    path: str  # as it was sent, without what follows "?"
-    headers: dict[str, str]  # names in small letters
-    keeps_alive: bool
+    path: str  # as it was sent, up to "?"
+    headers: dict[str, str]  # by name in lower case
+    keeps_alive: bool  # The client wants to use the connection again.
     query: str = ""  # what follows "?", as it was sent
 
 
 @dataclass(frozen=True)
 class Answer:
+    """A whole answer."""
+
     body: bytes
-    kind: str = _TEXT
+    kind: str = _TEXT  # the content type
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
 
 
 class BadRequest(Exception):
+    """A request that is answered with an error status and one line of text."""
+
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
 
 
 def parse_request(head: bytes, *, is_local: bool = True, methods: tuple[str, ...] = READING) -> Request:
-    """A head without its empty line. Raises BadRequest, and nothing else."""
+    """Parse a head, which is given without its empty last line. Raise BadRequest, and no other error.
+
+    `is_local`: refuse hosts that are neither an address nor localhost.
+    """
     first, *rest = head.split(b"\r\n")
     found = _REQUEST.fullmatch(first)
     if found is None:
@@ -91,7 +100,7 @@ def parse_request(head: bytes, *, is_local: bool = True, methods: tuple[str, ...
 
 
 def is_local_host(host: str) -> bool:
-    """An address, or localhost: no name that somebody else may point here."""
+    """Return whether a host is an address or localhost. Other names may be under the control of an attacker."""
     name = host if re.search(r":\d+$", host) is None or host.endswith("]") else host.rpartition(":")[0]
     if name.lower() == "localhost":
         return True
@@ -103,6 +112,7 @@ def is_local_host(host: str) -> bool:
 
 
 def pack_answer(answer: Answer, has_body: bool, keeps_alive: bool) -> bytes:
+    """Return an answer as bytes. `has_body`: False for the answer to HEAD, which has the head alone."""
     head = pack_head(
         answer.status,
         [
@@ -116,6 +126,7 @@ def pack_answer(answer: Answer, has_body: bool, keeps_alive: bool) -> bytes:
 
 
 def pack_head(status: int, headers: list[tuple[str, str]]) -> bytes:
+    """Return the head of an answer as bytes, with its empty last line."""
     lines = [
         f"HTTP/1.1 {status} {_REASONS[status]}",
         f"Date: {time.strftime('%a, %d %b %Y %H:%M:%S GMT', time.gmtime(machine().wall_s()))}",

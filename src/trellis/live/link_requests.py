@@ -1,11 +1,11 @@
-"""Links that are opened and dropped through the admin port: PUT and DELETE of /links/NAME.  [docs/replan.md]
+"""Open and drop links at an operator's request: PUT and DELETE of /links/NAME at the admin port.  [docs/replan.md]
 
     PUT    /links/b           open a link with the node b
-    DELETE /links/b?via=c,d   drop the link with b; c and d are thought to connect both nodes otherwise
+    DELETE /links/b?via=c,d   drop the link with b; c and d are believed to connect both nodes without it
 
-Both need the secret of `admin_token` (`Authorization: Bearer ...`). The answer is 202 and says what has become of the
-request so far; /overlay.json tells the rest. The node refuses to drop a link that a topic may need
-(`protocols/omen/requests.py`). Whoever asks proves nothing else: names are checked, and `via` is only asked.
+Both need the secret of `admin_token` (`Authorization: Bearer ...`). The answer has status 202 and the state of the
+request so far. /overlay.json shows its further states. The node refuses to drop a link that a topic may need
+(`protocols/omen/requests.py`). The nodes in `via` are only hints: they are asked, and their answers must prove it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("trellis.live")
 
 JSON = "application/json"
-VIA_MAX = 64
+VIA_MAX = 64  # most names in `via`; further ones are ignored
 _TOKEN_BYTES_MIN, _TOKEN_BYTES_MAX = 32, 4_096
 _FOLDER = "/links/"
 
 
 def read_admin_token(path: str, where: str = "admin_token") -> str:
-    """Return the secret of a file: its text without the end of its last line."""
+    """Return the secret in a file, without trailing line ends. Raise InputError if the file cannot be used."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(_TOKEN_BYTES_MAX + 1)
@@ -56,24 +56,27 @@ def read_admin_token(path: str, where: str = "admin_token") -> str:
 
 
 def requests_of(node: LiveNode) -> Sequence[LinkRequest]:
-    """Return what an operator has asked of this node, the latest last."""
+    """Return the latest requests for links at this node, newest last. Only OMen takes such requests."""
     overlay = node.mesh.overlay.node
     return overlay.requests.latest if isinstance(overlay, OMenNode) else ()
 
 
 def link_counts(node: LiveNode) -> Counter[tuple[Kind, State]]:
-    """Return how many requests are over, by change and state."""
+    """Return the number of finished requests, by kind of change and state."""
     overlay = node.mesh.overlay.node
     return overlay.requests.counts if isinstance(overlay, OMenNode) else Counter()
 
 
 class LinkRequests:
+    """Answer requests for links at the admin port of one node."""
+
     def __init__(self, node: LiveNode) -> None:
-        """Raises InputError if the file of the secret cannot be used."""
+        """Raise InputError if the file with the secret cannot be used."""
         self.node = node
         read_admin_token(node.config.admin_token)
 
     def answer(self, request: Request) -> Answer | None:
+        """Check a request and pass it to the overlay. Return the answer, or None for a path that does not exist."""
         if not request.path.startswith(_FOLDER):
             return None
         refusal = self._refusal(request)
@@ -97,7 +100,10 @@ class LinkRequests:
         return Answer(msgspec.json.encode(told), JSON, status=202)
 
     def _refusal(self, request: Request) -> Answer | None:
-        """Return the answer to a request without the secret. The file is read each time, so that it can be changed."""
+        """Return the answer to a request without the right secret, or None if it has the right one.
+
+        The file is read for each request, so that the secret can be changed while the node runs.
+        """
         try:
             secret = read_admin_token(self.node.config.admin_token)
         except InputError as error:
@@ -109,7 +115,7 @@ class LinkRequests:
         return _said(401, "give the secret of admin_token as a bearer token", (("WWW-Authenticate", "Bearer"),))
 
     def _names(self, request: Request) -> list[str]:
-        """Return the peer, and nodes that are thought to connect it with this node otherwise."""
+        """Return the names in a request: the peer, then the nodes of `via`."""
         listed: list[str] = []
         for part in request.query.split("&"):
             key, _, value = part.partition("=")
@@ -119,4 +125,5 @@ class LinkRequests:
 
 
 def _said(status: int, text: str, headers: tuple[tuple[str, str], ...] = ()) -> Answer:
+    """Return an answer of one line of text."""
     return Answer(f"{text}\n".encode("utf-8", "backslashreplace"), status=status, headers=headers)

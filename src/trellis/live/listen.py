@@ -1,11 +1,15 @@
-"""A socket that accepts streams, with TLS where it is configured. A handshake that fails is counted, and hurts nobody.
+"""A listening socket, with TLS if it is configured. All ports of a node use it.
 
-Connections are accepted here and not by the loop's own server, which does not tell that a TLS handshake has failed.
+Connections are accepted here and not by the event loop's own server, because that does not report failed TLS
+handshakes. Here they are logged and counted.
 
-A connection is *half-open* until its other end has said who it is. When more than `handshakes_max` are half-open, the
-source address with the most of them loses its oldest one, and the newcomer is accepted. So connections that say
-nothing, however many, cost other source addresses nothing. A connection younger than `_YOUNG_S` is spared, because many
-clients may come at once and what they say is still to be read; but never more than `burst_max` are half-open.
+A connection is *half-open* until its other end has said who it is. When `handshakes_max` are half-open, the source
+address with the most of them loses its oldest one, and the new connection is accepted. So one source address cannot
+keep others out by opening many connections. Connections younger than `_YOUNG_S` are not cut, because many clients may
+connect at once and their first bytes are still to be read. But there are never more than `burst_max` half-open ones.
+
+The states of a connection: accepted (`_waiting`), TLS handshake (`_open`), open but half-open (its protocol reads),
+known (`is_known`). From then on only its owner knows it.
 """
 
 from __future__ import annotations
@@ -32,11 +36,11 @@ from trellis.reached import reached
 
 log = logging.getLogger("trellis.live")
 
-_BACKLOG = 128
-_YOUNG_S = 1.0
-_BURST = 8  # times `handshakes_max`
-_LISTEN_BACKLOG = 1_024  # connections that the kernel keeps for us: many clients may come at once
-REMEDIES = {  # where another address would not help, or not any other address
+_BACKLOG = 128  # most connections that are accepted in one turn of the loop
+_YOUNG_S = 1.0  # age below which a half-open connection is not cut
+_BURST = 8  # default of `burst_max`, as a multiple of `handshakes_max`
+_LISTEN_BACKLOG = 1_024  # connections that the kernel queues for us: many clients may connect at once
+REMEDIES = {  # by error of a listening socket; for other errors another address helps
     errno.EMFILE: "allow this process more open files (ulimit -n, or LimitNOFILE= of its unit), or give it less to do",
     errno.ENFILE: "the whole machine has too many open files: end other programs, or raise fs.file-max",
     errno.ENOBUFS: "the machine has no memory left for sockets: end other programs",
@@ -44,23 +48,25 @@ REMEDIES = {  # where another address would not help, or not any other address
     errno.EACCES: "choose a port from 1024 on, or let this process use lower ones (CAP_NET_BIND_SERVICE)",
     errno.EADDRNOTAVAIL: "choose an address that this machine has",
 }
-_PAUSE_S = 0.2  # after an accept has failed, as it does where no more files may be open
+_PAUSE_S = 0.2  # pause after a failed accept, for example because no more files may be opened
 
 
 @dataclass(eq=False)
 class _HalfOpen:
-    """A connection whose other end has not said yet who it is, or had not when we last looked."""
+    """A connection whose other end had not said who it is when `_make_room` last looked."""
 
-    source: str
-    since: float
+    source: str  # source address (`source_of`)
+    since: float  # when it was accepted, by the loop's clock
     protocol: asyncio.Protocol
-    task: asyncio.Task[None] | None = None  # the TLS handshake
-    transport: asyncio.BaseTransport | None = None  # set when the TLS handshake is over
-    is_made: bool = False  # the loop makes its transport: it must not be interrupted there without TLS
-    is_cut: bool = False
+    task: asyncio.Task[None] | None = None  # `_open`, with the TLS handshake
+    transport: asyncio.BaseTransport | None = None  # Set when `_open` is over.
+    is_made: bool = False  # The loop makes its transport without TLS. The task must not be cancelled meanwhile.
+    is_cut: bool = False  # It was cut to make room. If it has no transport yet, `_open` aborts it.
 
 
 class Listener:
+    """Accept connections at one address."""
+
     def __init__(
         self,
         address: str,
@@ -74,11 +80,11 @@ class Listener:
         is_known: Callable[[Any], bool] = lambda protocol: False,
         burst_max: int | None = None,
     ) -> None:
-        """Bind the address at once. Nothing is accepted before `serve`.
+        """Bind the address. Nothing is accepted before `serve`. Raise InputError if the address cannot be bound.
 
-        `make` returns None where there are too many streams. `refusal` is what a stream without TLS is answered where
-        there should be TLS. `is_known` tells whether the other end of a stream that `make` has returned has said who it
-        is. `burst_max` is `_BURST` times `handshakes_max` unless given.
+        `make` returns the protocol for a new connection, or None if there are too many. `refusal`: bytes sent to a
+        client without TLS if TLS is configured. `is_known` tells whether the other end of a protocol has said who it
+        is. `burst_max`: most half-open connections, `_BURST` times `handshakes_max` if it is not given.
         """
         host, port = parse_address(address)
         try:
@@ -86,7 +92,7 @@ class Listener:
         except OSError as error:
             reason = error.strerror or str(error)
             if error.errno is not None and not isinstance(error, socket.gaierror):
-                reason = os.strerror(error.errno).lower()  # without Python's own words about the address
+                reason = os.strerror(error.errno).lower()  # without the address, which Python adds
             remedy = REMEDIES.get(error.errno or 0, "choose another address")
             raise InputError(show_address(host, port), f"cannot listen: {reason}", remedy) from None
         self._shown = show_address(host, int(self._socket.getsockname()[1]))
@@ -97,16 +103,18 @@ class Listener:
         self._burst_max = burst_max or _BURST * handshakes_max
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening: set[asyncio.Task[None]] = set()  # tasks of `_open`
         self._half_open: dict[_HalfOpen, None] = {}  # oldest first; at most `burst_max`
         self._waiting: set[socket.socket] = (
             set()
-        )  # accepted, and their task has not begun: nobody else would close them
+        )  # Accepted sockets that the loop does not own yet. We must close them.
 
     def serve(self) -> None:
+        """Begin to accept connections."""
         self._loop.add_reader(self._socket, self._accept)
 
     async def close(self) -> None:
+        """Stop listening, and cancel handshakes that are under way. Connections that are open stay."""
         if not self._is_closed:
             self._is_closed = True
             self._loop.remove_reader(self._socket)
@@ -119,7 +127,11 @@ class Listener:
         self._half_open.clear()
 
     def _accept(self) -> None:
-        """A callback and no task that waits: a stream that comes while such a task is cancelled would stay open."""
+        """Accept all connections that wait.
+
+        This is a callback of the loop. With a task that waits for connections, one that comes while the task is
+        cancelled would stay open.
+        """
         for _ in range(_BACKLOG):
             try:
                 accepted, address = self._socket.accept()
@@ -146,18 +158,19 @@ class Listener:
             task.add_done_callback(partial(self._opened, accepted))
 
     def _opened(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
-        """A task that was cancelled before it began has not closed its socket."""
+        """Close a socket whose task ended before the loop owned it: it was cancelled, or the client has no TLS."""
         self._opening.discard(task)
         if accepted in self._waiting:
             self._waiting.discard(accepted)
             accepted.close()
 
     def _resume(self) -> None:
+        """Accept again after a pause."""
         if not self._is_closed:
             self.serve()
 
     def _make_room(self) -> None:
-        """Forget connections that are known or have ended. If that is not enough, cut one of the heaviest source."""
+        """Forget connections that are known or have ended. If too many are left, cut one of the source with most."""
         for one in [one for one in self._half_open if self._is_over(one)]:
             del self._half_open[one]
         if len(self._half_open) < self._handshakes_max:
@@ -178,11 +191,13 @@ class Listener:
             oldest.task.cancel()
 
     def _is_over(self, one: _HalfOpen) -> bool:
+        """Return whether a connection is no longer half-open: it has ended, or its other end is known."""
         if one.transport is None:
             return one.task is not None and one.task.done()
         return one.transport.is_closing() or self._is_known(one.protocol)
 
     async def _open(self, accepted: socket.socket, half_open: _HalfOpen) -> None:
+        """Do the TLS handshake, if TLS is configured, and connect the socket with its protocol."""
         tls = self._tls.now.accepting if self._tls is not None else None
         source = _source(accepted)
         try:
@@ -191,7 +206,7 @@ class Listener:
                 if tls is not None and not await self._speaks_tls(accepted):
                     self._refuse_plaintext(accepted, source)
                     return
-                self._waiting.discard(accepted)  # from here on the loop closes it, also when we are cancelled
+                self._waiting.discard(accepted)  # from here on the loop closes it, even if we are cancelled
                 half_open.is_made = tls is None
                 half_open.transport, _ = await self._loop.connect_accepted_socket(
                     lambda: half_open.protocol, accepted, ssl=tls
@@ -205,7 +220,10 @@ class Listener:
             accepted.close()
 
     async def _speaks_tls(self, accepted: socket.socket) -> bool:
-        """Wait for the first bytes, which stay in the socket. Raises EOFError if there will never be any."""
+        """Wait for the first byte, and return whether it begins a TLS handshake. The byte stays in the socket.
+
+        Raise EOFError if the other end has closed the connection without sending anything.
+        """
         there = asyncio.Event()
         self._loop.add_reader(accepted, there.set)
         try:
@@ -215,24 +233,27 @@ class Listener:
         first = accepted.recv(2, socket.MSG_PEEK)
         if not first:
             raise EOFError
-        return first[0] == 0x16  # a handshake record; in none of our protocols the first byte of a client
+        return first[0] == 0x16  # a TLS handshake; no client of our protocols begins with this byte
 
     def _refuse_plaintext(self, accepted: socket.socket, source: tuple[str, int]) -> None:
+        """Tell a client without TLS that this port needs it."""
         self._counters["cut tls"] += 1
         self._log_failure(source, "it does not speak TLS, and this port does")
         try:
-            accepted.recv(1 << 16)  # a socket that is closed with unread bytes is reset, and the answer lost
+            accepted.recv(1 << 16)  # Closing a socket with unread bytes resets it, and the answer is lost.
             accepted.send(self._refusal)
             accepted.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # it does not wait for an answer
+            pass  # the client has gone
 
     def _log_failure(self, source: tuple[str, int], why: str) -> None:
+        """Log a failed TLS handshake, but the same failure of the same host only once a minute."""
         if self._sparing.may_say(source[0], why):
             log.warning("%s: TLS with %s failed: %s", self._shown, show_address(*source), why)
 
 
 def _source(accepted: socket.socket) -> tuple[str, int]:
+    """Return host and port of the other end, for logs."""
     try:
         host, port = accepted.getpeername()[:2]
     except OSError:
@@ -241,9 +262,9 @@ def _source(accepted: socket.socket) -> tuple[str, int]:
 
 
 def source_of(host: str) -> str:
-    """Return what counts as one source: an IPv4 address, or the 64 leading bits of an IPv6 address.
+    """Return the source that a host counts for: an IPv4 address, or the first 64 bits of an IPv6 address.
 
-    A single machine usually has all addresses of its IPv6 prefix at its disposal.
+    A single machine can usually use all addresses of its IPv6 prefix.
     """
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

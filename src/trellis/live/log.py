@@ -1,9 +1,10 @@
-"""What a node logs: lines for people, or one JSON object a line with names that do not change.
+"""The log of a node: lines for people, or one JSON object per line for programs.
 
     {"time": "2026-11-16T09:31:02.114Z", "level": "warning", "event": "peer-refused", "node": "a", "why": ..., ...}
 
-Whoever logs writes a sentence. `EVENTS` gives each sentence its name and names its parts, so that a sentence may be
-worded anew without breaking anybody's alerts. docs/runbook.md says what to do about each; tests hold all three equal.
+Code logs a sentence with parameters. `EVENTS` maps each sentence to the name of its event and the names of its
+parameters. So a sentence can be reworded without breaking an operator's alerts. docs/runbook.md says what to do about
+each event. Tests check that the code, `EVENTS` and that page agree.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from typing import Any
 from trellis.errors import InputError
 from trellis.live.clock import monotonic_s
 
-NAMED = 5  # names that a line lists before it says how many more there are
+NAMED = 5  # most names that a line lists; it counts further ones
 LEVELS = ("debug", "info", "warning", "error")
 
-# the sentence -> its name, and the names of its parts
+# By sentence: the name of its event, and the names of its parameters.
 EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "%s: is up: peers %s, clients %s": ("node-up", ("node", "listen", "client_listen")),
     "%s: leaves": ("node-leaving", ("node",)),
@@ -91,33 +92,35 @@ EVENTS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def listed(names: Iterable[str], count: int | None = None) -> str:
-    """The first few names, and how many more there are."""
+    """Return the first few names as text, and how many more there are. `count`: number of all names, if known."""
     known = list(names)
     more = (len(known) if count is None else count) - NAMED
     return ", ".join(known[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def one_line(text: str) -> str:
-    """Escape what is not printable: names and reasons come from others, who must not be able to write lines here."""
+    """Escape characters that are not printable. Other nodes choose names and reasons, and must not forge log lines."""
     return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 class Damper(logging.Filter):
-    """Keeps a peer that flaps, or thousands of them, from flooding the log.
+    """Limit the rate of log lines, so that one flapping peer or thousands of peers do not flood the log.
 
-    Of lines with the same sentence, node and peer, `SAME_MAX` pass in `WINDOW_S` seconds; of all lines with the same
-    sentence, `KIND_MAX`. The next line that passes says how many were left out (`record.left_out`).
+    In `WINDOW_S` seconds at most `SAME_MAX` lines pass that have the same sentence and the same first two parameters
+    (usually node and peer). At most `KIND_MAX` lines with the same sentence pass. The next line of a sentence that
+    passes tells how many were left out (`record.left_out`).
     """
 
     WINDOW_S = 10.0
     SAME_MAX, KIND_MAX = 5, 50
-    KEYS_MAX = 1_024
+    KEYS_MAX = 1_024  # Most windows that are kept. The one that was used longest ago is dropped.
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: OrderedDict[object, list[float]] = OrderedDict()  # key -> since when, lines passed, lines left out
+        self._seen: OrderedDict[object, list[float]] = OrderedDict()  # by key: start, lines passed, lines left out
 
     def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line may pass, and count it."""
         kind, values = str(record.msg), record.args if isinstance(record.args, tuple) else ()
         same = self._window((kind, *(str(value)[:64] for value in values[:2])), record.created)
         every = self._window(kind, record.created)
@@ -130,6 +133,7 @@ class Damper(logging.Filter):
         return True
 
     def _window(self, key: object, now: float) -> list[float]:
+        """Return the counts of the present window of a key. A new window keeps the count of lines left out."""
         found = self._seen.get(key)
         if found is None:
             found = self._seen[key] = [now, 0, 0]
@@ -142,20 +146,26 @@ class Damper(logging.Filter):
 
 
 class PlainLines(logging.Formatter):
+    """Format lines for people."""
+
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
     def formatException(self, info: Any) -> str:
-        """Mark each line: texts in an error may come from others, and must not look like a line of the log."""
+        """Return a traceback with a mark before each line. Texts in it may come from peers, and must not look like log
+        lines."""
         return "\n".join(f"  | {one_line(line)}" for line in super().formatException(info).splitlines())
 
     def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line, and how many lines were left out before it."""
         left_out = getattr(record, "left_out", 0)
         text = one_line(super().formatMessage(record))
         return f"{text} ({left_out} lines like this were left out before)" if left_out else text
 
 
 class JsonLines(logging.Formatter):
+    """Format each line as a JSON object with the event and its parameters."""
+
     def format(self, record: logging.LogRecord) -> str:
         event, parts = EVENTS.get(str(record.msg), ("other", ()))
         values = record.args if isinstance(record.args, tuple) else ()
@@ -182,13 +192,17 @@ class JsonLines(logging.Formatter):
 
 
 class Sparing:
-    """Lets a line through once a minute: strangers must not be able to fill the log."""
+    """Let a line pass once a minute for each key, so that strangers cannot fill the log.
+
+    Beyond `keys_max` keys, the one that passed longest ago is forgotten.
+    """
 
     def __init__(self, pause_s: float = 60.0, keys_max: int = 256) -> None:
         self.pause_s, self.keys_max = pause_s, keys_max
-        self._said: OrderedDict[Hashable, float] = OrderedDict()  # when each was said last, oldest first
+        self._said: OrderedDict[Hashable, float] = OrderedDict()  # when each key last passed, oldest first
 
     def may_say(self, *key: Hashable) -> bool:
+        """Return whether a line of this key may be logged now. If so, it counts as logged."""
         now = monotonic_s()
         if now - self._said.get(key, -self.pause_s) < self.pause_s:
             return False
@@ -200,7 +214,7 @@ class Sparing:
 
 
 def start_logging(level: str, as_json: bool) -> None:
-    """To standard error, from `level` up."""
+    """Log to standard error, from `level` up. Raise InputError if there is no such level."""
     if level not in LEVELS:
         raise InputError(f"--log-level {level}", "there is no such level", f"choose from {', '.join(LEVELS)}")
     handler = logging.StreamHandler(sys.stderr)
