@@ -5,8 +5,8 @@ is handled alone then costs several times as much CPU time as one of ten that ar
 machine would fall even further behind.
 
 Twice a second `Rest` reads for how long this process has waited for a core. If that was a large share of the time, the
-process sleeps for a few milliseconds after each turn that took a message in, for at most `REST_S_MAX`. Messages that
-arrive meanwhile are then handled together. A node that does not wait for cores never sleeps.  [docs/mqtt.md, How fast]
+process sleeps for a few milliseconds, at most `REST_S_MAX`, after it has handled messages. Messages that arrive
+meanwhile are then handled together. A node that does not wait for cores never sleeps.  [docs/mqtt.md, How fast]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tell whether seeds accept this node, whether it is certain that no other node runs, and whether its name is unique.
 
 `Seeds` and `Names` are parts of `Health`, which calls `look` twice a second and reports their complaints. Delivery asks
-`Seeds.why_unjoined` before it acknowledges a publication without other subscribers.  [docs/live.md]
+`Seeds.why_unjoined` before it relies on being the only node.  [docs/live.md]
 """
 
 from __future__ import annotations
