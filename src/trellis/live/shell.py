@@ -339,7 +339,7 @@ class LiveNode:
         }
 
     def _catch_up(self) -> None:
-        """Tell the `MeshNode` how much time has passed since its last tick. Called before each input.
+        """Tell the `MeshNode` how much time has passed since its last tick. Called before inputs.
 
         It counts time in ticks. If ticks are more than one tick late, since the process was stopped or the machine is
         busy, the missing time is added at once (`stood_still`).

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trellis.live")
 
-JOINED_S_MAX = 10.0  # A node that is ready logs that it has joined with its first neighbor, or after this time.
+JOINED_S_MAX = 10.0  # A node that is ready logs that it has joined when it has a neighbor, or after this time.
 WHOLE_S_MAX = 10.0  # After this time, topics without a neighbor count as topics that only this node has.
 _RESTARTED = ("Connect", "Heartbeat")  # messages that can show that a neighbor has a new incarnation
 _CLOSED = ("Disconnect", "Unlink", "Leave", "Leaving")  # messages with which a neighbor closes a link in order

@@ -48,13 +48,13 @@ class Outbox:
         self.bytes_max, self.bytes, self.dropped = bytes_max, 0, 0
         self._frames: OrderedDict[int, bytes] = OrderedDict()  # by number, the oldest first
         self._droppable: deque[int] = deque()  # numbers of waiting frames that may be dropped, ascending
-        self._number = 0  # of the newest frame
+        self._number = 0  # number of the newest frame
 
     def __len__(self) -> int:
         return len(self._frames)
 
     def put(self, frame: bytes, may_drop: bool) -> bool:
-        """Add a frame, and drop others if necessary. Return False if the queue is too full even without droppable ones."""
+        """Add a frame, and drop others if necessary. Return False if the queue is too full without droppable frames."""
         self._number += 1
         self._frames[self._number] = frame
         self.bytes += len(frame)
@@ -82,15 +82,15 @@ class StreamOwner(Protocol):
     """The object that a stream reports to."""
 
     def opened(self, stream: Stream) -> None:
-        """Called when the connection stands."""
+        """Take a stream whose connection stands."""
         ...
 
     def received(self, stream: Stream, body: bytes) -> None:
-        """Called with the body of each frame. If it raises WireError, the stream is cut."""
+        """Take the body of one frame. Raise WireError to have the stream cut."""
         ...
 
     def ended(self, stream: Stream) -> None:
-        """Called once when an opened stream has ended. `stream.why` says why we ended it, and is empty if we did not."""
+        """Note, once, that an opened stream has ended. `stream.why` says why we ended it; it is empty if we did not."""
         ...
 
 
@@ -140,12 +140,12 @@ class Stream(asyncio.Protocol):
             await self._resumed.wait()
 
     def pause_writing(self) -> None:
-        """Called by asyncio when the socket's buffer is full."""
+        """Queue frames from now on: asyncio says that the socket's buffer is full."""
         self._is_paused = True
         self._stall = self._loop.call_later(self.limits.stall_s, self.cut, "slow")
 
     def resume_writing(self) -> None:
-        """Called by asyncio when the socket's buffer has drained. Send what is queued."""
+        """Send queued frames: asyncio says that the socket's buffer has drained."""
         self._is_paused = False
         self._wake()
         while self.outbox and not self._is_paused and not self.is_ended:

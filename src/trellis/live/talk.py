@@ -6,7 +6,7 @@ Subscribe      Subscribed, when all later publications are promised to the node;
 Unsubscribe    none
 Publish        Taken (`copies` nodes hold it) or NotTaken, both with the number of the Publish
 
-The node may send TurnedAway instead of any answer. The stream ends after it.
+The node may send TurnedAway at any time. It then closes the stream.
 """
 
 from __future__ import annotations
