@@ -316,7 +316,7 @@ def _mend(by: NodeId, one: MendTold, state: str, at_ms: int) -> dict[str, Any]:
 def split_topics(view: MeshView) -> tuple[int, int]:
     """Return how many topics are split into two or more parts, and how many topics there are.
 
-    Nodes that are still joining are left out. Parts are found with a union-find structure over (topic, node).
+    Only nodes in a state of `MEMBERS` count. Parts are found with a union-find structure over (topic, node).
     """
     parent: dict[tuple[Topic, NodeId], tuple[Topic, NodeId]] = {}
     parts: Counter[Topic] = Counter()
