@@ -1,8 +1,9 @@
-"""The machine that a node runs on: its clocks, its source of chance, and its sockets.
+"""The machine that a node runs on: its clocks, its random numbers and its sockets.
 
-Everything in `live/` that asks the operating system for the time, for random numbers, for an address or for a socket
-asks here, or its event loop. An event loop that has an attribute `machine` runs its nodes on that one instead. So whole
-nodes can run on simulated clocks and a simulated network.
+Code in `live/` gets the time, random numbers, addresses and sockets from a `Machine` or from its event loop, never
+directly from the operating system. `machine()` returns the real machine, unless the running event loop has an attribute
+`machine`: then it returns that one. The simulator uses this to run whole nodes on simulated clocks and a simulated
+network.
 """
 
 from __future__ import annotations
@@ -18,24 +19,32 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Machine:
+    """The real machine: every method asks the operating system."""
+
     def wall_s(self) -> float:
-        """Return the seconds since 1970, for people and for incarnations. They may go back."""
+        """Return the seconds since 1970, for people and for incarnations. The clock may be set back."""
         return time.time()
 
     def uptime_s(self) -> float:
-        """Return seconds that never go back, and that count while the process is stopped or the machine sleeps."""
+        """Return seconds since some fixed moment. They never go back, and go on while the process is stopped.
+
+        Where the system has such a clock (Linux), they also go on while the machine sleeps.
+        """
         return time.clock_gettime(_CLOCK)
 
     def monotonic_s(self) -> float:
-        """Return seconds that never go back, for pauses and silences."""
+        """Return seconds that never go back, to measure pauses and silences. They may stop while the machine sleeps."""
         return time.monotonic()
 
     def computed_s(self) -> float:
-        """Return the seconds that this process has computed so far. Event loops may look at the clock once a turn."""
+        """Return the CPU seconds that this process has used so far.
+
+        Work inside one turn of the event loop is measured with it, since a loop may read its own clock once a turn.
+        """
         return time.process_time()
 
     def random(self) -> Random:
-        """Return a source of chance of its own, for pauses and choices. No secrets are drawn from it."""
+        """Return a new random number generator, for pauses and choices. It must not be used for secrets."""
         return Random()
 
     def secret_below(self, bound: int) -> int:
@@ -43,18 +52,20 @@ class Machine:
         return secrets.randbelow(bound)
 
     def listen(self, host: str, port: int, backlog: int) -> socket.socket:
-        """Return a listening socket that does not block. Raises OSError."""
+        """Return a listening, non-blocking socket on the first address of `host`. Raise OSError if that fails."""
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.create_server(place[:2], family=family, backlog=backlog)
         listening.setblocking(False)
         return listening
 
     async def connect(self, host: str, port: int, connect_s: float) -> socket.socket:
-        """Return a connected socket, to the first address of the host that answers within `connect_s`.
+        """Return a socket that is connected to the first address of `host` that accepts.
 
-        Raises ConnectionRefusedError only if nothing listens at any address of the host: that is a proof.
-        The loop's own `create_connection` has one limit for the connection and TLS together. A packet that asks for a
-        connection and is lost is repeated by the kernel after 1, 3, 7 s; it is better to give up and to ask anew.
+        Each address is given `connect_s` seconds. Raise OSError if none accepts. The error is a ConnectionRefusedError
+        only if every address that this machine can use refuses: callers take that as proof that nothing listens there.
+
+        The loop's `create_connection` is not used, since it has no separate limit for the time before TLS. The kernel
+        repeats a lost SYN packet only after 1, 3 and 7 s. It is quicker to give up and to connect again.
         """
         loop = asyncio.get_running_loop()
         errors: list[OSError] = []
@@ -80,9 +91,10 @@ class Machine:
 
 
 def telling(errors: list[OSError]) -> OSError:
-    """Return the error that tells most of several addresses: a refusal, only if every one of them refuses.
+    """Return the most informative of the errors of several addresses: a refusal only if all of them refused.
 
-    This machine may lack a kind of address (EADDRNOTAVAIL). That says nothing about the other end.
+    EADDRNOTAVAIL is left out, if there are other errors. It means that this machine lacks a kind of address, such as
+    IPv6, and says nothing about the other end.
     """
     told = [one for one in errors if one.errno != errno.EADDRNOTAVAIL] or errors
     return next((one for one in reversed(told) if not isinstance(one, ConnectionRefusedError)), told[-1])
@@ -92,7 +104,7 @@ MACHINE = Machine()
 
 
 def machine() -> Machine:
-    """Return the machine of the running event loop, or the real one."""
+    """Return the machine of the running event loop; the real one if the loop has none, or if no loop runs."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:

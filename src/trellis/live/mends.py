@@ -1,7 +1,11 @@
-"""How long repairs take. Protocols have no clock, so the shell looks after every input what has begun and what is over.
+"""Measure how long the repairs that this node coordinates take.
 
-A repair is timed where it is coordinated: from its first question to links that stand. What comes before, until
-somebody notices a death, is not in it.
+Protocols have no clock. So after every input the shell calls `MendClock.look`, which compares the repairs of OMen's
+coordinator with those that it already knows. It notes the time of each repair that has begun, and keeps the duration of
+each repair that has ended, for /metrics, /overlay.json and the log.
+
+A repair is measured at its coordinator, from its first question until the new links are up. The time until the
+departure was detected is not included.
 """
 
 from __future__ import annotations
@@ -16,26 +20,26 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.me import REFUTATIONS
 
-KEPT = 64
-TOPICS_TOLD = 5  # names kept of each repair
-CAUSES = ("crash", "leave", "join", "subscribe", "unsubscribe", "relink")  # as `Coordinator.cause_of` tells them
-BOUNDS_MS = (10, 30, 100, 300, 1_000, 3_000, 10_000)  # of the histogram
+KEPT = 64  # ended repairs that are kept
+TOPICS_TOLD = 5  # most topic names that are kept for each repair
+CAUSES = ("crash", "leave", "join", "subscribe", "unsubscribe", "relink")  # the results of `Coordinator.cause_of`
+BOUNDS_MS = (10, 30, 100, 300, 1_000, 3_000, 10_000)  # upper bounds of the buckets of the histogram
 
 
 class MendTime(msgspec.Struct, frozen=True):
-    """One repair; `ms` is None while it goes on."""
+    """One repair that this node coordinates or has coordinated."""
 
-    number: int
-    cause: str
-    node: NodeId  # whom it is about
-    at_ms: int  # its beginning, in the machine's time
-    ms: int | None
-    topics: tuple[Topic, ...] = ()  # the first few that were repaired; known when it is over
-    topic_count: int = 0
+    number: int  # counts the repairs of this incarnation from 1
+    cause: str  # one of `CAUSES`
+    node: NodeId  # the node whose churn event is repaired
+    at_ms: int  # when it began, in milliseconds of the wall clock since 1970
+    ms: int | None  # its duration in milliseconds. None: it is still running.
+    topics: tuple[Topic, ...] = ()  # the first `TOPICS_TOLD` topics that were repaired; empty while it is running
+    topic_count: int = 0  # number of topics that were repaired; 0 while it is running
 
 
 class Watcher(Protocol):
-    """Is told of repairs as they begin and end."""
+    """The interface of an object that is told when a repair begins or ends."""
 
     def repair_began(self, repair: MendTime) -> None: ...
 
@@ -43,31 +47,33 @@ class Watcher(Protocol):
 
 
 class MendClock:
+    """The running repairs of a node, and the durations of those that have ended."""
+
     def __init__(self, coordinator: Coordinator | None, wall_ms: Callable[[], int], now_ms: Callable[[], int]) -> None:
-        """`coordinator` is None where an overlay does not mend in this sense. `now_ms` must never go back."""
+        """`coordinator`: None if the overlay is not OMen. `now_ms` must never go back; `wall_ms` may."""
         self._coordinator, self._wall_ms, self._now_ms = coordinator, wall_ms, now_ms
         self.watcher: Watcher | None = None
-        self.open: dict[int, tuple[MendTime, int]] = {}  # with its beginning by `now_ms`
-        self.latest: deque[MendTime] = deque(maxlen=KEPT)
-        # cause -> repairs by BOUNDS_MS, the last one without a bound
+        self.open: dict[int, tuple[MendTime, int]] = {}  # running repairs by number; when each began, by `now_ms`
+        self.latest: deque[MendTime] = deque(maxlen=KEPT)  # ended repairs, the latest last
+        # cause -> number of ended repairs in each bucket of `BOUNDS_MS`; the last bucket has no upper bound
         self.buckets: dict[str, list[int]] = {cause: [0] * (len(BOUNDS_MS) + 1) for cause in CAUSES}
-        self.sum_ms: Counter[str] = Counter()
+        self.sum_ms: Counter[str] = Counter()  # cause -> sum of the durations of ended repairs
 
     def look(self) -> None:
-        """After every input; nearly always there is nothing to see."""
+        """Note which repairs have begun or ended since the last call. Called after every input, so it must be cheap."""
         coordinator = self._coordinator
         if coordinator is None or not (coordinator.mends or coordinator.ended):
             return
         now_ms = self._now_ms()
         for name, mend in coordinator.mends.items():
-            number = name % REFUTATIONS  # people count repairs of one incarnation from 1
+            number = name % REFUTATIONS  # the upper bits are the incarnation
             if number not in self.open:
                 began = MendTime(number, coordinator.cause_of(mend), mend.node, self._wall_ms(), None)
                 self._begin(began, now_ms)
         while coordinator.ended:
             name, cause, node, topics = coordinator.ended.popleft()
             number = name % REFUTATIONS
-            if number not in self.open:  # it has ended in the input that began it
+            if number not in self.open:  # One input has begun and ended it.
                 self._begin(MendTime(number, cause, node, self._wall_ms(), None), now_ms)
             begun, begun_ms = self.open.pop(number)
             ms = now_ms - begun_ms

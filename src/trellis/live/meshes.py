@@ -1,4 +1,7 @@
-"""The mesh node of a configuration: which overlay, with which parameters."""
+"""Make the mesh node that a configuration describes: its overlay protocol with its parameters, and delivery on top.
+
+The packages of overlays are imported only when they are used, so that a node starts fast.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,15 @@ from trellis.protocols.omen.planned import Plan
 
 
 def make_mesh(config: NodeConfig, life: int) -> MeshNode:
+    """Return a mesh node that has not started. `life` is its incarnation."""
     topics = tuple(sorted(dict.fromkeys(config.topics)))
     overlay = _make_overlay(config, topics, life)
-    overlay.table.is_shared = False  # nobody else in this process has bitsets of it
+    overlay.table.is_shared = False  # Only this node uses the table, so it may forget unused topics.
     return MeshNode(overlay, topics, config.delivery)
 
 
 def _make_overlay(config: NodeConfig, topics: tuple[str, ...], life: int) -> DrivenOverlay:
-    # Seeds are spoken to by their addresses, until their hellos tell their names (transport.py).
+    # The overlay sends to seeds by address. The transport learns their names from their hellos (dialing.py).
     contacts = tuple(map(parse_seed, config.seeds))
     name, random = config.name, machine().random()
     match config.overlay:
@@ -57,7 +61,11 @@ def _make_overlay(config: NodeConfig, topics: tuple[str, ...], life: int) -> Dri
 
 
 def _plan(config: NodeConfig, life: int) -> Plan:
-    """Lives count tenths of a second (`shell.life_now`)."""
+    """Return the plan for the node's first links.
+
+    Nodes that started at most `wait_s` before this one count as started together with it. Incarnations count tenths of
+    a second (`clock.life_now`), hence the factor 10.
+    """
     wait_s, neighbours = config.planned.wait_s, config.planned.neighbours
     periods = math.ceil(1_000 * wait_s / config.omen.period_ms)
     return Plan(neighbours=neighbours, periods=periods, oldest=life - round(10 * wait_s))

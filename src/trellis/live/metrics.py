@@ -1,10 +1,10 @@
-"""The formats of /metrics: OpenMetrics 1.0 where it is asked for, else Prometheus' text format 0.0.4.
+"""Print metrics for /metrics: in OpenMetrics 1.0 if the client asks for it, else in Prometheus' text format 0.0.4.
 
-An `Exposition` is filled family by family, each with its help and type, and printed in one of the two formats. Names
-and labels are checked when they are added; label values may be any text and are escaped.  [docs/dashboard.md names
-every metric]
+`series.py` fills an `Exposition` family by family, each with its help text and type. `text` then returns the page.
+Names of metrics and labels are asserted when they are added. Label values may be any text, and are escaped.
+[docs/dashboard.md names every metric]
 
-The formats differ in four things. OpenMetrics names a family of counters without `_total`, knows the type `info`,
+The two formats differ in four points. OpenMetrics names a family of counters without `_total`, has the type `info`,
 states the unit of a family that has one, and ends with `# EOF`.
 """
 
@@ -21,32 +21,40 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 Labels = Mapping[str, str]
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _UNITS = ("seconds", "bytes")
-_ACCEPTED_MAX = 32  # entries of an Accept header that are looked at
+_ACCEPTED_MAX = 32  # Further entries of an Accept header are ignored.
 
 
 class Exposition:
+    """A page of metrics in one of the two formats."""
+
     def __init__(self, *, is_open: bool = False) -> None:
-        """`is_open`: print OpenMetrics."""
+        """`is_open`: print OpenMetrics instead of the text format."""
         self.is_open = is_open
         self._lines: list[str] = []
-        self._names: set[str] = set()
+        self._names: set[str] = set()  # of families that were added, without `_total` and `_info`
 
     def counter(self, name: str, about: str, value: float | Iterable[tuple[Labels, float]]) -> None:
+        """Add a family of counters. `value` is its only value, or one value for each set of labels."""
         assert name.endswith("_total"), name
         self._family(name, about, "counter", value)
 
     def gauge(self, name: str, about: str, value: float | Iterable[tuple[Labels, float]]) -> None:
+        """Add a family of gauges. `value` is its only value, or one value for each set of labels."""
         self._family(name, about, "gauge", value)
 
     def info(self, name: str, about: str, labels: Labels) -> None:
-        """What does not change: one sample, always 1."""
+        """Add facts that do not change, as the labels of one sample whose value is always 1."""
         assert name.endswith("_info"), name
         self._family(name, about, "info" if self.is_open else "gauge", [(labels, 1)])
 
     def histogram(
         self, name: str, about: str, bounds: tuple[float, ...], found: Iterable[tuple[Labels, list[int], float]]
     ) -> None:
-        """For each: its labels, counts between the bounds (one more than there are bounds), and the sum."""
+        """Add a family of histograms.
+
+        `bounds` are the upper bounds of the buckets, without infinity. `found` has for each histogram its labels, the
+        number of observations in each bucket (one more than there are bounds), and the sum of all observations.
+        """
         self._head(name, about, "histogram")
         for labels, buckets, total in found:
             so_far = 0
@@ -57,11 +65,13 @@ class Exposition:
             self._sample(f"{name}_count", labels, so_far)
 
     def text(self) -> str:
+        """Return the whole page."""
         lines = [*self._lines, "# EOF"] if self.is_open else self._lines
         return "".join(f"{line}\n" for line in lines)
 
     @property
     def kind(self) -> str:
+        """The media type of the page, for the Content-Type header."""
         return OPENMETRICS if self.is_open else TEXT
 
     def _family(self, name: str, about: str, kind: str, value: float | Iterable[tuple[Labels, float]]) -> None:
@@ -87,7 +97,7 @@ class Exposition:
 
 
 def accepts_openmetrics(accept: str) -> bool:
-    """Return whether a client's Accept header prefers OpenMetrics 1.0 to plain text. Without a header it does not."""
+    """Return whether an Accept header prefers OpenMetrics 1.0 to plain text. An empty one does not; a tie does."""
     wishes = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for one in accept.split(",")[:_ACCEPTED_MAX]:
         kind, *rest = (part.strip().lower() for part in one.split(";"))
@@ -105,12 +115,12 @@ def accepts_openmetrics(accept: str) -> bool:
 
 
 def slug(text: str) -> str:
-    """Make an identifier of a counter's name: small letters, digits and underscores."""
+    """Return the name of a counter as an identifier of small letters, digits and underscores."""
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
 def _escape(text: str, quotes: bool = True) -> str:
-    text = text.encode("utf-8", "backslashreplace").decode()  # half of a surrogate pair is no UTF-8
+    text = text.encode("utf-8", "backslashreplace").decode()  # A lone surrogate cannot be encoded as UTF-8.
     text = text.replace("\\", "\\\\").replace("\n", "\\n")
     return text.replace('"', '\\"') if quotes else text
 
@@ -122,15 +132,16 @@ def _number(value: float) -> str:
 
 
 def cpu_seconds() -> float:
+    """Return the CPU time that this process has used, in user and system mode."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 def resident_bytes() -> int:
-    """Of this process now; where the system does not tell that, the most that it ever had."""
+    """Return the memory that this process occupies now. Without /proc: the most that it has ever occupied."""
     try:
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         return pages * resource.getpagesize()
     except (OSError, ValueError, IndexError):
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most * 1_024
+        return most if sys.platform == "darwin" else most * 1_024  # macOS counts bytes, others KiB

@@ -1,6 +1,7 @@
-"""A node that belongs to another process ends with it, however that went: no orphan is left.
+"""End a process when its parent ends, even if the parent crashes, so that no orphan stays behind.
 
-On Linux the kernel sends SIGKILL, which ends a stopped process too. Elsewhere a thread looks now and then.
+`trellis up` starts its nodes like this. On Linux the kernel sends SIGKILL to the child, which also ends a stopped
+process. Elsewhere a thread checks twice a second whether the parent is still the same.
 """
 
 from __future__ import annotations
@@ -12,18 +13,21 @@ import threading
 import time
 
 _PR_SET_PDEATHSIG = 1
-_LOOK_S = 0.5
+_LOOK_S = 0.5  # between two checks of the thread
 
 
 def die_with(parent: int) -> None:
-    """To be called once, by the main thread, before anything else."""
+    """Make this process end when its parent, the process `parent`, ends.
+
+    Call it once, in the main thread, before anything else. If the parent has already ended, this process exits now.
+    """
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     else:
         threading.Thread(target=_watch, args=(parent,), daemon=True).start()
-    _look(parent)  # it may have gone before anybody was told
+    _look(parent)  # The parent may have ended before the kernel or the thread watched it.
 
 
 def _watch(parent: int) -> None:

@@ -1,4 +1,10 @@
-"""Questions to seeds and brokers from outside, for `trellis doctor`: each is asked once, and nothing is left behind."""
+"""Ask seeds, listeners and brokers from outside what they are and whether they accept this node, for `trellis doctor`.
+
+Each question uses a connection of its own, which is closed afterwards. Nothing is left behind: a node that takes the
+question for a peer is told goodbye, and subscriptions at a broker are removed. No question is repeated.
+
+A `place` is a host and a port. Every `timeout_s` is the limit of one question in seconds.
+"""
 
 from __future__ import annotations
 
@@ -42,32 +48,32 @@ from trellis.protocols.wire import WireError
 
 Packet = TypeVar("Packet", p.ConnAck, p.SubAck, p.UnsubAck)
 _READ_BYTES = 64 << 10
-_REFUSAL_S = 1.0  # a listener that has not ended the connection after so long accepts our certificate
+_REFUSAL_S = 1.0  # A listener that has not ended the connection after this time accepts our certificate.
 _PACKET_BYTES_MAX = 1 << 20
-_PROBE_S = 3.0  # A message to ourselves that is away for so long does not come back.
+_PROBE_S = 3.0  # A message to ourselves that has not come back after this time is lost.
 _ANSWER_S = 1.5  # Sidecars at the broker answer a probe within this time.
-_SIDECARS_MAX = 8
-_EXPIRY_S = 30  # of a probe
+_SIDECARS_MAX = 8  # most names of sidecars that are kept
+_EXPIRY_S = 30  # message expiry of a probe
 
 
 class Greeting(msgspec.Struct, frozen=True):
-    """What a seed answered: its hello, or its refusal, or why there was neither."""
+    """The answer of a seed. Exactly one of `hello`, `refused` and `failure` is set."""
 
     hello: Hello | None = None
     refused: Refused | None = None
-    failure: str = ""
-    is_connected: bool = False  # something took the connection, whatever it is
-    has_tls: bool = False  # it speaks TLS, as far as we know
-    tls_remedy: str = ""  # what to do, where one end does not accept the certificate of the other
+    failure: str = ""  # why there was neither, in words
+    is_connected: bool = False  # After a failure: something has accepted the connection.
+    has_tls: bool = False  # After a failure: the other end speaks TLS, as far as we know.
+    tls_remedy: str = ""  # what to do if one end does not accept the certificate of the other; else empty
 
 
 async def greet(
     place: tuple[str, int], me: Address, cluster: str, overlay: str, tls: ssl.SSLContext | None, timeout_s: float
 ) -> Greeting:
-    """Say hello to a node and goodbye at once.
+    """Say hello to the node at `place` in the name of `me`, and goodbye at once. Return its answer.
 
-    `me` has incarnation 0. So a node that is connected with a living node of this name refuses us, and keeps its
-    stream. One that knows nobody of the name takes us for a peer, for the moment until we say goodbye.
+    `me` must have incarnation 0, which is older than that of every running node. So a node to which the real owner of
+    the name is connected refuses us, and keeps that stream. Otherwise it takes us for a peer until we say goodbye.
     """
     writer: asyncio.StreamWriter | None = None
     try:
@@ -99,6 +105,7 @@ async def greet(
 
 
 async def _first(reader: asyncio.StreamReader) -> Hello | Refused:
+    """Return the first hello or refusal. Raise EOFError if there is none, or WireError if something else comes."""
     splitter = Splitter(HELLO_BYTES_MAX)
     while data := await reader.read(_READ_BYTES):
         for body in splitter.feed(data):
@@ -111,13 +118,15 @@ async def _first(reader: asyncio.StreamReader) -> Hello | Refused:
 
 
 def _guess(tls: ssl.SSLContext | None) -> str:
+    """Return the probable reason why the other end does not answer like a node."""
     return "perhaps it speaks TLS, and [tls] is not configured here" if tls is None else "perhaps it is no Trellis node"
 
 
 async def names_shown(place: tuple[str, int], ca: str, timeout_s: float) -> list[str]:
-    """Return the nodes that a listener may be, by the certificate that it shows.
+    """Return the names of nodes that a listener's certificate is made for.
 
-    Raises OSError if it shows none of `ca`. We show none ourselves, so nothing more is learned from it.
+    Raise OSError if it shows no certificate that `ca` has signed. We show no certificate, so the listener will refuse
+    us afterwards, and nothing else can be learned on this connection.
     """
     async with asyncio.timeout(timeout_s):
         _, writer = await asyncio.open_connection(*place, ssl=make_looking_context(ca))
@@ -130,10 +139,10 @@ async def names_shown(place: tuple[str, int], ca: str, timeout_s: float) -> list
 async def shake_hands(
     place: tuple[str, int], tls: ssl.SSLContext, timeout_s: float
 ) -> Literal["accepted", "refused", "failed"]:
-    """Return what a listener thinks of our certificate: "failed" if it speaks no TLS, as far as we can tell.
+    """Return whether a listener accepts our certificate. "failed": there was no TLS handshake.
 
-    In TLS 1.3 our end of the handshake is over before the listener has looked at the certificate. One that refuses it
-    ends the connection then; one that accepts it waits for what we say.
+    In TLS 1.3 the handshake is over at our end before the listener has checked our certificate. A listener that refuses
+    the certificate then ends the connection. One that accepts it waits for our first bytes.
     """
     try:
         async with asyncio.timeout(timeout_s):
@@ -154,10 +163,10 @@ async def shake_hands(
 async def what_listens(
     place: tuple[str, int], tls: ssl.SSLContext | None, timeout_s: float, *, asks_mesh: bool = False
 ) -> str:
-    """Return which port of a node this is, in words; empty if it is nothing that we know.
+    """Return in words which port of a node listens at `place`, or an empty string if it is none that we know.
 
-    It is asked as a client, as a browser, as an MQTT client and, with `asks_mesh`, as a node, each on a connection of
-    its own. `tls` must be what the listener speaks: a listener logs every connection that speaks something else.
+    It is asked at the same time as a client port, as an admin port, as an MQTT listener and, with `asks_mesh`, as a
+    mesh port. `tls` must be None if the listener does not speak TLS, and set if it does. Otherwise it logs errors.
     """
     asked = (_ask_client_port, _ask_admin_port, _ask_mqtt, *((_ask_mesh_port,) if asks_mesh else ()))
     found = await asyncio.gather(*(_asked(one(place, tls), timeout_s) for one in asked))
@@ -165,11 +174,12 @@ async def what_listens(
 
 
 async def _asked(question: Coroutine[None, None, str], timeout_s: float) -> str:
+    """Return the answer to a question, or an empty string if there is none, or none that it understands."""
     try:
         async with asyncio.timeout(timeout_s):
             return await question
     except (OSError, ValueError, EOFError, WireError, PacketError, msgspec.MsgspecError):
-        return ""  # it is something else
+        return ""  # It is another kind of port.
 
 
 async def _ask_client_port(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:
@@ -198,7 +208,7 @@ async def _ask_admin_port(place: tuple[str, int], tls: ssl.SSLContext | None) ->
 
 
 async def _ask_mesh_port(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:
-    """Say hello in a version that every node refuses, so that no node takes us for a peer."""
+    """Say hello with version 0, which every node refuses, so that no node takes us for a peer."""
     reader, writer = await asyncio.open_connection(*place, ssl=tls)
     try:
         me = Address("trellis-doctor", 0, "127.0.0.1", 1)
@@ -221,13 +231,13 @@ async def _ask_mqtt(place: tuple[str, int], tls: ssl.SSLContext | None) -> str:
 
 
 class BrokerAnswer(msgspec.Struct, frozen=True):
-    """What a broker said: why it did not let us in, or which filters it refused, each with the reason."""
+    """The result of asking a broker."""
 
-    failure: str = ""
-    refused: tuple[tuple[str, str], ...] = ()
-    no_probe: str = ""  # why a message to ourselves says nothing: the broker does not allow it
-    is_unheard: bool = False  # The broker did not send us a message to ourselves.
-    sidecars: tuple[str, ...] = ()  # clients that answered as sidecars of this broker
+    failure: str = ""  # why we could not connect, or could not finish. If it is set, the other fields are not.
+    refused: tuple[tuple[str, str], ...] = ()  # filters that the broker refused, each with the reason
+    no_probe: str = ""  # why there was no probe: the broker does not allow it. Empty: there was one.
+    is_unheard: bool = False  # The broker did not send our probe back to us.
+    sidecars: tuple[str, ...] = ()  # names of sidecars of this broker that answered the probe
 
 
 async def ask_broker(
@@ -239,9 +249,10 @@ async def ask_broker(
     client: str,
     timeout_s: float,
 ) -> BrokerAnswer:
-    """Connect under a name of our own, subscribe to and unsubscribe from every filter of `take` and `want`.
+    """Connect to a broker as the MQTT client `client`, and try what a sidecar with this configuration does there.
 
-    Also publish a probe to ourselves: a broker may grant filters and send nothing. Sidecars answer it.
+    Subscribe to every filter of `config.take` and `config.want`, and unsubscribe again. Then publish a probe to
+    ourselves, since a broker may grant filters and yet send nothing. Sidecars at the broker answer the probe.
     """
     version = p.V5 if config.broker_version == "5" else p.V311
     filters = list(dict.fromkeys((*config.take, *config.want)))
@@ -264,7 +275,7 @@ async def ask_broker(
                 if code >= reasons.UNSPECIFIED:
                     found.append((one, reasons.NAMES.get(code, hex(code))))
                     continue
-                # The broker's log tells subscriptions. Whoever learns from it must not believe that ours stay.
+                # Sidecars learn subscriptions from the broker's log, so the log must show that ours has ended.
                 writer.write(encode(version, p.Unsubscribe(number, (one,))))
                 await packets.of(p.UnsubAck)
             heard = await _probe(packets, writer, version, client, min(_PROBE_S, timeout_s / 2))
@@ -285,13 +296,13 @@ async def ask_broker(
 async def _probe(
     packets: _Packets, writer: asyncio.StreamWriter, version: int, client: str, wait_s: float
 ) -> BrokerAnswer:
-    """Publish a message to ourselves, and see whether it comes back within `wait_s` and who answers it."""
+    """Publish a probe to ourselves. Return whether it came back within `wait_s`, and which sidecars answered it."""
     loop, topic = asyncio.get_running_loop(), probe_topic(client)
     writer.write(encode(version, p.Subscribe(PROBE_ID, (p.Asked(PROBE_FILTER, 0, retain_handling=2),))))
     if max((await packets.of(p.SubAck)).reasons, default=0) >= reasons.UNSPECIFIED:
         return BrokerAnswer(no_probe=f"it refuses the filter {PROBE_FILTER}")
     probe = p.Publish(topic=topic, payload=b"?")
-    if version == p.V5:  # PUBACK says whether we may publish there
+    if version == p.V5:  # With QoS 1 a PUBACK of MQTT 5 says whether we may publish there.
         probe = msgspec.structs.replace(probe, qos=1, id=PROBE_ID, content=p.Content(expiry_s=_EXPIRY_S))
     writer.write(encode(version, probe))
     is_unheard, sidecars, until = True, set[str](), loop.time() + wait_s
@@ -314,7 +325,7 @@ async def _probe(
 
 
 class _Packets:
-    """Packets of a broker, of which only some matter."""
+    """Reads the packets of a broker one by one."""
 
     def __init__(self, reader: asyncio.StreamReader, version: int) -> None:
         self._reader, self._version = reader, version
@@ -322,13 +333,14 @@ class _Packets:
         self._waiting: list[p.Packet] = []
 
     async def of(self, kind: type[Packet]) -> Packet:
-        """Return the next packet of this kind. Others are skipped."""
+        """Return the next packet of this kind. Skip packets of other kinds."""
         while True:
             packet = await self.next()
             if isinstance(packet, kind):
                 return packet
 
     async def next(self) -> p.Packet:
+        """Return the next packet. Raise EOFError if the broker has closed the connection."""
         while not self._waiting:
             data = await self._reader.read(_READ_BYTES)
             if not data:

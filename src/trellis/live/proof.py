@@ -1,9 +1,13 @@
-"""Proof of life on one stream: a peer that answers nothing is noticed within seconds, whatever the kernel believes.
+"""Detect within seconds that the peer at the other end of a stream no longer answers.
 
-A TCP stream whose network is cut looks healthy to both ends until the kernel gives up, which takes minutes. A process
-that hangs even acknowledges what it is sent. So each end asks (`Ping`) whenever a stream was silent for a round, and at
-least every `_PROVE_S`, and only an answer (`Pong`) counts as proof. Silence is counted in rounds of the one who asks,
-not in seconds: a process that was stopped itself has not asked, and must not blame its peers.
+When the network is cut, a TCP stream looks healthy to both ends until the kernel gives up, which takes minutes. The
+kernel of a process that hangs even acknowledges all data. So each end sends a `Ping` when it has received nothing for a
+whole round, and otherwise about every `_PROVE_S`. Only a `Pong` proves that the peer reads and answers.
+
+Rounds last `ROUND_S` and are counted by the end that asks. It counts silence in its own rounds, not in seconds. So a
+process that was stopped itself does not blame its peers: while it was stopped, it counted no rounds.
+
+There is one `Proof` for each stream between nodes (`ends.py`). `Transport._prove` ends a round for all of them.
 """
 
 from __future__ import annotations
@@ -11,31 +15,35 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-ROUND_S = 1.0  # between two looks at all streams
-_PROVE_S = 3.0
-_LATE_S = 1.0  # an answer that takes no longer is nothing to tell of
+ROUND_S = 1.0  # duration of a round
+_PROVE_S = 3.0  # When the last Pong is older than this, the peer is asked, even if it sends messages.
+_LATE_S = 1.0  # An answer counts as late after this time.
 _KEEPALIVE_PROBES = 3
-CLIENT_SILENT_S = 15.0  # between a client and its node: the network is gone if nothing is acknowledged for so long
+# On a stream between a client and its node: if no data is acknowledged for this long, the connection is given up.
+CLIENT_SILENT_S = 15.0
 
 
 class Proof:
+    """Whether the peer of one stream answers. All times are seconds of the loop's clock."""
+
     __slots__ = ("_asked", "_proved", "silent_rounds")
 
     def __init__(self, now: float) -> None:
-        self.silent_rounds = 0  # since anything came from the peer
-        self._asked: float | None = None  # when the question was sent that has no answer yet
-        self._proved = now  # when the last answer came
+        self.silent_rounds = 0  # rounds that have ended since anything came from the peer
+        self._asked: float | None = None  # when the Ping was sent that has no Pong yet; None: there is none
+        self._proved = now  # when the last Pong came, or when the stream was opened
 
     def heard(self) -> None:
-        """Something came from the peer: it lives, but it need not be reading what we send."""
+        """Note that something came from the peer. It runs, but it may not read what we send."""
         self.silent_rounds = 0
 
     def answered(self, now: float) -> None:
+        """Note that a Pong came."""
         self._asked, self._proved = None, now
 
     def must_ask(self, now: float) -> bool:
-        """A round is over. Return whether the peer is to be asked now."""
-        self.silent_rounds += 1  # the round that ends now counts for a peer that was heard in it
+        """End a round. Return whether to send a Ping now. At most one Ping is unanswered at a time."""
+        self.silent_rounds += 1  # It is 1 now if the peer was heard in the round that ends, and more if it was not.
         is_due = self.silent_rounds > 1 or now - self._proved > _PROVE_S
         if self._asked is not None or not is_due:
             return False
@@ -43,18 +51,20 @@ class Proof:
         return True
 
     def waits_s(self, now: float) -> float:
-        """Return for how long the peer has owed an answer: 0 unless it is late."""
+        """Return for how many seconds the peer has owed a Pong, or 0 if it is not late."""
         waited = now - self._asked if self._asked is not None else 0.0
         return waited if waited > _LATE_S else 0.0
 
     def is_silent(self, silent_s: float) -> bool:
+        """Return whether the peer owes a Pong and has sent nothing for more rounds than `silent_s` holds."""
         return self._asked is not None and self.silent_rounds > max(1.0, silent_s / ROUND_S)
 
 
 def notice_death(connected: Any, silent_s: float) -> None:
-    """Tell the kernel to give a socket up when the other end acknowledges nothing for `silent_s`, idle or not.
+    """Tell the kernel to give up a socket when the other end acknowledges nothing for `silent_s`, idle or not.
 
-    This covers what is below the process: our own questions cover the rest. Platforms without an option go without.
+    This detects a dead machine or a cut network. It does not detect a process that hangs: pings do. Options that the
+    platform lacks are skipped. `connected` may be None, and then nothing is done.
     """
     if connected is None:
         return
@@ -62,7 +72,7 @@ def notice_death(connected: Any, silent_s: float) -> None:
     options: list[tuple[int, str, int]] = [
         (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
         (socket.IPPROTO_TCP, "TCP_KEEPIDLE", idle_s),
-        (socket.IPPROTO_TCP, "TCP_KEEPALIVE", idle_s),  # what macOS calls it
+        (socket.IPPROTO_TCP, "TCP_KEEPALIVE", idle_s),  # the name of TCP_KEEPIDLE on macOS
         (socket.IPPROTO_TCP, "TCP_KEEPINTVL", max(1, round(silent_s / 2 / _KEEPALIVE_PROBES))),
         (socket.IPPROTO_TCP, "TCP_KEEPCNT", _KEEPALIVE_PROBES),
         (socket.IPPROTO_TCP, "TCP_USER_TIMEOUT", round(1_000 * silent_s)),
@@ -74,4 +84,4 @@ def notice_death(connected: Any, silent_s: float) -> None:
         try:
             connected.setsockopt(level, option, value)
         except OSError:
-            continue  # the kernel knows it by name only
+            continue  # Python has the option, and the kernel does not.

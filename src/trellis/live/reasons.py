@@ -1,4 +1,7 @@
-"""Why a connection did not come about, in words for logs, /healthz, errors and `trellis doctor`."""
+"""Say in words why a connection failed, for logs, /healthz, errors and `trellis doctor`.
+
+In these texts "it" is the other end, and "we" are this node or client.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 import socket
 import ssl
 
+# Name of an OpenSSL error -> what it means. In all of these cases both ends speak TLS, and one refuses the other.
 _REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
     "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it asks for a certificate, and we show none",
@@ -18,11 +22,12 @@ _REASONS = {
     "UNSUPPORTED_PROTOCOL": "it speaks an older version of TLS",
 }
 _OF_DATES = (9, 10)  # X509_V_ERR_CERT_NOT_YET_VALID, X509_V_ERR_CERT_HAS_EXPIRED
+# OpenSSL errors that mean that the other end does not speak TLS.
 _PLAIN = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "UNKNOWN_PROTOCOL")
 
 
 def why_not(error: BaseException, *, has_tls: bool = False) -> str:
-    """Return why a connection failed. `has_tls`: this side spoke TLS."""
+    """Return why a connection failed. `has_tls`: this end used TLS."""
     match error:
         case ssl.SSLError():
             return why_no_tls(error)
@@ -43,10 +48,11 @@ def why_not(error: BaseException, *, has_tls: bool = False) -> str:
 
 
 def is_refused(error: OSError) -> bool:
-    """Return whether a connection failed because nothing listens there, at any address of the host."""
+    """Return whether a connection failed because nothing listens at any address of the host."""
     if isinstance(error, ConnectionRefusedError):
         return True
-    # For a host with several addresses asyncio gathers the errors in one text. This machine may lack one of them.
+    # If a host has several addresses, asyncio puts all errors into one text. An address of a kind that this machine
+    # lacks (EADDRNOTAVAIL) is left out.
     numbers = (
         set(re.findall(r"\[Errno (\d+)\]", str(error))) if str(error).startswith("Multiple exceptions: ") else set()
     )
@@ -55,7 +61,7 @@ def is_refused(error: OSError) -> bool:
 
 
 def why_no_tls(error: ssl.SSLError) -> str:
-    """Return why TLS failed: an error of OpenSSL has no more than the name of a constant, if it has that."""
+    """Return why TLS failed. OpenSSL itself gives the name of a constant at most."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     reason = error.reason or ""
@@ -65,14 +71,14 @@ def why_no_tls(error: ssl.SSLError) -> str:
 
 
 def is_refused_by_tls(error: BaseException) -> bool:
-    """Return whether both ends speak TLS, and one of them does not accept what the other shows."""
+    """Return whether both ends speak TLS, and one refuses the certificate or the TLS version of the other."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return True
     return isinstance(error, ssl.SSLError) and (error.reason or "") in _REASONS
 
 
 def tls_remedy(error: BaseException) -> str:
-    """Return what to do where `is_refused_by_tls`, or where an end closes the connection without a reason."""
+    """Return what to do about an error for which `is_refused_by_tls`, or about an end that closed without a reason."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _OF_DATES:
             return "renew its certificate, or set the clock of the machine that is wrong"
@@ -83,9 +89,10 @@ def tls_remedy(error: BaseException) -> str:
 
 
 def why_no_hello(cut: str, error: Exception | None, *, has_tls: bool) -> str:
-    """Return why a stream that we dialed ended before a hello.
+    """Return why a stream that we dialed ended before the other end sent a hello.
 
-    `cut` says why we cut it, and is empty if the peer closed it. `error` is what the loop said about its end.
+    `cut` is our reason for cutting it (`Stream.why`), and empty if the other end closed it. `error` is the error with
+    which the event loop reported the end of the connection, if any.
     """
     if cut in ("oversized", "garbage"):
         hint = "it is no mesh port of a Trellis node" if has_tls else "perhaps it speaks TLS, and this node does not"

@@ -1,4 +1,7 @@
-"""Whether this node, as home of topics, has no room for registrations of subscribers.  [docs/runbook.md, Health]"""
+"""Complain when this node, as home of topics, turns registrations of subscribers away.  [docs/runbook.md, Health]
+
+A home keeps a bounded number of registrations. When there are too many, it turns some away and counts them.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,20 @@ from collections.abc import Callable
 
 from trellis.protocols.delivery.homes import Homes
 
-_TOLD_S = 30.0  # A registration that was turned away is a complaint for so long. Subscribers repeat them more often.
+_TOLD_S = 30.0  # The complaint ends this long after the last one was turned away. Subscribers repeat them sooner.
 
 
 class Registrations:
-    """Looks at the registrations that were turned away: `look` is called every half second."""
+    """Watches the number of registrations that were turned away. `Health` calls `look` every half second."""
 
     def __init__(self, homes: Homes, now: Callable[[], float]) -> None:
         self._homes, self._now = homes, now
-        self._seen = 0  # counted at the last look
-        self._first = 0  # counted before this complaint began
-        self._last_s: float | None = None  # when the count last grew; None: there is nothing to complain about
+        self._seen = 0  # the count at the last look
+        self._first = 0  # the count before the present complaint began
+        self._last_s: float | None = None  # when the count last grew. None: there is no complaint.
 
     def look(self) -> None:
+        """Read the count, and begin or end the complaint."""
         now, count = self._now(), self._homes.table.turned_away
         if count > self._seen:
             self._first = self._seen if self._last_s is None else self._first
@@ -27,6 +31,7 @@ class Registrations:
             self._last_s = None
 
     def complaints(self) -> list[str]:
+        """Return the complaint as one sentence, or nothing."""
         if self._last_s is None:
             return []
         count = self._seen - self._first

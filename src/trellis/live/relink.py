@@ -1,13 +1,16 @@
-"""Reads a mesh that runs through its admin ports, and changes single links of it.  [docs/replan.md; trellis replan]
+"""Read a running mesh through its admin ports, and open or drop single links of it.  [docs/replan.md; trellis replan]
 
     async with Fleet(["127.0.0.1:9001", ...], token=...) as fleet:
         await fleet.look()
         fleet.topics, fleet.links
         result = await fleet.apply([("add", "a", "b"), ("remove", "c", "d")])
 
-One change at a time: the next one begins when the last one is over at both ends. The node at an end of a link decides
-whether it can go (`link_requests.py`). Beside that, nothing is removed here that would split a topic by what the nodes
-have told last. A node that is gone, leaves or has restarted ends it all: what was done stays, and the rest is told.
+Changes are made one at a time: the next one begins when both ends show the result of the last one. Two checks keep a
+topic from being split. The node at one end decides whether a link may be dropped (`link_requests.py`). And `Fleet` does
+not ask for a link to be dropped if, by the latest snapshots, a topic would be split without it.
+
+When a node has crashed, leaves or has restarted, the plan no longer fits the mesh, and `apply` stops. Changes that were
+made stay. The result lists those that were not made.
 """
 
 from __future__ import annotations
@@ -29,36 +32,42 @@ from trellis.live.reasons import why_not
 from trellis.live.view import SNAPSHOT, RequestTold, Snapshot
 from trellis.protocols.effects import NodeId, Topic
 
-ASK_S = 5.0  # for one answer of an admin port
-CHANGE_S = 15.0  # for one change
-LOOK_S = 0.05  # between two looks at a change
-TRIES, PAUSE_S = 5, 1.0  # a node that refuses may have been busy with a repair
-LOOK_EVERY = 16  # changes, between two looks at all nodes
-_FINAL = "nothing else is known to connect"  # a refusal that no other try changes
+ASK_S = 5.0  # limit for one answer of an admin port
+CHANGE_S = 15.0  # limit for one change
+LOOK_S = 0.05  # pause between two snapshots while a change is under way
+TRIES, PAUSE_S = 5, 1.0  # A refused change is tried again after a pause: the node may have been busy with a repair.
+LOOK_EVERY = 16  # All nodes are read again after this many changes.
+_FINAL = "nothing else is known to connect"  # A refusal that begins like this stays the same if it is tried again.
 
 Change = tuple[Literal["add", "remove"], NodeId, NodeId]
 Pair = tuple[NodeId, NodeId]
-Progress = Callable[[int, int, str], None]
+Progress = Callable[[int, int, str], None]  # changes that are over, all changes, the next change in words
 
 
 class MeshChanged(TrellisError):
-    """A node is gone, leaves, or has restarted: a plan for this mesh is no longer good."""
+    """A node has crashed, leaves, has not joined or has restarted: a plan for this mesh no longer fits."""
 
 
 @dataclass
 class Applied:
+    """The result of `Fleet.apply`. Every change is in exactly one of the three lists."""
+
     done: list[Change] = field(default_factory=list)
     refused: list[tuple[Change, str]] = field(default_factory=list)  # with the reason
-    left: list[Change] = field(default_factory=list)  # not tried any more
-    stopped: str = ""  # why the rest was not tried
+    # Changes that were not finished when it stopped. The first of them may have been requested already.
+    left: list[Change] = field(default_factory=list)
+    stopped: str = ""  # why it stopped before the end. Empty: it did not.
 
 
 class Fleet:
+    """All nodes of a mesh, as their admin ports show them."""
+
     def __init__(self, addresses: Sequence[str], tls: ssl.SSLContext | None = None, token: str = "") -> None:
+        """`addresses`: the admin ports of all nodes. `token`: their admin secret, which only changes need."""
         self.token, self._has_tls = token, tls is not None
         self._clients = [HttpClient(address, tls) for address in addresses]
-        self._at: dict[NodeId, HttpClient] = {}
-        self.told: dict[NodeId, Snapshot] = {}
+        self._at: dict[NodeId, HttpClient] = {}  # empty before the first `look`
+        self.told: dict[NodeId, Snapshot] = {}  # the latest snapshot of each node
 
     async def __aenter__(self) -> Fleet:
         return self
@@ -69,20 +78,26 @@ class Fleet:
         for client in self._clients:
             client.close()
 
-    # What there is
+    # Reading
 
     @property
     def topics(self) -> dict[NodeId, tuple[Topic, ...]]:
+        """The topics of each node."""
         return {name: told.topics for name, told in self.told.items()}
 
     @property
     def links(self) -> set[Pair]:
-        """Links that both ends tell of, each as a pair in the order of the names."""
+        """The links that both ends report. The smaller name of each pair comes first."""
         claims = {name: {link.peer for link in told.links} for name, told in self.told.items()}
         return {(one, peer) for one, peers in claims.items() for peer in peers if one < peer and one in claims[peer]}
 
     async def look(self) -> None:
-        """Read all nodes. Raises InputError if one cannot be read, or if a neighbor is not among them."""
+        """Read a snapshot of every node.
+
+        The first call also checks the mesh. It raises InputError if a node cannot be read, two addresses lead to the
+        same node, the overlay is not OMen, or a neighbor is not among the nodes. Every call raises MeshChanged if a
+        node leaves, has not joined or has restarted; later calls also if a node cannot be read any more.
+        """
         first = not self._at
         found = await asyncio.gather(*(self._read(client) for client in self._clients))
         for client, told in zip(self._clients, found, strict=True):
@@ -104,6 +119,7 @@ class Fleet:
                 raise InputError("", what, "name the admin ports of all nodes")
 
     async def _read(self, client: HttpClient) -> Snapshot:
+        """Return the snapshot of the node at one admin port."""
         try:
             status, body = await client.get("/overlay.json", timeout_s=ASK_S)
             if status != 200:
@@ -117,6 +133,7 @@ class Fleet:
             raise InputError(client.address, f"no node answers: {why}", remedy) from None
 
     def _take(self, client: HttpClient, told: Snapshot) -> None:
+        """Keep a snapshot. Raise MeshChanged if it shows that the mesh has changed."""
         known = self.told.get(told.node)
         if self._at.get(told.node) is not client:
             raise MeshChanged(f"another node answers at {client.address}: {told.node}")
@@ -126,10 +143,10 @@ class Fleet:
             raise MeshChanged(f"node {told.node} has restarted")
         self.told[told.node] = told
 
-    # What is changed
+    # Changing links
 
     async def apply(self, changes: Iterable[Change], progress: Progress | None = None) -> Applied:
-        """Carry out changes, one after the other, until the mesh itself changes."""
+        """Carry out changes one after the other. Stop when a node cannot be asked, refuses the secret, or churns."""
         result, left = Applied(), deque(changes)
         total = len(left)
         try:
@@ -151,7 +168,7 @@ class Fleet:
         return result
 
     async def _change(self, do: str, u: NodeId, v: NodeId) -> str:
-        """Carry out one change. Return why not, or nothing when it is done."""
+        """Carry out one change, in at most `TRIES` tries. Return an empty string, or why it was not done."""
         pair = (min(u, v), max(u, v))
         why = ""
         for attempt in range(TRIES):
@@ -159,7 +176,7 @@ class Fleet:
                 await asyncio.sleep(PAUSE_S)
                 await self.look()
             if (pair in self.links) == (do == "add"):
-                return ""  # somebody else did it
+                return ""  # It was done meanwhile, by a repair or by another operator.
             via: list[NodeId] = []
             if do == "remove":
                 via, split = self.ways_around(pair)
@@ -171,6 +188,7 @@ class Fleet:
         return why
 
     async def _try(self, do: str, u: NodeId, v: NodeId, via: Sequence[NodeId]) -> str:
+        """Ask `u` for one change, and wait until both ends show it. Return an empty string, or why it was not done."""
         path = _target(v, via)
         status, body = await self._ask(u, "PUT" if do == "add" else "DELETE", path)
         if status != 202:
@@ -195,6 +213,7 @@ class Fleet:
             await asyncio.sleep(LOOK_S)
 
     def _is_over(self, do: str, u: NodeId, v: NodeId) -> bool:
+        """Return whether both ends report the link (add), or neither does (remove)."""
         claims = [any(link.peer == other for link in self.told[one].links) for one, other in ((u, v), (v, u))]
         return all(claims) if do == "add" else not any(claims)
 
@@ -207,9 +226,10 @@ class Fleet:
             raise MeshChanged(f"{client.address} does not answer any more: {why}") from None
 
     def ways_around(self, pair: Pair) -> tuple[list[NodeId], Topic | None]:
-        """Return nodes that connect both ends of a link without it on each topic that they share.
+        """Return the nodes of paths that connect the ends of a link without it, one path for each topic they share.
 
-        And a topic that nothing else connects, if there is one.
+        The second result is the first topic for which there is no such path, or None. All nodes of a path are
+        subscribed to its topic.
         """
         u, v = pair
         near: dict[NodeId, list[NodeId]] = {}
@@ -233,7 +253,11 @@ def _way(
     is_on: Callable[[NodeId], bool],
     free: Iterable[NodeId],
 ) -> list[NodeId] | None:
-    """Return the nodes between both ends of a way with few nodes that are not `free`; None if there is no way."""
+    """Return the inner nodes of a path from `start` to `goal`, or None if there is no path.
+
+    The path leads only over nodes for which `is_on`. Nodes of `free` cost nothing and all others cost 1. The path is
+    one of least cost (a 0-1 breadth-first search), so that few nodes have to be named in a request.
+    """
     known, before = set(free), dict[NodeId, NodeId | None]()
     queue: deque[tuple[NodeId, NodeId | None]] = deque([(start, None)])
     while queue:
@@ -253,7 +277,7 @@ def _way(
 
 
 def _target(peer: NodeId, via: Sequence[NodeId]) -> str:
-    """The path of a request. Nodes that do not fit into it are left out: the node finds them by itself."""
+    """Return the path of a request. Names of `via` that do not fit are left out: they are only hints."""
     path = f"/links/{quote(peer, safe='')}"
     listed: list[str] = []
     for name in via[:VIA_MAX]:
@@ -265,6 +289,7 @@ def _target(peer: NodeId, via: Sequence[NodeId]) -> str:
 
 
 def _why_refused(status: int, said: str) -> str:
+    """Return why an admin port changes no links. `said` is the text of its answer."""
     if status == 405:
         return "its admin port only reads: it has no admin_token"
     return "it does not accept this secret" if status == 401 else said

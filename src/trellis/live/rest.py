@@ -1,9 +1,12 @@
-"""On a crowded machine a node looks at its sockets less often, and does more at each look.
+"""Make a node on an overloaded machine poll its sockets less often, and take in more messages each time.
 
-Where more processes want to run than there are cores, every turn of the loop begins with cold caches, and one that
-takes in a single message costs several times as much as one of ten. The more the machine is behind, the more such turns
-there are. So a node that often has to wait for a core rests after a turn, for at most 20 ms: what comes meanwhile is
-taken in together. A node that gets a core when it wants one never rests.  [docs/mqtt.md, How fast]
+If more processes want to run than there are cores, every turn of the event loop begins with cold caches. A message that
+is handled alone then costs several times as much CPU time as one of ten that are handled together. So an overloaded
+machine would fall even further behind.
+
+Twice a second `Rest` reads for how long this process has waited for a core. If that was a large share of the time, the
+process sleeps for a few milliseconds, at most `REST_S_MAX`, after it has handled messages. Messages that arrive
+meanwhile are then handled together. A node that does not wait for cores never sleeps.  [docs/mqtt.md, How fast]
 """
 
 from __future__ import annotations
@@ -15,21 +18,22 @@ from contextlib import suppress
 from pathlib import Path
 
 REST_S_MAX = 0.020
-_LONGER_S, _SHORTER_S = 0.005, 0.002
-_CROWDED, _FREE = 0.25, 0.10  # share of the time that was spent waiting for a core
-_LOOK_S = 0.5
-_TURNS = 3  # from an input to the write of what follows from it: the node, the door, the stream
+_LONGER_S, _SHORTER_S = 0.005, 0.002  # by how much a pause grows or shrinks at a time
+# Share of the time that was spent waiting for a core. Above the first, pauses grow; below the second, they shrink.
+_CROWDED, _FREE = 0.25, 0.10
+_LOOK_S = 0.5  # between two measurements
+_TURNS = 3  # turns of the loop from an input until its results are written: the node, the client port, the stream
 
 
 def waited_s() -> float | None:
-    """How long this process has waited for a core in all; None where the system does not tell."""
+    """Return the total seconds for which this process has waited for a core; None if the system does not tell."""
     with suppress(OSError, ValueError, IndexError):
         return int(Path("/proc/self/schedstat").read_text("ascii").split()[1]) / 1e9
     return None
 
 
 class Rest:
-    """For a process that runs one node: while it rests, nothing else in it runs, either."""
+    """Pauses of a process that runs nothing but one node. While it sleeps, the whole event loop stands still."""
 
     def __init__(
         self,
@@ -37,16 +41,17 @@ class Rest:
         waited: Callable[[], float | None] = waited_s,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.rest_s = 0.0
+        """`waited` and `sleep` are replaced in tests."""
+        self.rest_s = 0.0  # length of a pause; 0: the machine is not overloaded
         self._loop, self._waited, self._sleep = loop, waited, sleep
-        self._is_due = False
-        self._before = waited()
-        self._at_s = loop.time()
+        self._is_due = False  # A pause is scheduled.
+        self._before = waited()  # at the last measurement; None: there is nothing to measure
+        self._at_s = loop.time()  # time of the last measurement
         if self._before is not None:
             loop.call_later(_LOOK_S, self._look)
 
     def worked(self) -> None:
-        """The node has taken something in."""
+        """Schedule a pause, because the node has taken a message in. Called for each message."""
         if self.rest_s and not self._is_due:
             self._is_due = True
             self._loop.call_soon(self._after_turn, _TURNS - 1)
@@ -69,7 +74,7 @@ class Rest:
 
 
 def rest_after(rest_s: float, share: float) -> float:
-    """The next rest, if for this share of the time a core was waited for."""
+    """Return the next length of a pause. `share`: the share of the time for which the process waited for a core."""
     if share > _CROWDED:
         return min(rest_s + _LONGER_S, REST_S_MAX)
     if share < _FREE:

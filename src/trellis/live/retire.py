@@ -1,6 +1,6 @@
-"""Makes a node that runs on this machine leave its mesh in order, and waits until it has.  [docs/operating.md]
+"""Make a node that runs on this machine leave its mesh in order, and wait until it has left.  [docs/operating.md]
 
-The admin port says which process the node is. It changes nothing, so the process is told by SIGTERM.
+The node's admin port tells its process id, and the process is sent SIGTERM. The admin port itself cannot end a node.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from trellis.live.http_client import HttpClient
 from trellis.live.reasons import is_refused, why_not
 from trellis.live.tls import make_context
 
-_ASK_S = 5.0
-_LOOK_S = 0.1
-_MORE_S = 10.0  # beyond `limits.leave_s`
+_ASK_S = 5.0  # limit for one answer
+_LOOK_S = 0.1  # between two looks at the process
+_MORE_S = 10.0  # The node may take this much longer than `limits.leave_s`.
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,13 @@ class Departure:
     """A node that was told to leave, and has left."""
 
     pid: int
-    seconds: float
+    seconds: float  # from SIGTERM to the end of the process
 
 
 async def make_leave(config: NodeConfig) -> Departure | None:
-    """Tell the node to leave, and wait until it has. None: it did not run.
+    """Tell the node of this configuration to leave, and wait until its process has ended. None: it does not run.
 
-    Raises `TrellisError` where it runs and cannot be told.
+    Raise `TrellisError` if it is unclear whether it runs, if it cannot be told to leave, or if it takes too long.
     """
     pid = await _running(config)
     if pid is None:
@@ -57,7 +57,7 @@ async def make_leave(config: NodeConfig) -> Departure | None:
 
 
 async def _running(config: NodeConfig) -> int | None:
-    """Return the process that is the node; None if there is none."""
+    """Return the process id of the node; None if it does not run. Raise InputError if that cannot be found out."""
     if not config.admin_listen or parse_address(config.admin_listen)[1] == 0:
         if await _is_open(config.client_listen):
             what = f"something listens on {config.client_listen}, where node {config.name} takes clients"
@@ -70,7 +70,7 @@ async def _running(config: NodeConfig) -> int | None:
         name, pid = about["node"], about["pid"]
     except OSError as error:
         if is_refused(error):
-            return None  # nobody is there
+            return None  # Nothing listens on the admin port, so the node does not run.
         where, why = f"admin_listen {config.admin_listen}", why_not(error, has_tls=bool(config.tls.cert))
         what = f"it cannot be seen whether node {config.name} runs: {why}; nothing was ended"
         raise InputError(where, what, "see whether its process hangs, end it, and try again") from None
@@ -89,6 +89,7 @@ async def _running(config: NodeConfig) -> int | None:
 
 
 async def _is_open(address: str) -> bool:
+    """Return whether something may listen at an address. An address that does not answer counts as open."""
     host, port = parse_address(address)
     if not port:
         return False
@@ -102,7 +103,7 @@ async def _is_open(address: str) -> bool:
 
 
 def _is_ours(pid: int) -> bool:
-    """Return whether a process of this machine is a node of Trellis. Where that cannot be read, it must be there."""
+    """Return whether a process of this machine is a Trellis node. Without /proc: whether there is such a process."""
     try:
         return b"trellis" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -110,13 +111,14 @@ def _is_ours(pid: int) -> bool:
 
 
 def _is_alive(pid: int) -> bool:
+    """Return whether a process runs. One that has ended and waits for its parent (a zombie) does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
-    try:  # one that has ended, and whose parent has not noticed
+    try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (OSError, IndexError):
         return True

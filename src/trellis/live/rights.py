@@ -1,4 +1,8 @@
-"""What the access list says about clients of the client port. `stream.tag` is the client: its user and its topics."""
+"""Apply the access list to clients of the client port: what they may read, and how much.  [docs/access.md]
+
+The client port (`door.py`) calls these functions. In all of them `stream.tag` is the client behind a stream, with its
+user (`who`) and the topics that it subscribes to (`topics`).
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,15 @@ from trellis.protocols.wire import WireError
 
 
 def named(who: Who) -> str:
-    """Return a client for a refusal that it reads."""
+    """Return a description of a client, for a refusal that is sent to it."""
     return "a client that has proven no user" if who.user is None else f"user {one_line(who.user[:64])}"
 
 
 def judged_topic(one: Deliver) -> str | None:
-    """Return the topic by which a message is judged: that of an MQTT client's message is its whole topic.
+    """Return the topic that decides which clients may read a message. None: no client may.
 
-    None: no client gets it. What listeners say to each other holds retained messages, and no client needs it.
+    For a message of an MQTT client it is the whole MQTT topic. None is returned for messages between MQTT listeners.
+    They contain retained messages of many topics, and no client needs them.
     """
     if not one.payload.startswith(MAGIC):
         return one.topic
@@ -33,12 +38,12 @@ def judged_topic(one: Deliver) -> str | None:
 
 
 def readers(access: Access, streams: Collection[Stream], topic: str) -> list[Stream]:
-    """Return the clients that may read a topic."""
+    """Return those of the clients that may read a topic."""
     return [stream for stream in streams if access.may_read(stream.tag.who, topic)]
 
 
 def may_subscribe(access: Access, who: Who, topic: Topic) -> bool:
-    """Return whether a client may read a topic, or some MQTT topic whose messages come with it."""
+    """Return whether a client may read a topic, or at least one MQTT topic that is carried on it."""
     if access.may_read(who, topic):
         return True
     access.steps = STEPS_MAX
@@ -46,13 +51,13 @@ def may_subscribe(access: Access, who: Who, topic: Topic) -> bool:
 
 
 def may_connect(access: Access, user: str | None, clients: Collection[Stream]) -> bool:
-    """Return whether the quota of a user leaves it another connection."""
+    """Return whether the quota of a user allows it one more connection. `clients` are all that are connected."""
     limit = access.quotas.limits(user).get("user connections", LIMIT_MAX)
     return sum(one.tag.who.user == user for one in clients) < limit
 
 
 def is_beyond_quota(access: Access, who: Who, stream: Stream, clients: Collection[Stream]) -> bool:
-    """Return whether the quotas of a client and its user leave it no further topic."""
+    """Return whether the quota of a client, or that of its user, forbids it to subscribe to one more topic."""
     limits = access.quotas.limits(who.user)
     if len(stream.tag.topics) >= limits.get("client subscriptions", LIMIT_MAX):
         return True

@@ -1,4 +1,8 @@
-"""One node as a process: signals, the loop, and what it says when it is up."""
+"""Run one node as a process: the event loop, the signals, and the report that the node is up.
+
+SIGTERM or SIGINT makes the node leave in order, and a second one ends it at once. SIGHUP makes it read its certificates
+and access files again.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,11 @@ from trellis.live.shell import LiveNode
 
 log = logging.getLogger("trellis.live")
 Answer = TypeVar("Answer")
-_STOP_S = 1.0  # after a second signal, streams are closed in order for so long
+_STOP_S = 1.0  # After a second signal, streams get this long to close in order.
 
 
 def run_loop(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """On uvloop where it is installed."""
+    """Run a coroutine to its end and return its result. Use uvloop if it is installed."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):
         import uvloop
@@ -34,7 +38,7 @@ def run_loop(work: Coroutine[Any, Any, Answer]) -> Answer:
 
 
 async def _stop_now(node: LiveNode) -> None:
-    """Close everything, and cut what a peer or client that hangs does not let us close."""
+    """Close all streams. Cut those that are not closed after `_STOP_S`: the peer or client may hang."""
     try:
         async with asyncio.timeout(_STOP_S):
             await node.stop()
@@ -43,16 +47,17 @@ async def _stop_now(node: LiveNode) -> None:
 
 
 async def run_node(config: NodeConfig, is_up: Callable[[dict[str, object]], None]) -> None:
-    """Until SIGTERM or SIGINT: then it leaves in order. A second one ends it at once. SIGHUP loads certificates.
+    """Run a node until a signal ends it, and it has left or was stopped.
 
-    SIGHUP never ends a node, also where there are no certificates: a service manager sends it to reload.
+    `is_up` is called once, when the node has started, with its name, ports and process id. SIGHUP never ends a node,
+    even if it has no files to read: service managers send it to reload.
     """
     allow_files(config)
     node = LiveNode(config)
     loop = asyncio.get_running_loop()
     stopping: list[asyncio.Task[None]] = []
 
-    def on_signal() -> None:
+    def on_signal() -> None:  # for SIGTERM and SIGINT
         if node.mesh.is_leaving:
             stopping.append(loop.create_task(_stop_now(node)))
         else:
@@ -92,7 +97,10 @@ def _left(node: LiveNode) -> tuple[str, int, int]:
 
 
 def _collect_less() -> None:
-    """What a node holds are messages without cycles, ever more of them: to look through them often finds nothing."""
+    """Make the garbage collector look for cycles less often.
+
+    A node holds many messages, and they contain no cycles. To search them often takes time and finds nothing.
+    """
     gc.collect()
-    gc.freeze()  # modules and all that was made at the start
+    gc.freeze()  # Never search modules and other objects that were made at the start.
     gc.set_threshold(20_000, 20, 20)

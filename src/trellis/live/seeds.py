@@ -1,4 +1,8 @@
-"""Whether seeds accept this node, whether it is certainly alone, and whether its name is its own.  [docs/live.md]"""
+"""Tell whether seeds accept this node, whether it is certain that no other node runs, and whether its name is unique.
+
+`Seeds` and `Names` are parts of `Health`, which calls `look` twice a second and reports their complaints. Delivery asks
+`Seeds.why_unjoined` before it relies on being the only node.  [docs/live.md]
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,12 @@ from trellis.protocols.effects import Contact, NodeId, Seed
 if TYPE_CHECKING:
     from trellis.live.shell import LiveNode
 
-TEXT_LETTERS_MAX = 500
-WHYS_MAX = 3  # seeds that a refused publication names
+TEXT_LETTERS_MAX = 500  # longest text of a complaint
+WHYS_MAX = 3  # most seeds that the refusal of a publication names
 
 
 class Seeds:
-    """Whether any seed accepted this node, if it has seeds."""
+    """The seeds of this node, and why they have not accepted it."""
 
     def __init__(self, node: LiveNode) -> None:
         self.node = node
@@ -29,16 +33,20 @@ class Seeds:
         return [seed for seed in seeds if seed != Seed(me.host, me.port)]
 
     def look(self) -> None:
-        """Dial all seeds until another node has said anything: publications wait for what becomes of that."""
+        """Dial all other seeds, if no message of another node has come since the start.
+
+        Publications wait for the result (`why_unjoined`).
+        """
         if not self.node.has_met:
             for seed in self.others():
                 self.node.transport.dialing.look_at(seed)
 
     def why_unjoined(self) -> str:
-        """Return why it is not certain that this node is alone, if it has met nobody since its start. Empty: it is.
+        """Return why a node that has met no other node cannot be sure that it is alone.
 
-        A node without other seeds is alone. So is a node at whose seeds nothing listens just now: no node runs there.
-        Silence proves nothing, and neither does a host name that cannot be resolved.
+        The result is empty if the node has met another one since its start, or if it is certainly alone. It is alone if
+        it has no seeds but itself, or if nothing listens at any of them now. A seed that does not answer proves
+        nothing, and neither does a host name that cannot be resolved.
         """
         if self.node.has_met:
             return ""
@@ -48,6 +56,7 @@ class Seeds:
         return bounded("; ".join(whys[:WHYS_MAX]) + more)
 
     def complaints(self) -> list[str]:
+        """Return why this node, which has seeds, gets no messages of others, one sentence each."""
         transport, others = self.node.transport, self.others()
         silence_s = self.node.health.links.silence_s()
         if others and transport.peers and silence_s:
@@ -58,6 +67,7 @@ class Seeds:
         return [f"Seed {seed} did not accept this node: {self._why(seed)}." for seed in others]
 
     def _why(self, seed: Seed) -> str:
+        """Return why a seed is not connected."""
         transport = self.node.transport
         if seed in transport.failures:
             return transport.failures[seed]
@@ -65,25 +75,26 @@ class Seeds:
 
 
 class Names:
-    """Whether another node runs under this node's name: others then refuse this one.
+    """Complains if peers refuse this node because another node runs under its name.
 
-    The complaint is over when the peer that refused this node accepts it, or cannot be reached any more. That peer is
-    dialed again every second or two.
+    The complaint ends when the peer that refused this node accepts it, or cannot be reached any more. That peer is
+    dialed again about every second (`Dialing.sweep`).
     """
 
-    TOLD_S = 6.0  # The complaint is over after so long without a word of that peer.
+    TOLD_S = 6.0  # The complaint also ends this long after the last refusal.
 
     def __init__(self, refusals: Mapping[Contact, float], name: NodeId, now: Callable[[], float]) -> None:
-        """`refusals`: who refused this node's name in its last word to it, and when."""
+        """`refusals`: nodes and seeds whose last answer refused this node's name, and when that answer came."""
         self._refusals, self._name, self._now = refusals, name, now
 
     def complaints(self) -> list[str]:
+        """Return the complaint as one sentence, or nothing."""
         if all(self._now() - when >= self.TOLD_S for when in self._refusals.values()):
             return []
         return [f"Another node named {self._name} runs, or this machine's clock was set back: peers refuse this one."]
 
 
 def bounded(text: str) -> str:
-    """A seed's reason is its own words: they make one line, and no more than that."""
+    """Return a text as one line of bounded length, since a seed may have chosen its words."""
     text = one_line(text)
     return text if len(text) <= TEXT_LETTERS_MAX else f"{text[: TEXT_LETTERS_MAX - 4]} ..."

@@ -1,8 +1,8 @@
-"""What /metrics says about a node.  [docs/dashboard.md names every metric, docs/runbook.md says what to do about it]
+"""The metrics of a node, for /metrics.  [docs/dashboard.md names every metric, docs/runbook.md says how to react]
 
-The number of series does not depend on what peers and clients do. Every label has a fixed list of values, all of which
-are there from the start with 0: a rate of a counter that did not exist before its first event would miss that event.
-What is not on a list is counted under `other`.
+The number of series does not depend on what peers and clients do: every label has a fixed list of values. All series
+exist from the start with value 0. Otherwise the rate of a counter would miss the event that creates it. Values that are
+not on the list of a label are counted under `other`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Samples = list[tuple[Labels, float]]
 
-# Why this node ended a stream. `other` holds reasons that are not listed.
+# Reasons for which this node ends a stream to a peer, or to a client of the client port.
 CUT = {
     "peer": (
         "certificate", "cluster", "full", "garbage", "handshake", "name", "old", "overlay", "oversized", "role",
@@ -38,13 +38,16 @@ CUT = {
         "tls", "token", "topics", "user", "version",
     ),
 }  # fmt: skip
+# Reasons for which peers refuse a stream to this node, and for which messages to peers are dropped.
 REFUSED = ("certificate", "cluster", "name", "old", "overlay", "second", "self", "taken", "tls", "version")
 DROPPED = ("dialling", "full", "queued", "unaddressed", "unreachable", "version")
 
+# Names in `MqttListener.metrics()` that are gauges. All others are counters.
 MQTT_NOW = (
     "clients", "sessions", "filters", "filter bytes", "retained", "sidecar filters learned",
     "sidecar subscriptions unknown",
 )  # fmt: skip
+# Counters of the MQTT listener: of its host, of its sidecar, of its directory, and of streams that it cut.
 _MQTT_HOST = (
     "before the subscription", "connected", "connections beyond quotas", "filters beyond quotas", "held by quotas",
     "delivered", "dropped", "expired", "filters beyond memory",
@@ -82,7 +85,7 @@ MQTT_HAPPENED = (
     *(slug(f"sidecar {one}") for one in _MQTT_SIDECAR),
     *(slug(f"directory {one}") for one in _MQTT_DIRECTORY),
     *(slug(f"cut {one}") for one in _MQTT_CUT),
-    "closed",  # by this node, with a reason that the client was told
+    "closed",  # streams that this node ended, with a reason that the client was told
 )
 
 
@@ -103,6 +106,7 @@ def exposition(node: LiveNode, *, is_open: bool = False) -> str:
 
 
 def _overlay(page: Exposition, node: LiveNode) -> None:
+    """Add the node's identity, its links and its topics."""
     mesh = node.mesh
     neighbours = mesh.overlay.neighbors()
     interest = mesh.overlay.interest
@@ -135,6 +139,7 @@ def _overlay(page: Exposition, node: LiveNode) -> None:
 
 
 def _union(bitsets: Iterable[int]) -> int:
+    """Return the topics of any of the sets. A set of topics is an int with one bit for each."""
     union = 0
     for one in bitsets:
         union |= one
@@ -160,7 +165,7 @@ def _mends(page: Exposition, node: LiveNode) -> None:
     )
 
 
-# The name in `Delivery.metrics()` -> what it counts.
+# Name in `Delivery.metrics()` -> help text. The metric is named after it.
 _COUNTERS = {
     "published": "Publications taken in from clients.",
     "acknowledged": "Publications of clients that have their copies.",
@@ -183,6 +188,7 @@ _COUNTERS = {
     "left_undrained": "Topics left although nobody had taken over what was held.",
     "left_behind": "Messages that this node held when it left the mesh, and that nobody had taken over.",
 }
+# Name in `Delivery.metrics()` -> name of the metric, help text.
 _GAUGES = {
     "held": ("held_messages", "Messages in the window."),
     "held_bytes": ("held_bytes", "Their bytes."),
@@ -193,6 +199,7 @@ _GAUGES = {
     "queued": ("queued_messages", "Messages that wait for room on links."),
     "under_way_bytes": ("under_way_bytes", "Bytes sent on links and not acknowledged yet."),
 }
+# Name in `Delivery.metrics()`, without `_internal` -> help text.
 _INTERNAL = {
     "published": "Publications of nodes to each other, as of the MQTT directory.",
     "acknowledged": "Publications of nodes to each other that have their copies.",
@@ -202,7 +209,7 @@ _INTERNAL = {
 
 
 def of_clients(found: Mapping[str, int], key: str) -> int:
-    """Return a counter of `Delivery.metrics()` without what nodes publish to each other."""
+    """Return a counter of `Delivery.metrics()` without the messages that nodes publish to each other."""
     return found[key] - found.get(f"{key}_internal", 0)
 
 
@@ -253,7 +260,8 @@ def _streams(page: Exposition, node: LiveNode) -> None:
 
 def _traffic(page: Exposition, node: LiveNode) -> None:
     union = get_args(UNIONS[node.config.overlay])
-    # A message that refers to pieces counts as what it is. What is said of pieces is counted where it goes out.
+    # A message that travels in pieces is counted under its own kind. The messages that give or ask for pieces are
+    # counted only when they go out.
     for way, traffic, kinds_there in (("in", node.traffic_in, union), ("out", node.traffic_out, (*union, Give, Want))):
         kinds = sorted((str(kind.__struct_config__.tag), kind) for kind in kinds_there)
         told = "Messages of each kind that came in" if way == "in" else "Messages of each kind that went out"
@@ -312,10 +320,11 @@ def _process(page: Exposition, node: LiveNode) -> None:
 
 
 def _behind(prefix: str, counters: Mapping[str, int]) -> dict[str, int]:
+    """Return the counters whose names begin with `prefix`, without it."""
     return {key.removeprefix(prefix): count for key, count in counters.items() if key.startswith(prefix)}
 
 
 def _each(label: str, listed: tuple[str, ...], found: Mapping[Any, int]) -> Samples:
-    """One sample for each value of the list, and one for the rest."""
+    """Return one sample for each value of the list, and one, labelled `other`, for all other values."""
     rest = sum(count for key, count in found.items() if key not in listed)
     return [*(({label: one}, found.get(one, 0)) for one in listed), ({label: "other"}, rest)]

@@ -1,6 +1,7 @@
-"""Values of node.toml that come as text, and sentences about keys and values that cannot be used.
+"""Read settings that are given as text, and word the errors about keys and values that cannot be used.
 
-The environment and --set have only text. A list is given as TOML or with commas: `["a", "b"]`, `"a", "b"` or `a,b`.
+In node.toml values have types. In the environment and in --set they are text. There a list is written as in TOML or
+with commas: `["a", "b"]`, `"a", "b"` or `a,b`. `config.py` calls these functions.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Any, Literal, get_args, get_origin
 
 from trellis.errors import InputError
 
-_IPV6 = re.compile(r"\[[0-9A-Fa-f:.%]*\]:")  # [::1]:7001 is an address and no list
-_NEAREST_MAX = 3
+_IPV6 = re.compile(r"\[[0-9A-Fa-f:.%]*\]:")  # "[::1]:7001" is an address, not a list.
+_NEAREST_MAX = 3  # most similar keys that an error names
 _ALL_KEYS = "trellis node --print-config shows all keys"
 _UNKNOWN = re.compile(r"unknown field `(.*)`")
 _EXPECTED = re.compile(r"Expected `(\w+)")
+# Type that msgspec expected -> what is wrong with a value of another type, and what to do.
 _FAULTS = {
     "int": ("is no whole number", "give one, as in 500"),
     "float": ("is no number", "give one, as in 0.5"),
@@ -29,7 +31,7 @@ _FAULTS = {
 
 
 def read_value(key: str, kind: Any, text: str) -> object:
-    """Return the value of a key that was given as text. Numbers and truth stay text: they are read with the type."""
+    """Return the value of a key of type `kind` that was given as text. Only lists are parsed; the rest stays text."""
     if get_origin(kind) is not tuple:
         return text
     text = text.strip()
@@ -41,6 +43,7 @@ def read_value(key: str, kind: Any, text: str) -> object:
 
 
 def _toml(key: str, text: str, given: str) -> object:
+    """Return a list that is written as in TOML. `given` is the text for the error."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -48,7 +51,7 @@ def _toml(key: str, text: str, given: str) -> object:
 
 
 def unknown_key(where: str, key: str, known: Sequence[str]) -> InputError:
-    """Return the error about a key that is not known, with the keys that are most like it."""
+    """Return the error about an unknown key. It names the most similar keys of `known`."""
     last = key.rpartition(".")[2]
     same = [one for one in known if one.rpartition(".")[2] == last]
     near = [*same, *get_close_matches(key, known, _NEAREST_MAX, 0.7)][:_NEAREST_MAX]
@@ -57,13 +60,13 @@ def unknown_key(where: str, key: str, known: Sequence[str]) -> InputError:
 
 
 def unknown_field(told: str) -> str | None:
-    """Return the name of a field that msgspec does not know; None if it complains about something else."""
+    """Return the unknown field that an error text of msgspec names; None if the error is another one."""
     found = _UNKNOWN.search(told)
     return found[1] if found else None
 
 
 def bad_value(where: str, told: str, value: object, kind: Any) -> InputError:
-    """Return the error about a value that does not fit its key. `told` is what msgspec says about it."""
+    """Return the error about a value that does not fit its key. `told` is the error text of msgspec."""
     shown = f'"{value}"' if isinstance(value, str) else str(value)
     if get_origin(kind) is Literal:
         return InputError(where, f"{shown} is not one of its values", f"give {' or '.join(map(str, get_args(kind)))}")

@@ -1,8 +1,14 @@
-"""A live node: runs a `MeshNode` on sockets and the loop's clock.  [protocols/effects.py]
+"""A live node: runs a `MeshNode` on sockets and on the clock of the event loop.  [protocols/effects.py]
 
-    frames of peers, timers, wishes of clients  ->  the node  ->  effects  ->  frames, timers, clients
+    frames of peers, timers, requests of clients  ->  `MeshNode`  ->  effects  ->  frames, timers, clients
 
-Everything happens in one thread, one input at a time, so the node is the state machine that the simulator has proven.
+`LiveNode` owns all parts of a node: the transport to peers, the client port (`door`), the MQTT listener, the admin port
+and the timers. They call it with inputs. It hands each input to the `MeshNode`, which knows no sockets and no clock,
+and then carries out the effects that this returns.
+
+All of this happens in one thread, one input at a time. So the `MeshNode` runs here exactly as in the simulator.
+
+A node is made, then `start`ed. It ends when it has left in order (`leave`, then `wait`), or at once by `stop`.
 """
 
 from __future__ import annotations
@@ -57,34 +63,38 @@ log = logging.getLogger("trellis.live")
 
 
 class LiveNode:
+    """One node of a mesh, with its ports."""
+
     def __init__(self, config: NodeConfig, life: int | None = None) -> None:
+        """`life`: the incarnation. None: it is taken from the wall clock."""
         self.config, self.name = config, config.name
         self.life = life_now() if life is None else life
         self.started_s = wall_s()
         self.exchange = Exchange(self)
         self.codec, self.pieces = self.exchange.codec, self.exchange.pieces
-        self.links: dict[NodeId, None] = {}
+        self.links: dict[NodeId, None] = {}  # neighbors
         self.counters: Counter[str] = Counter()
         self.mesh = make_mesh(config, self.life)
-        self.mesh.delivery.gathers = True  # what one look at the sockets brings goes out together
+        self.mesh.delivery.gathers = True  # Messages that result from one turn of the loop share frames.
         self.mends = MendClock(getattr(self.mesh.overlay.node, "coordinator", None), wall_ms, monotonic_ms)
         self.traffic_in, self.traffic_out = self.exchange.traffic_in, self.exchange.traffic_out
         self.admin: Admin | None = None
         self.telemetry: Telemetry | None = None
         self.mqtt: MqttListener | None = None
         self.tls: Credentials | None = None
-        self._look: asyncio.TimerHandle | None = None  # at files of certificates
+        self._look: asyncio.TimerHandle | None = None  # the next look at certificates and access files
         self.subscriptions = Subscriptions(self)
-        self.failure: Exception | None = None
-        self.rest: Rest | None = None  # where the process runs nothing but this node
+        self.failure: Exception | None = None  # the error of a timer that kept failing, which ends the node
+        self.rest: Rest | None = None  # set only if the process runs nothing but this node
         self.timers = Timers(self.name, self._on_timer, self._end, self.counters)
-        self._gone = asyncio.Event()  # the node has left, or was stopped
+        self._gone = asyncio.Event()  # The node has left, has failed, or was stopped.
         self.is_stopped = False
-        self.has_met = False  # another node has said anything since the start
-        self.left_behind = (0, 0)  # when it has left: messages that nobody had taken over, and their topics
-        self._input: tuple[NodeId | None, str] = (None, "")  # what is taken in: by whom, and its kind
+        self.has_met = False  # A message of another node has come since the start.
+        self.left_behind = (0, 0)  # after it has left: numbers of messages that no node took over, and of their topics
+        self._input: tuple[NodeId | None, str] = (None, "")  # the input that is being handled: its sender, and its kind
 
     async def start(self) -> None:
+        """Bind all ports, start the protocols, and accept connections. If a port cannot be bound, stop and raise."""
         config = self.config
         self._loop, self._machine = asyncio.get_running_loop(), machine()
         host, port = parse_address(config.advertise or config.listen)
@@ -117,7 +127,7 @@ class LiveNode:
                 self.admin = Admin(self)
                 self.admin.bind(config.admin_listen, tls)
             if config.mqtt:
-                from trellis.live.mqtt.listener import MqttListener  # not every node has one
+                from trellis.live.mqtt.listener import MqttListener  # Imported here, since not every node has one.
 
                 proves_copies = self.mesh.overlay.has_homes and config.delivery.copies > 1
                 self.mqtt = MqttListener(self, self.name, self.life, config.mqtt, config.limits, gate, proves_copies)
@@ -131,7 +141,7 @@ class LiveNode:
         if config.telemetry.file:
             self.telemetry = Telemetry(config.telemetry, self.name, lambda: self.mesh.wanted)
             self.telemetry.start()
-        self.transport.serve()  # nothing may come in before the node has started
+        self.transport.serve()  # No message may come in before `MeshNode.start`.
         self.door.serve()
         if self.admin is not None:
             self.admin.serve()
@@ -142,14 +152,14 @@ class LiveNode:
             self._look = self._loop.call_later(config.tls.reload_s, self._look_at_files)
 
     def credentials(self) -> list[Credentials]:
-        """Return the certificates of this node: those of [tls], and those of the MQTT listener."""
+        """Return the certificates that this node has: those of [tls], and those of the MQTT listener."""
         found = (self.tls, self.mqtt.tls if self.mqtt is not None else None)
         return [one for one in found if one is not None]
 
     def reload(self) -> None:
-        """Read certificates and access files again now, changed or not. Streams that stand stay.
+        """Read certificates and access files again now, whether or not they have changed.
 
-        New handshakes use the new certificates. New access rules hold for all clients at once.
+        Open streams stay open. New handshakes use the new certificates. New access rules hold at once for all clients.
         """
         if not self.credentials() and not self.gate.files:
             log.info("%s: was told to load its certificates, and has none", self.name)
@@ -162,17 +172,20 @@ class LiveNode:
             self.mqtt.rules_changed()
 
     def _look_at_files(self) -> None:
+        """Read certificates and access files that have changed. Runs every `tls.reload_s` seconds."""
         self._read_files(at_once=False)
         self._look = self._loop.call_later(self.config.tls.reload_s, self._look_at_files)
 
     def now(self) -> float:
+        """Return the time of the event loop's clock in seconds."""
         return self._loop.time()
 
     def mesh_topics(self) -> tuple[Topic, ...]:
+        """Return the topics that this node subscribes to."""
         return tuple(self.mesh.wanted)
 
     def leave(self) -> None:
-        """In order: `wait` returns when the others have taken over, or after `leave_s`."""
+        """Begin to leave in order. `wait` returns when other nodes have taken over, or after `limits.leave_s`."""
         if not self.is_stopped and not self.mesh.is_leaving:
             log.info("%s: leaves", self.name)
             self._loop.call_later(self.config.limits.leave_s, self._gone.set)
@@ -181,7 +194,7 @@ class LiveNode:
             self._carry_out(self.mesh.leave())
 
     async def wait(self) -> None:
-        """Until the node has left; then everything is closed. Raises what has broken it."""
+        """Wait until the node has left or was stopped, and close everything. Raise the error that ended it, if any."""
         await self._gone.wait()
         self.left_behind = self.mesh.left_behind()
         await self.stop()
@@ -189,7 +202,7 @@ class LiveNode:
             raise self.failure
 
     async def stop(self, *, in_order: bool = True) -> None:
-        """Close everything. Not in order: as if the process had died, also where closing in order is under way."""
+        """Close everything. Without `in_order`, cut all streams, as a crash would, even those that are being closed."""
         if not self.is_stopped or not in_order:
             self.is_stopped = True
             self.timers.close()
@@ -213,6 +226,7 @@ class LiveNode:
     # Inputs
 
     def take_in(self, sender: NodeId, message: msgspec.Struct) -> None:
+        """Handle a message of a peer. Called by `Exchange`."""
         if self.is_stopped:
             return
         self.has_met = True
@@ -229,6 +243,7 @@ class LiveNode:
             self.rest.worked()
 
     def _on_peer_down(self, peer: NodeId) -> None:
+        """Handle the loss of the stream to a peer, or the restart of a peer."""
         if not self.is_stopped:
             self._input = (peer, "down")
             try:
@@ -241,6 +256,7 @@ class LiveNode:
             self.exchange.on_peer_down(peer)
 
     def _on_peer_ended(self, peer: NodeId, is_alone: bool) -> None:
+        """Handle the proof that the process of a peer has ended. `is_alone`: all known nodes have ended."""
         if not self.is_stopped:
             try:
                 self._catch_up()
@@ -259,49 +275,58 @@ class LiveNode:
             self._carry_out(self.mesh.on_timer(tag))
 
     def _end(self, error: Exception) -> None:
+        """End the node, because a timer kept failing."""
         self.failure = error
         self._gone.set()
 
     def broke(self, what: str) -> None:
-        """Log and count an error of ours. The input counts as lost: none may be able to stop node after node."""
+        """Log and count an exception in our own code. The input that caused it is lost, and the node goes on.
+
+        Otherwise a message that is passed on from node to node could stop one node after the other.
+        """
         log.exception("%s: %s broke a handler", self.name, what)
         self.counters["bugs"] += 1
 
-    # Wishes of clients
+    # Requests of clients, called by the client port and the MQTT listener (`door.Broker`)
 
     def refusal(self, topic: Topic) -> str | None:
+        """Return why no client may subscribe to this topic here, or None if it may."""
         return self.subscriptions.refusal(topic)
 
     def subscribe(self, topic: Topic) -> None:
+        """Subscribe on behalf of one port. Each port calls this once for a topic, until it unsubscribes."""
         self._carry_out(self.subscriptions.subscribe(topic))
 
     def unsubscribe(self, topic: Topic) -> None:
+        """End a subscription of one port."""
         self._carry_out(self.subscriptions.unsubscribe(topic))
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> None:
+        """Publish a message. The outcome comes later as an effect with the same `client_id`."""
         self._catch_up()
         if self.telemetry is not None:
             self.telemetry.published(topic, len(payload))
         self._carry_out(self.mesh.publish(topic, payload, client_id))
 
     def ask_home(self, topic: Topic) -> None:
-        """Ask the home of a canary's topic; `health` is told the answer."""
+        """Ask the home of a canary's topic whether it is there. `Health` is told the answer (`HomeTold`)."""
         if not self.is_stopped:
             self._catch_up()
             self._carry_out(self.mesh.ask_home(topic))
 
     def change_overlay(self, change: Callable[[], Effects]) -> None:
-        """Have the overlay do something that an operator has asked for."""
+        """Carry out a change of links that an operator has asked for."""
         self._catch_up()
         self._input = (None, "request")
         self._carry_out(self.mesh.overlay_did(change()))
 
     def is_confirmed(self, topic: Topic) -> bool:
+        """Return whether this node subscribes to a topic, and its subscription is confirmed now."""
         found = self.mesh.delivery.state.topics.get(topic)
         return found is not None and found.is_wanted and found.was_confirmed and found.is_confirmed
 
     def metrics(self) -> dict[str, int]:
-        """Everything that an operator should see, as plain numbers."""
+        """Return all counters of the node by name, for tests."""
         return {
             **{f"delivery {key}": value for key, value in self.mesh.delivery.metrics().items()},
             **{f"peers {key}": value for key, value in sorted(self.transport.counters.items())},
@@ -314,9 +339,13 @@ class LiveNode:
         }
 
     def _catch_up(self) -> None:
-        """The node counts time by its ticks. If they come late (a stopped process, a busy machine), it is told."""
+        """Tell the `MeshNode` how much time has passed since its last tick. Called before inputs.
+
+        It counts time in ticks. If ticks are more than one tick late, since the process was stopped or the machine is
+        busy, the missing time is added at once (`stood_still`).
+        """
         tick_ms = self.config.delivery.tick_ms
-        now_ms = int(self._machine.uptime_s() * 1_000)  # `monotonic_ms` would ask for the running loop every time
+        now_ms = int(self._machine.uptime_s() * 1_000)  # `monotonic_ms` would look up the running loop every time.
         behind_ms = now_ms - self._started_ms - self.mesh.delivery.state.now_ms
         if behind_ms > 2 * tick_ms:
             self.counters["stood_still_ms"] += behind_ms - tick_ms
@@ -328,18 +357,18 @@ class LiveNode:
     # Effects
 
     def _carry_out(self, effects: Iterable[Effect | Outcome]) -> None:
-        """Carry out all effects. One that fails does not keep back the others, which may set timers."""
+        """Carry out all effects. If one fails, the others are still carried out, since they may set timers."""
         left = iter(effects)
         while True:
             try:
                 self._carry_out_in_turn(left)
                 return
-            except Exception:  # `left` stands behind the effect that failed
+            except Exception:  # `left` goes on after the effect that failed.
                 self.broke("carrying out an effect")
 
     def _carry_out_in_turn(self, effects: Iterator[Effect | Outcome]) -> None:
         for effect in effects:
-            if isinstance(effect, Send):  # most effects are sends and timers, and a `match` takes longer
+            if isinstance(effect, Send):  # Most effects are sends and timers, and a `match` is slower.
                 self.exchange.send(effect.to, effect.message)
                 continue
             if isinstance(effect, SetTimer):

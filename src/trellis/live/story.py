@@ -1,7 +1,10 @@
-"""The story of a node in its log: joined, neighbor lost and why, repairs, whole again.  [docs/runbook.md, Logs]
+"""Log the main events of a node: joined, neighbor lost and why, repairs, whole again.  [docs/runbook.md, Logs]
 
-The shell tells which links come up and go down, and what was being taken in when they did. `look` is called twice a
-second. Nothing here changes what the node does.
+The shell reports each link that comes up or goes down, with the input that it was handling. `MendClock` reports
+repairs. `Health` calls `look` twice a second. Nothing here changes what the node does.
+
+After the loss of a neighbor the node is whole again when each topic that was shared with lost neighbors has another
+neighbor, and no repair of a churn event runs here. Sets of topics are ints with one bit for each topic.
 """
 
 from __future__ import annotations
@@ -22,27 +25,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trellis.live")
 
-JOINED_S_MAX = 10.0  # a node that is ready waits so long for its first neighbor before it says that it has joined
-WHOLE_S_MAX = 10.0  # after so long, topics without a neighbor are taken for topics that only this node has
-_RESTARTED = ("Connect", "Heartbeat")  # messages of a neighbor by which an overlay learns of its new incarnation
-_CLOSED = ("Disconnect", "Unlink", "Leave", "Leaving")  # by which a neighbor closes a link in order
-_TOLD = ("crash", "leave", "join")  # causes of repairs that are told at level info; clients cause the others
+JOINED_S_MAX = 10.0  # A node that is ready logs that it has joined when it has a neighbor, or after this time.
+WHOLE_S_MAX = 10.0  # After this time, topics without a neighbor count as topics that only this node has.
+_RESTARTED = ("Connect", "Heartbeat")  # messages that can show that a neighbor has a new incarnation
+_CLOSED = ("Disconnect", "Unlink", "Leave", "Leaving")  # messages with which a neighbor closes a link in order
+# Repairs with these causes are logged at level info. Clients and operators cause the others (level debug).
+_TOLD = ("crash", "leave", "join")
 
 
 class Story:
+    """Logs what happens to one node."""
+
     def __init__(self, node: LiveNode, now: float) -> None:
+        """`now`: when the node started, by the loop's clock."""
         self.node, self._started = node, now
         self.has_joined = False
-        self._ready_at: float | None = None
-        self._interests: dict[NodeId, int] = {}  # of neighbors, as last seen
-        self._closed: dict[NodeId, int] = {}  # neighbors that closed their link in order, and what was shared with them
-        self._lost: dict[NodeId, None] = {}  # since the node was whole
-        self._lost_topics = 0
-        self._lost_at = 0.0
+        self._ready_at: float | None = None  # when the node became ready
+        self._interests: dict[NodeId, int] = {}  # topics of neighbors, as last seen
+        # Neighbors that closed their link in order, and the topics that were shared with them. The next `look` finds
+        # out whether they have left.
+        self._closed: dict[NodeId, int] = {}
+        self._lost: dict[NodeId, None] = {}  # neighbors that were lost since the node was last whole
+        self._lost_topics = 0  # topics that were shared with them
+        self._lost_at = 0.0  # when the first of them was lost
 
-    # What the shell tells
+    # Called by the shell, `MendClock` and `Health`
 
     def link_up(self, peer: NodeId) -> None:
+        """Note that `peer` is a neighbor now."""
         self._remember()
         log.debug("%s: linked with %s", self.node.name, peer)
         self._closed.pop(peer, None)
@@ -50,7 +60,11 @@ class Story:
             self._look_whole()
 
     def link_down(self, peer: NodeId, source: NodeId | None, kind: str) -> None:
-        """`source` and `kind`: the sender and type of the message that was taken in, or "down", or "timer"."""
+        """Note that `peer` is no longer a neighbor. Log the reason, if the neighbor was lost.
+
+        `source` and `kind` are the input that was being handled: the sender and type of a message, a peer and "down",
+        or None and "timer" or "request".
+        """
         topics = self._interests.pop(peer, 0) & self.node.mesh.overlay.interest
         if self.node.mesh.is_leaving:
             return
@@ -74,16 +88,19 @@ class Story:
         self._lose(peer, topics, why)
 
     def repair_began(self, repair: MendTime) -> None:
+        """Log that this node has begun to coordinate a repair."""
         say = log.info if repair.cause in _TOLD else log.debug
         say("%s: repair %d started: %s of %s", self.node.name, repair.number, repair.cause, repair.node)
 
     def repair_ended(self, repair: MendTime) -> None:
+        """Log that a repair of this node has ended."""
         topics = _topics(repair.topics, repair.topic_count)
         say = log.info if repair.cause in _TOLD else log.debug
         about = (self.node.name, repair.number, repair.ms, repair.cause, repair.node, topics)
         say("%s: repair %d finished after %d ms: %s of %s; %s", *about)
 
     def look(self) -> None:
+        """Log what has become true since the last call: joined, a neighbor left in order, whole again."""
         self._remember()
         if not self.has_joined:
             self._look_joined()
@@ -96,7 +113,7 @@ class Story:
         if self._lost:
             self._look_whole()
 
-    # What follows
+    # Helpers
 
     def _remember(self) -> None:
         self._interests.update(self.node.mesh.overlay.neighbors())
@@ -105,6 +122,7 @@ class Story:
         return self.node.now()
 
     def _look_joined(self) -> None:
+        """Log that the node has joined, if it has."""
         node = self.node
         if not_ready(node) or not node.transport.peers:
             return
@@ -118,6 +136,7 @@ class Story:
         log.info("%s: joined the mesh after %.1f s: %s; %s", node.name, after_s, neighbors, streams)
 
     def _lose(self, peer: NodeId, topics: int, why: str) -> None:
+        """Log the loss of a neighbor. `topics` were shared with it."""
         if not self._lost:
             self._lost_at = self._now()
         self._lost[peer] = None
@@ -126,12 +145,13 @@ class Story:
         log.info("%s: lost neighbor %s: %s; %s", self.node.name, peer, why, _topics(names, len(names)))
 
     def messages_lost(self, effect: Lost | Overflowed) -> None:
-        """What nodes tell each other is repeated anyway: that is no warning."""
+        """Log lost messages: as a warning, unless nodes published them to each other and will repeat them anyway."""
         is_harmless = isinstance(effect, Lost) and is_internal(effect.topic)
         say = log.debug if is_harmless else log.warning
         say("%s: %s", self.node.name, _loss(effect))
 
     def _look_whole(self) -> None:
+        """Log that the node is whole again, if it is."""
         node, overlay = self.node, self.node.mesh.overlay
         after_s = self._now() - self._lost_at
         missing = self._lost_topics & overlay.interest

@@ -1,4 +1,7 @@
-"""Which topics a node subscribes to: those that at least one client port or its configuration wants."""
+"""Decide which topics a node subscribes to: all that at least one of its ports, or its configuration, wants.
+
+The client port and the MQTT listener each subscribe to a topic once, however many of their clients want it.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trellis.live")
 
-_REFUSALS_MS = 10_000  # between two log lines about refused subscriptions
+_REFUSALS_MS = 10_000  # least time between two log lines about refused subscriptions
 
 
 class Subscriptions:
+    """The subscriptions of one node. Its methods return effects, which the shell carries out."""
+
     def __init__(self, node: LiveNode) -> None:
         self.node = node
-        self._wants: Counter[Topic] = Counter(dict.fromkeys(node.mesh.wanted, 1))  # by how many doors, or for good
-        self._log_ms = 0  # when the next refused subscription is logged
+        # topic -> number of ports that want it, plus 1 if the configuration names it
+        self._wants: Counter[Topic] = Counter(dict.fromkeys(node.mesh.wanted, 1))
+        self._log_ms = 0  # A refused subscription is logged again from this time on.
 
     def refusal(self, topic: Topic) -> str | None:
         """Return why no client may subscribe to this topic here, or None if it may."""
@@ -34,16 +40,18 @@ class Subscriptions:
         return reason
 
     def subscribe(self, topic: Topic) -> Iterable[Effect | Outcome]:
+        """Count one more port that wants a topic. If it is the first one, subscribe in the mesh."""
         self._wants[topic] += 1
         if self._wants[topic] > 1:
             return ()
         reason = self.node.mesh.refusal(topic)
-        if reason is not None:  # beyond what peers take: a wildcard has found so many topics
+        if reason is not None:  # More than peers accept: a wildcard has matched too many topics.
             self._refused(f"cannot take part in topic {topic}, and misses its messages", reason)
             return ()
         return self.node.mesh.subscribe(topic)
 
     def unsubscribe(self, topic: Topic) -> Iterable[Effect | Outcome]:
+        """Count one port less that wants a topic. If it was the last one, unsubscribe in the mesh."""
         self._wants[topic] -= 1
         if self._wants[topic]:
             return ()
@@ -51,7 +59,7 @@ class Subscriptions:
         return self.node.mesh.unsubscribe(topic)
 
     def _refused(self, what: str, reason: str) -> None:
-        """Count it, and log it once in a while: a client may ask thousands of times."""
+        """Count a refused subscription. Log at most one every `_REFUSALS_MS`: a client may ask thousands of times."""
         self.node.counters["topics_refused"] += 1
         now_ms = monotonic_ms()
         if now_ms >= self._log_ms:

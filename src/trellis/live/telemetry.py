@@ -1,14 +1,19 @@
-"""What a node tells about itself for planning: who subscribes, and how often it publishes, as JSON lines.
+"""Write what a node subscribes to and how much it publishes to a file of JSON lines, as data for planning.
 
     {"time": 1700000000.0, "node": "a", "event": "join"}
     {"time": 1700000000.0, "node": "a", "event": "subscribe", "topic": "t"}
     {"time": 1700000010.0, "node": "a", "event": "publish", "topic": "t", "count": 7, "bytes": 896, "seconds": 10.0}
 
-`trellis pipeline pairs` makes interests of them, `rates` publication rates, `churn` a trace. Everything is looked at
-once in `interval_s`: subscriptions as the difference to what was told last, publications as sums. So however busy the
-node is, it writes at most one line per topic and interval and kind. When a file is full it is put aside, and the next
-one begins with all that is in force. A disk that fails never costs the node. What could not be written is told in the
-next interval: subscriptions as they are then, publications as sums over the longer time.
+`trellis pipeline pairs` makes interests from these files, `rates` publication rates, and `churn` a churn trace.
+
+Lines are written once in `interval_s`: the subscriptions that have changed since the last lines, and for each topic the
+sum of its publications. So even a busy node writes at most one line for each topic, interval and event.
+
+When the file is full, it is renamed, and a new file begins. Each file begins with a `join` line and all present
+subscriptions, so that it can be read without the others.
+
+If the disk fails, the node goes on. The next interval then covers the time since the last lines that were written:
+subscriptions as they are then, and sums over the longer time.
 """
 
 from __future__ import annotations
@@ -27,21 +32,21 @@ from trellis.live.clock import wall_s
 
 log = logging.getLogger("trellis.live")
 
-TOPICS_MAX = 100_000  # with publications in one interval; more are counted as left out
+TOPICS_MAX = 100_000  # Publications of one interval on further topics are only counted (`left_out`).
 
 
 class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     file: str = ""
-    """Where the lines go. None unless said."""
+    """The file that lines are written to. Empty: none."""
 
     interval_s: float = 10.0
-    """Raising it makes fewer lines, and coarser times."""
+    """Lines are written this often. Raising it makes fewer lines and less precise times."""
 
     file_bytes: int = 16 << 20
-    """A larger file becomes FILE.1, and that FILE.2, ..."""
+    """When FILE is larger, it is renamed to FILE.1, an earlier FILE.1 to FILE.2, and so on."""
 
     files_max: int = 4
-    """Files kept; the oldest goes."""
+    """Number of files that are kept, the present one included. The oldest is deleted."""
 
     def __post_init__(self) -> None:
         for field in ("interval_s", "file_bytes", "files_max"):
@@ -50,6 +55,8 @@ class TelemetryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Telemetry:
+    """The telemetry of one node."""
+
     def __init__(
         self,
         config: TelemetryConfig,
@@ -57,21 +64,23 @@ class Telemetry:
         wanted: Callable[[], Collection[str]],
         clock: Callable[[], float] = wall_s,
     ) -> None:
-        """`wanted` tells what the node subscribes to now."""
+        """`wanted` returns the topics that the node subscribes to now. `clock` returns seconds since 1970."""
         self.config, self.node, self.wanted, self.clock = config, node, wanted, clock
         self.path = Path(config.file)
         self.counters: Counter[str] = Counter()
-        self._told: set[str] = set()  # Subscriptions as the file has them.
-        self._begins = True  # The next lines begin a file, or follow those of an earlier incarnation in it.
-        self._published: dict[str, list[int]] = {}  # topic -> messages and bytes since `_since`
-        self._since = clock()
+        self._told: set[str] = set()  # subscriptions that the file shows
+        self._begins = True  # The next lines begin a file, or are the first ones of this incarnation.
+        self._published: dict[str, list[int]] = {}  # topic -> numbers of messages and bytes since `_since`
+        self._since = clock()  # when the last sums were written
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        """Write the first lines, and go on once in `interval_s`."""
         self.look()
         self._wait()
 
     def published(self, topic: str, size: int) -> None:
+        """Count a publication of `size` bytes."""
         found = self._published.get(topic)
         if found is None:
             if len(self._published) >= TOPICS_MAX:
@@ -82,7 +91,7 @@ class Telemetry:
         found[1] += size
 
     def look(self) -> None:
-        """Once per interval."""
+        """Write the changes and sums since the last lines. Called once per interval."""
         wanted = set(self.wanted())
         now = self.clock()
         if self._write([*self._changes(wanted), *self._sums(now)]):
@@ -90,7 +99,10 @@ class Telemetry:
             self._since, self._published = now, {}
 
     def close(self, *, in_order: bool) -> None:
-        """A crash says nothing: the next life's `join` tells that there was one."""
+        """Stop. `in_order`: write the last sums and a `leave` line.
+
+        After a crash there is no `leave` line. The next incarnation's `join` line then shows that there was a crash.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -105,14 +117,14 @@ class Telemetry:
         self.look()
 
     def _changes(self, wanted: set[str]) -> Iterator[bytes]:
-        """Return what the file does not have yet."""
+        """Yield lines for the subscriptions that have changed since the last lines."""
         for topic in sorted(self._told - wanted):
             yield self._line("unsubscribe", topic=topic)
         for topic in sorted(wanted - self._told):
             yield self._line("subscribe", topic=topic)
 
     def _sums(self, now: float) -> Iterator[bytes]:
-        """Return what was published since the file took the last sums."""
+        """Yield one line for each topic with publications since the last sums."""
         seconds = max(now - self._since, 0.001)
         for topic, (count, size) in sorted(self._published.items()):
             yield self._line("publish", topic=topic, count=count, bytes=size, seconds=round(seconds, 3))
@@ -121,7 +133,7 @@ class Telemetry:
         return msgspec.json.encode({"time": round(self.clock(), 3), "node": self.node, "event": event, **more}) + b"\n"
 
     def _write(self, lines: list[bytes]) -> bool:
-        """Append lines to the file, all or none. Return whether it has them now."""
+        """Append all lines to the file, or none if the disk fails. Return whether they were written."""
         if not lines and not self._begins:
             return True
         try:
@@ -142,7 +154,7 @@ class Telemetry:
         return True
 
     def _append(self, data: bytes) -> None:
-        """Where the disk is full in the midst of it, take back what was written: half a line would break the file."""
+        """Append to the file. If that fails halfway, remove what was written: half a line would break the file."""
         with self.path.open("ab", buffering=0) as file:
             size = file.seek(0, 2)
             try:
@@ -159,11 +171,13 @@ class Telemetry:
         return False
 
     def _turn(self) -> None:
+        """Rename the full file and those before it. The oldest is overwritten."""
         for place in range(self.config.files_max - 1, 0, -1):
             older = self.path if place == 1 else self._aside(place - 1)
             if older.exists():
                 older.replace(self._aside(place))
-        self.path.unlink(missing_ok=True)  # where only one is kept
+        self.path.unlink(missing_ok=True)  # only if `files_max` is 1; else it was renamed
 
     def _aside(self, place: int) -> Path:
+        """Return the path of the renamed file with this number."""
         return self.path.with_name(f"{self.path.name}.{place}")

@@ -1,4 +1,8 @@
-"""The timers of a node, by tag, on the clock of the event loop. One that fails is tried again."""
+"""The timers of a node, by tag, on the clock of the event loop.
+
+A timer whose handler raises an exception is run again after a pause. If it fails too many times in a row, the node
+ends, and the other nodes repair the overlay around it.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,27 @@ from collections.abc import Callable
 
 log = logging.getLogger("trellis.live")
 
-PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)  # before a timer that failed is tried again; then the node ends
+# Pauses after the first, second, ... failure in a row. One more failure ends the node.
+PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)
 
 
 class Timers:
+    """The pending timers of one node."""
+
     def __init__(
         self, name: str, run: Callable[[str], None], end: Callable[[Exception], None], counters: Counter[str]
     ) -> None:
-        """`run` is called with the tag of a timer that is due, `end` with the error of one that keeps failing."""
+        """`run` is called with the tag of a timer that is due, and `end` with the error of one that keeps failing.
+
+        `name` is the node's name, for logs. Failures are counted in `counters` as "bugs".
+        """
         self.name, self._run, self._end, self._counters = name, run, end, counters
-        self.loop: asyncio.AbstractEventLoop | None = None  # asked for the running one when the first timer is set
+        self.loop: asyncio.AbstractEventLoop | None = None  # the running loop, looked up when the first timer is set
         self.pending: dict[str, asyncio.TimerHandle] = {}
-        self.failed: Counter[str] = Counter()  # how many times in a row each has failed
+        self.failed: Counter[str] = Counter()  # tag -> failures in a row
 
     def set(self, tag: str, delay_s: float) -> None:
-        """Setting a tag that is already pending replaces it."""
+        """Run the timer `tag` once after `delay_s`. If it is already pending, the new delay replaces the old one."""
         pending = self.pending.get(tag)
         if pending is not None:
             pending.cancel()
@@ -32,12 +42,14 @@ class Timers:
         self.pending[tag] = self.loop.call_later(delay_s, self._fire, tag)
 
     def cancel(self, tag: str) -> None:
+        """Cancel a timer, if it is pending, and forget its failures."""
         self.failed.pop(tag, None)
         pending = self.pending.pop(tag, None)
         if pending is not None:
             pending.cancel()
 
     def close(self) -> None:
+        """Cancel all timers."""
         for timer in self.pending.values():
             timer.cancel()
 
@@ -51,9 +63,9 @@ class Timers:
             self.failed.pop(tag, None)
 
     def _retry(self, tag: str, error: Exception) -> None:
-        """Try the timer again after a pause. A node whose timer keeps failing ends: the others repair around it.
+        """Run a timer that failed again after a pause, or end the node if it has failed too often.
 
-        What has made it fail may be data that a peer sent. So one failure must not end the node.
+        The cause may be data that a peer sent, so a single failure must not end the node.
         """
         failed = self.failed[tag]
         self.failed[tag] += 1

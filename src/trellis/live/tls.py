@@ -1,13 +1,16 @@
-"""Mutual TLS: who may be a node, who may be a client, and certificates that are replaced while the node runs.
+"""Mutual TLS: read roles from certificates, load certificates, and replace them while the node runs.
 
-Both ends show a certificate that the cluster's authority has signed. A certificate names its holder's role in an
-alternative name of the kind URI, which `trellis certs` writes:
+Both ends show a certificate that the cluster's authority has signed. A certificate names the role of its holder in a
+subject alternative name of type URI, which `trellis certs` writes:
 
-    trellis:node:NAME      may join the mesh as the node NAME, and may do what a client does
+    trellis:node:NAME      may join the mesh as the node NAME, and may do what a client may do
     trellis:client:NAME    may use the client port and the admin port
 
-The common name and DNS names are no node names: they are for programs that compare host names (browsers, MQTT clients).
-A certificate of the authority without a role is accepted from a client, and never from a node.
+Common names and DNS names do not name nodes. They are for programs that compare host names (browsers, MQTT clients). A
+certificate of the authority that names no role is accepted from a client, and never from a node.
+
+`Loaded` holds the contexts made from one reading of the files. `Credentials` watches the files: when they have changed,
+it loads them, and new handshakes use the new certificates. If they cannot be loaded, the old ones stay in use.
 """
 
 from __future__ import annotations
@@ -30,29 +33,29 @@ from trellis.live.reasons import why_no_tls
 log = logging.getLogger("trellis.live")
 
 NODE_URI, CLIENT_URI = "trellis:node:", "trellis:client:"
-SOON_S = 14 * 86_400.0  # a certificate that ends within this time is worth a warning
+SOON_S = 14 * 86_400.0  # A certificate that expires within this time causes a warning.
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME, for which Python has no name
-_NAMES_SHOWN = 5
-SPEAKS_TLS = "this port speaks TLS"
+_NAMES_SHOWN = 5  # most names of a certificate that a refusal names
+SPEAKS_TLS = "this port speaks TLS"  # the answer to a client that does not speak TLS begins with it
 
 
 # Roles
 
 
 def node_uri(name: str) -> str:
-    """Return the alternative name that lets its holder be the node `name`."""
+    """Return the alternative name that allows the holder of a certificate to be the node `name`."""
     return NODE_URI + quote(name, safe="")
 
 
 def names_of(certificate: Mapping[str, Any]) -> list[str]:
-    """Return the nodes that the holder of a certificate may be, given as `SSLSocket.getpeercert` tells it."""
+    """Return the nodes that the holder of a certificate may be. It has the form of `SSLSocket.getpeercert`."""
     return _by_role(certificate, NODE_URI)
 
 
 def user_of(certificate: Mapping[str, Any]) -> str | None:
-    """Return the user whom a client's certificate names: its role, or the common name where it has no role.
+    """Return the user that a client's certificate names: the client of its role, or its common name without a role.
 
-    A node's certificate names no user, nor does one that names several clients.
+    None if the certificate has only the role of a node, or if it names several clients.
     """
     names = _by_role(certificate, CLIENT_URI)
     if not names and not names_of(certificate):
@@ -61,7 +64,7 @@ def user_of(certificate: Mapping[str, Any]) -> str | None:
 
 
 def describe(certificate: Mapping[str, Any]) -> str:
-    """Return in a few words whose certificate this is, for refusals. All names are cut short: a peer wrote them."""
+    """Return in a few words what a certificate names, for refusals. Names are shortened, since a peer chose them."""
     for role, prefix in (("node", NODE_URI), ("client", CLIENT_URI)):
         names = _by_role(certificate, prefix)
         if names:
@@ -72,7 +75,7 @@ def describe(certificate: Mapping[str, Any]) -> str:
 
 
 def why_not_node(certificate: Mapping[str, Any], name: str) -> str:
-    """Return why the holder of a certificate may not be the node `name`; empty if it may."""
+    """Return why the holder of a certificate may not be the node `name`, or an empty string if it may."""
     return "" if name in names_of(certificate) else f"{_shows_another(certificate, name)}; {_renew(name)}"
 
 
@@ -85,6 +88,7 @@ def _renew(name: str) -> str:
 
 
 def _by_role(certificate: Mapping[str, Any], prefix: str) -> list[str]:
+    """Return the names that a certificate has in the role of this prefix."""
     uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
     return [unquote(uri[len(prefix) :]) for uri in uris if uri.startswith(prefix)]
 
@@ -101,7 +105,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def make_context(config: TlsConfig, *, server: bool, prefix: str = "tls.") -> ssl.SSLContext:
-    """Return a context that shows our certificate and asks for one of our authority. `prefix`: see `load_files`."""
+    """Return a context that shows our certificate and requires one that our authority has signed.
+
+    Host names are not compared, since certificates name nodes and not hosts. `prefix`: see `load_files`.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -111,14 +118,14 @@ def make_context(config: TlsConfig, *, server: bool, prefix: str = "tls.") -> ss
 
 
 def load_files(context: ssl.SSLContext, prefix: str, cert: str, key: str, ca: str = "") -> None:
-    """Load a certificate, its key, and the authority where one is given. Raises InputError, which names the bad file.
+    """Load a certificate with its key, and the authority if one is given. Raise InputError, which names the bad file.
 
-    `prefix` stands before "cert", "key" and "ca" in errors: "tls." for the table of node.toml, "--" for options.
+    In errors `prefix` stands before "cert", "key" and "ca": "tls." for a table of node.toml, "--" for options.
     """
     for name, path in (("cert", cert), ("key", key), ("ca", ca)):
         try:
             if path:
-                with open(path, "rb"):  # noqa: PTH123  ssl names no file in its own error
+                with open(path, "rb"):  # noqa: PTH123  errors of ssl name no file
                     pass
         except OSError as error:
             remedy = "name a PEM file that this user can read"
@@ -139,7 +146,7 @@ def load_files(context: ssl.SSLContext, prefix: str, cert: str, key: str, ca: st
 
 
 def _why_no_pair(error: ssl.SSLError, prefix: str, cert: str, key: str) -> InputError:
-    """Return what is wrong with a certificate and its key; ssl itself says a constant of OpenSSL, or None."""
+    """Return what is wrong with a certificate and its key. ssl itself gives the name of a constant at most."""
     if error.reason in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
         return InputError(f"{prefix}key", f"{key} is not the key of {cert}", "give a certificate and its own key")
     if not _holds_certificate(cert):
@@ -151,6 +158,7 @@ def _why_no_pair(error: ssl.SSLError, prefix: str, cert: str, key: str) -> Input
 
 
 def _holds_certificate(path: str) -> bool:
+    """Return whether a file holds at least one certificate in PEM."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
     except ssl.SSLError:
@@ -160,18 +168,18 @@ def _holds_certificate(path: str) -> bool:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What one look at the files gave."""
+    """The result of reading the files of a certificate once."""
 
-    accepting: ssl.SSLContext
-    dialling: ssl.SSLContext | None  # None where nobody is dialled
-    expires_s: Mapping[str, float]  # "cert" and "ca" -> when it ends, in seconds since 1970
+    accepting: ssl.SSLContext  # for connections that others open
+    dialling: ssl.SSLContext | None  # for connections that we open; None for the MQTT listener, which opens none
+    expires_s: Mapping[str, float]  # "cert", and perhaps "ca" -> when it expires, in seconds since 1970
     begins_s: float = 0.0  # when our certificate begins to be valid, in seconds since 1970
 
 
 def load_node(config: TlsConfig, name: str, *, at_any_time: bool = False) -> Loaded:
-    """Load the certificate of the node `name`. Raises InputError if the other nodes would not accept it.
+    """Load the certificate of the node `name`. Raise InputError if the other nodes would not accept it.
 
-    `at_any_time`: also load files whose time is over or has not begun, for a caller that tells the dates itself.
+    `at_any_time`: also load certificates that have expired or are not valid yet. The caller then checks the dates.
     """
     accepting, dialling = make_context(config, server=True), make_context(config, server=False)
     server, client = make_context(config, server=True), make_context(config, server=False)
@@ -191,14 +199,14 @@ def load_node(config: TlsConfig, name: str, *, at_any_time: bool = False) -> Loa
 
 
 def load_listener(accepting: ssl.SSLContext, cert: str, key: str, *, at_any_time: bool = False) -> Loaded:
-    """Return a listener's context with the dates of its certificate, whoever has signed that.
+    """Return the context of the MQTT listener with the dates of its certificate. Any authority may have signed it.
 
     `at_any_time`: see `load_node`.
     """
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     load_files(server, "mqtt.", cert, key)
     client.check_hostname = False
-    client.load_verify_locations(cert)  # the certificate itself is believed: this is about what it says
+    client.load_verify_locations(cert)  # Trust the certificate itself: we only want to read its dates.
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         mine = _shown(server, client, checks_time=False)
@@ -212,13 +220,16 @@ def load_listener(accepting: ssl.SSLContext, cert: str, key: str, *, at_any_time
 def _check_time(
     server: ssl.SSLContext, client: ssl.SSLContext, prefix: str, mine: Mapping[str, Any], cert: str, renew: str
 ) -> None:
-    """Raise InputError if a peer would refuse the certificate `mine` now because of a date in its chain."""
+    """Raise InputError if a peer would refuse the certificate `mine` now because of a date in its chain.
+
+    `mine` is the certificate of `server`, and `client` verifies it. `renew` says how to renew it.
+    """
     try:
         _shown(server, client, checks_time=True)
     except ssl.SSLCertVerificationError as error:
         now_s, begins_s, ends_s = wall_s(), _seconds(mine["notBefore"]), _seconds(mine["notAfter"])
         if begins_s > now_s:
-            # The time of now is left out: a reason is logged again when it changes.
+            # The text must not contain the present time, since every new text is logged.
             why = f"{cert} is not valid before {show_date(begins_s)}"
             raise InputError(f"{prefix}cert", why, f"set this machine's clock, or {renew}") from None
         if ends_s <= now_s:
@@ -228,7 +239,7 @@ def _check_time(
 
 
 def show_date(seconds: float) -> str:
-    """Return a time in seconds since 1970 for people."""
+    """Return a time, in seconds since 1970, as text for people."""
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
@@ -238,10 +249,10 @@ def _seconds(date: object) -> float:
 
 
 def _shown(server: ssl.SSLContext, client: ssl.SSLContext, *, checks_time: bool) -> dict[str, Any]:
-    """Return what `server`'s certificate says. Raises ssl.SSLError if `client` or `server` refuses it.
+    """Return the contents of `server`'s certificate. Raise ssl.SSLError if `client` or `server` refuses the other.
 
-    Python tells what a certificate says only if a peer has shown it, so the two contexts shake hands in memory.
-    Without `checks_time` dates are not compared: the caller wants to know them even if it is too late.
+    Python parses only certificates that a peer has shown. So the two contexts do a TLS handshake in memory. Without
+    `checks_time` the dates are not checked, so that the caller can read the dates of an expired certificate.
     """
     for context in (server, client):
         flags = context.verify_flags
@@ -249,7 +260,7 @@ def _shown(server: ssl.SSLContext, client: ssl.SSLContext, *, checks_time: bool)
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [client.wrap_bio(down, up, server_side=False), server.wrap_bio(up, down, server_side=True)]
     waiting = list(ends)
-    for _ in range(10):  # it takes three turns
+    for _ in range(10):  # Three turns are enough.
         for one in list(waiting):
             try:
                 one.do_handshake()
@@ -262,9 +273,9 @@ def _shown(server: ssl.SSLContext, client: ssl.SSLContext, *, checks_time: bool)
 
 
 def make_looking_context(ca: str) -> ssl.SSLContext:
-    """Return a context that shows no certificate and believes those of an authority at any time.
+    """Return a context that shows no certificate, and accepts certificates of an authority even if they have expired.
 
-    It is for looking at the certificate of a listener, and for nothing that is said afterwards.
+    Use it only to look at the certificate of a listener.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -273,33 +284,43 @@ def make_looking_context(ca: str) -> ssl.SSLContext:
     return context
 
 
-# Replacing them while the node runs
+# Replacing certificates while the node runs
 
 
 class Credentials:
-    """The files behind one or more ports. New handshakes use the newest ones that could be loaded; streams stay."""
+    """The certificate files of one or more ports, and the newest contexts that could be loaded from them (`now`).
+
+    New handshakes use `now`. Open streams are not affected when it changes.
+    """
 
     def __init__(self, node: str, what: str, files: Sequence[str], load: Callable[[], Loaded]) -> None:
-        """Load the files; what is wrong with them raises InputError. `what` names the section: "tls" or "mqtt"."""
+        """Load the files, and raise InputError if they cannot be used.
+
+        `node` is the node's name, for logs. `what` is the section of node.toml that names the files: "tls" or "mqtt".
+        """
         self.node, self.what, self.files = node, what, tuple(one for one in files if one)
-        self.trouble = ""  # why the newest files are not in use; empty: they are
-        self.reloads = 0
+        self.trouble = ""  # why the newest files are not in use. Empty: they are.
+        self.reloads = 0  # number of times that new files were loaded
         self._load = load
+        # `signature` of the files at the last look, and of the files that are in use
         self._seen = self._loaded = self._signature()
         self.now = load()
         self._tell_ends()
 
     def look(self, *, at_once: bool = False) -> None:
-        """Load files that have changed and have stayed the same since the last look: a copy may be under way."""
+        """Load the files if they have changed, and have not changed again since the last look.
+
+        If they have, they may still be being copied, and the next look loads them. `at_once`: load them in any case.
+        """
         found = self._signature()
         is_settled, self._seen = found == self._seen, found
         if not at_once and found == self._loaded:
-            self.trouble = ""  # the broken ones were taken back
+            self.trouble = ""  # New files that could not be used were replaced by the old ones.
         elif at_once or is_settled:
             self._reload(found)
 
     def complaints(self) -> list[str]:
-        """Return a sentence for each file in use whose time is over or, after the clock went back, has not begun."""
+        """Return a sentence for each file in use that has expired, or is not valid yet since the clock went back."""
         told = [f"{self.what}.{key} has ended on {day}: renew it" for key, day, left_s in self._ends() if left_s <= 0]
         if self.now.begins_s > wall_s():
             begins = show_date(self.now.begins_s)
@@ -307,19 +328,20 @@ class Credentials:
         return told
 
     def warnings(self) -> list[str]:
-        """Return what an operator should know of these files before it is too late, as sentences."""
+        """Return sentences about files that expire soon, and about new files that cannot be used."""
         soon = [(key, day) for key, day, left_s in self._ends() if 0 < left_s < SOON_S]
         told = [f"{self.what}.{key} ends on {day}: renew it" for key, day in soon]
         return [*told, *([f"new files of {self.what} are not in use: {self.trouble}"] if self.trouble else [])]
 
     def _ends(self) -> list[tuple[str, str, float]]:
-        """Return for each file its key, the day on which it ends, and the seconds until then."""
+        """Return for each file its key, the day on which it expires, and the seconds until then."""
         return [
             (key, time.strftime("%Y-%m-%d", time.gmtime(until_s)), until_s - wall_s())
             for key, until_s in self.now.expires_s.items()
         ]
 
     def _reload(self, found: tuple[object, ...]) -> None:
+        """Load the files, whose signature is `found`. If they cannot be used, log why and keep the old ones."""
         try:
             self.now = self._load()
         except (InputError, OSError, ValueError) as error:  # ssl.SSLError is an OSError
@@ -334,6 +356,7 @@ class Credentials:
         self._tell_ends()
 
     def _tell_ends(self) -> None:
+        """Log certificates that have expired or expire soon."""
         for text in (*self.complaints(), *self.warnings()):
             log.warning("%s: a certificate needs to be renewed: %s", self.node, text)
 
@@ -342,7 +365,7 @@ class Credentials:
 
 
 def signature(files: Sequence[str]) -> tuple[object, ...]:
-    """Return what changes when a file is replaced, also behind a symbolic link, as Kubernetes does it."""
+    """Return a value that changes when a file is replaced, also behind a symbolic link, as Kubernetes does it."""
     found: list[object] = []
     for path in files:
         try:
@@ -354,7 +377,7 @@ def signature(files: Sequence[str]) -> tuple[object, ...]:
 
 
 def node_credentials(config: TlsConfig, name: str) -> Credentials | None:
-    """Return the credentials of a node's own ports; None where there is no TLS."""
+    """Return the credentials of the mesh port, client port and admin port; None if TLS is not configured."""
     if not config:
         return None
     return Credentials(name, "tls", (config.cert, config.key, config.ca), lambda: load_node(config, name))

@@ -1,8 +1,14 @@
-"""Peers by name over TCP: at most one stream to each, dialled when there is something to say.
+"""Send messages to peers by name, over TCP. There is at most one stream to each peer, dialed when it is needed.
 
-dialing.py    whom we want to reach, what waits for them, and when they are dialled again
-handshake.py  hellos and refusals, and which of two streams of a name is kept
-this file     streams that stand: messages in and out, addresses, idle and silent streams
+dialing.py    peers that are not connected: what waits for them, and when they are dialed (again)
+handshake.py  hellos and refusals, and which of two streams under one name is kept
+this file     streams whose hello was accepted: messages, addresses, idle and silent streams
+
+A stream begins in `_greeting`. When its hello is accepted (`adopt`), it moves to `peers`. `Stream.tag` is its `Ends`.
+
+`send` never waits and promises nothing: protocols repeat messages that are lost. If a stream ends without a `Bye`, the
+node is told that the peer is down (`on_peer_down`). Streams that no link needs are closed when they are idle, or when
+another peer needs the space.
 """
 
 from __future__ import annotations
@@ -52,13 +58,15 @@ from trellis.reached import reached
 log = logging.getLogger("trellis.live")
 
 _PING, _PONG = pack_control(Ping()), pack_control(Pong())
-_AHEAD = 25_920_000  # tenths of a second, 30 days: no clock is so far ahead of ours that others tell us of it
-_ADDRESSES_PER_S = 64.0  # changes of our address book that one peer may cause in the long run; at once a whole book
-_PINGS_ANSWERED = 16  # of one peer, in one round
-_PINGS_MAX = 1_000  # the same, before it is cut off
+_AHEAD = 25_920_000  # 30 days in tenths of a second. Addresses of incarnations further in the future are not believed.
+_ADDRESSES_PER_S = 64.0  # changes of our address book that a peer may cause in the long run; at first `BOOK_MAX`
+_PINGS_ANSWERED = 16  # most pings of one peer that are answered in one round
+_PINGS_MAX = 1_000  # A peer that sends more pings in one round is cut off.
 
 
 class Transport:
+    """The streams of one node to its peers."""
+
     def __init__(
         self,
         me: Address,
@@ -73,32 +81,37 @@ class Transport:
         is_linked: Callable[[NodeId], bool],
         on_pieces: Callable[[NodeId, bytes], None] | None = None,
     ) -> None:
-        """`me` may have port 0 until `bind`. `on_message` and `on_pieces` may raise WireError: the stream is cut."""
+        """`me` may have port 0 until `bind`. The callbacks are given the name of a peer.
+
+        `on_message` and `on_pieces` get the messages; if they raise WireError, the stream is cut. `on_peer_down`: the
+        stream broke, or the peer has restarted. `on_peer_ended`: the peer's process has certainly ended. `is_linked`
+        returns whether it is a neighbor.
+        """
         self.me, self.cluster, self.overlay, self.limits, self.tls = me, cluster, overlay, limits, tls
         self.on_message, self.on_peer_down, self.is_linked = on_message, on_peer_down, is_linked
-        self.on_peer_ended = on_peer_ended  # with whether all nodes that we have heard of have ended
+        self.on_peer_ended = on_peer_ended  # Its second argument: all nodes that we have heard of have ended.
         self.on_pieces = on_pieces or on_message
         self.book = AddressBook(me.node)
-        self.peers: dict[NodeId, Stream] = {}
+        self.peers: dict[NodeId, Stream] = {}  # streams whose hello was accepted
         self.dialing = Dialing(self)
         self.dials, self.names, self.failures = self.dialing.dials, self.dialing.names, self.dialing.failures
         self.name_refusals = self.dialing.name_refusals
         self.handshake = Handshake(self)
-        self.why_down = ""  # of the peer that `on_peer_down` is called with
+        self.why_down = ""  # why the peer of the present call of `on_peer_down` is down, for the log
         self.counters: Counter[str] = Counter()
-        self.speaks = (VERSION_OLDEST, VERSION)
+        self.speaks = (VERSION_OLDEST, VERSION)  # oldest and newest version of the protocol
         self.port = 0
         self._loop = asyncio.get_running_loop()
         self.addresses_left = Allowance(BOOK_MAX, _ADDRESSES_PER_S, self._loop.time)
-        self._now = self._loop.time()  # looked at once in a while: good enough for idle streams
-        self._greeting: dict[Stream, None] = {}  # streams without a hello
+        self._now = self._loop.time()  # updated once in a while, which is precise enough for idle streams
+        self._greeting: dict[Stream, None] = {}  # streams whose hello was not accepted yet
         self._listener: Listener | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
-        self._prover: asyncio.TimerHandle | None = None
+        self._sweeper: asyncio.TimerHandle | None = None  # the next `_sweep`
+        self._prover: asyncio.TimerHandle | None = None  # the next `_prove`
         self.is_closed = False
 
     def bind(self, address: str) -> None:
-        """Nothing is accepted before `serve`."""
+        """Bind the mesh port. Nothing is accepted before `serve`."""
         limits, refusal = self.limits, pack_control(Refused("tls", f"{SPEAKS_TLS}: give [tls] cert, key and ca"))
         self._listener = Listener(
             address,
@@ -117,16 +130,20 @@ class Transport:
         self._prove()
 
     def serve(self) -> None:
+        """Accept streams."""
         assert self._listener is not None
         self._listener.serve()
 
     def takes_pieces(self, to: Contact) -> bool:
-        """Whether a peer understands frames of kind PIECES. Who is not connected is expected to."""
+        """Return whether a peer understands frames of kind PIECES. Assume so if it is not connected."""
         stream = self._stream_to(to)
         return stream is None or stream.tag.version >= PIECES_SINCE
 
     def send(self, to: Contact, encoded: bytes, may_drop: bool = True, kind: bytes = MESSAGE) -> None:
-        """To a name, or to a seed. Never waits."""
+        """Send an encoded message to a peer or a seed, or keep it until the peer is dialed. Never wait.
+
+        `may_drop`: it may be dropped if the queue of the peer is full. `kind`: MESSAGE or PIECES.
+        """
         stream = self._stream_to(to)
         if stream is None:
             self.dialing.dial(to, pack_message(encoded, kind), may_drop)
@@ -140,9 +157,9 @@ class Transport:
         stream.send(pack_message(encoded, kind), may_drop)
 
     def unanswered(self) -> dict[NodeId, float]:
-        """Return, for each peer that owes an answer, for how many seconds. Late answers only.
+        """Return the peers whose answer to a ping is late, and for how many seconds it is due.
 
-        Neighbors that cannot even be reached are among them.
+        Neighbors that cannot be dialed are included, with the time since the first failed dial began.
         """
         now = self._loop.time()
         late = {peer: stream.tag.proof.waits_s(now) for peer, stream in self.peers.items()}
@@ -152,7 +169,7 @@ class Transport:
         return {peer: seconds for peer, seconds in late.items() if seconds > 0}
 
     def close(self, *, in_order: bool = True) -> None:
-        """In order: peers are told, and what was sent goes out first. Else as if the process had died."""
+        """Close all streams. `in_order`: send pending frames and a `Bye` first. Else cut them, as a crash would."""
         self.is_closed = True
         for timer in (self._sweeper, self._prover):
             if timer is not None:
@@ -165,7 +182,7 @@ class Transport:
                 stream.cut("closed")
 
     async def closed(self) -> None:
-        """Returns when every stream has ended."""
+        """Wait until every stream has ended."""
         if self._listener is not None:
             await self._listener.close()
         await self.dialing.closed()
@@ -175,19 +192,21 @@ class Transport:
     # Streams
 
     def _stream_to(self, to: Contact) -> Stream | None:
+        """Return the stream to a peer, or to the peer that answered at a seed; None if it is not connected."""
         if isinstance(to, Seed):
             name = self.names.get(to)
             return self.peers.get(name) if name is not None else None
         return self.peers.get(to)
 
     def has_room(self) -> bool:
-        """Return whether there may be one more stream of a peer. One that no link needs gives way to it.
+        """Return whether there may be one more stream to a peer. If necessary, close one that no link needs.
 
-        Streams that have not said who they are do not count: else strangers would keep peers out.
+        Streams without an accepted hello do not count. Otherwise strangers could keep peers out.
         """
         return len(self.peers) < self.limits.connections_max or self._make_room()
 
     def _accept(self) -> Stream | None:
+        """Return the object for a connection that comes in, or None to refuse the connection."""
         if self.is_closed or not self.has_room():
             return None
         stream = Stream(self, self.limits, HELLO_BYTES_MAX)
@@ -195,6 +214,7 @@ class Transport:
         return stream
 
     def opened(self, stream: Stream) -> None:
+        """Begin the handshake: say hello if we have dialed, else wait for a hello."""
         ends: Ends = stream.tag
         if self.is_closed:
             stream.cut("closed")
@@ -207,10 +227,11 @@ class Transport:
             stream.send(pack_control(self.handshake.hello()))
 
     def received(self, stream: Stream, body: bytes) -> None:
+        """Handle one frame. Raise WireError, which cuts the stream, if it is not allowed now."""
         ends: Ends = stream.tag
         ends.proof.heard()
         if not ends.peer:
-            if not stream.is_closing:  # else its hello was refused, and it has gone on talking meanwhile
+            if not stream.is_closing:  # Otherwise we have refused its hello, and ignore what it sent before it noticed.
                 self.handshake.greet(stream, body)
         elif body[:1] == MESSAGE:
             ends.used = self._now
@@ -232,13 +253,14 @@ class Transport:
             elif isinstance(message, Bye):
                 ends.said_bye = True
                 stream.close()
-            elif isinstance(message, Refused) and not ends.dialled:  # it has seen from our hello that we are too old
+            elif isinstance(message, Refused) and not ends.dialled:  # By our hello our version is too old for it.
                 ends.said_bye = True
                 self.handshake.was_refused(stream, message)
             else:
                 raise WireError("a second hello")
 
     def ended(self, stream: Stream) -> None:
+        """Count and log the end of a stream. Without a `Bye`, tell the node, and dial the peer to see if it runs."""
         ends: Ends = stream.tag
         if ends.timer is not None:
             ends.timer.cancel()
@@ -265,7 +287,7 @@ class Transport:
         self.handshake.ended(stream)
 
     def _answer(self, stream: Stream) -> None:
-        """Answer a `Ping`. An honest peer asks once a second: what is more is not answered, and a flood is cut off."""
+        """Answer a `Ping`. An honest peer sends one a second. Many more are not answered, and a flood is cut off."""
         ends: Ends = stream.tag
         ends.pings += 1
         if ends.pings <= _PINGS_ANSWERED:
@@ -277,15 +299,15 @@ class Transport:
     # Peers and their addresses
 
     def adopt(self, stream: Stream, hello: Hello) -> None:
-        """Take a stream whose hello was accepted, in the place of an earlier one of the same peer."""
+        """Make a stream whose hello was accepted the stream of its peer. It replaces an earlier one."""
         ends: Ends = stream.tag
         peer, incarnation = hello.address.node, hello.address.incarnation
         old = self.peers.get(peer)
-        if old is None and not self.has_room():  # others came while it said who it is
+        if old is None and not self.has_room():  # Other peers were connected during its handshake.
             stream.cut("full")
             return
         if old is not None:
-            # The other end may not have taken the new stream yet: without a word it would take this for our death.
+            # The other end may not have accepted the new stream yet. Without a `Bye` it would take this for a crash.
             self._say_bye(old)
             if incarnation > old.tag.incarnation:
                 self.why_down = "it restarted"
@@ -307,9 +329,10 @@ class Transport:
         self.dialing.reached(stream)
 
     def _learn(self, peer: NodeId, addresses: Sequence[Address]) -> None:
-        """Take in addresses that a peer tells. A later life of a node is dialed anew, whatever an earlier one refused.
+        """Add addresses that a peer has sent to the address book.
 
-        Each change is passed on to all other peers, so a peer may cause no more of them than it has left.
+        If they name a later incarnation of a node, the pause after failed dials to the earlier one ends. Each change is
+        passed on to all other peers. So a peer may cause only as many changes as `addresses_left` allows.
         """
         for one in addresses:
             dial, known = self.dials.get(one.node), self.book.find(one.node)
@@ -323,6 +346,7 @@ class Transport:
             self.counters["addresses left out"] += len(addresses) - changes
 
     def _tell_addresses(self, stream: Stream) -> None:
+        """Send a peer the changes of the address book since it was last told."""
         ends: Ends = stream.tag
         news = [one for one in self.book.since(ends.told) if one.node != ends.peer]
         ends.told = self.book.version
@@ -332,24 +356,25 @@ class Transport:
     # Idle and silent streams
 
     def _prove(self) -> None:
-        """Ask every peer for a proof of life that is due, and give up those that have been silent for too long."""
+        """End a round of `Proof`: send the pings that are due, and give up peers that have been silent for too long."""
         now = self._loop.time()
         for peer, stream in list(self.peers.items()):
             proof: Proof = stream.tag.proof
             stream.tag.pings = 0
             if stream.tag.version < PINGS_SINCE:
-                continue  # it would take a ping for garbage
+                continue  # Its version of the protocol has no pings.
             if proof.must_ask(now):
                 stream.send(_PING)
             elif proof.is_silent(self.limits.silent_s):
                 log.info("%s: gives up the stream to %s, which has answered nothing lately", self.me.node, peer)
                 self.counters["cut silent"] += 1
                 reached("a silent peer is cut off")
-                self._say_bye(stream)  # if it only hangs, it reads this later and does not take us for dead
+                self._say_bye(stream)  # If it only hangs, it reads this later, and sees that we have not crashed.
                 self.on_peer_down(peer)
         self._prover = self._loop.call_later(ROUND_S, self._prove)
 
     def _sweep(self) -> None:
+        """Close streams that are idle and that no link needs. Runs about once a second."""
         self._now = self._loop.time()
         for stream in list(self.peers.values()):
             ends: Ends = stream.tag
@@ -359,7 +384,7 @@ class Transport:
         self._sweeper = self._loop.call_later(min(1.0, self.limits.idle_s / 4), self._sweep)
 
     def _make_room(self) -> bool:
-        """Close the stream that was used longest ago, if there is one that no link needs."""
+        """Close the least recently used of the streams that no link needs. Return whether there was one."""
         idle = [one for one in self.peers.values() if not self.is_linked(one.tag.peer)]
         if not idle:
             return False
@@ -367,6 +392,7 @@ class Transport:
         return True
 
     def _say_bye(self, stream: Stream) -> None:
+        """Close a stream in order, so that the other end does not take this for a crash."""
         ends: Ends = stream.tag
         ends.said_bye = True
         stream.send(pack_control(Bye()))

@@ -1,12 +1,14 @@
-"""A mesh as somebody sees it from outside: who is up, which links stand, which topics are split, what happened.
+"""The state of a whole mesh as seen from outside: its nodes, links, split topics and recent events.
 
-It is fed by snapshots of nodes (`take`, `lost`) or by a recorded run (`put`, `down`, `link`), and tells changes as
-events. The page applies the same events, whether they come as they happen or from a recording:
+`MeshView` is fed by snapshots of nodes (`take`, `down`, then `settle`), which the dashboard reads from admin ports. Or
+it is fed by a recorded run (`put`, `down`, `link`; `lab/film.py`). It turns changes into events for the dashboard's
+page, which applies the same events to a running mesh and to a recording:
 
-    node    a node's name, place, state, topics and incarnation: new, or changed (is_news: its state has)
-    link    u, v and its state: up; broken (one end still claims it, the other is down); gone
-    mend    by whom, about whom, its cause; began, or ended after some ms
-    sample  one row of the series
+    `node`    name, place on the ring, state, topics and incarnation of a node that is new or has changed. `is_news`:
+              its state or incarnation has changed
+    `link`    u, v and the state of a link: up; broken (one end still reports it, and the other is down); gone
+    `mend`    a repair: its coordinator (`by`), its node and cause; `state` is began or ended, with its duration `ms`
+    `sample`  one row of the series
 """
 
 from __future__ import annotations
@@ -22,25 +24,30 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.ring import place
 from trellis.protocols.wire import Count, Name, NodeName
 
-PAST_MAX = 200  # events that a new reader is told
-SERIES_MAX = 900
-FORGET_MS = 120_000  # a node that is down is shown for so long
+PAST_MAX = 200  # most past events that a new reader is sent
+SERIES_MAX = 900  # most rows of the series that are kept
+FORGET_MS = 120_000  # A node that is down is shown for this long.
 
+# silent: it does not answer. unknown: a neighbor reports a link with it, and it was never read.
 State = Literal["up", "joining", "leaving", "down", "left", "silent", "unknown"]
-LIVING = frozenset(("up", "joining", "leaving"))
-MEMBERS = frozenset(("up", "leaving"))
+LIVING = frozenset(("up", "joining", "leaving"))  # states of nodes that run
+MEMBERS = frozenset(("up", "leaving"))  # states of nodes that are part of the overlay
 LinkState = Literal["up", "broken", "gone"]
-Event = tuple[str, dict[str, Any]]
-Pair = tuple[NodeId, NodeId]
+Event = tuple[str, dict[str, Any]]  # kind and data
+Pair = tuple[NodeId, NodeId]  # the ends of a link, the smaller name first
 Word = Annotated[str, Meta(max_length=64)]
 Sentence = Annotated[str, Meta(max_length=512)]
 
 
 class LinkTold(msgspec.Struct, frozen=True):
+    """A link that a node reports."""
+
     peer: NodeName
 
 
 class MendTold(msgspec.Struct, frozen=True):
+    """A repair that a node reports. The fields are those of `mends.MendTime`."""
+
     cause: Word
     number: Count
     node: NodeName
@@ -49,16 +56,16 @@ class MendTold(msgspec.Struct, frozen=True):
 
 
 class RequestTold(msgspec.Struct, frozen=True):
-    """What an operator has asked a node to do with a link."""
+    """A change of a link that an operator has requested (`link_requests.py`)."""
 
-    change: Word
+    change: Word  # open or drop
     peer: NodeName
-    state: Word
+    state: Word  # under way, done or refused
     why: Annotated[str, Meta(max_length=2_048)] = ""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """/overlay.json, as it is believed. A node could send anything: everything has a limit."""
+    """The parts of /overlay.json that are used. All sizes are limited, since a node could send anything."""
 
     node: NodeName
     incarnation: Count
@@ -79,48 +86,52 @@ SNAPSHOT = msgspec.json.Decoder(Snapshot)
 
 
 class Seen(msgspec.Struct):
-    """A node, as far as it is known here."""
+    """What is known of one node."""
 
     name: NodeId
     state: State
     topics: tuple[Topic, ...] = ()
     incarnation: int = 0
-    since_ms: int = 0  # of its state
-    claims: frozenset[NodeId] = frozenset()
+    since_ms: int = 0  # since when it has this state or incarnation
+    claims: frozenset[NodeId] = frozenset()  # neighbors that it reports
     clients: int = 0
-    counters: dict[str, int] = {}
+    counters: dict[str, int] = {}  # as it last reported them
     complaints: tuple[str, ...] = ()  # why it is not healthy
-    mended: frozenset[int] = frozenset()  # repairs that were over when it was last asked: they may end in any order
-    mending: dict[int, dict[str, Any]] = {}  # repairs that go on: by number, as they were told
+    mended: frozenset[int] = frozenset()  # numbers of ended repairs that it last reported; they end in any order
+    mending: dict[int, dict[str, Any]] = {}  # running repairs by number, each with the data of its event
 
 
 class MeshView:
+    """The present state of a mesh, and the events that have led to it."""
+
     def __init__(self) -> None:
         self.nodes: dict[NodeId, Seen] = {}
         self.links: dict[Pair, LinkState] = {}
         self.overlay = ""
-        self.news: list[Event] = []  # since it was last taken
+        self.news: list[Event] = []  # events since the last `drain`
         self.past: deque[Event] = deque(maxlen=PAST_MAX)
         self.series: deque[dict[str, Any]] = deque(maxlen=SERIES_MAX)
-        self.totals: Counter[str] = Counter()  # of all nodes and lives, since we look
-        self._split: tuple[int, int] | None = None  # split topics and topics; None: something has changed
-        self._sampled: tuple[int, Counter[str]] | None = None
+        # sums of the increments of the counters of all nodes and incarnations, since their first snapshots
+        self.totals: Counter[str] = Counter()
+        self._split: tuple[int, int] | None = None  # result of `split_topics`; None: it has to be computed again
+        self._sampled: tuple[int, Counter[str]] | None = None  # time and `totals` of the last sample
 
     # From a running mesh
 
     def take(self, told: Snapshot, at_ms: int) -> None:
+        """Take in the snapshot of a node. Links follow when `settle` is called."""
         self.overlay = told.overlay
         state: State = "leaving" if told.leaving else "up" if told.joined else "joining"
         before = self.nodes.get(told.node)
         if before is None or before.incarnation != told.incarnation or before.state not in LIVING:
             if before is not None and before.state in LIVING:
-                self.down(told.node, "down", at_ms)  # it has come back between two looks
+                self.down(told.node, "down", at_ms)  # It has restarted between two snapshots.
             fresh = before is None or before.incarnation != told.incarnation
             past = frozenset(one.number for one in told.mends)
             mended = before.mended if before is not None and not fresh else past
             self.put(told.node, told.topics, at_ms, state=state, incarnation=told.incarnation)
             self.nodes[told.node].mended = mended
-            self.nodes[told.node].counters = dict(told.counters)  # what was before we looked is no news
+            self.nodes[told.node].counters = dict(told.counters)  # Only later increments count for `totals`.
         else:
             self.put(told.node, told.topics, at_ms, state=state, incarnation=told.incarnation)
         seen = self.nodes[told.node]
@@ -132,6 +143,7 @@ class MeshView:
         self._mends(seen, told)
 
     def _mends(self, seen: Seen, told: Snapshot) -> None:
+        """Make events of repairs that have begun or ended since the node's last snapshot."""
         running = {one.number: _mend(seen.name, one, "began", one.at_ms) for one in told.mending}
         for number, data in running.items():
             if number not in seen.mending:
@@ -143,7 +155,11 @@ class MeshView:
         seen.mending = running
 
     def settle(self, at_ms: int) -> None:
-        """After some snapshots: which links follow from what both ends claim?"""
+        """Update all links after some snapshots, and forget nodes that have been down for `FORGET_MS`.
+
+        A link is up if both ends report it, or if one end does and the other is unknown. It is broken if one end
+        reports it and the other is down.
+        """
         found: dict[Pair, LinkState] = {}
         for seen in list(self.nodes.values()):
             if seen.state not in LIVING:
@@ -167,11 +183,12 @@ class MeshView:
         for pair, state in found.items():
             self.link(*pair, state, at_ms)
 
-    # From anything
+    # From a running mesh or a recording
 
     def put(
         self, name: NodeId, topics: Iterable[Topic], at_ms: int, *, state: State = "up", incarnation: int = 0
     ) -> None:
+        """Set the state, topics and incarnation of a node. It becomes an event if something has changed."""
         topics, seen = tuple(topics), self.nodes.get(name)
         if seen is not None and (seen.state, seen.topics, seen.incarnation) == (state, topics, incarnation):
             return
@@ -183,6 +200,7 @@ class MeshView:
         self._changed(seen, at_ms, is_news)
 
     def down(self, name: NodeId, state: State, at_ms: int) -> None:
+        """Note that a node that ran does not run now. `state` says how it ended: down, left or silent."""
         seen = self.nodes.get(name)
         if seen is None or seen.state not in LIVING:
             return
@@ -191,6 +209,7 @@ class MeshView:
         self._changed(seen, at_ms, True)
 
     def link(self, u: NodeId, v: NodeId, state: LinkState, at_ms: int) -> None:
+        """Set the state of a link, with `u` < `v`. It becomes an event if it has changed."""
         if self.links.get((u, v), "gone") == state:
             return
         if state == "gone":
@@ -200,13 +219,15 @@ class MeshView:
         self._split = None
         self._tell("link", {"at_ms": at_ms, "u": u, "v": v, "state": state})
 
-    # To whoever looks
+    # For readers
 
     def drain(self) -> list[Event]:
+        """Return the events since the last call."""
         news, self.news = self.news, []
         return news
 
     def whole(self, at_ms: int) -> dict[str, Any]:
+        """Return the whole state for a new reader, as /mesh.json shows it."""
         return {
             "mode": "live",
             "at_ms": at_ms,
@@ -219,7 +240,7 @@ class MeshView:
         }
 
     def sample(self, at_ms: int) -> dict[str, Any]:
-        """One row of the series, and the numbers of each node."""
+        """Add a row to the series. Return it, with the numbers of each node that runs."""
         living = [seen.name for seen in self.nodes.values() if seen.state in LIVING]
         degrees: Counter[NodeId] = Counter(dict.fromkeys(living, 0))
         for pair, state in self.links.items():
@@ -266,18 +287,21 @@ class MeshView:
         self._tell("node", {"at_ms": at_ms, "is_news": is_news, **self._node(seen)})
 
     def _forget(self, name: NodeId, at_ms: int) -> None:
+        """Forget a node, unless it is unknown and a link leads to it."""
         if self.nodes[name].state == "unknown" and any(name in pair for pair in self.links):
             return
         del self.nodes[name]
         self._tell("node", {"at_ms": at_ms, "name": name, "state": "forgotten"})
 
     def _tell(self, kind: str, data: dict[str, Any]) -> None:
+        """Add an event. Repairs and changes of state are also kept for new readers."""
         self.news.append((kind, data))
         if kind == "mend" or data.get("is_news"):
             self.past.append((kind, {key: value for key, value in data.items() if key != "topics"}))
 
 
 def _mend(by: NodeId, one: MendTold, state: str, at_ms: int) -> dict[str, Any]:
+    """Return the data of an event about a repair that the node `by` coordinates."""
     return {
         "at_ms": at_ms,
         "by": by,
@@ -290,7 +314,10 @@ def _mend(by: NodeId, one: MendTold, state: str, at_ms: int) -> dict[str, Any]:
 
 
 def split_topics(view: MeshView) -> tuple[int, int]:
-    """How many topics are in more than one part, and how many topics there are. Who still joins is no part of any."""
+    """Return how many topics are split into two or more parts, and how many topics there are.
+
+    Only nodes in a state of `MEMBERS` count. Parts are found with a union-find structure over (topic, node).
+    """
     parent: dict[tuple[Topic, NodeId], tuple[Topic, NodeId]] = {}
     parts: Counter[Topic] = Counter()
     for seen in view.nodes.values():

@@ -1,6 +1,6 @@
-"""Whether publications wait, or are refused, because the window of this node is full.  [docs/runbook.md, Health]
+"""Complain when publications wait or are refused because the window of this node is full.  [docs/runbook.md, Health]
 
-Canaries do not see this: a canary stores nothing, so it needs no room in the window.
+Canaries (`health.Canary`) cannot detect this. They are only questions, so they need no space in the window.
 """
 
 from __future__ import annotations
@@ -9,21 +9,22 @@ from collections.abc import Callable
 
 from trellis.protocols.delivery.part import Delivery
 
-_LATE_S = 5.0  # A window that has been full of waiting publications for so long is a complaint.
-_TOLD_S = 10.0  # A publication that was refused is a complaint for so long.
-_FULL = 0.9  # The window counts as full when so much of it waits for copies.
+_LATE_S = 5.0  # A window that has been full of waiting publications for this long is a complaint.
+_TOLD_S = 10.0  # A publication that was refused is a complaint for this long.
+_FULL = 0.9  # The window counts as full when publications that wait for copies take this share of it.
 
 
 class Window:
-    """Looks at the publications that wait for their copies: `look` is called every half second."""
+    """Watches the publications that wait for their copies. `Health` calls `look` every half second."""
 
     def __init__(self, delivery: Delivery, now: Callable[[], float]) -> None:
         self._delivery, self._now = delivery, now
-        self._full_since: float | None = None
-        self._refused: list[tuple[float, int]] = []  # when, and how many; of the last `_TOLD_S` seconds
-        self._seen = 0  # refusals counted at the last look
+        self._full_since: float | None = None  # None: the window is not full
+        self._refused: list[tuple[float, int]] = []  # refusals of the last `_TOLD_S` seconds: when, and how many
+        self._seen = 0  # total number of refusals at the last look
 
     def look(self) -> None:
+        """Note how many publications were refused, and whether the window is full."""
         now, count = self._now(), self._delivery.state.counters.window_full
         if count > self._seen:
             self._refused.append((now, count - self._seen))
@@ -35,6 +36,7 @@ class Window:
             self._full_since = now
 
     def complaints(self) -> list[str]:
+        """Return the complaint as one sentence, or nothing."""
         waiting = len(self._delivery.copies.pending)
         if self._refused:
             count = sum(number for _, number in self._refused)
