@@ -61,7 +61,7 @@ class DeliveryConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Items other than messages that may wait for one link. Beyond it the link starts a new session and compares."""
 
     pull_max: int = 256
-    """Messages that may be pulled over one link at a time."""
+    """Messages of all topics that may be pulled over one link at a time."""
 
     missing_max: int = 65_536
     """Announced messages of one topic that have not arrived yet. Beyond it the topic is compared again later."""

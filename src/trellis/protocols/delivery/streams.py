@@ -128,7 +128,7 @@ class Missing:
     __slots__ = ("peers", "since", "was_pulled")
 
     def __init__(self, peer: NodeId, now: int) -> None:
-        self.peers: dict[NodeId, None] = {peer: None}
+        self.peers: dict[NodeId, None] = {peer: None}  # Neighbors that have it. It was pulled from the first one.
         self.since = now  # the round of the announcement, or of the last pull
         self.was_pulled = False
 
@@ -153,6 +153,7 @@ class TopicState:
         "missing",
         "must_compare",
         "needs_proof",
+        "pulled",
         "since_ms",
         "streams",
         "takes_part",
@@ -179,6 +180,7 @@ class TopicState:
         self.streams: dict[tuple[NodeId, Incarnation], Stream] = {}
         self.links: dict[NodeId, TopicLink] = {}
         self.missing: dict[tuple[Stream, int], Missing] = {}
+        self.pulled = 0  # the round in which we last pulled messages of this topic
         # The last publication had fewer subscribers than copies, as its home had to say, or left the window before it
         # was acknowledged. Then the next publication asks the home at once.
         self.needs_proof = False

@@ -7,9 +7,13 @@ come to form a tree:
 - A message that arrives a second time makes the link that brought it lazy, at both ends (`Prune`).
 - A message that was announced and does not arrive is pulled. The link over which it is pulled becomes eager.
 - A link whose queue is full becomes lazy until its peer pulls.
+
+Over one link, at most `pull_max` messages of all topics are pulled at a time.
 """
 
 from __future__ import annotations
+
+from collections import Counter, deque
 
 from trellis.protocols.delivery.identities import Ranges, pairs_of
 from trellis.protocols.delivery.messages import RANGES_MAX, Announce, Gone, Prune, Pull, Push
@@ -211,10 +215,10 @@ class Tree:
         # keep others from announcing.
         is_time = state.rounds % state.config.announce_rounds == 0
         free = {peer for peer, channel in state.channels.items() if not channel.controls} if is_time else set()
+        if state.missing:
+            self._pull()
+            is_busy = True
         for topic in state.topics.values():
-            if topic.missing:
-                self._pull(topic)
-                is_busy = True
             if topic.has_news:
                 topic.has_news = False
                 for peer, link in topic.links.items():
@@ -233,35 +237,83 @@ class Tree:
                 self.state.put(peer, Announce(*stream.id, flat[start : start + RANGES_MAX]))
         link.announce = {}
 
-    def _pull(self, topic: TopicState) -> None:
-        """Pull messages of a topic that were announced long enough ago, or whose last pull had no answer."""
-        state, config = self.state, self.state.config
+    def _pull(self) -> None:
+        """Pull messages that were announced long enough ago, or whose last pull had no answer.
+
+        A neighbor has room for `pull_max` pulled messages of all topics together, and does not answer pulls beyond it
+        (`Channel.is_crammed`). So we ask for no more at a time. Topics take turns. Messages that the application will
+        not get are pulled last: we only keep them for others.
+        """
+        state = self.state
+        topics = [topic for topic in state.topics.values() if topic.missing]
+        room = self._room(topics)
+        if not room:
+            return
+        topics.sort(key=lambda topic: topic.pulled)
+        due = [self._due(topic) for topic in topics]
         asked: dict[tuple[NodeId, Stream], Ranges] = {}
-        counts: dict[NodeId, int] = {}
-        for missing in topic.missing.values():
-            if missing.was_pulled and state.rounds - missing.since < config.retry_rounds:
-                counts[next(iter(missing.peers))] = counts.get(next(iter(missing.peers)), 0) + 1
-        for (stream, number), missing in topic.missing.items():
-            wait = config.retry_rounds if missing.was_pulled else config.pull_rounds
-            if state.rounds - missing.since < wait:
-                continue
-            if missing.was_pulled and len(missing.peers) > 1:  # another neighbor may be faster
-                slow = next(iter(missing.peers))
-                del missing.peers[slow]
-                missing.peers[slow] = None
-            peer = next(iter(missing.peers))
-            if counts.get(peer, 0) < config.pull_max:
-                counts[peer] = counts.get(peer, 0) + 1
-                missing.was_pulled, missing.since = True, state.rounds
-                asked.setdefault((peer, stream), Ranges()).add(number)
+        for queues in ([awaited for awaited, _ in due], [stored for _, stored in due]):
+            turns = deque(zip(topics, map(iter, queues), strict=True))
+            while turns and room:
+                topic, queue = turns.popleft()
+                for stream, number in queue:
+                    peer = self._ask_for(topic.missing[stream, number], room)
+                    if peer is not None:
+                        asked.setdefault((peer, stream), Ranges()).add(number)
+                        topic.pulled = state.rounds
+                        turns.append((topic, queue))
+                        break
         for (peer, stream), ranges in asked.items():
             state.counters.pulls += len(ranges)
             flat = ranges.flat()
             for start in range(0, len(flat), RANGES_MAX):
                 state.put(peer, Pull(*stream.id, flat[start : start + RANGES_MAX]))
-            link = topic.links.get(peer)
+            link = state.topics[stream.id.topic].links.get(peer)
             if link is not None:
                 link.is_eager = True
+
+    def _room(self, topics: list[TopicState]) -> dict[NodeId, int]:
+        """Return how many more messages can be pulled from each neighbor that has announced some."""
+        config, rounds = self.state.config, self.state.rounds
+        announced: set[NodeId] = set()
+        pulled: Counter[NodeId] = Counter()
+        for topic in topics:
+            for missing in topic.missing.values():
+                announced.update(missing.peers)
+                if missing.was_pulled and rounds - missing.since < config.retry_rounds:
+                    pulled[next(iter(missing.peers))] += 1
+        return {
+            peer: config.pull_max - pulled[peer]
+            for peer in self.state.channels
+            if peer in announced and pulled[peer] < config.pull_max
+        }
+
+    def _due(self, topic: TopicState) -> tuple[list[tuple[Stream, int]], list[tuple[Stream, int]]]:
+        """Return the messages to pull now: those that the application may get, and those that we only keep."""
+        config, rounds = self.state.config, self.state.rounds
+        awaited: list[tuple[Stream, int]] = []
+        stored: list[tuple[Stream, int]] = []
+        for key, missing in topic.missing.items():
+            if rounds - missing.since >= (config.retry_rounds if missing.was_pulled else config.pull_rounds):
+                stream, number = key
+                is_passed = topic.is_wanted and stream.handed is not None and number <= stream.handed
+                (stored if is_passed else awaited).append(key)
+        return awaited, stored
+
+    def _ask_for(self, missing: Missing, room: dict[NodeId, int]) -> NodeId | None:
+        """Choose the neighbor to pull a message from. None: those that have it have no room for more pulls."""
+        peers = list(missing.peers)
+        if missing.was_pulled:
+            peers = [*peers[1:], peers[0]]  # another neighbor may be faster
+        for peer in peers:
+            if peer in room:
+                room[peer] -= 1
+                if not room[peer]:
+                    del room[peer]
+                missing.peers = dict.fromkeys((peer, *peers))
+                missing.was_pulled, missing.since = True, self.state.rounds
+                return peer
+        return None
 
     def _not_from(self, topic: TopicState, stream: Stream, number: int, missing: Missing, peer: NodeId) -> None:
         """Note that a missing message cannot come from `peer`."""
