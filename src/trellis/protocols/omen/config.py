@@ -107,7 +107,7 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     try_soon: int = 0
     """Periods for which a suspected node is probed in every period, before the pauses grow. Raising it connects topics
-    sooner after a network was cut. It costs one message per period for each crashed node. Live nodes use 240."""
+    sooner after a network was cut. It costs one message per period for each crashed node. Live nodes raise it."""
 
     # Deviation: [OM 3.3] has a node watch its neighbors on the ring alone.
     watch_unheard: bool = False
@@ -126,8 +126,8 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Periods after which a root repeats a report that its topic's home location has not answered."""
 
     root_beat: int = 30
-    """Periods between two reports of a root that the home location has answered. Raising it saves messages at rest. If
-    a topic is split after its home location has crashed, it is connected again later."""
+    """Periods between two reports of a root that the home location has answered. Raising it saves messages at rest. It
+    delays the repair of a topic that is split after its home location has crashed."""
 
     root_patience: int = 15
     """Periods that a node must have been the root of a topic before it reports. A node without a neighbor on the topic

@@ -2,11 +2,11 @@
 
 An event is about one run of a node, so a departure that is reported twice is one event. These are the states:
 
-    standby   another node is to handle the event; we take over if it does not
-    doubt     we are to handle it, and probe the node to find out whether it has departed
-    exe       we are to handle it, and the departure or join is certain; waits for its view
-    mending   our repair is under way
-    done      a repair has ended; kept for `keep_periods`, so that late reports find it. Joins are dropped at the end
+    `standby`   another node is to handle the event; we take over if it does not
+    `doubt`     we are to handle it, and probe the node to find out whether it has departed
+    `exe`       we are to handle it, and the departure or join is certain; it waits for its view (`views.py`)
+    `mending`   our repair is under way
+    `done`      the departure is repaired; kept for `keep_periods`, so that late reports find it. Joins are dropped then
 
 An event moves from standby to doubt or exe when we take it over. It moves from doubt to exe when the node does not
 answer, and is dropped when the node answers. It moves back to standby if another coordinator repairs a group of

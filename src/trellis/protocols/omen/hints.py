@@ -72,7 +72,7 @@ class Hints:
                 del self._heard[place]
 
     def refresh(self) -> None:
-        """Our own topics have changed."""
+        """Drop hints on topics that we no longer have, and choose paths for new topics."""
         interest = self.me.interest
         for place in [place for place in self.paths if not interest >> place & 1]:
             self.paths.pop(place)

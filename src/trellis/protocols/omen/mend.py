@@ -103,7 +103,7 @@ class Mend:
     # Nodes that reported to have been neighbors of `node`, with the topics of the lost link.
     survivors: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)
     departed: dict[NodeId, Departed] = field(default_factory=dict)  # Grows by the closure.
-    required_only: dict[NodeId, None] | None = None  # Of a relink: the two ends of the lost link.
+    required_only: dict[NodeId, None] | None = None  # The two ends of the lost link, for a relink.
     topics: tuple[Topic, ...] = ()  # The topics of all questions. Masks in answers are bitsets over them.
     state: str = "new"  # records, answers, proof, backups, links, done
     passes: int = 0  # Starts so far.

@@ -84,11 +84,11 @@ class OMenNode:
     ) -> None:
         """Create a node that has not started yet.
 
-        neighbours   nodes to link to at the start, because the overlay exists already; without any, the node joins
-        plan         links to open at the start instead of joining, with nodes that are about to start as well
-        incarnation  the number of this run of the node; it grows at every restart
-        seed         breaks ties; it is the same for all nodes of a mesh
-        oracle, everybody   global knowledge, in the simulator only
+        `neighbours`    nodes to link to at the start, because the overlay exists already; without any, the node joins
+        `plan`          links to open at the start instead of joining, with nodes that are about to start as well
+        `incarnation`   the number of this run of the node; it grows at every restart
+        `seed`          breaks ties; it is the same for all nodes of a mesh
+        `oracle`, `everybody`   global knowledge, in the simulator only
         """
         self.id, self.config = node, config
         parts = Parts(node, topics, random, config, contacts, table, incarnation, seed, everybody)

@@ -42,8 +42,8 @@ class OwnRecord:
     ) -> None:
         """Create an empty record.
 
-        life_heard   returns the run in which a successor was last heard; 0 if it was not heard yet
-        is_quiet     returns whether a node has missed periods and may hang
+        `life_heard`   returns the run in which a successor was last heard; 0 if it was not heard yet
+        `is_quiet`     returns whether a node has missed periods and may hang
         """
         self.me, self.links, self.life_heard, self.config, self.is_quiet = me, links, life_heard, config, is_quiet
         self._tries: dict[NodeId, int] = {}  # successor -> time-outs since its last acknowledgement
