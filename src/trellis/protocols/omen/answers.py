@@ -121,9 +121,9 @@ def answer(parts: Parts, question: Ask) -> Answer:
 def find_record(parts: Parts, question: FindRecord) -> Effects:
     """Answer with the record of a node, or pass the question on.
 
-    The question goes along the ring to the first living successor of the node, then from one successor to the next
-    until L of them were asked. Only then may we answer that the record is unknown: a successor that has joined lately
-    does not have it, while the next one may (docs/omen.md, condition 1).
+    The question goes along the ring to the first living successor of the node. Then it goes from one successor to the
+    next, until L of them were asked. Only then may we answer that the record is unknown: a successor that has joined
+    lately does not have it, while the next one may (docs/omen.md, condition 1).
     """
     ring, config = parts.ring, parts.config
     record = parts.held.of(question.node, life_of(question.incarnation))

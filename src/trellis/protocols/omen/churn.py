@@ -74,8 +74,8 @@ class Coordinator:
     def departure(self, node: NodeId, incarnation: int, *, certain: bool, report: Report | None = None) -> Effects:
         """Handle the news that a node in our range has departed (handleChurnEvent).
 
-        certain   our own detector says so, or the node has restarted; otherwise another node says so
-        report    the survivor's report, if one brought the news
+        `certain`   our own detector says so, or the node has restarted; otherwise another node says so
+        `report`    the survivor's report, if one brought the news
         """
         parts = self.parts
         event = self._loss(node, incarnation)
@@ -181,8 +181,8 @@ class Coordinator:
     def on_find(self, question: FindRecord) -> Effects:
         """Leave a departure to another coordinator that asks for the record of the departed node.
 
-        Its repair covers the whole group of departed neighbors, so ours is not needed. We go on with our own repair if
-        it opens links already, or if it has found another member of the group too and our id is lower.
+        Its repair covers the whole group of departed neighbors, so ours is not needed. We go on with our own repair in
+        two cases: it opens links already, or it too has found another member of the group and our id is lower.
         """
         parts, node = self.parts, question.node
         event = parts.events.get("leave", node, question.incarnation)
@@ -398,10 +398,11 @@ class Coordinator:
         return effects
 
     def _stand_by(self, event: Event) -> Effects:
-        """Tell all nearer successors of a departure that we have noticed ourselves, and take over if none answers.
+        """Take over a departure that our own detector has noticed, unless a successor nearer to the node handles it.
 
-        The time-out grows with the number of nearer successors, so that the nearest one takes over first. Without this,
-        we would wait for a coordinator that hangs until it is suspected.
+        All nearer successors are told of the departure, and those that handle it answer. The time-out grows with their
+        number, so that the nearest one takes over first. Without this, we would wait for a coordinator that hangs until
+        it is suspected. A node that is out of range, or has no `helper_tries`, does nothing here.
         """
         parts, config = self.parts, self.parts.config
         if not config.helper_tries:
@@ -460,11 +461,13 @@ class Coordinator:
         return self._confirmed(event)
 
     def _begin_doubt(self, event: Event) -> Effects:
+        """Begin to probe the node of a departure."""
         event.move(DOUBT, self.parts.ticks)
         event.pings = 0
         return self.doubt(event.node)
 
     def _confirmed(self, event: Event) -> Effects:
+        """Execute an event that is certain."""
         event.move(EXE, self.parts.ticks)
         return self._execute(event)
 

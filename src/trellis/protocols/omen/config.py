@@ -27,8 +27,8 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     record."""
 
     rho: float = 3.0
-    """LowODA's rule: a link may raise the maximum degree only if it contributes more than rho times as much as the best
-    link that does not raise it (A-OMN-3)."""
+    """LowODA's rule: a link may raise the maximum degree only if it is worth it. It must contribute more than rho times
+    as much as the best link that does not raise it (A-OMN-3)."""
 
     knowledge: Knowledge = "hints"
     """What a coordinator uses to prove that nodes are connected. `neighbours`: links that answers name. `hints`: also
@@ -67,9 +67,9 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     helper_tries: int = 0
     """Questions, `ask_ms` apart, to a node that a repair needs and that does not answer. Then the repair goes on
-    without it: a required node counts as departed for this repair, links do not wait for a holder of a record, and the
-    next successor takes over from a coordinator. A wrong decision costs links, not correctness. 0: required nodes are
-    asked `ask_tries` times, and the others are waited for until they are suspected. Live nodes use 2."""
+    without it. A required node counts as departed for this repair. Links do not wait for a holder of a record. The next
+    successor takes over from a coordinator. A wrong decision costs links, not correctness. 0: required nodes are asked
+    `ask_tries` times, and the others are waited for until they are suspected. Live nodes use 2."""
 
     ready_rounds: int = 3
     """Gossip rounds after which a view may be ready, at the earliest (A-OMN-6)."""

@@ -9,8 +9,8 @@ An event is about one run of a node, so a departure that is reported twice is on
     `done`      the departure is repaired; kept for `keep_periods`, so that late reports find it. Joins are dropped then
 
 An event moves from standby to doubt or exe when we take it over. It moves from doubt to exe when the node does not
-answer, and is dropped when the node answers. It moves back to standby if another coordinator repairs a group of
-departed nodes, or if a survivor reports that a finished repair did not cover it.
+answer, and is dropped when the node answers. It moves back to standby if another coordinator repairs the group of its
+node. A done event moves to standby when a report comes from a survivor that the repair has not covered.
 
 `Coordinator` (churn.py) has handleChurnEvent, processExeQ and processStandbyL. gcChurnEvent is `finish` and
 `forget_old`.

@@ -68,6 +68,7 @@ class Answers:
         self._parts: dict[int, dict[NodeId, int]] = {}  # Cache of `parts`, by topic.
 
     def add(self, node: NodeId, told: Told) -> None:
+        """Add the answer of a node, or replace it."""
         self.told[node] = told
         self._forget()
 
@@ -102,6 +103,7 @@ class Answers:
         return found
 
     def _parts_of(self, bit: int) -> dict[NodeId, int]:
+        """Find the connected components of the proven links among nodes that stay on a topic."""
         told, proven = self.told, self._links()
         part: dict[NodeId, int] = {}
         for number, start in enumerate(told):
@@ -135,10 +137,10 @@ class Answers:
     ) -> set[NodeId]:
         """Return nodes that have not answered and whose answers may prove that the required nodes are connected.
 
-        place   the topic
-        gone    nodes that no path may use
-        hints   whether paths may use hints, beside links that at least one end has named
-        asked   nodes that will be asked anyway, or None
+        `place`   the topic
+        `gone`    nodes that no path may use
+        `hints`   whether paths may use hints, beside links that at least one end has named
+        `asked`   nodes that will be asked anyway, or None
 
         With `asked`, the result is small: one part after the other is connected to those before it, each by the path
         that needs the fewest further questions. With None, the result has all nodes on one shortest path for each pair

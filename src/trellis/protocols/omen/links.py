@@ -16,7 +16,7 @@ Each link carries one heartbeat per period in either direction. Heartbeats show 
 `LinkReady`, and the topics and hints that the peer has not acknowledged. A node that gets a heartbeat on a link that it
 does not have answers `Stranger`.
 
-The node reads three notes after every input: `lost`, `left_alone` and `is_changed`.
+This module keeps three notes for `OMenNode._settle`: `lost`, `left_alone` and `is_changed`.
 
 K1  A peer is watched if and only if there is a link to it. `LinkUp` was returned if and only if the link is up.
 """
@@ -373,6 +373,7 @@ class Links:
         self.suspicion.heard(link.peer)
 
     def _interest(self, link: Link, interest: int, version: int) -> None:
+        """Note the peer's topics, unless we know a later version."""
         if version < link.interest_version:
             return  # A newer list has overtaken this one, and the peer will not repeat it.
         link.interest_version = version
@@ -384,10 +385,12 @@ class Links:
             link.interest = interest
 
     def _renew(self, link: Link) -> None:
+        """Have our record renewed, so that it names the peer of this link."""
         link.needs, link.ready = -1, False  # `OwnRecord.renew` sets the version.
         self.is_changed = True
 
     def _come_up(self, link: Link) -> Effects:
+        """Bring a link up if both ends are ready, and tell the coordinators that wait for it."""
         if link.state != OPENING or not link.ready or not link.peer_ready:
             return []
         link.state = UP
@@ -411,6 +414,7 @@ class Links:
         return [Send(asker[0], LinkOpened(asker[1], first.peer, version, first.peer_version, tuple(more)))]
 
     def _drop(self, link: Link, why: str, *, tell: bool = True) -> Effects:
+        """Forget a link. `tell`: note it in `lost`, so that the node reacts to it."""
         del self.links[link.peer]
         self.suspicion.unwatch(link.peer)
         effects: Effects = []

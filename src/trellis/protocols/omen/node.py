@@ -8,7 +8,7 @@ A driver (the simulator, or a live node through `protocols/mesh/omen.py`) calls 
     Roots         the root rendezvous, the fallback below all repairs (`roots.py`, `net.py`)
     Planned       opens the links of a plan when the mesh starts (`planned.py`)
     Requests      opens and drops links for an operator (`requests.py`)
-    OMenNode      dispatches inputs, acts once per period, and changes interests, up to leaving the mesh
+    OMenNode      dispatches inputs, acts once per period, changes our interest, and leaves the mesh
 
 A part that finds something out (a lost link, a changed record, a suspected peer) calls none of these classes. It keeps
 a note, and `_settle` handles the notes after every input, until none is left. A message that the node sends to itself
@@ -287,6 +287,7 @@ class OMenNode:
         return [*effects, *self.requests.look()] if self.requests.busy else effects
 
     def _settle_parts(self, effects: Effects) -> Effects:
+        """Handle the notes of parts, messages to ourselves and finished repairs, until none is left."""
         links, coordinator, detector = self.links, self.coordinator, self.parts.detector
         if not (links.lost or links.is_changed or detector.found_out or self._inbox or coordinator.mends):
             for effect in effects:  # Most inputs are gossip and change nothing.
@@ -422,10 +423,9 @@ class OMenNode:
     def _go(self, *, is_repaired: bool = False) -> Effects:
         """Close all links and leave. `is_repaired`: a coordinator has repaired around us, so no topic needs us.
 
-        Deviation: in the paper a node that has left is noticed by its silence. Here a node around which others have
-        repaired sends `Finished` to all nodes that it knows on the ring, and they remove it from the ring at once.
-        Otherwise messages to homes of topics would go to a node that has left. Another node that leaves would wait for
-        their answers.
+        Deviation: in the paper a node that has left is noticed by its silence. Here it sends `Finished` to all nodes
+        that it knows on the ring, if it was repaired around. They remove it from the ring at once. Otherwise messages
+        to homes of topics would go to a node that has left. Another node that leaves would wait for their answers.
         """
         effects: Effects = []
         for peer in list(self.links.links):
@@ -533,6 +533,7 @@ class OMenNode:
         return self._go(is_repaired=True) if is_over else []
 
     def _on_join(self, sender: NodeId, message: m.Join) -> Effects:
+        """Learn of a joiner on the ring, and begin its join if we are its coordinator."""
         self.ring.tman.learn([Descriptor(sender, 0, message.incarnation, message.topics)])
         return self.coordinator.on_join(sender, message)
 

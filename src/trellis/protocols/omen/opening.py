@@ -15,8 +15,8 @@ from trellis.protocols.wire import PEERS_MAX
 def open_requests(number: int, tries: Mapping[Pair, int], answers: Answers) -> Effects:
     """Return the requests to open these links: at first to one end of each, later to both ends.
 
-    number   the number of the repair
-    tries    how often each link was requested, this time included
+    `number`   the number of the repair
+    `tries`    how often each link was requested, this time included
 
     At first, the end that has more of the new links opens the link. One message tells it all its links.
     """

@@ -83,11 +83,11 @@ class OwnRecord:
         return [*effects, *self._ready()]
 
     def on_timer(self) -> Effects:
-        """Send the record again to holders that have not acknowledged it, up to `helper_tries` times.
+        """Send the record again to holders that have not acknowledged it.
 
-        Links then no longer wait for such a holder.
-        It may hang, and counts as one of the L nodes that may fail at once, as if it had crashed. It still gets the
-        record once per period. Links wait for it again after it has acknowledged one.
+        After `helper_tries` time-outs, links no longer wait for such a holder. It may hang, and counts as one of the L
+        nodes that may fail at once, as if it had crashed. It still gets the record once per period. Links wait for it
+        again after it has acknowledged one.
         """
         self._is_waiting = False
         effects: Effects = []
@@ -172,6 +172,7 @@ class HeldRecords:
         return Send(owner, RecordOk(record.version, record.incarnation, self.life))
 
     def _keep_old(self, node: NodeId, held: Held) -> None:
+        """Keep the record of a run that has ended by a restart."""
         self.old[node, life_of(held.record.incarnation)] = held
         lives = [key for key in self.old if key[0] == node]  # In the order in which they ended.
         for key in lives[:-LIVES_MAX]:

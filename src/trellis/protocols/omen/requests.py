@@ -15,9 +15,9 @@ nodes prove that no topic needs it. A drop has three steps:
    link. It does not answer either if its answer is older than `AGREE_PERIODS`. Then the link stays.
 
 Two drops at the same time must not each use the other's link in their proofs. So a node that has answered in the proof
-of a drop refuses to drop a link on these topics, until it is released or `ASKED_PERIODS` are over. The peer agrees
-earlier than that or never, because `AGREE_PERIODS` is less. A drop whose peer has not answered step 3 releases no node.
-If a node crashes during a proof, its repair uses answers that do not name the link.
+of a drop does not itself drop a link on these topics. It waits until it is released, or for `ASKED_PERIODS`. The peer
+agrees earlier than that or never, because `AGREE_PERIODS` is less. A drop whose peer has not answered step 3 releases
+no node. If a node crashes during a proof, its repair uses answers that do not name the link.
 
 `OMenNode` calls `open` and `drop`, and `look` after every input while requests are under way.
 

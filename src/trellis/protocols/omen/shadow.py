@@ -34,12 +34,12 @@ def low_edges(
 ) -> list[Pair]:
     """Return the new links (E_new of the paper), each as (lower key, higher key).
 
-    parts    for each topic the parts that must become one, as sets of possible link ends
-    degrees  the present degree of each node
-    keys     break ties
-    linked   pairs that have a link already, as (lower key, higher key)
-    rho      see `OMenConfig.rho`
-    centre   a node at which all new links must end (the joiner, A-OMN-21)
+    `parts`     for each topic the parts that must become one, as sets of possible link ends
+    `degrees`   the present degree of each node
+    `keys`      break ties
+    `linked`    pairs that have a link already, as (lower key, higher key)
+    `rho`       see `OMenConfig.rho`
+    `centre`    a node at which all new links must end (the joiner, A-OMN-21)
 
     Parts that no pair can connect stay as they are (A-LOW-4).
     """

@@ -4,8 +4,8 @@
 
 silent, restarted   The peer seems to have departed. We report to its first living ring successor, the coordinator, that
                     we were a neighbor. A few survivors report at once. The others do so after `REPORT_PAUSE` periods,
-                    unless a coordinator has asked them by then. All repeat the report until they are told that the
-                    repair is done and covers them, or that the peer is alive, or until `report_tries` periods are over.
+                    unless a coordinator has asked them by then. All repeat the report for `report_tries` periods. They
+                    stop when they are told that the repair is done and covers them, or that the peer is alive.
 stranger            The peer is alive and has no link to us, because it suspected us or was cut off. We open the link
                     again (`relinks`). If it stays down for `relink_periods`, we repair its topics as if a node between
                     the two ends had departed (docs/omen.md, condition 5).

@@ -129,8 +129,10 @@ class Views:
         return self.tman.start()
 
     def on_timer(self, tag: str) -> Effects:
-        """Begin a gossip exchange, or seldom one if all views are settled. A joiner's view that is not ready gets
-        more."""
+        """Begin a gossip exchange, but seldom if all views are settled.
+
+        Begin further ones while the view of a joiner is not ready.
+        """
         for view in self.views.values():
             view.rounds += 1
         if self.everybody is not None or (not self._is_restless() and self.random.randrange(RESTING)):
@@ -194,6 +196,7 @@ class Views:
         return [node for node, entry in table.entries.items() if bits(entry[1].interest) & wanted][-KNOWN_MAX:]
 
     def _unused(self, candidates: list[Descriptor]) -> list[NodeId]:
+        """Never called: T-Man needs this argument, and uses `_select` in its place."""
         raise AssertionError("names are selected")
 
     def _build(self, candidates: list[Descriptor]) -> None:
