@@ -1,4 +1,8 @@
-"""Answers to the questions of coordinators."""
+"""Answers to the questions of coordinators: what we know about topics (`Ask`), and records (`FindRecord`).
+
+A coordinator may send a question on a route (`Way`). Each node on the route adds its answer and passes the question on,
+and the last one sends all answers to the coordinator. `OMenNode` calls `answers` and `find_record`.
+"""
 
 from __future__ import annotations
 
@@ -24,18 +28,19 @@ from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier
 from trellis.protocols.topics import places
 
-WAY_BYTES_MAX = 1 << 18  # of answers that are passed on to the next node of a way; more are sent to the asker at once
+# Most bytes of answers that are passed on to the next node of a route. If there are more, all are sent to the asker.
+WAY_BYTES_MAX = 1 << 18
 
 
 def answers(parts: Parts, sender: NodeId, question: Ask) -> Effects:
-    """Answer the asker; or add our answer to the question, and pass it on to the next node of its way."""
+    """Answer the asker, or add our answer to the question and pass it on to the next node of its route."""
     way = question.way
     if way is not None and _is_odd(parts, way):
-        return []  # who asks honestly asks again, each node by itself
+        return []  # An honest asker asks again, each node directly.
     own = answer(parts, question)
     if way is None:
         return [Send(sender, own)]
-    ahead = [node for node in way.left if not parts.believes_dead(node)]  # the asker asks the others itself
+    ahead = [node for node in way.left if not parts.believes_dead(node)]  # The asker asks the others directly.
     told, effects = (*way.answers, _relayed(parts.me.id, own)), list[Send]()
     if not ahead or sum(map(_bytes, told)) > WAY_BYTES_MAX:
         effects.append(Send(way.asker, msgspec.structs.replace(own, mend=way.mend, more=way.answers)))
@@ -47,9 +52,9 @@ def answers(parts: Parts, sender: NodeId, question: Ask) -> Effects:
 
 
 def _is_odd(parts: Parts, way: Way) -> bool:
-    """Return whether a way is longer than our own ways are, or leads to a node twice.
+    """Return whether a route is longer than our own routes are, or visits a node twice.
 
-    Else one small question could make nodes send each other many large answers.
+    If we followed it, one small question could make nodes send each other many large answers.
     """
     nodes = [parts.me.id, *way.left, *(one.node for one in way.answers)]
     return len(nodes) > parts.config.way_max or len(set(nodes)) < len(nodes)
@@ -70,18 +75,21 @@ def _relayed(node: NodeId, own: Answer) -> Relayed:
 
 
 def _bytes(told: Relayed) -> int:
-    """Return about how many bytes an answer takes, for names of plain letters."""
+    """Return the approximate size of an answer in bytes, for names in ASCII."""
     neighbours = sum(len(one.node) + len(one.wants) + 12 for one in told.neighbours)
     return neighbours + sum(len(hint.topic) + sum(map(len, hint.path)) + 2 * len(hint.path) + 4 for hint in told.hints)
 
 
 def answer(parts: Parts, question: Ask) -> Answer:
-    """Whom we are linked to on these topics, now: only links whose both ends' holders know of them are named."""
+    """Return our answer to a question: our topics, neighbors and hints, limited to the topics of the question.
+
+    It names only links that are up, which the records of both ends name, and none that is being dropped.
+    """
     me, table = parts.me, parts.me.table
     number_of: dict[int, int] = {}
     bits = 0
     for number, topic in enumerate(question.topics):
-        if bit := table.known(topic):  # else neither we nor a neighbour of ours has it
+        if bit := table.known(topic):  # Otherwise neither we nor a neighbor of ours has the topic.
             number_of[bit.bit_length() - 1] = number
             bits |= bit
 
@@ -94,7 +102,8 @@ def answer(parts: Parts, question: Ask) -> Answer:
         paths = parts.hints.paths
         asked = places(me.interest & bits)
         told = (Hint(table.names[place], paths[place]) for place in asked if paths.get(place))
-        hints = tuple(islice(told, HINTS_MAX))  # with more it would be no message, and we counted as dead
+        # With more hints the message would be refused, and we would count as departed because we did not answer.
+        hints = tuple(islice(told, HINTS_MAX))
     return Answer(
         question.mend,
         question.attempt,
@@ -110,9 +119,11 @@ def answer(parts: Parts, question: Ask) -> Answer:
 
 
 def find_record(parts: Parts, question: FindRecord) -> Effects:
-    """Held here; or one step nearer to the first living successor; or on to the next, until L of them have been asked.
+    """Answer with the record of a node, or pass the question on.
 
-    "Unknown" is no answer before that: a newcomer may stand there (docs/omen.md, condition 1).
+    The question goes along the ring to the first living successor of the node. Then it goes from one successor to the
+    next, until L of them were asked. Only then may we answer that the record is unknown: a successor that has joined
+    lately does not have it, while the next one may (docs/omen.md, condition 1).
     """
     ring, config = parts.ring, parts.config
     record = parts.held.of(question.node, life_of(question.incarnation))

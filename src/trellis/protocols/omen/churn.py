@@ -1,17 +1,26 @@
-"""Churn events, and the repairs of those that this node coordinates.  [OM Alg. 5-6]
+"""The coordinator: decides which churn events this node handles, and runs their repairs.  [OM Alg. 5-6]
 
-handleChurnEvent   `departure` and `on_join`: ours if we are the closest living successor, else on standby
-processExeQ        `_execute`: in the order of localtime, when the view is ready; not for ever, since a repair needs no
-                   backups to be right
-processStandbyL    `_standby`: on time-out, or when we have become the coordinator (fail-over)
-notifySuccRange    `Finished`, to our L successors; gcChurnEvent is what they do with it
+The closest living ring successor of a node coordinates the repair after its departure, and its join. The next
+successors keep the same event on standby, and take over if the coordinator does not finish it. `events.py` has the
+states of an event. These are the procedures of the paper:
 
-Each node of a group of dead neighbors has a coordinator, and each repair covers the whole group. So one coordinator
-repairs: the first that finds another member of the group. If two find each other at once, the one of lower id repairs
-(`on_find`). The others stand by until it has finished, or for a while.
+handleChurnEvent   `departure`, `on_join`: execute the event if we are the coordinator, else put it on standby
+processExeQ        `_execute`: start a repair, in the order of localtime, once the view has enough backups. The wait is
+                   limited, because a repair is correct without backups
+processStandbyL    `_standby`: take over on time-out, or when we have become the coordinator (fail-over)
+notifySuccRange    send `Finished` to our L successors
+gcChurnEvent       `on_finished`: end an event that another node has handled
 
-Nobody is mended away on hearsay: a coordinator asks the node directly first (`doubt`), unless its own detector, a new
-life of the node or the node itself says that it is gone.
+Before a repair, the coordinator makes sure that the node has departed. It is certain if its own detector suspects the
+node, if the node has restarted, or if the node has announced that it leaves. Otherwise it probes the node (`doubt`).
+If the node answers, nothing is repaired, and all nodes that were told of its departure are told that it is alive.
+
+If neighbors crash together, each of them has a coordinator, and each repair would cover the whole group. So only one
+coordinator repairs: the first that finds another member of the group. If two find each other at once, the one of lower
+id repairs (`on_find`). The others stand by until it has finished, or until a time-out.
+
+`OMenNode` passes messages, timers and the news of the detector to the methods below, and calls `tick` once per period.
+`Survivor`, `Roots` and `OMenNode` start repairs of other kinds by `new_mend`.
 """
 
 from __future__ import annotations
@@ -43,32 +52,38 @@ from trellis.protocols.omen.shadow import LowEdges
 from trellis.protocols.ring import clockwise, identifier
 from trellis.reached import reached
 
-TRIES_MAX = 2  # more repairs of a departure after one that gave up, since nodes that it counted on kept dying
+TRIES_MAX = 2  # Further repairs of a departure after one gave up because nodes that it needed kept crashing.
 
 
 class Coordinator:
+    """Handles churn events, and runs all repairs of this node."""
+
     def __init__(self, parts: Parts, low_edges: LowEdges, oracle: Oracle | None) -> None:
         self.parts, self.low_edges, self.oracle = parts, low_edges, oracle
-        self.mends: dict[int, Mend] = {}
-        self.repairs = 0
-        self.closures = 0  # of them over more than one departed node
-        # Number, cause, node and topics of repairs that are over: for whoever watches us.
+        self.mends: dict[int, Mend] = {}  # Repairs that are under way, by number.
+        self.repairs = 0  # Repairs that are over.
+        self.closures = 0  # Repairs that covered more than one departed node.
+        # Number, cause, node and topics of the latest repairs that are over. The live node takes them out for metrics.
         self.ended: deque[tuple[int, str, NodeId, tuple[Topic, ...]]] = deque(maxlen=64)
         # Number of the last repair. An answer names the repair that asked for it, and no incarnation. So incarnations
         # start from different numbers: an answer to a question of an earlier one finds no repair.
         self._numbers = parts.me.incarnation
 
-    # What is heard
+    # Inputs
 
     def departure(self, node: NodeId, incarnation: int, *, certain: bool, report: Report | None = None) -> Effects:
-        """handleChurnEvent: somebody, or our detector, says that a node in our range is gone."""
+        """Handle the news that a node in our range has departed (handleChurnEvent).
+
+        `certain`   our own detector says so, or the node has restarted; otherwise another node says so
+        `report`    the survivor's report, if one brought the news
+        """
         parts = self.parts
         event = self._loss(node, incarnation)
         is_new = event is None
         if event is None:
             event = parts.events.add("leave", node, incarnation, parts.ticks, STANDBY)
         effects = self._survivor(event, report) if report is not None else []
-        if certain and event.state == DOUBT:  # a survivor was quicker than our own detector
+        if certain and event.state == DOUBT:  # A survivor was quicker than our own detector.
             return [*effects, *self._confirmed(event)]
         if not is_new:
             return effects
@@ -80,6 +95,7 @@ class Coordinator:
         return [*effects, *self._begin_doubt(event)]
 
     def on_report(self, message: Report) -> Effects:
+        """Handle a survivor's report, or pass it on toward the coordinator of the departed node."""
         parts, node = self.parts, message.node
         if node == parts.me.id:
             is_us = life_of(message.incarnation) == life_of(parts.me.incarnation)
@@ -92,6 +108,12 @@ class Coordinator:
         return self.departure(node, message.incarnation, certain=False, report=message)
 
     def on_churn(self, sender: NodeId, message: Churn) -> Effects:
+        """Note an event that another successor of the node has told us of.
+
+        For a departure with `helper_tries`: a sender that is nearer to the node handles the event, so we do not take it
+        over early. A sender that is farther asks by this message whether we handle it (`_stand_by`). It is answered by
+        the same message if we do.
+        """
         parts = self.parts
         if message.node == parts.me.id:
             return []
@@ -103,7 +125,6 @@ class Coordinator:
             if self._is_nearer(sender, message.node):
                 event.is_handled = True
             elif event.state != STANDBY and not any(type(one) is Send and one.to == sender for one in effects):
-                # It stands by, and asks whether we are at it.
                 effects.append(Send(sender, Churn("leave", message.node, message.incarnation)))
             return effects
         if parts.events.get("join", message.node, message.incarnation) is None:
@@ -111,17 +132,19 @@ class Coordinator:
         return []
 
     def on_join(self, sender: NodeId, message: Join) -> Effects:
-        """It asks whom it takes for its successor, which at first is anybody: only the true one may begin at once.
+        """Begin the join of `sender` if we are its coordinator.
 
-        Two that link a joiner at the same time would give it twice the links that it needs.
+        A joiner asks the node that it takes for its successor. At first that may be any node. If two nodes linked a
+        joiner at the same time, it would get twice the links that it needs.
         """
         parts = self.parts
         if parts.events.get("join", sender, message.incarnation) is not None or not parts.ring.is_coordinator(sender):
-            return []  # it asks again in every period, whom it knows then
+            return []  # The joiner asks again, as soon as it knows a nearer successor.
         parts.events.add("join", sender, message.incarnation, parts.ticks, EXE)
         return [Send(peer, Churn("join", sender, message.incarnation)) for peer in parts.ring.successors]
 
     def on_leaving(self, sender: NodeId, message: Leaving) -> Effects:
+        """Handle the announcement of a node that leaves. It brings its record, and repeats this in every period."""
         parts, incarnation = self.parts, message.record.incarnation
         parts.held.on_record(sender, message.record, parts.ticks)
         event = self._loss(sender, incarnation)
@@ -134,6 +157,11 @@ class Coordinator:
         return self._confirmed(event) if event.state == DOUBT else []
 
     def on_finished(self, sender: NodeId, message: Finished) -> Effects:
+        """End an event that another coordinator has handled (gcChurnEvent).
+
+        If we had left the event to the coordinator of a group, our own successors are told as well. If the sender is
+        the departed node itself, it says farewell, and we remove it from all tables.
+        """
         parts, node, incarnation = self.parts, message.node, message.incarnation
         if message.kind == "join":
             joined = parts.events.get("join", node, incarnation)
@@ -147,11 +175,15 @@ class Coordinator:
         if event.state != MENDING:
             parts.events.finish(event, parts.ticks)
         parts.held.done(node, life_of(incarnation), parts.ticks)
-        effects = self.dead(node, incarnation) if sender == node else []  # its farewell: it has left in order
+        effects = self.dead(node, incarnation) if sender == node else []
         return [*effects, *[Send(peer, message) for peer in parts.ring.successors if was_yielded and peer != node]]
 
     def on_find(self, question: FindRecord) -> Effects:
-        """Another coordinator asks for the record of a node whose departure is ours: it repairs the whole group."""
+        """Leave a departure to another coordinator that asks for the record of the departed node.
+
+        Its repair covers the whole group of departed neighbors, so ours is not needed. We go on with our own repair in
+        two cases: it opens links already, or it too has found another member of the group and our id is lower.
+        """
         parts, node = self.parts, question.node
         event = parts.events.get("leave", node, question.incarnation)
         if event is None or event.state not in (EXE, MENDING) or question.asker == parts.me.id:
@@ -166,7 +198,7 @@ class Coordinator:
         return [*effects, *self._yield(event)]
 
     def _yield(self, event: Event) -> Effects:
-        """Stand by until the repair of the group is over; take over where that takes too long.
+        """Stand by until the repair of the group is over, and take over if that takes too long.
 
         Deviation: [OM 3.3] handles concurrent events independently, which can leave a topic split (docs/omen.md).
         """
@@ -178,7 +210,7 @@ class Coordinator:
         return [SetTimer(f"standby/{event.node}", 2 * config.helper_tries * config.ask_ms)]
 
     def on_news(self, news: Down | Again) -> Effects:
-        """Of our neighbours on the ring."""
+        """Handle what our detector has found out about a node that we watch on the ring: it is silent, or restarted."""
         parts, peer = self.parts, news.peer
         if isinstance(news, Again):
             ended = parts.held.before(peer, parts.detector.suspicion.incarnation_of(peer))
@@ -190,9 +222,11 @@ class Coordinator:
         return effects
 
     def alive(self, node: NodeId, incarnation: int) -> Effects:
-        """A node whose death was reported has answered: no event, unless it is another life that did.
+        """End the departure of a node that has answered our probe.
 
-        Whom we told of the event hears of its end, too: one out of range would stand by for several time-outs.
+        If it answered from a later run, the reported run has indeed ended: the event stays, and is no longer in doubt.
+        Otherwise the reporters and the successors that we told of the departure are told that the node is alive.
+        Without that, a successor out of range would stand by for several time-outs.
         """
         effects: Effects = []
         for event in self.parts.events.open():
@@ -209,7 +243,10 @@ class Coordinator:
         return effects
 
     def on_alive(self, node: NodeId, incarnation: int) -> Effects:
-        """Who asked the node says that it has answered. Hearsay ends what we only stand by for, and no more."""
+        """End the departure of a node that has answered another node's probe.
+
+        Because this is second-hand, it ends only an event for which we are on standby.
+        """
         event = self.parts.events.get("leave", node, incarnation)
         if event is None or event.state != STANDBY or event.is_announced or self.parts.is_dead(node, incarnation):
             return []
@@ -217,7 +254,10 @@ class Coordinator:
         return [Send(reporter, ReportOk(node, incarnation, "alive")) for reporter in event.reporters]
 
     def dead(self, node: NodeId, incarnation: int) -> Effects:
-        """We believe it: nothing counts on this node any more. Nobody can make us believe it of ourselves."""
+        """Suspect a node: remove it from all tables, close its link, and tell all repairs.
+
+        A message that says this about ourselves has no effect.
+        """
         parts = self.parts
         if node == parts.me.id:
             return []
@@ -233,9 +273,10 @@ class Coordinator:
             effects += mend.on_dead(node)
         return effects
 
-    # What is done about it
+    # Handling events
 
     def tick(self) -> Effects:
+        """Look once per period at all open events: start those that are ours, take over those that are late."""
         effects: Effects = []
         for event in self.parts.events.open():
             if event.kind == "join" and self.parts.is_dead(event.node, event.incarnation):
@@ -247,7 +288,9 @@ class Coordinator:
         return effects
 
     def doubt(self, node: NodeId) -> Effects:
-        """Ask it directly, a few times.
+        """Probe a node whose departure is in doubt. After `ask_tries` probes without an answer it counts as departed.
+
+        Called when the doubt begins, and then every `ask_ms` by a timer.
 
         Deviation: [OM Alg. 5, handleChurnEvent] handles every event that it is told of. A departure that only others
         have noticed is in doubt until the node has not answered.
@@ -265,11 +308,12 @@ class Coordinator:
         return effects
 
     def next_number(self) -> int:
-        """Return the number of a new repair, or of anything else that asks questions: their answers carry it."""
+        """Return the number of a new repair, or of a new request that asks questions. Answers carry the number."""
         self._numbers += 1
         return self._numbers
 
     def new_mend(self, kind: str, node: NodeId, incarnation: int) -> Mend:
+        """Create a repair. The caller sets its topics and nodes, and calls its `start`."""
         parts, number = self.parts, self.next_number()
         mend = self.mends[number] = Mend(
             number,
@@ -289,9 +333,9 @@ class Coordinator:
         return mend
 
     def cause_of(self, mend: Mend) -> str:
-        """Why something is mended, in an operator's words.
+        """Return the cause of a repair in an operator's words.
 
-        crash, leave, join, subscribe, unsubscribe or relink.
+        It is one of crash, leave, join, subscribe, unsubscribe and relink.
         """
         if mend.kind == "leave":
             event = self.parts.events.get("leave", mend.node, mend.incarnation)
@@ -299,7 +343,11 @@ class Coordinator:
         return "subscribe" if mend.kind == "join" and mend.node == self.parts.me.id else mend.kind
 
     def mended(self, mend: Mend) -> Effects:
-        """A repair of an event is over."""
+        """End a repair that is done. If it belongs to an event, tell all nodes that wait for the end of the event.
+
+        A departure whose repair gave up is repaired again, up to `TRIES_MAX` times. A joiner whose repair gave up asks
+        again itself.
+        """
         parts = self.parts
         self.ended.append((mend.number, self.cause_of(mend), mend.node, mend.topics))
         del self.mends[mend.number]
@@ -331,7 +379,7 @@ class Coordinator:
         effects: Effects = [Send(peer, finished) for peer in parts.ring.successors]
         effects += self._group_finished(mend)
         survivors = dict.fromkeys(event.reporters)
-        if not event.is_announced:  # neighbors of a node that leaves in order wait for nothing
+        if not event.is_announced:  # A node that leaves closes its links itself, so its neighbors wait for nothing.
             survivors |= dict.fromkeys(mend.departed[event.node].neighbours)
         effects += [Send(survivor, done) for survivor in survivors if survivor in event.counted]
         if event.is_announced:
@@ -339,7 +387,7 @@ class Coordinator:
         return effects
 
     def _group_finished(self, mend: Mend) -> Effects:
-        """Tell the coordinators and the survivors of the other members of a group that their repair is done, too."""
+        """Tell the coordinators and the survivors of the other members of a group that the repair covers them too."""
         effects: Effects = []
         for name, one in mend.departed.items():
             if name == mend.node or not one.neighbours or mend.gave_up:
@@ -350,9 +398,11 @@ class Coordinator:
         return effects
 
     def _stand_by(self, event: Event) -> Effects:
-        """Tell the coordinator of a departure that we have noticed ourselves; take over if it does not say a word.
+        """Take over a departure that our own detector has noticed, unless a successor nearer to the node handles it.
 
-        Without this, a coordinator that hangs is waited for until it is suspected.
+        All nearer successors are told of the departure, and those that handle it answer. The time-out grows with their
+        number, so that the nearest one takes over first. Without this, we would wait for a coordinator that hangs until
+        it is suspected. A node that is out of range, or has no `helper_tries`, does nothing here.
         """
         parts, config = self.parts, self.parts.config
         if not config.helper_tries:
@@ -369,7 +419,7 @@ class Coordinator:
         return [*told, SetTimer(f"standby/{event.node}", wait_ms)]
 
     def overdue(self, node: NodeId) -> Effects:
-        """Nobody nearer to a departed node has said that it is at it: take over what we stand by for."""
+        """Take over a departure because no nearer successor has said that it handles it (timer of `_stand_by`)."""
         effects: Effects = []
         for event in self.parts.events.open():
             if event.kind == "leave" and event.node == node and event.state == STANDBY and not event.is_handled:
@@ -383,6 +433,7 @@ class Coordinator:
         return clockwise(place, identifier(one)) < clockwise(place, self.parts.ring.identifier)
 
     def _standby(self, event: Event) -> Effects:
+        """Take over an event on standby if it is ours by now, or if it is late and its node is in our range."""
         parts = self.parts
         patience = parts.config.standby_periods + (parts.config.ready_wait if event.kind == "join" else 0)
         late = parts.ticks - event.since > patience
@@ -390,16 +441,17 @@ class Coordinator:
         # at every tick whether we are the coordinator by now, which also holds if its departure was never reported.
         is_ours = parts.ring.is_coordinator(event.node) and (late or not event.is_yielded)
         if is_ours or (late and parts.is_in_range(event.node)):
-            event.is_late, event.is_yielded = late, False  # no longer waits for the repair of a group
+            event.is_late, event.is_yielded = late, False  # It no longer waits for the repair of a group.
             return self._take_over(event)
-        if late:  # A-OMN-15: looked at again, and dropped after several time-outs out of range
+        if late:  # A-OMN-15: out of range. Wait for another time-out, and drop the event after several of them.
             event.move(STANDBY, parts.ticks)
             event.waited += 1
-            if event.waited > 3 or event.kind == "join":  # a joiner asks for itself
+            if event.waited > 3 or event.kind == "join":  # A joiner asks again itself.
                 parts.events.drop(event)
         return []
 
     def _take_over(self, event: Event) -> Effects:
+        """Handle an event that was on standby. Probe the node first unless its departure is certain."""
         reached("a standby takes over a repair")
         if not self.parts.ring.is_coordinator(event.node):
             reached("the second standby takes over a repair")
@@ -409,25 +461,28 @@ class Coordinator:
         return self._confirmed(event)
 
     def _begin_doubt(self, event: Event) -> Effects:
+        """Begin to probe the node of a departure."""
         event.move(DOUBT, self.parts.ticks)
         event.pings = 0
         return self.doubt(event.node)
 
     def _confirmed(self, event: Event) -> Effects:
+        """Execute an event that is certain."""
         event.move(EXE, self.parts.ticks)
         return self._execute(event)
 
     def _execute(self, event: Event) -> Effects:
+        """Start the repair of an event as soon as its view is ready or the wait is over (processExeQ)."""
         parts = self.parts
         if event.kind == "join" and not event.is_late and not parts.ring.is_coordinator(event.node):
-            event.move(STANDBY, parts.ticks)  # somebody has come in between
+            event.move(STANDBY, parts.ticks)  # A node has joined between the joiner and us.
             return []
         if any(mend.kind == "leave" and event.node in mend.departed for mend in self.mends.values()):
-            # A repair of ours covers a departure. A node that is back is linked when its earlier life is repaired.
+            # A repair of ours covers a departure already. A node that has restarted is linked after that repair.
             return self._yield(event) if event.kind == "leave" else []
         # Deviation: [OM Alg. 5, processExeQ, l. 3, 8] puts an event on standby whose node is no longer in the range of
-        # the L predecessors. Nearer successors that came later do not know of it, so we finish what is ours. Joins are
-        # handed over, since the joiner asks its new successor itself.
+        # the L predecessors. Nearer successors that joined later do not know of a departure, so we finish it ourselves.
+        # Joins are handed over, because the joiner asks its new successor itself.
         view = parts.views.views.get(event.node)
         is_ready = view is not None and view.ready
         patience = parts.config.ready_wait if event.kind == "join" else parts.config.repair_wait
@@ -448,9 +503,10 @@ class Coordinator:
         return mend.start()
 
     def _loss(self, node: NodeId, incarnation: int) -> Event | None:
-        """What we know of this loss. If the node has refuted its death since we finished, it was another one.
+        """Return the event of this departure, or None if it is a new one.
 
-        It came back from a pause, say, in the same life; links may have been spared for its sake, and now it goes.
+        A finished event is dropped if the node has refuted its suspicion since. It came back from a pause, for example,
+        in the same run. Later repairs may have counted on it, so its departure now is another one.
         """
         event = self.parts.events.get("leave", node, incarnation)
         if event is not None and event.state == DONE and incarnation > event.incarnation:
@@ -461,10 +517,13 @@ class Coordinator:
         return event
 
     def _survivor(self, event: Event, report: Report) -> Effects:
-        """A neighbour of the departed: the repair is not done before it is counted in."""
+        """Take in the report of a neighbor of the departed node. The repair is not done before it covers that neighbor.
+
+        If a finished repair did not cover it, the event is opened again.
+        """
         reporter = report.reporter
         if reporter not in event.reporters and len(event.reporters) >= LINKS_MAX:
-            return []  # no node has so many neighbours
+            return []  # No node has so many neighbors.
         if event.state == DONE and reporter not in event.counted:
             event.move(STANDBY, self.parts.ticks)
         is_known = reporter in event.reporters
@@ -473,8 +532,9 @@ class Coordinator:
             return self.mends[event.mend].reopen(reporter, report.topics)
         if event.state == DONE:
             return [Send(reporter, ReportOk(event.node, event.incarnation, "done"))]
-        # The question of the repair answers a first report.
+        # A first report is answered by the question of the repair.
         return [Send(reporter, ReportOk(event.node, event.incarnation, "open"))] if is_known else []
 
     def _find_record(self, question: FindRecord, departed: Collection[NodeId], tries: int) -> Effects:
+        """Send a question for a record toward the first living successor of its node."""
         return self.parts.route(identifier(question.node), question, departed, tries)

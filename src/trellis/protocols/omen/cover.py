@@ -1,13 +1,15 @@
-"""Choosing backups: a set cover, lambda times over, balanced or not.  [SH Alg. 11-12; OM §4.2]
+"""The choice of backups: lambda set covers of a node's topics.  [SH Alg. 11-12; OM §4.2]
 
-primal-dual            an uncovered topic at random, its subscriber of least weight  [SH Alg. 12]
-primal-dual-carry      the same, lowered weights carried to the next cover  [A-SHD-5]
-primal-dual-uncovered  an uncovered topic at random, its subscriber with most uncovered topics  [OM §4.2]
-greedy                 the node with most uncovered topics  [OM §4.2]
+`Views` calls `choose_backups` for each view. Until all topics are covered, each rule takes one more backup:
 
-The same routines as `trellis.plan` has in kernels, in plain Python over the few candidates that a node knows. A test
-holds both against one slow reference. `weight(u)` is u's degree plus the number of nodes that count on it, as its
-descriptor says (A-OMN-11). Ties go to the candidate that comes first.
+primal-dual            draw an uncovered topic, and take its subscriber of least weight  [SH Alg. 12]
+primal-dual-carry      the same, but lowered weights are kept for the next cover  [A-SHD-5]
+primal-dual-uncovered  draw an uncovered topic, and take its subscriber with most uncovered topics  [OM §4.2]
+greedy                 take the node with most uncovered topics  [OM §4.2]
+
+`trellis.plan` has the same rules as kernels. These are in plain Python, for the few candidates that a node knows. A
+test compares both with one slow reference. The weight of a node is its degree plus the number of nodes that count on it
+as a backup, as its descriptor says (A-OMN-11). Ties go to the candidate that comes first.
 """
 
 from __future__ import annotations
@@ -22,17 +24,19 @@ from trellis.protocols.topics import places
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """A node that may become a backup."""
+
     node: NodeId
-    interest: int
+    interest: int  # A bitset of all its topics.
     weight: int
 
 
 def choose_backups(
     routine: str, topics: int, candidates: Sequence[Candidate], coverage: int, random: Random
 ) -> list[NodeId]:
-    """Backups that cover each topic `coverage` times, or as often as there are candidates for it.
+    """Return backups that cover each topic `coverage` times, or as often as there are candidates for it.
 
-    Every backup covers something (individual commitment, [SH Eq. 1]); covers are disjoint.
+    Each backup has at least one of the topics (individual commitment, [SH Eq. 1]). No node is in two covers.
     """
     useful = [candidate for candidate in candidates if candidate.interest & topics]
     if routine == "greedy":
@@ -43,7 +47,7 @@ def choose_backups(
 
 
 def _greedy(topics: int, candidates: list[Candidate], coverage: int) -> list[NodeId]:
-    """The candidate that covers most uncovered topics; no weights.  [OM §4.2]"""
+    """Take the candidate with most uncovered topics each time, without weights.  [OM §4.2]"""
     left = {candidate.node: candidate.interest for candidate in candidates}
     chosen: list[NodeId] = []
     for _ in range(coverage):
@@ -58,9 +62,12 @@ def _greedy(topics: int, candidates: list[Candidate], coverage: int) -> list[Nod
 
 
 def _by_topic(topics: int, candidates: list[Candidate], coverage: int, random: Random) -> list[NodeId]:
-    """buildBackupsByPD: an uncovered topic at random, its subscriber "with the maximum uncovered topics".  [OM §4.2]"""
+    """Draw an uncovered topic, and take its subscriber "with the maximum uncovered topics".  [OM §4.2]
+
+    This is the paper's buildBackupsByPD.
+    """
     left = {candidate.node: candidate.interest & topics for candidate in candidates}
-    coverable = 0  # topics that a candidate has
+    coverable = 0  # Topics that a candidate has.
     for interest in left.values():
         coverable |= interest
     chosen: list[NodeId] = []
@@ -70,7 +77,7 @@ def _by_topic(topics: int, candidates: list[Candidate], coverage: int, random: R
             uncovered = list(places(rest))
             topic = 1 << uncovered[random.randrange(len(uncovered))]
             rivals = [node for node, interest in left.items() if interest & topic]
-            if not rivals:  # A-SHD-6: nobody is left to cover it once more
+            if not rivals:  # A-SHD-6: no candidate is left to cover the topic once more.
                 rest ^= topic
                 continue
             best = max(rivals, key=lambda node: (left[node] & rest).bit_count())
@@ -82,9 +89,13 @@ def _by_topic(topics: int, candidates: list[Candidate], coverage: int, random: R
 def _primal_dual(
     topics: int, candidates: list[Candidate], coverage: int, random: Random, *, carry: bool
 ) -> list[NodeId]:
-    """An uncovered topic at random, its subscriber of least weight; all rivals get lighter by that.  [SH Alg. 12]"""
+    """Draw an uncovered topic, and take its subscriber of least weight.  [SH Alg. 12]
+
+    That weight is then subtracted from the weights of all its subscribers. `carry`: the lowered weights are kept for
+    the next cover.
+    """
     covers = [list(places(candidate.interest & topics)) for candidate in candidates]
-    wanting: dict[int, list[int]] = {place: [] for place in places(topics)}  # place of a topic -> candidates
+    wanting: dict[int, list[int]] = {place: [] for place in places(topics)}  # bit index of a topic -> candidates
     for number, covered in enumerate(covers):
         for place in covered:
             wanting[place].append(number)
@@ -98,17 +109,18 @@ def _primal_dual(
         rest = wanted
         while rest:
             place = rest[random.randrange(len(rest))]
-            positive = [number for number in wanting[place] if weight[number] > 0]  # who is chosen weighs 0
+            positive = [number for number in wanting[place] if weight[number] > 0]  # A chosen candidate has weight 0.
             if positive:
                 taken = min(positive, key=weight.__getitem__)
                 spared = weight[taken]
                 for number in positive:
                     weight[number] -= spared
-            else:  # A-SHD-4: a weight of 0 is a last resort, then drawn at random.
+            else:  # A-SHD-4: only candidates of weight 0 are left, and one of them is drawn.
                 rivals = [number for number in wanting[place] if not is_chosen[number]]
-                if not rivals:  # A-SHD-6: nobody is left to cover it once more
+                if not rivals:  # A-SHD-6: no candidate is left to cover the topic once more.
                     if all(is_chosen[number] for other in rest for number in wanting[other]):
-                        # Nor any other: drop all. The draws are those of dropping one by one, which takes n^2 steps.
+                        # No other topic has one either: drop all of them. The random draws are the same as if they were
+                        # dropped one by one, which would take n^2 steps.
                         for size in range(len(rest) - 1, 0, -1):
                             random.randrange(size)
                         break

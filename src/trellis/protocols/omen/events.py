@@ -1,10 +1,19 @@
-"""Churn events: which of them this node handles, and which it waits for others to handle.  [OM Alg. 5-6]
+"""Churn events: the joins and departures that this node knows of, and the state of each.  [OM Alg. 5-6]
 
-An event is in `doubt` until the node it is about is known to be gone (it is asked directly), then it is ours (`exe`) or
-on `standby`, then `mending`, then `done`: kept for a while, so that late reports find it.
+An event is about one run of a node, so a departure that is reported twice is one event. These are the states:
 
-handleChurnEvent, processExeQ and processStandbyL are what `Coordinator` (churn.py) does with them; gcChurnEvent is
-`finish` and `forget_old`.
+    `standby`   another node is to handle the event; we take over if it does not
+    `doubt`     we are to handle it, and probe the node to find out whether it has departed
+    `exe`       we are to handle it, and the departure or join is certain; it waits for its view (`views.py`)
+    `mending`   our repair is under way
+    `done`      the departure is repaired; kept for `keep_periods`, so that late reports find it. Joins are dropped then
+
+An event moves from standby to doubt or exe when we take it over. It moves from doubt to exe when the node does not
+answer, and is dropped when the node answers. It moves back to standby if another coordinator repairs the group of its
+node. A done event moves to standby when a report comes from a survivor that the repair has not covered.
+
+`Coordinator` (churn.py) has handleChurnEvent, processExeQ and processStandbyL. gcChurnEvent is `finish` and
+`forget_old`.
 """
 
 from __future__ import annotations
@@ -16,30 +25,34 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.me import life_of
 
 DOUBT, EXE, STANDBY, MENDING, DONE = "doubt", "exe", "standby", "mending", "done"
-# A node hears of churn in its own range of the ring alone, 2L nodes or so: hundreds of restarts of each within
-# `keep_periods` would be needed to get here. More than that is somebody who makes names up.
+# Most events that are kept. A node hears only of churn in its own range of the ring, which has about 2L nodes. Each of
+# them would have to restart hundreds of times within `keep_periods` to reach this limit. So a peer that causes more
+# events invents names.
 EVENTS_MAX = 4_096
 
 
 @dataclass(eq=False)
 class Event:
-    kind: str  # join or leave
+    """A join or departure of one run of a node."""
+
+    kind: str  # join or leave; a crash is a leave too
     node: NodeId
     incarnation: int
-    since: int  # the tick of its present state
+    since: int  # The tick at which its present state began.
     state: str = DOUBT
-    reporters: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)  # with the topics of their lost links
-    pings: int = 0
-    mend: int | None = None
-    counted: frozenset[NodeId] = frozenset()  # whom its repair counted in
-    waited: int = 0  # time-outs that it was out of range
-    tries: int = 0  # repairs that gave up
-    is_announced: bool = False  # the node itself has told us that it leaves in order
-    is_yielded: bool = False  # another coordinator repairs the group of dead neighbors that this node belongs to
-    is_late: bool = False  # whoever should have handled it did not
-    is_handled: bool = False  # a nearer successor of the node has said that it knows of the event
+    reporters: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)  # survivor -> topics of its lost link
+    pings: int = 0  # Probes sent since it is in doubt.
+    mend: int | None = None  # Number of its repair while that is under way.
+    counted: frozenset[NodeId] = frozenset()  # Nodes whose answers its finished repair has used.
+    waited: int = 0  # Time-outs on standby at which the node was out of our range.
+    tries: int = 0  # Repairs that gave up.
+    is_announced: bool = False  # The node itself has told us that it leaves.
+    is_yielded: bool = False  # Another coordinator repairs the group of departed neighbors that has this node.
+    is_late: bool = False  # We have taken it over after a time-out.
+    is_handled: bool = False  # A nearer successor of the node has said that it knows of the event.
 
     def move(self, state: str, tick: int) -> None:
+        """Enter a state."""
         self.state, self.since = state, tick
 
     @property
@@ -48,15 +61,18 @@ class Event:
 
 
 class Events:
+    """All events that this node keeps, at most `EVENTS_MAX`."""
+
     def __init__(self, keep_periods: int) -> None:
         self.keep_periods = keep_periods
-        self.events: dict[tuple[str, NodeId, int], Event] = {}  # kind, node, life
+        self.events: dict[tuple[str, NodeId, int], Event] = {}  # By kind, node and run.
 
     def get(self, kind: str, node: NodeId, incarnation: int) -> Event | None:
+        """Return the event of this run of the node, whatever the refutations in `incarnation` and in the event."""
         return self.events.get((kind, node, life_of(incarnation)))
 
     def add(self, kind: str, node: NodeId, incarnation: int, tick: int, state: str) -> Event:
-        """The event; where all that we keep are repairs of our own, it is not kept."""
+        """Create an event, keep it, and return it. If all kept events are repairs of our own, it is not kept."""
         event = Event(kind, node, incarnation, tick, state)
         if len(self.events) >= EVENTS_MAX:
             self._give_way()
@@ -65,18 +81,22 @@ class Events:
         return event
 
     def open(self) -> Iterator[Event]:
-        """In the order of localtime: that in which this node heard of them."""
+        """Return the events that are not done, in the order in which this node heard of them (localtime)."""
         return iter([event for event in self.events.values() if event.is_open])
 
     def drop(self, event: Event) -> None:
         self.events.pop((event.kind, event.node, life_of(event.incarnation)), None)
 
     def finish(self, event: Event, tick: int) -> None:
+        """Mark an event as done."""
         event.move(DONE, tick)
         event.mend = None
 
     def _give_way(self) -> None:
-        """One of them makes room: never a repair of ours, and of what is open what was there first stays."""
+        """Drop one event to make room for another: the oldest done one, else the newest on standby, or in doubt.
+
+        An event that waits for our repair, or whose repair is under way, is never dropped.
+        """
         events = self.events.values()
         for state, order in (DONE, events), (STANDBY, reversed(events)), (DOUBT, reversed(events)):
             event = next((event for event in order if event.state == state), None)
@@ -85,6 +105,7 @@ class Events:
                 return
 
     def forget_old(self, tick: int) -> None:
+        """Forget events that were done more than `keep_periods` ago."""
         self.events = {
             key: event for key, event in self.events.items() if event.is_open or event.since > tick - self.keep_periods
         }

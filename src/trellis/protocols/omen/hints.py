@@ -1,11 +1,15 @@
-"""Root-path hints: for each topic a path of nodes to the topic's root, learned from a neighbour.  [docs/omen.md]
+"""Hints: for each topic of ours a path of nodes to the topic's root, learned from neighbors.  [docs/omen.md]
 
-The root of a connected part of a topic is its node of smallest key. Hints spread like routes in a path-vector protocol:
-a node takes the smallest root that a neighbour names, over the shortest path, never over one that it is on itself;
-what it takes it tells its neighbours when it changes. A dead neighbour takes its paths along, so no clock is needed.
+The root of a connected part of a topic is its node of smallest key (`root_key`). Hints spread like routes in a
+path-vector protocol. A node chooses the root of smallest key that a neighbor names, by the shortest path, and never a
+path that it is on itself. It tells its neighbors when its choice changes. When a neighbor is lost, all paths through it
+are dropped, so no path needs an expiry time.
 
-A coordinator uses hints only to know whom to ask: a proof is made of answers, so an old hint costs a question at most.
-Besides they are a check that never stops: two roots that last are two parts (`net.py`).
+Hints have two uses. A coordinator uses them to decide which nodes to ask. They prove nothing, so an outdated hint costs
+one question at most. And they show splits: a topic with two roots that last is in two parts (`net.py`).
+
+Heartbeats carry hints (`links.py`), and only those that have changed since the version that the neighbor has
+acknowledged.
 """
 
 from __future__ import annotations
@@ -24,22 +28,27 @@ Path = tuple[NodeId, ...]
 
 @lru_cache(maxsize=65_536)
 def root_key(topic: Topic, node: NodeId) -> int:
+    """Return the key of a node on a topic. The node of smallest key is the root."""
     return ids.key(topic, node)
 
 
 class Hints:
+    """Our hints. Topics are keyed by their bit index in the topic table ("place")."""
+
     def __init__(self, me: Me) -> None:
         self.me = me
-        self.paths: dict[int, Path] = {}  # place of a topic -> from the next hop to the root; (): this is the root
-        self.root_since: dict[int, int] = {}  # place of a topic -> the tick since which this node is its root
-        self._heard: dict[int, dict[NodeId, Path]] = {}
-        self._changed: dict[int, int] = {}  # place -> version, in the order of the versions
-        self.tick = 0
+        self.paths: dict[int, Path] = {}  # topic -> our path from the next hop to the root; (): we are the root
+        self.root_since: dict[int, int] = {}  # topic -> the tick since which we are its root
+        self._heard: dict[int, dict[NodeId, Path]] = {}  # topic -> neighbor -> path through it, itself included
+        self._changed: dict[int, int] = {}  # topic -> version of its last change, in the order of versions
+        self.tick = 0  # The present period; the node sets it.
 
     def told(self, peer: NodeId, hints: Iterable[Hint]) -> None:
-        """Kept also on topics that are none of ours just now: a peer that did not see us go and come back tells once.
+        """Take in the hints of a neighbor.
 
-        Not on topics that nobody has named to us: they never were ours, so no peer has reason to tell of them.
+        They are also kept on topics that we do not have now. We may leave a topic and take it up again before the
+        neighbor notices, and then it does not repeat the hint. Hints on names that our table does not know are ignored:
+        we never had such a topic, so no honest neighbor tells them.
         """
         touched = []
         for hint in hints:
@@ -51,7 +60,7 @@ class Hints:
         self._choose(touched)
 
     def forget(self, peer: NodeId, but: int = 0) -> None:
-        """The peer is no neighbour any more, or none on topics beside `but`."""
+        """Drop all paths through a peer that is no longer our neighbor. `but`: it still is, on these topics."""
         touched = []
         for place, heard in self._heard.items():
             if peer in heard and not but >> place & 1:
@@ -63,7 +72,7 @@ class Hints:
                 del self._heard[place]
 
     def refresh(self) -> None:
-        """Our own topics have changed."""
+        """Drop hints on topics that we no longer have, and choose paths for new topics."""
         interest = self.me.interest
         for place in [place for place in self.paths if not interest >> place & 1]:
             self.paths.pop(place)
@@ -72,16 +81,17 @@ class Hints:
         self._choose([place for place in places(interest) if place not in self.paths])
 
     def tell_again(self, topics: int) -> None:
-        """A neighbour has taken these up: what it acknowledged before did not speak of them."""
+        """Count these topics as changed, because a neighbor has taken them up and was not told their hints before."""
         self._note([place for place in places(topics) if place in self.paths])
 
     def news(self, shared: int, known: int) -> tuple[tuple[Hint, ...], int]:
-        """What has changed on these topics since the version that is known; and the version that is known with it.
+        """Return the hints on these topics that changed after version `known`, and the version that they lead to.
 
-        That is ours, unless more has changed than one message holds: then the oldest changes are told first.
+        That is our present version, unless more hints have changed than one message holds. Then the oldest changes are
+        returned first.
         """
         names, paths = self.me.table.names, self.paths
-        found: list[tuple[int, int]] = []  # version, place
+        found: list[tuple[int, int]] = []  # version, topic; latest first
         for place, version in reversed(self._changed.items()):
             if version <= known:
                 break
@@ -89,7 +99,7 @@ class Hints:
                 found.append((version, place))
         told = self.me.version
         if len(found) > HINTS_MAX:
-            told = found[-HINTS_MAX - 1][0] - 1  # the first version that does not fit; each alone does
+            told = found[-HINTS_MAX - 1][0] - 1  # The last version that fits whole. Each single version does fit.
             found = [one for one in found[-HINTS_MAX:] if one[0] <= told]
         return tuple([Hint(names[place], paths[place]) for _, place in found]), told
 
@@ -98,6 +108,7 @@ class Hints:
             assert self.me.id not in path, f"a hint of {self.me.id} on {self.me.table.names[place]} leads back to it"
 
     def _choose(self, touched: Iterable[int]) -> None:
+        """Choose the paths of these topics again, out of all that neighbors have told."""
         me, names, changed = self.me, self.me.table.names, []
         for place in touched:
             if not me.interest >> place & 1:
@@ -121,9 +132,10 @@ class Hints:
         self._note(changed)
 
     def _note(self, changed: Iterable[int]) -> None:
+        """Give changed topics a new version."""
         me = self.me
         for number, place in enumerate(changed):
-            if number % HINTS_MAX == 0:  # no version has more changes than one message can tell
+            if number % HINTS_MAX == 0:  # No version has more changes than one message holds.
                 me.version += 1
             self._changed.pop(place, None)
             self._changed[place] = me.version

@@ -1,4 +1,8 @@
-"""What a joiner needs, and whom it may be linked to: told by answers alone.  [OM Alg. 5; A-OMN-4, A-OMN-21]"""
+"""The links that a joiner needs, by the answers of a repair of kind "join".  [OM Alg. 5; A-OMN-4, A-OMN-21]
+
+A joiner needs a link on each of its topics that none of its neighbors has. The subscribers of a topic are already
+connected with each other, so any one of them will do. `told` has the answers by node, the joiner's own included.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,10 @@ def chosen_partners(
     key: Callable[[NodeId], int],
     rho: float,
 ) -> list[NodeId]:
-    """Return the ends of links that Alg. 1 chooses for a joiner, on the topics that no answer covers so far.
+    """Return the nodes to which Alg. 1 would link a joiner, on the topics that no answer covers so far.
 
-    `offers` is what gossip says of backups that were not asked: their topics, and their degree where it is known.
+    They are asked next. `offers` is what gossip says about backups that were not asked: their topics as a bitset, and
+    their degree (an empty tuple if it is unknown).
     """
     open_topics = uncovered(told, node)
     parts: dict[int, list[list[NodeId]]] = {}
@@ -34,12 +39,12 @@ def chosen_partners(
 
 
 def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[list[NodeId]]]:
-    """The joiner needs one link on each topic that none of its neighbours has: whoever wants it is one part."""
+    """Return for each topic that the joiner needs the two parts to connect: the joiner, and the other subscribers."""
     parts: dict[int, list[list[NodeId]]] = {}
     for place in places(_lacking(told, node)):
         bit = 1 << place
         others = [other for other in told if other != node and told[other].stays & bit]
-        # One that joins itself is in no part of the topic yet: a link to it alone would leave both apart.
+        # A node that is joining itself is not connected to the others yet. A link to it alone would not help.
         joined = [other for other in others if not told[other].joining] or others
         if joined:
             parts[bit] = [[node], joined]
@@ -47,7 +52,7 @@ def parts_to_join(told: Mapping[NodeId, Told], node: NodeId) -> dict[int, list[l
 
 
 def uncovered(told: Mapping[NodeId, Told], node: NodeId) -> int:
-    """Topics of the joiner for which nobody has answered that has joined itself."""
+    """Return the topics that the joiner needs and that no answer covers. Nodes that join themselves cover none."""
     missing = _lacking(told, node)
     for other, answer in told.items():
         if other != node and not answer.joining:
@@ -56,7 +61,7 @@ def uncovered(told: Mapping[NodeId, Told], node: NodeId) -> int:
 
 
 def _lacking(told: Mapping[NodeId, Told], node: NodeId) -> int:
-    """Topics of the joiner that none of its neighbours has, or only such as say that they leave them."""
+    """Return the topics of the joiner that none of its neighbors has. One that is leaving a topic does not count."""
     covered = 0
     for peer, (_, wants) in told[node].neighbours.items():
         covered |= wants & ~told[peer].leaving if peer in told else wants

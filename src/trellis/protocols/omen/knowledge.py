@@ -1,13 +1,19 @@
-"""What a coordinator has learned for one repair: answers, and the parts of each topic that they prove.
+"""The answers of one repair, and which nodes they prove to be connected on a topic.
 
-A proof is made of answers alone: two nodes are connected on a topic if a chain of nodes leads from one to the other,
-each of which answered after the event was known, wants the topic and is not about to leave it, and names the next one,
-in its present life, as its neighbour; the next one names it, too. Why answers must be that young: docs/omen.md,
-condition 2.
+A proof uses answers alone. Two nodes are proven to be connected on a topic if a chain of nodes leads from one to the
+other, for which this holds:
+
+P1  Each node of the chain has answered in this repair, so after the event was known (docs/omen.md, condition 2).
+P2  Each node takes part in the topic and is not leaving it.
+P3  Each two consecutive nodes name each other as neighbors, in their present runs.
+
+A part of a topic is a set of nodes that are proven to be connected. Nodes in different parts may be connected all the
+same, by nodes that were not asked. `worth_asking` finds such nodes.
 
 Deviation: Alg. 1 of the paper tests connectivity within the shadow set. A proof here may use any node that answers.
 
-Masks are bitsets over the topics of the question.
+`Mend` and `Requests` have an `Answers` each. Bitsets are over the topics of the question, and a topic's index ("place")
+is its index in the question.
 """
 
 from __future__ import annotations
@@ -21,11 +27,11 @@ from trellis.protocols.omen.me import life_of
 from trellis.protocols.omen.messages import Answer, Relayed, unpack
 from trellis.protocols.topics import places
 
-_Ways = dict[NodeId, dict[NodeId, None]]  # a node -> nodes that may be linked to it on one topic
+_Ways = dict[NodeId, dict[NodeId, None]]  # Possible links on one topic: node -> nodes that it may be linked to.
 
 
 class Told:
-    """One answer, taken apart."""
+    """One answer, decoded. `neighbours` has each neighbor's incarnation and topics, `paths` the hint of each topic."""
 
     __slots__ = (
         "degree",
@@ -43,23 +49,26 @@ class Told:
         self.incarnation, self.degree, self.joining = answer.incarnation, answer.degree, answer.joining
         self.topics_version = answer.topics_version
         self.wants, self.leaving = unpack(answer.wants), unpack(answer.leaving)
-        self.stays = self.wants & ~self.leaving  # topics on which it can be part of a proof
+        self.stays = self.wants & ~self.leaving  # Topics on which it can be part of a proof (P2).
         self.neighbours = {one.node: (one.incarnation, unpack(one.wants)) for one in answer.neighbours}
         self.paths = {place_of[hint.topic]: hint.path for hint in answer.hints if hint.topic in place_of}
 
     def leaves(self, topics: tuple[Topic, ...]) -> tuple[frozenset[Topic], dict[NodeId, int]]:
-        """Return which of the question's topics it leaves, and its neighbours on them, with their incarnations."""
+        """Return which of the question's topics the node is leaving, and its neighbors on them with incarnations."""
         names = frozenset(topics[place] for place in places(self.leaving) if place < len(topics))
         return names, {peer: life for peer, (life, wants) in self.neighbours.items() if wants & self.leaving}
 
 
 class Answers:
+    """All answers so far, and the parts that they prove."""
+
     def __init__(self) -> None:
         self.told: dict[NodeId, Told] = {}
-        self._proven: dict[NodeId, list[NodeId]] = {}  # links that both ends have told of
-        self._parts: dict[int, dict[NodeId, int]] = {}  # what `parts` has found
+        self._proven: dict[NodeId, list[NodeId]] = {}  # Cache of `_links`: links that both ends have named.
+        self._parts: dict[int, dict[NodeId, int]] = {}  # Cache of `parts`, by topic.
 
     def add(self, node: NodeId, told: Told) -> None:
+        """Add the answer of a node, or replace it."""
         self.told[node] = told
         self._forget()
 
@@ -74,7 +83,7 @@ class Answers:
         return node in self.told
 
     def linked(self, one: NodeId, other: NodeId) -> bool:
-        """Do both say that they are linked?"""
+        """Return whether both nodes have answered and name each other as neighbors, in their present runs (P3)."""
         a, b = self.told.get(one), self.told.get(other)
         if a is None or b is None:
             return False
@@ -87,13 +96,14 @@ class Answers:
         )
 
     def parts(self, place: int) -> dict[NodeId, int]:
-        """For each node that answered and stays on the topic the number of its proven part."""
+        """Return the number of its proven part for each node that has answered and stays on the topic."""
         found = self._parts.get(place)
         if found is None:
             found = self._parts[place] = self._parts_of(1 << place)
         return found
 
     def _parts_of(self, bit: int) -> dict[NodeId, int]:
+        """Find the connected components of the proven links among nodes that stay on a topic."""
         told, proven = self.told, self._links()
         part: dict[NodeId, int] = {}
         for number, start in enumerate(told):
@@ -109,7 +119,7 @@ class Answers:
         return part
 
     def _links(self) -> dict[NodeId, list[NodeId]]:
-        """For each node that answered its neighbours by proven links, the same for all topics."""
+        """Return the neighbors by proven links of each node that has answered. They do not depend on the topic."""
         if not self._proven:
             self._proven = {
                 node: [peer for peer in one.neighbours if self.linked(node, peer)] for node, one in self.told.items()
@@ -125,11 +135,16 @@ class Answers:
         hints: bool,
         asked: Collection[NodeId] | None,
     ) -> set[NodeId]:
-        """Return nodes that have not answered and may prove that the required nodes are connected.
+        """Return nodes that have not answered and whose answers may prove that the required nodes are connected.
 
-        They lie on ways that lead over links of which only one end has told, and over root paths. One part after the
-        other is joined to those before it, each by the way that has the fewest nodes to ask beside those in `asked`. If
-        `asked` is None, all nodes are returned that lie on a shortest way between two required nodes.
+        `place`   the topic
+        `gone`    nodes that no path may use
+        `hints`   whether paths may use hints, beside links that at least one end has named
+        `asked`   nodes that will be asked anyway, or None
+
+        With `asked`, the result is small: one part after the other is connected to those before it, each by the path
+        that needs the fewest further questions. With None, the result has all nodes on one shortest path for each pair
+        of required nodes in different parts.
         """
         part, ways = self.parts(place), self._ways(place, gone, hints=hints)
         apart = [node for node in sorted(required) if node in part]
@@ -144,6 +159,7 @@ class Answers:
     def _on_few_ways(
         self, apart: list[NodeId], part: Mapping[NodeId, int], ways: _Ways, asked: Collection[NodeId]
     ) -> set[NodeId]:
+        """Return the nodes to ask on a tree of cheap paths that connects the parts of the nodes in `apart`."""
         joined, tree, found = {part[node] for node in apart[:1]}, apart[:1], set[NodeId]()
         while goals := {node for node in apart if part[node] not in joined}:
             way = _cheapest_way(tree, goals, ways, {*self.told, *asked, *found})
@@ -155,7 +171,7 @@ class Answers:
         return found
 
     def _ways(self, place: int, gone: Collection[NodeId], *, hints: bool) -> _Ways:
-        """Return for each node the nodes that may be linked to it on the topic, those with most such nodes first."""
+        """Return the graph of possible links on a topic. Of each node's peers those with most such links come first."""
         bit = 1 << place
         ways: _Ways = {}
 
@@ -177,6 +193,7 @@ class Answers:
         return {node: dict.fromkeys(sorted(near, key=lambda peer: -len(ways[peer]))) for node, near in ways.items()}
 
     def _on_the_way(self, start: NodeId, goals: Iterable[NodeId], ways: _Ways) -> set[NodeId]:
+        """Return the nodes that have not answered on shortest paths from `start`, one path for each goal."""
         before: dict[NodeId, NodeId | None] = {start: None}
         queue = deque([start])
         while queue:
@@ -195,10 +212,12 @@ class Answers:
         return found
 
     def stays_on(self, node: NodeId, topics: int) -> int:
+        """Return those of these topics that a node takes part in and is not leaving. 0 if it has not answered."""
         return self.told[node].stays & topics if node in self.told else 0
 
 
 def masks(topics: tuple[str, ...]) -> dict[str, int]:
+    """Return the index of each topic of a question."""
     return {topic: place for place, topic in enumerate(topics)}
 
 
@@ -208,7 +227,10 @@ def _cheapest_way(
     ways: _Ways,
     free: Collection[NodeId],
 ) -> list[NodeId]:
-    """Return the nodes from a start to a goal, over the fewest nodes that are not `free`. Empty: there is no way."""
+    """Return the path from a start to a goal with the fewest nodes that are not `free`. Empty: there is none.
+
+    This is a breadth-first search in which a step to a free node costs nothing.
+    """
     before: dict[NodeId, NodeId | None] = {}
     queue: deque[tuple[NodeId, NodeId | None]] = deque((start, None) for start in starts)
     while queue:

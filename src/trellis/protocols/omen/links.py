@@ -1,20 +1,24 @@
-"""Overlay links: how one comes to stand, stays, and is lost.
+"""Overlay links: opens them, keeps them by heartbeats, and notes which are lost.
 
-A link stands when the holders of both ends' records know of it: otherwise a link between two nodes that die together
-might be known to nobody (docs/omen.md, condition 1). So each end tells its L ring successors
-first. A link is up at an end that is ready and has heard that the other one is.
+A link counts only when the holders of both ends' records know of it. Otherwise two linked nodes could crash together
+and no record would name the link (docs/omen.md, condition 1). So each end first renews its record at its L ring
+successors; then it is ready. A link is up at an end that is ready and has heard that the other end is ready.
 
     asked ---- ConnectOk ----> opening ---- both ends ready ----> up
     (Connect makes it `opening` at once at the other end)
 
-One end opens it. Where it knows the life of the peer, its record names the peer before it sends `Connect`, which says
-that this end is ready. The other end updates its record, then sends `ConnectOk`, which says that it is ready: two
-messages. Where the life is unknown, both are sent at once, and each end says `LinkReady` later.
+One end opens the link. If it knows the peer's incarnation, it puts the peer into its record first. Then it sends
+`Connect`, which says that this end is ready. The other end renews its record and sends `ConnectOk`, which says the same
+for that end. That takes two messages. If the incarnation is unknown, both messages are sent at once, and each end sends
+`LinkReady` later.
 
-Heartbeats are one message per link and period. They are the signs of life; they say `LinkReady` again, and what the
-peer has not acknowledged: topics and hints. Whoever gets one over a link that it does not have says so (`Stranger`).
+Each link carries one heartbeat per period in either direction. Heartbeats show that the sender is alive. They repeat
+`LinkReady`, and the topics and hints that the peer has not acknowledged. A node that gets a heartbeat on a link that it
+does not have answers `Stranger`.
 
-K1  a peer is watched iff there is a link to it; LinkUp was given iff the link is up.
+This module keeps three notes for `OMenNode._settle`: `lost`, `left_alone` and `is_changed`.
+
+K1  A peer is watched if and only if there is a link to it. `LinkUp` was returned if and only if the link is up.
 """
 
 from __future__ import annotations
@@ -41,9 +45,9 @@ from trellis.protocols.suspicion import Suspicion
 from trellis.protocols.wire import PEERS_MAX
 
 ASKED, OPENING, UP = "asked", "opening", "up"
-TOLD_AT_ONCE = 256  # topics: neighbors hear of a change of so short a list before the next heartbeat
-CONNECT_TRIES = 6  # periods
-ASKERS_MAX = 64  # of one link: whoever is turned away asks again, and is answered when the link is up
+TOLD_AT_ONCE = 256  # Neighbors learn of a changed topic list of at most this length before the next heartbeat.
+CONNECT_TRIES = 6  # Periods for which an unanswered `Connect` is repeated.
+ASKERS_MAX = 64  # Most coordinators that wait for one link. Further ones ask again, and are answered when it is up.
 
 
 Asker = tuple[NodeId, int]  # a coordinator, and the number of its repair
@@ -51,29 +55,33 @@ Asker = tuple[NodeId, int]  # a coordinator, and the number of its repair
 
 @dataclass(eq=False)
 class Link:
+    """Our end of a link. `interest`, `degree` and `successors` are the peer's, as it told them last."""
+
     peer: NodeId
-    state: str
-    incarnation: int = 0  # of the peer
-    expected: int = 0  # incarnation of the peer as a coordinator said it; the record names it while we are asking
-    interest: int = 0  # of the peer
-    interest_version: int = 0  # the peer's, when it said so
-    topics_version: int = 0  # the peer's, in its Connect or ConnectOk
+    state: str  # asked, opening or up
+    incarnation: int = 0  # The peer's. 0 until it has answered.
+    expected: int = 0  # The peer's incarnation as a coordinator knows it. Our record names it until the peer answers.
+    interest: int = 0
+    interest_version: int = 0  # The peer's version in the message that told `interest`.
+    topics_version: int = 0  # The peer's, in its last Connect or ConnectOk.
     degree: int = 0
     successors: tuple[NodeId, ...] = ()
-    needs: int = 0  # the version of our record that its holders must have
-    ready: bool = False  # they have
-    peer_ready: bool = False
-    owes_ok: bool = False  # the peer's Connect is answered when the holders of our record know of the link
-    acknowledged: int = 0  # our version that the peer has
-    heard: int = 0  # the peer's version that we have
-    tries: int = 0
-    askers: list[Asker] = field(default_factory=list)  # coordinators that wait for it to be up
-    is_hoped_for: bool = False  # planned (`planned.py`): while it is only asked for, nobody may be there
-    is_closing: bool = False  # we want to drop it (`requests.py`): no topic and no proof may count on it
+    # Version of our record that its holders must acknowledge before this end is ready. -1 until the record is renewed,
+    # and 0 while the record need not name the peer.
+    needs: int = 0
+    ready: bool = False  # The holders of our record have acknowledged `needs`.
+    peer_ready: bool = False  # The peer has said that it is ready.
+    owes_ok: bool = False  # We answer the peer's Connect as soon as we are ready.
+    acknowledged: int = 0  # Our version (`Me.version`) that the peer has acknowledged.
+    heard: int = 0  # The peer's version that we have taken in.
+    tries: int = 0  # Periods since we asked for the link.
+    askers: list[Asker] = field(default_factory=list)  # Coordinators that wait for the link to be up.
+    is_hoped_for: bool = False  # The link is planned (`planned.py`): until it is answered, the peer may not exist.
+    is_closing: bool = False  # We want to drop the link (`requests.py`): no topic and no proof may count on it.
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """A link that was there is gone, or one that was asked for does not come."""
+    """A link that was lost, or that was asked for and did not come up. The values are the peer's, as it told them."""
 
     peer: NodeId
     incarnation: int
@@ -81,32 +89,36 @@ class Lost(msgspec.Struct, frozen=True):
     why: str  # silent, restarted, stranger, closed, refused
     successors: tuple[NodeId, ...]
     was_up: bool
-    degree: int = 0  # of the peer, as it said last
+    degree: int = 0
 
 
 class Links:
+    """All links of this node."""
+
     def __init__(self, me: Me, hints: Hints, silence_max: int) -> None:
         self.me, self.hints = me, hints
         self.links: dict[NodeId, Link] = {}
         self.suspicion = Suspicion(silence_max)
-        self.lost: list[Lost] = []  # news for the node
-        self.left_alone = 0  # the same: topics that a neighbour left, on which we may have counted
-        self.is_changed = False  # what the record says has changed: the node renews it
-        self.is_shrunk = False  # the record names neighbors that we have lost: the node renews it after a while
-        self._opened: dict[Asker, list[Opened]] = {}  # links that are up, told when the asker's others are, too
+        self.lost: list[Lost] = []  # Links that the node has not handled yet.
+        # Topics that a neighbor left before it knew that we had them. We may have counted on that neighbor.
+        self.left_alone = 0
+        self.is_changed = False  # Our record is out of date, and the node must renew it now.
+        self.is_shrunk = False  # Our record names neighbors that we have lost. The node renews it after a while.
+        self._opened: dict[Asker, list[Opened]] = {}  # Links that are up and that the asker is not told of yet.
 
     def __contains__(self, peer: NodeId) -> bool:
         return peer in self.links
 
     def up(self) -> list[Link]:
+        """Return all links that are up."""
         return [link for link in self.links.values() if link.state == UP]
 
     def seen(self) -> list[NodeId]:
-        """Peers that are there, as far as we know."""
+        """Return the peers of all links, without planned neighbors that have not answered yet."""
         return [peer for peer, link in self.links.items() if link.state != ASKED or not link.is_hoped_for]
 
     def on(self, topics: int) -> dict[NodeId, int]:
-        """Who is linked to us on any of these, or is about to be, and its incarnation."""
+        """Return the peers that are or will soon be linked to us on any of these topics, with their incarnations."""
         return {
             link.peer: link.incarnation
             for link in self.links.values()
@@ -114,7 +126,7 @@ class Links:
         }
 
     def covered(self) -> int:
-        """Topics of ours that a neighbour has."""
+        """Return the topics of ours that a neighbor has too. A link that is being dropped does not count."""
         bits = 0
         for link in self.links.values():
             if link.state == UP and not link.is_closing:
@@ -124,18 +136,18 @@ class Links:
     # Opening
 
     def open(self, peer: NodeId, asker: Asker | None = None, incarnation: int = 0) -> Effects:
-        """Ask for a link. `incarnation`: the peer's, where somebody knows it."""
+        """Ask for a link. `incarnation` is the peer's; 0 if it is unknown. `asker` is told when the link is up."""
         if peer == self.me.id or self.me.is_leaving:
             return []
         link = self.links.get(peer)
         effects: Effects = []
         if link is None:
-            if len(self.links) >= LINKS_MAX:  # whoever asks gives up after a while
+            if len(self.links) >= LINKS_MAX:  # The asker gives up after a while.
                 return []
             link = self.links[peer] = Link(peer, ASKED, expected=incarnation)
             self.suspicion.watch(peer)
             if incarnation:
-                self._renew(link)  # Connect follows when its holders have the record
+                self._renew(link)  # `on_record_known` sends Connect.
             else:
                 effects.append(Send(peer, self._connect(link)))
         if asker is not None:
@@ -146,12 +158,14 @@ class Links:
         return effects
 
     def hope_for(self, peer: NodeId) -> Effects:
+        """Ask for a planned link to a peer that may not have started yet."""
         effects = self.open(peer)
         if peer in self.links:
             self.links[peer].is_hoped_for = True
         return effects
 
     def on_connect(self, sender: NodeId, message: Connect) -> Effects:
+        """Accept a link. Answer at once, or when we are ready if the sender is ready already."""
         if self.me.is_leaving:
             return [Send(sender, Stranger(message.incarnation))]
         link = self.links.get(sender)
@@ -161,25 +175,26 @@ class Links:
         else:
             effects = []
         if link is None:
-            if len(self.links) >= LINKS_MAX:  # our record could not name it, nor could we as a neighbour
+            if len(self.links) >= LINKS_MAX:  # Neither our record nor our answers could name one more neighbor.
                 return [*effects, Send(sender, Stranger(message.incarnation))]
             link = self.links[sender] = Link(sender, OPENING)
             self.suspicion.watch(sender)
         if life_of(message.incarnation) < life_of(link.incarnation):
             return effects
         self._take(link, message)
-        link.acknowledged = link.heard = 0  # it begins anew: tell each other everything again
+        link.acknowledged = link.heard = 0  # The peer begins again, so both ends tell each other everything again.
         if link.state == ASKED or not link.needs:
             self._accept(link)
         is_named = message.named > 0 and life_of(message.named) == life_of(self.me.incarnation)
         link.peer_ready = link.peer_ready or is_named
-        if is_named and not link.ready and not link.owes_ok:  # if it asks again, it is answered at once
+        if is_named and not link.ready and not link.owes_ok:  # A repeated Connect is answered at once.
             link.owes_ok = True
             return effects
         link.owes_ok = False
         return [*effects, *self._come_up(link), Send(sender, self._connect_ok(link))]
 
     def on_connect_ok(self, sender: NodeId, message: ConnectOk) -> Effects:
+        """Take in the peer's answer to our Connect."""
         link = self.links.get(sender)
         if link is None:
             return [Send(sender, Stranger(message.incarnation))]
@@ -189,13 +204,14 @@ class Links:
         if link.state == ASKED:
             self._take(link, message)
             self._accept(link)
-            if link.ready and not message.ready:  # it may not have understood that we are
+            if link.ready and not message.ready:  # The peer may not know that we are ready.
                 effects.append(Send(sender, LinkReady(self.me.incarnation)))
         if message.ready and life_of(message.incarnation) == life_of(link.incarnation):
             link.peer_ready = True
         return [*effects, *self._come_up(link)]
 
     def on_ready(self, sender: NodeId, incarnation: int) -> Effects:
+        """Note that the peer is ready."""
         link = self.links.get(sender)
         if link is None or life_of(link.incarnation) != life_of(incarnation):
             return []
@@ -203,9 +219,9 @@ class Links:
         return self._come_up(link)
 
     def on_record_known(self, version: int) -> Effects:
-        """All holders of our record have this version, or a later one.
+        """Bring links on: all holders of our record have acknowledged this version, or a later one.
 
-        Who leaves brings up no more links: it is mended around by the record that it left with.
+        A node that leaves brings up no more links, because others repair around it by the record that it announced.
         """
         effects: Effects = []
         if self.me.is_leaving:
@@ -225,6 +241,7 @@ class Links:
     # Staying
 
     def tick(self, successors: tuple[NodeId, ...]) -> Effects:
+        """Send heartbeats and repeat Connects. Drop links of silent peers, and those that do not come up."""
         effects: Effects = []
         silent = self.suspicion.tick()
         for link in list(self.links.values()):
@@ -242,6 +259,7 @@ class Links:
         return effects
 
     def on_heartbeat(self, sender: NodeId, beat: Heartbeat) -> Effects:
+        """Take in what a heartbeat tells. Drop the link if the peer has restarted."""
         link = self.links.get(sender)
         if link is None:
             return [Send(sender, Stranger(beat.incarnation))]
@@ -252,7 +270,7 @@ class Links:
                 return [*self._drop(link, "restarted"), Send(sender, Stranger(beat.incarnation))]
         self.suspicion.heard(sender)
         effects: Effects = []
-        if link.state == ASKED:  # it took our Connect; its answer was lost
+        if link.state == ASKED:  # The peer got our Connect, and its answer was lost. We ask again.
             return effects
         link.incarnation = max(link.incarnation, beat.incarnation)
         link.degree, link.successors = beat.degree, beat.successors
@@ -263,7 +281,7 @@ class Links:
         if beat.version > link.heard:
             if beat.topics is not None:
                 topics = self.me.table.bits(beat.topics)
-                if beat.acknowledged < self.me.topics_version:  # it has left topics without knowing of ours
+                if beat.acknowledged < self.me.topics_version:  # It may have left topics without knowing ours.
                     self.left_alone |= link.interest & ~topics & self.me.interest
                 self._interest(link, topics, beat.version)
             if link.state == UP:
@@ -277,25 +295,31 @@ class Links:
     # Losing
 
     def on_stranger(self, sender: NodeId, message: Stranger) -> Effects:
+        """Drop a link that the peer does not have."""
         link = self.links.get(sender)
         if link is None or life_of(message.incarnation) != life_of(self.me.incarnation):
             return []
-        if link.state == ASKED and link.tries < 2:  # about an earlier link: ours is still under way
+        if link.state == ASKED and link.tries < 2:  # It is about an earlier link. Our Connect is still under way.
             return []
-        if link.is_closing:  # it has closed its end, as we have asked
+        if link.is_closing:  # The peer has closed its end, as we have asked.
             return self._drop(link, "closed")
         if link.state == UP:
-            self.me.refute(self.me.incarnation)  # it may have mended around us: our next loss is another one
+            # Others may have repaired around us. A higher incarnation makes our next departure another event.
+            self.me.refute(self.me.incarnation)
         return self._drop(link, "stranger")
 
     def on_disconnect(self, sender: NodeId, message: Disconnect) -> Effects:
+        """Drop a link that the peer has closed, or that it asks us to close.
+
+        We refuse a request by silence if our topics have changed since our answer: only this link may cover a new one.
+        """
         link = self.links.get(sender)
         if link is None or life_of(message.incarnation) < life_of(link.incarnation):
             return []
         if not message.version:
             return self._drop(link, "closed")
         if link.state != UP or message.version != self.me.topics_version:
-            return []  # since our answer we may have taken up a topic that only this link covers
+            return []
         return [*self._drop(link, "closed"), Send(sender, Disconnect(self.me.incarnation))]
 
     def on_peer_down(self, peer: NodeId) -> Effects:
@@ -303,22 +327,22 @@ class Links:
         return self._drop(link, "silent") if link is not None else []
 
     def close(self, peer: NodeId) -> Effects:
-        """In order: nothing depends on this link."""
+        """Close a link that no topic needs, and tell the peer. It does not count as lost."""
         link = self.links.get(peer)
         if link is None:
             return []
         return [*self._drop(link, "closed", tell=False), Send(peer, Disconnect(self.me.incarnation))]
 
     def interest_changed(self, successors: tuple[NodeId, ...]) -> Effects:
-        """Our topics have changed: links that share none any more are closed, and the others hear of it.
+        """Close links that share no topic with us after a change of our topics, and tell the other neighbors.
 
-        A short list is told at once, so that a neighbor that has a new topic of ours as well can begin with it. A long
-        one waits for the next heartbeat: a client may take up topics one by one.
+        A short list is told at once, so that messages on a new topic can flow to neighbors that have it too. A long
+        list waits for the next heartbeat, because clients often subscribe to topics one by one.
         """
         effects: Effects = []
         is_told = len(self.me.topics) <= TOLD_AT_ONCE
         for link in list(self.links.values()):
-            link.acknowledged = 0  # a topic that is newly shared has hints that were not told
+            link.acknowledged = 0  # The peer has not been told the hints of a topic that is newly shared.
             if link.state == UP and not link.interest & self.me.interest:
                 effects += self.close(link.peer)
             elif link.state == UP and is_told:
@@ -338,7 +362,7 @@ class Links:
         return ConnectOk(self.me.incarnation, self.me.topics, self.me.degree, self.me.topics_version, link.ready)
 
     def _accept(self, link: Link) -> None:
-        """The peer is there. The record is renewed unless it names the peer in this life already."""
+        """Go on with a link because the peer has answered. Renew our record unless it names this run of the peer."""
         link.state = OPENING
         if not (link.needs and life_of(link.expected) == life_of(link.incarnation)):
             self._renew(link)
@@ -349,8 +373,9 @@ class Links:
         self.suspicion.heard(link.peer)
 
     def _interest(self, link: Link, interest: int, version: int) -> None:
+        """Note the peer's topics, unless we know a later version."""
         if version < link.interest_version:
-            return  # overtaken: nobody would say the newer again
+            return  # A newer list has overtaken this one, and the peer will not repeat it.
         link.interest_version = version
         if interest != link.interest:
             if link.interest & ~interest:
@@ -360,10 +385,12 @@ class Links:
             link.interest = interest
 
     def _renew(self, link: Link) -> None:
-        link.needs, link.ready = -1, False  # the node writes the version in when it has renewed the record
+        """Have our record renewed, so that it names the peer of this link."""
+        link.needs, link.ready = -1, False  # `OwnRecord.renew` sets the version.
         self.is_changed = True
 
     def _come_up(self, link: Link) -> Effects:
+        """Bring a link up if both ends are ready, and tell the coordinators that wait for it."""
         if link.state != OPENING or not link.ready or not link.peer_ready:
             return []
         link.state = UP
@@ -373,7 +400,7 @@ class Links:
         return [LinkUp(link.peer), *told]
 
     def _tell(self, asker: Asker, opened: Opened | None = None) -> Effects:
-        """Tell a coordinator of its links in one message, when none of them is awaited here any more."""
+        """Tell a coordinator of its new links, in one message once none of them is awaited here any more."""
         found = self._opened.setdefault(asker, [])
         if opened is not None:
             found.append(opened)
@@ -387,6 +414,7 @@ class Links:
         return [Send(asker[0], LinkOpened(asker[1], first.peer, version, first.peer_version, tuple(more)))]
 
     def _drop(self, link: Link, why: str, *, tell: bool = True) -> Effects:
+        """Forget a link. `tell`: note it in `lost`, so that the node reacts to it."""
         del self.links[link.peer]
         self.suspicion.unwatch(link.peer)
         effects: Effects = []
@@ -406,7 +434,7 @@ class Links:
 
     def _heartbeat(self, link: Link, successors: tuple[NodeId, ...]) -> Heartbeat:
         me, known = self.me, link.acknowledged
-        if link.state != UP:  # nothing that could be acknowledged
+        if link.state != UP:  # Topics and hints are told only when the link is up.
             return Heartbeat(me.incarnation, link.ready, me.degree, 0, link.heard, successors)
         topics = me.topics if known < me.topics_version else None
         hints, version = self.hints.news(link.interest & me.interest, known)

@@ -1,17 +1,27 @@
-"""One repair, from the question whom it concerns to links that stand.  [OM Alg. 1, Alg. 5; docs/omen.md]
+"""One repair: finds out which topics a churn event has split, and opens the links that connect them again.
 
-    records     of the departed nodes: held here, or looked for at their ring successors
-    answers     of their neighbours and of survivors who reported; a neighbour that stays silent counts as departed:
-                its record is looked for as well, and its neighbours are asked (the closure of dead groups)
-    proof       more answers, of nodes that may connect what seems apart
-    backups     more answers, of backups that cover topics which are still apart; for a join, of those that Alg. 1 would
-                choose by what gossip says of them
-    links       by Alg. 1; one end of each is told, and the repair is over when all of them stand
+[OM Alg. 1, Alg. 5; docs/omen.md] `Coordinator.new_mend` creates a repair, and `OMenNode` passes messages and timers to
+it. The kinds of a repair are leave (also after a crash), join, unsubscribe, and relink (a lost link between two living
+nodes). These are its states, in order:
 
-Required nodes of a topic: the living neighbours of all departed ones that want it. They must end in one part. For a
-join the joiner is the centre, and whoever wants a topic is one part already.
+    new         created and not started
+    records     get the records of the departed nodes: from here, or from their ring successors
+    answers     ask the neighbors of the departed nodes, and the survivors that reported. A neighbor that does not
+                answer counts as departed too: its record is looked for, and its neighbors are asked. So a repair covers
+                all of a group of departed neighbors (the closure)
+    proof       ask nodes that may connect parts of a topic that seem to be split
+    backups     ask backups that have topics which are still split; for a join, ask the nodes that Alg. 1 would choose
+                by what gossip says about them
+    links       have the links opened that Alg. 1 chooses: one end of each is told
+    done        all these links are up, or there was nothing to do, or the repair gave up (`gave_up`)
 
-Whoever is found dead later sends the repair back to its beginning; so does a link that does not come to stand.
+The required nodes of a topic are the living neighbors of all departed nodes that take part in it. After the repair they
+must be connected on that topic. For a join the joiner must be connected to the others, which count as connected already
+(the joiner is the `centre`: all new links end there).
+
+If a node that the repair needs is suspected, or a link does not come up, the repair starts again from the records
+(`again`). After `PASSES_MAX` such starts it gives up, and the root rendezvous has to find what is still split. Each
+question carries the number of its attempt, so that late answers are ignored.
 """
 
 from __future__ import annotations
@@ -46,74 +56,79 @@ from trellis.protocols.topics import places
 from trellis.protocols.wire import PEERS_MAX
 from trellis.reached import reached
 
-PASSES_MAX = 6
-PROOFS_MAX = 2  # rounds of questions to nodes that may connect what seems apart: the first answers name further ones
-CHOICES_MAX = 4  # times that ends of links are chosen for a joiner; the last time all that are left are asked
-# Deviation: [OM Alg. 1] has all of B(v') in the shadow set. Here as few are asked as cover the topics that are apart.
-# One that adds a single topic saves no link: it is asked only where a link would end at a hub, which it may spare.
-BACKUP_TOPICS = 2  # topics that are apart and that a backup must add to those of backups asked before it
-HUB = 2  # times the median degree of those who answered: whoever has more is a hub
-ASKING = ("answers", "proof", "backups")
-RECORD_TRIES = 3  # times `ask_tries`: until the ring has noticed who of its nodes is dead
-# Simulator only: (topic, nodes, gone) -> a label each, equal where they are connected in the whole overlay, not over
-# those that have gone or are about to.
+PASSES_MAX = 6  # Most starts of a repair before it gives up.
+PROOFS_MAX = 2  # Rounds of questions in the state `proof`. The answers of the first round name further nodes.
+CHOICES_MAX = 4  # Times that link ends are chosen for a joiner. The last time, all that may help are asked.
+# Deviation: [OM Alg. 1] has all of B(v') in the shadow set. Here as few backups are asked as cover the split topics.
+# A backup that adds a single topic saves no link. It is asked only if a link would end at a hub, in whose place it may
+# be linked.
+BACKUP_TOPICS = 2  # Split topics that a backup must add to those of the backups chosen before it.
+HUB = 2  # A node is a hub if its degree is more than this times the median degree of the nodes that answered.
+ASKING = ("answers", "proof", "backups")  # The states that wait for answers.
+RECORD_TRIES = 3  # A record is asked for 3 * `ask_tries` times: by then the ring knows which of its nodes have crashed.
+# Simulator only: (topic, nodes, gone) -> one label per node. Labels are equal if the nodes are connected in the whole
+# overlay without the nodes in `gone`, which have departed or are leaving.
 Oracle = Callable[[Topic, list[NodeId], Collection[NodeId]], dict[NodeId, int]]
 
 
 @dataclass(eq=False)
 class Departed:
-    """A node that no proof may use, on these topics."""
+    """A node that has departed, as this repair knows it. No proof may use it in this incarnation."""
 
-    incarnation: int
-    topics: frozenset[Topic]
-    neighbours: dict[NodeId, int]  # with the incarnation in which each was linked
-    is_known: bool  # its record was found
-    tries: int = 0
+    incarnation: int  # The one that has departed. 0: unknown.
+    topics: frozenset[Topic]  # Topics on which it has departed. Empty until its record is found.
+    neighbours: dict[NodeId, int]  # Its neighbors, each with the incarnation in which it was linked.
+    is_known: bool  # Its record was found, or is no longer looked for.
+    tries: int = 0  # Questions for its record so far.
 
 
 @dataclass(eq=False)
 class Mend:
-    number: int
+    """One repair. See the module's docstring for its states."""
+
+    number: int  # Unique in this run of the node. Answers carry it.
     kind: str  # leave, join, unsubscribe, relink
-    node: NodeId  # whom it is about
-    incarnation: int
+    node: NodeId  # The node that has departed or joins; for a relink, the peer of the lost link.
+    incarnation: int  # The incarnation of `node`.
     config: OMenConfig
-    find: Callable[[FindRecord, Collection[NodeId], int], Effects]  # by way of others than these; tries
-    held: Callable[[NodeId, int], Record | None]
-    low_edges: LowEdges
-    key: Callable[[NodeId], int]
+    find: Callable[[FindRecord, Collection[NodeId], int], Effects]  # Sends the question. (It, nodes to avoid, tries)
+    held: Callable[[NodeId, int], Record | None]  # Returns the record of a node's run that we hold ourselves.
+    low_edges: LowEdges  # Alg. 1
+    key: Callable[[NodeId], int]  # Breaks ties.
     me: NodeId
     oracle: Oracle | None = None
-    is_quiet: Callable[[NodeId], bool] = lambda node: False
-    described: Callable[[NodeId], Descriptor | None] = lambda node: None  # as gossip says
-    backups: list[NodeId] = field(default_factory=list)
-    survivors: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)  # who was its neighbour, on what
-    departed: dict[NodeId, Departed] = field(default_factory=dict)
-    required_only: dict[NodeId, None] | None = None  # a lost link: its two ends
-    topics: tuple[Topic, ...] = ()
+    is_quiet: Callable[[NodeId], bool] = lambda node: False  # Whether a node has missed periods and may hang.
+    described: Callable[[NodeId], Descriptor | None] = lambda node: None  # Returns what gossip says about a node.
+    backups: list[NodeId] = field(default_factory=list)  # Nodes that may be offered as ends of new links.
+    # Nodes that reported to have been neighbors of `node`, with the topics of the lost link.
+    survivors: dict[NodeId, tuple[Topic, ...]] = field(default_factory=dict)
+    departed: dict[NodeId, Departed] = field(default_factory=dict)  # Grows by the closure.
+    required_only: dict[NodeId, None] | None = None  # The two ends of the lost link, for a relink.
+    topics: tuple[Topic, ...] = ()  # The topics of all questions. Masks in answers are bitsets over them.
     state: str = "new"  # records, answers, proof, backups, links, done
-    passes: int = 0
-    proofs: int = 0  # rounds of questions for the proof, since all required nodes have answered
-    choices: int = 0  # of ends of links for a joiner
-    is_sparing: bool = False  # backups were asked in place of hubs
-    attempt: int = 0
+    passes: int = 0  # Starts so far.
+    proofs: int = 0  # Rounds of questions for the proof since all required nodes have answered.
+    choices: int = 0  # Times that link ends were chosen for a joiner.
+    is_sparing: bool = False  # Backups were asked in place of hubs.
+    attempt: int = 0  # Number of the present set of questions. Answers to earlier ones are ignored.
     answers: Answers = field(default_factory=Answers)
-    asked: dict[NodeId, int] = field(default_factory=dict)  # who was asked -> questions so far
-    must_answer: set[NodeId] = field(default_factory=set)
-    ways: dict[NodeId, frozenset[NodeId]] = field(default_factory=dict)  # who was asked on a way -> all nodes of it
-    on_ways: set[NodeId] = field(default_factory=set)  # of them, who was not asked by itself since
-    silent: set[NodeId] = field(default_factory=set)  # who did not answer in this pass
-    opening: dict[Pair, int] = field(default_factory=dict)  # new links -> requests so far
-    opened: list[Pair] = field(default_factory=list)
+    asked: dict[NodeId, int] = field(default_factory=dict)  # Each node that was asked -> 1 + questions sent to it.
+    must_answer: set[NodeId] = field(default_factory=set)  # Nodes that count as departed if they do not answer.
+    ways: dict[NodeId, frozenset[NodeId]] = field(default_factory=dict)  # Node asked on a route -> all nodes of it.
+    on_ways: set[NodeId] = field(default_factory=set)  # Nodes asked on a route that were not asked directly since.
+    silent: set[NodeId] = field(default_factory=set)  # Nodes that did not answer since the last start.
+    opening: dict[Pair, int] = field(default_factory=dict)  # New links that are not up yet -> requests so far.
+    opened: list[Pair] = field(default_factory=list)  # New links that are up.
     gave_up: bool = False
-    is_short: bool = False  # an end of a new link has died
-    # Who answered that it leaves topics: which, and its neighbours on them.
+    is_short: bool = False  # An end of a new link was suspected, so the joiner may lack topics.
+    # Nodes that answered that they are leaving topics -> these topics, and their neighbors on them.
     leavers: dict[NodeId, tuple[frozenset[Topic], dict[NodeId, int]]] = field(default_factory=dict)
-    _places: dict[Topic, int] = field(default_factory=dict)
+    _places: dict[Topic, int] = field(default_factory=dict)  # Index of each topic in `topics`.
 
     # Inputs
 
     def start(self) -> Effects:
+        """Begin the repair, or begin it again: forget all answers, and get the records."""
         self.state, self.attempt = "records", self.attempt + 1
         self.passes += 1
         self.choices, self.is_sparing, self.silent = 0, False, set()
@@ -123,27 +138,32 @@ class Mend:
         return self._records()
 
     def again(self) -> Effects:
-        """Something has changed: from the beginning, unless that happened too often (then the net is left)."""
+        """Start again because something has changed. Give up if that has happened too often."""
         if self.passes >= PASSES_MAX:
             self.gave_up = True
             return self._finish()
         return self.start()
 
     def reopen(self, survivor: NodeId, topics: tuple[Topic, ...]) -> Effects:
-        """A survivor that was not counted in, or on a topic that nobody had named."""
+        """Take in the report of a survivor while the repair runs.
+
+        In the states up to `answers` it is asked like the other required nodes. The repair starts again if it names a
+        topic that was not asked about, or if links are being opened and it has not answered. In the states `proof` and
+        `backups` it is left out: it reports again later, and the coordinator then opens the event again.
+        """
         self.survivors[survivor] = topics
         if self.state not in ("new", "records") and not set(topics) <= self._places.keys():
             self.passes = 0
             return self.start()
         if self.state in ("new", "records", *ASKING):
             return self._ask([survivor], must=True) if self.state == "answers" else []
-        if survivor in self.answers:  # it repeats its report, and is counted in
+        if survivor in self.answers:  # It repeats its report, and the repair covers it.
             return []
         self.passes = 0
         return self.start()
 
     def on_dead(self, node: NodeId) -> Effects:
-        """A node that this repair counts on is gone."""
+        """Start again if a node that this repair counts on is suspected. A join goes on without it."""
         if self.kind == "join" and node != self.node:
             return self._without(node)
         if self.state in (*ASKING, "links") and (node in self.answers or node in self.asked):
@@ -152,9 +172,9 @@ class Mend:
         return []
 
     def _without(self, node: NodeId) -> Effects:
-        """A join proves nothing, so whoever is gone is left out.
+        """Go on with a join without `node`. Nothing was proven by it, so the repair need not start again.
 
-        To begin anew while links are being opened would link the joiner twice over.
+        A new start while links are being opened would give the joiner twice the links that it needs.
         """
         if self.state == "links":
             lost = [pair for pair in self.opening if node in pair]
@@ -170,6 +190,7 @@ class Mend:
         return []
 
     def on_found(self, found: FoundRecord) -> Effects:
+        """Take in a record that we asked for, or the word that no successor has it."""
         departed = self.departed.get(found.node)
         if self.state != "records" or departed is None or departed.is_known:
             return []
@@ -177,13 +198,17 @@ class Mend:
         if found.record is not None and (not asked or life_of(found.record.incarnation) == asked):
             self._learn(departed, found.record)
         elif found.last:
-            departed.is_known = True  # nobody knows more: what survivors report must do
+            departed.is_known = True  # No node has it. The reports of survivors must suffice.
         return self._records()
 
     def on_answer(self, sender: NodeId, answer: Answer) -> Effects:
+        """Take in an answer, with the answers of other nodes on the same route that it carries.
+
+        A passed-on answer is believed only from a node on the same route, and never in place of one that we have.
+        """
         if answer.attempt != self.attempt or self.state not in ASKING:
             return []
-        way = self.ways.get(sender, ())  # who passes on answers of others was asked on the same way
+        way = self.ways.get(sender, ())
         passed_on = [one for one in answer.more if one.node in way and one.node not in self.answers]
         given: dict[NodeId, Answer | Relayed] = {**{one.node: one for one in passed_on}, sender: answer}
         taken = {node: Told(one, self._places) for node, one in given.items() if node in self.asked}
@@ -194,6 +219,7 @@ class Mend:
         return []
 
     def on_opened(self, sender: NodeId, message: LinkOpened) -> Effects:
+        """Note new links that are up. Start again if an end of one has changed its topics since its answer."""
         opened = [Opened(message.peer, message.peer_version), *message.more]
         if self.kind != "join" and self.state == "links":
             versions = {sender: message.topics_version} | {one.peer: one.peer_version for one in opened}
@@ -207,11 +233,15 @@ class Mend:
         return self._linked() if self.state == "links" else []
 
     def _has_changed(self, node: NodeId, topics_version: int) -> bool:
-        """Whether a node has changed its topics since it answered: it may not have counted a new link in."""
+        """Return whether a node has changed its topics since it answered. 0: the version is unknown.
+
+        It may have left a topic without knowing that the new link was to serve it.
+        """
         told = self.answers.told.get(node)
         return told is not None and topics_version != 0 and told.topics_version != topics_version
 
     def on_timer(self) -> Effects:
+        """Repeat what has not been answered in time."""
         if self.state == "records":
             return self._records(retry=True)
         if self.state in ASKING:
@@ -225,6 +255,7 @@ class Mend:
     # Records
 
     def _records(self, retry: bool = False) -> Effects:
+        """Look for the records of all departed nodes. Begin to ask when none is missing any more."""
         effects: Effects = []
         waiting = False
         for name, departed in list(self.departed.items()):
@@ -256,11 +287,12 @@ class Mend:
     # Answers
 
     def _begin_to_ask(self) -> Effects:
+        """Ask all nodes whose answers are required: neighbors of the departed nodes, survivors, and the joiner."""
         self.state, self.proofs = "answers", 0
-        if self.kind == "leave":  # the others are about topics that are given
+        if self.kind == "leave":  # The creator of other repairs has set their topics.
             named = [*[one.topics for one in self.departed.values()], *self.survivors.values()]
             topics = tuple(sorted({topic for some in named for topic in some}))
-            if topics != self.topics:  # answers are about the topics of the question: ask all anew
+            if topics != self.topics:  # Masks refer to the topics of the question, so all nodes are asked again.
                 self.topics, self.attempt = topics, self.attempt + 1
                 self.answers, self.asked = Answers(), {}
                 self.ways, self.on_ways = {}, set()
@@ -271,7 +303,7 @@ class Mend:
         if self.kind == "join":
             must.append(self.node)
         effects = self._ask([node for node in must if node not in self.departed], must=True)
-        if self.kind == "join":  # those that gossip does not describe cannot be chosen from
+        if self.kind == "join":  # Backups that gossip does not describe cannot be chosen later, so they are asked now.
             effects += self._ask([node for node in self.backups if self.described(node) is None], must=False)
         if not self.asked:
             return [*effects, *self._finish()]
@@ -282,6 +314,10 @@ class Mend:
         return [node for departed in gone.values() for node in departed.neighbours if node not in gone]
 
     def _ask(self, nodes: Iterable[NodeId], *, must: bool) -> Effects:
+        """Ask nodes that were not asked yet. `must`: they count as departed if they do not answer.
+
+        Required nodes, quiet nodes and we ourselves are asked directly. The others share questions on routes.
+        """
         effects: Effects = []
         for node in nodes:
             if must:
@@ -303,20 +339,26 @@ class Mend:
         return effects
 
     def _ask_for_more(self, nodes: Iterable[NodeId]) -> Effects:
-        """Ask nodes whose answers only save links. A way takes longer than a question and its answer."""
+        """Ask nodes whose answers only save links. The wait is longer if questions travel on routes."""
         return [*self._ask(nodes, must=False), self._timer(2 if self.on_ways else 1)]
 
     def _question(self, node: NodeId) -> Send:
+        """Return the question to one node. It names the departed nodes that had this node as a neighbor."""
         gone = [Life(name, one.incarnation) for name, one in self.departed.items() if node in one.neighbours]
         return Send(node, Ask(self.number, self.attempt, self.topics, tuple(gone[:PEERS_MAX])))
 
     def _ask_again(self) -> Effects:
+        """Repeat questions that were not answered, or give nodes up that were asked often enough.
+
+        A required node that is given up counts as departed. For all other nodes the repair goes on without the answer.
+        """
         effects: Effects = []
         silent = [node for node in self.asked if node not in self.answers]
-        # It may be another node on a way that said nothing: who was asked on one is now asked by itself.
+        # A node on a route may not have got the question, because another one on it did not answer. So it is not given
+        # up yet, but asked directly.
         alone = [node for node in silent if node not in self.on_ways]
-        # Required nodes are asked `helper_tries` or `ask_tries` times, once if they were quiet before. Others are asked
-        # `optional_tries` times.
+        # Required nodes are asked `helper_tries` times, or `ask_tries` times if that is 0. Others are asked
+        # `optional_tries` times. A node that was quiet before is asked once.
         tries = self.config.helper_tries or self.config.ask_tries
         given_up = [node for node in alone if self.asked[node] > (1 if self.is_quiet(node) else tries)]
         for node in silent:
@@ -341,21 +383,25 @@ class Mend:
         return [*effects, self._timer(1)]
 
     def _depart(self, node: NodeId) -> None:
-        """A required node is silent: it is one of the departed."""
+        """Count a required node that does not answer as departed, in the latest incarnation that records name."""
         known = [near[node] for near in self._near() if node in near]
         if node == self.node:
             known.append(self.incarnation)
         self.departed[node] = Departed(max(known, default=0), frozenset(), {}, False)
 
     def _near(self) -> list[Mapping[NodeId, int]]:
-        """Neighbours of those who are gone or leave, with the incarnation in which each was linked."""
+        """Return the neighbors of each departed or leaving node, with the incarnations in which they were linked."""
         return [
             *[departed.neighbours for departed in self.departed.values()],
             *[neighbours for _, neighbours in self.leavers.values()],
         ]
 
     def _examine(self) -> Effects:
-        """All have answered: who of them has departed, and what is proven?"""
+        """Decide on the next step, now that all nodes have answered or were given up.
+
+        In this order: get records of further departed nodes, ask further required nodes, ask for proofs, ask backups,
+        open links. This is called again after the answers of each step.
+        """
         self.on_ways.clear()
         more = self._closure()
         if len(self.departed) > 1:
@@ -402,9 +448,9 @@ class Mend:
         return self._link(chosen)
 
     def _offers(self, topics: int) -> dict[NodeId, Offer]:
-        """Return for each backup that was not asked which of these topics it has, and its degree, as gossip says.
+        """Return for each backup that was not asked which of these topics it has, and its degree, by gossip.
 
-        A backup of which gossip says nothing counts as having all of them.
+        A backup that gossip does not describe counts as having all of them.
         """
         seen = {*self.asked, *self.departed, *self.silent}
         known = {node: self.described(node) for node in self.backups if node not in seen}
@@ -416,7 +462,7 @@ class Mend:
         }
 
     def _in_place_of_hubs(self, chosen: list[Pair], split: int) -> list[NodeId]:
-        """Return backups that have a topic for which Alg. 1 would link to a hub: they may be ends instead."""
+        """Return backups that have a topic for which Alg. 1 would link to a hub. They may be linked in its place."""
         told = self.answers.told
         usual = median_low(one.degree for one in told.values()) if chosen else 0
         topics = 0
@@ -426,12 +472,14 @@ class Mend:
         return [node for node, offer in self._offers(topics).items() if offer.topics]
 
     def _mask(self, topics: Iterable[Topic]) -> int:
+        """Return the bitset of those of these topics that the repair is about."""
         return sum(1 << self._places[topic] for topic in topics if topic in self._places)
 
     def _partners(self) -> list[NodeId]:
-        """Return whom to ask next for a joiner.
+        """Return the nodes to ask next for a joiner.
 
-        Deviation: [OM 3.2] collects information from the whole shadow set. Gossip has told it; the ends are asked.
+        Deviation: [OM 3.2] collects information from the whole shadow set. Here Alg. 1 runs on what gossip has told
+        about it, and only the link ends that it chooses are asked.
         """
         told, node = self.answers.told, self.node
         if node not in told or self.choices >= CHOICES_MAX:
@@ -447,7 +495,11 @@ class Mend:
         return chosen_partners(told, node, offers, self.low_edges, self.key, self.config.rho)
 
     def _closure(self) -> list[NodeId]:
-        """Nodes to ask beside: neighbours of those who answered and are leaving, or whose earlier life has ended."""
+        """Find further departed and leaving nodes among those that answered. Return nodes that must be asked as well.
+
+        A node that answered from a later run than the one that was linked has departed in its earlier run. The
+        neighbors of a node that is leaving topics must be asked, because it counts as departed on these topics.
+        """
         more: dict[NodeId, None] = {}
         todo = [*self._near(), dict.fromkeys([*self.survivors, *(self.required_only or ())], 0)]
         while todo:
@@ -465,9 +517,10 @@ class Mend:
         return list(more)
 
     def _required(self) -> dict[int, set[NodeId]]:
-        """For each topic the living neighbours of the departed who want it.
+        """Return the required nodes of each topic, by the index of the topic.
 
-        A neighbor of an earlier life has departed itself; one that another record names in its present life is living.
+        They are the living neighbors, on that topic, of departed and leaving nodes. A neighbor that a record names in
+        an earlier run does not count by this record, since that run has departed. It may count by another record.
         """
         required: dict[int, set[NodeId]] = {}
         sources: list[tuple[Collection[Topic], Mapping[NodeId, int]]] = [
@@ -485,7 +538,7 @@ class Mend:
         return required
 
     def _split(self, required: dict[int, set[NodeId]]) -> dict[int, list[list[NodeId]]]:
-        """For each topic whose required nodes are apart its parts, as far as answers prove them."""
+        """Return the parts of each topic whose required nodes are not proven to be connected, by the topic's bit."""
         parts: dict[int, list[list[NodeId]]] = {}
         for place, nodes in required.items():
             if len(nodes) > 1:
@@ -495,7 +548,10 @@ class Mend:
         return parts
 
     def _groups(self, place: int, nodes: set[NodeId]) -> list[list[NodeId]]:
-        """The parts that hold a required node, with all who answered and may be ends of links: the shadow set."""
+        """Return the parts of a topic that have a required node. Each lists its members that may be ends of links.
+
+        These are required nodes and backups that answered: the shadow set.
+        """
         shadow = [node for node in self.answers.told if node in nodes or node in self.backups]
         if self.oracle is not None:
             topic = self.topics[place]
@@ -507,13 +563,14 @@ class Mend:
         return [[node for node in shadow if part.get(node) == number] for number in numbers]
 
     def _join(self) -> Effects:
+        """Link the joiner. Give up if it has not answered."""
         if self.node not in self.answers:
             self.gave_up = True
             return self._finish()
         return self._link(self._chosen(parts_to_join(self.answers.told, self.node), self.node))
 
     def _chosen(self, parts: Mapping[int, list[list[NodeId]]], centre: NodeId | None) -> list[Pair]:
-        """Return the links that Alg. 1 adds."""
+        """Return the links that Alg. 1 adds to connect these parts. `centre`: all of them must end there."""
         told = self.answers.told
         nodes = {node for groups in parts.values() for group in groups for node in group}
         keys = {node: self.key(node) for node in nodes}
@@ -541,6 +598,7 @@ class Mend:
         return [*self._open(chosen), self._timer(2)]
 
     def _open(self, pairs: list[Pair]) -> Effects:
+        """Ask ends of these links to open them, and count the requests."""
         for pair in pairs:
             if pair in self.opening:
                 self.opening[pair] += 1
@@ -549,9 +607,10 @@ class Mend:
         )
 
     def _linked(self) -> Effects:
+        """Finish when no new link is awaited any more. Start again if an end of one was suspected."""
         if self.opening:
             return []
-        if self.is_short:  # what the lost ends should have covered
+        if self.is_short:
             self.is_short = False
             return self.again()
         return self._finish()
@@ -561,4 +620,5 @@ class Mend:
         return [CancelTimer(f"mend/{self.number}")]
 
     def _timer(self, times: int) -> SetTimer:
+        """Set the timer of this repair to `times` times `ask_ms`."""
         return SetTimer(f"mend/{self.number}", times * self.config.ask_ms)

@@ -1,14 +1,19 @@
-"""The net below all repairs: the roots of a topic's parts meet at its home location.  [docs/omen.md, condition 4]
+"""The root rendezvous: the roots of a topic's parts meet at its home location.  [docs/omen.md, condition 4]
 
-The home location of a topic is the node responsible for its hash on the ring. A node that has been the root of a topic
-for a while (hints must have had time to spread), or that has no neighbor on it, reports to the home location: at once,
-again after `net_periods` until the home answers, then every `root_beat` periods. A home that has heard of several roots
-tells the others of the one that reports: that one is alive, the others may not be. The one of greater key links to the
-other, which passes the word on if it hears first. A node whose range of the ring has become smaller hands on what it
-has heard to the new homes.
+This is the fallback below all repairs. Each connected part of a topic has one root (`hints.py`), so a topic with two
+lasting roots is split. The home location of a topic is the node responsible for the topic's hash on the ring.
 
-This repairs what no coordinator saw: twin joins on a new topic, joiners that know no subscriber, more failures than
-promised, healed partitions.
+A node reports to the home location when it has been the root of a topic for a while, because hints take time to spread.
+A node without a neighbor on the topic reports sooner. The report is repeated every `net_periods` until the home
+answers, then every `root_beat` periods. A home that has heard of several roots tells the other roots about the one that
+reports: that one is alive, while the others may have crashed. The root of greater key opens a link to the other. If the
+root of smaller key hears first, it tells the other. A home whose range of the ring has shrunk passes on what it has
+heard to the new homes.
+
+This repairs splits that no coordinator has seen: two nodes that take up a new topic at once, joiners that know no
+subscriber, more crashes at once than promised, and healed partitions.
+
+`Homes` is the memory of a home location. `Roots` (roots.py) sends and handles the messages.
 """
 
 from __future__ import annotations
@@ -16,23 +21,23 @@ from __future__ import annotations
 from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.omen.hints import root_key
 
-KEPT = 3  # reports are believed for so many report periods
-ROOTS_MAX = 16  # of one topic: those of smallest key
+KEPT = 3  # A report counts for so many times `beat`.
+ROOTS_MAX = 16  # Most roots of one topic that are kept: those of smallest key.
 
 
 class Homes:
-    """What a home location has heard."""
+    """The roots that have reported to this node as a home location."""
 
     def __init__(self, beat: int, topics_max: int = 65_536) -> None:
-        """`beat`: periods between two reports of a root."""
+        """Create an empty memory. `beat` is the number of periods between two reports of a root."""
         self.beat, self.topics_max = beat, topics_max
-        self.roots: dict[Topic, dict[NodeId, int]] = {}  # a topic -> its roots, and the tick at which each was heard
+        self.roots: dict[Topic, dict[NodeId, int]] = {}  # topic -> its roots, each with the tick of its last report
 
     def report(self, topic: Topic, root: NodeId, tick: int) -> list[NodeId]:
-        """Return the other roots of the topic, which shall hear of this one."""
+        """Note the report of a root. Return the other roots of the topic, which must be told about this one."""
         roots = self.roots.get(topic)
         if roots is None:
-            if len(self.roots) >= self.topics_max:  # topics that are known stay so: their roots report again
+            if len(self.roots) >= self.topics_max:  # Topics that we have keep their places. A new one may report again.
                 return []
             roots = self.roots[topic] = {}
         roots[root] = tick
@@ -44,10 +49,11 @@ class Homes:
         return [name for name in ranked[:ROOTS_MAX] if name != root]
 
     def give_up(self, topic: Topic, tick: int) -> list[NodeId]:
-        """Forget a topic. Return its roots, without those that should have reported again since."""
+        """Forget a topic. Return its roots, without those that have not reported for two beats."""
         return [root for root, heard in self.roots.pop(topic).items() if heard > tick - 2 * self.beat]
 
     def forget_old(self, tick: int) -> None:
+        """Forget topics none of whose roots has reported for a while."""
         over = tick - KEPT * self.beat
         self.roots = {
             topic: roots for topic, roots in self.roots.items() if any(heard > over for heard in roots.values())

@@ -1,14 +1,22 @@
-"""An OMen node: its parts (`parts.py`), and what is done with them.  [OM §3-5; docs/omen.md]
+"""An OMen node: takes inputs, passes them to its parts, and returns effects.  [OM §3-5; docs/omen.md]
 
-    coordinator   churn in our range, and the repairs that we coordinate (`churn.py`, `mend.py`)
-    survivor      links that we have lost (`survivor.py`)
-    roots         the net below all (`roots.py`, `net.py`)
-    planned       links of a plan are opened at the start (`planned.py`)
-    requests      links that an operator has opened and dropped (`requests.py`)
-    here          inputs, one tick per period, interests, leaving, answers to questions
+A driver (the simulator, or a live node through `protocols/mesh/omen.py`) calls `start`, `on_message`, `on_timer`,
+`on_peer_down`, `subscribe`, `unsubscribe` and `leave`. The state is in `Parts` (`parts.py`). These classes act on it:
 
-A node reaches nothing but its inputs. What a part finds out is handled after every input (`_settle`), and what a node
-says to itself goes round there, too.
+    Coordinator   handles churn events in our range of the ring and runs their repairs (`churn.py`, `mend.py`)
+    Survivor      reports neighbors that we have lost, or opens the link again (`survivor.py`)
+    Roots         the root rendezvous, the fallback below all repairs (`roots.py`, `net.py`)
+    Planned       opens the links of a plan when the mesh starts (`planned.py`)
+    Requests      opens and drops links for an operator (`requests.py`)
+    OMenNode      dispatches inputs, acts once per period, changes our interest, and leaves the mesh
+
+A part that finds something out (a lost link, a changed record, a suspected peer) calls none of these classes. It keeps
+a note, and `_settle` handles the notes after every input, until none is left. A message that the node sends to itself
+is handled there as well and never reaches the driver.
+
+A node joins unless it starts with neighbors or with a plan. It repeats `Join` to its ring successor until a coordinator
+has linked it (`JoinDone`). A node that leaves keeps its links until a successor has repaired around it. Similarly, it
+goes on relaying a topic that it has unsubscribed from until the other subscribers are linked without it.
 """
 
 from __future__ import annotations
@@ -44,16 +52,19 @@ from trellis.protocols.ring import clockwise, identifier
 from trellis.protocols.tman import TManReply, TManRequest
 from trellis.protocols.topics import TopicTable
 
-PRIMARIES_MAX = 65_536
-ASKED_PERIODS = 3  # for which a coordinator that we have answered may count on us
-AGREE_PERIODS = 1  # after our answer, in which we agree to drop a link (`requests.py`)
-ASKERS_MAX = 1_024
-JOIN_PERIODS = 4  # until a joiner repeats its request to the same successor
-POSTPONEMENTS_MAX = 8  # then topics are left all the same
-SHRINK_PERIODS = 8  # a record names lost neighbors no longer; new links come before that, as a rule
+PRIMARIES_MAX = 65_536  # Most nodes that we remember as counting on us as their backup.
+ASKED_PERIODS = 3  # Periods after our answer during which a coordinator may count on us.
+AGREE_PERIODS = 1  # Periods after our answer during which we agree to drop a link (`requests.py`).
+ASKERS_MAX = 1_024  # Most questions that we remember for `ASKED_PERIODS`.
+JOIN_PERIODS = 4  # Periods until a joiner repeats its request to the same successor.
+POSTPONEMENTS_MAX = 8  # After so many postponements in a row, topics are left even if coordinators count on us.
+# Periods for which our record may name lost neighbors. New links usually renew the record before that.
+SHRINK_PERIODS = 8
 
 
 class OMenNode:
+    """A node of the OMen overlay, as a state machine: each input returns the effects that a driver carries out."""
+
     def __init__(
         self,
         node: NodeId,
@@ -71,10 +82,13 @@ class OMenNode:
         oracle: Oracle | None = None,
         everybody: Callable[[], list[Descriptor]] | None = None,
     ) -> None:
-        """`neighbours`: links of an overlay that is there; without any, the node joins.
+        """Create a node that has not started yet.
 
-        `plan`: links that it shall open instead, with nodes that are about to start. `seed` breaks ties, the same for
-        all nodes of a mesh. `oracle` and `everybody` are what global knowledge is, in the simulator.
+        `neighbours`    nodes to link to at the start, because the overlay exists already; without any, the node joins
+        `plan`          links to open at the start instead of joining, with nodes that are about to start as well
+        `incarnation`   the number of this run of the node; it grows at every restart
+        `seed`          breaks ties; it is the same for all nodes of a mesh
+        `oracle`, `everybody`   global knowledge, in the simulator only
         """
         self.id, self.config = node, config
         parts = Parts(node, topics, random, config, contacts, table, incarnation, seed, everybody)
@@ -86,17 +100,18 @@ class OMenNode:
         self.requests = Requests(parts, self.coordinator, self._was_asked)
         self.first_neighbours = [peer for peer in neighbours if peer != node]
         parts.is_joining = not self.first_neighbours
-        self.leaving_since: int | None = None
-        self.unknown = 0  # messages that are none of ours
-        self._unsubscribing: dict[int, int] = {}  # repair -> the topics that end with it
-        self._postponed = 0  # topics that we leave when no coordinator counts on us any more
-        self._postponements = 0
-        self._join_asked: tuple[NodeId, int] = ("", 0)  # the successor that was asked last, and the tick
-        self._asked: dict[tuple[NodeId, int], tuple[int, int]] = {}  # coordinator and repair -> tick, topics
-        self._shrunk_periods = 0  # for which the record names neighbors that we have lost
-        self._inbox: deque[msgspec.Struct] = deque()
+        self.leaving_since: int | None = None  # The tick at which `leave` was called.
+        self.unknown = 0  # Messages of types that OMen does not know.
+        self._unsubscribing: dict[int, int] = {}  # number of a repair -> topics that we leave when it is over
+        self._postponed = 0  # Topics that we leave once no coordinator counts on us for them.
+        self._postponements = 0  # Postponements since topics were last left.
+        self._join_asked: tuple[NodeId, int] = ("", 0)  # The successor that was sent the last `Join`, and the tick.
+        # Questions of the last `ASKED_PERIODS`: (asker, number of its repair) -> tick, topics of ours in the question
+        self._asked: dict[tuple[NodeId, int], tuple[int, int]] = {}
+        self._shrunk_periods = 0  # Periods since which our record has named neighbors that we have lost.
+        self._inbox: deque[msgspec.Struct] = deque()  # Messages of this node to itself.
         self._handlers = self._all_handlers()
-        self._gossip = {  # timers after which there is nothing to settle
+        self._gossip = {  # Timers after which nothing is left to settle.
             "newscast/exchange": parts.sampling.on_timer,
             "ring/exchange": parts.ring.on_timer,
             "backups/exchange": parts.views.on_timer,
@@ -105,6 +120,7 @@ class OMenNode:
     # Inputs
 
     def start(self) -> Effects:
+        """Start all timers. Open the links of an existing overlay, each from the end whose name is smaller."""
         parts = self.parts
         effects = [*parts.sampling.start(), *self.ring.start(), *self.views.start(), *parts.detector.start()]
         effects.append(SetTimer("omen/tick", 1 + parts.random.randrange(self.config.period_ms)))
@@ -114,6 +130,7 @@ class OMenNode:
         return self._settle(effects)
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        """Handle a message. Count it as `unknown` if OMen has no handler for its type."""
         handler = self._handlers.get(type(message))
         if handler is None:
             self.unknown += 1
@@ -121,6 +138,7 @@ class OMenNode:
         return self._settle(handler(sender, message))
 
     def on_timer(self, tag: str) -> Effects:
+        """Handle a timer. The first part of its tag names the owner; any unknown tag is the tick of this node."""
         gossip = self._gossip.get(tag)
         if gossip is not None:
             return gossip(tag)
@@ -141,13 +159,17 @@ class OMenNode:
         return self._settle(self._tick())
 
     def on_peer_down(self, peer: NodeId) -> Effects:
+        """Take a peer for crashed at once, because the driver knows it."""
         return self._settle([*self.links.on_peer_down(peer), *self.parts.detector.on_peer_down(peer)])
 
     def subscribe(self, topic: Topic) -> Effects:
         return self.subscribe_all((topic,))
 
     def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
-        """Free where a neighbour has the topic; one join, limited to them, for all others.  [A-OMN-23]"""
+        """Take part in these topics, and look for one link on those that no neighbor has.  [A-OMN-23]
+
+        A topic that a neighbor has costs nothing. For all others we run one repair of kind "join", limited to them.
+        """
         me, bits = self.me, self.me.table.own_bits(topics)
         me.leaving &= ~bits
         for number in self._unsubscribing:
@@ -159,9 +181,10 @@ class OMenNode:
         return self._settle([*self.links.interest_changed(tuple(self.ring.successors)), *self._find_link(new)])
 
     def _find_link(self, topics: int) -> Effects:
+        """Start a repair that links us on those of these topics that no neighbor has."""
         alone = topics & ~self.links.covered()
         known = self.parts.known_subscribers(alone) if alone else []
-        if not known:  # the net finds somebody, if there is anybody
+        if not known:  # The root rendezvous finds another subscriber, if there is one.
             return []
         mend = self.coordinator.new_mend("join", self.id, self.me.incarnation)
         mend.topics, mend.backups = self.me.table.topics(alone), known
@@ -171,7 +194,7 @@ class OMenNode:
         return self.unsubscribe_all((topic,))
 
     def unsubscribe_all(self, topics: Iterable[Topic]) -> Effects:
-        """We coordinate one repair for all of them, and relay them until others are linked.  [A-OMN-23]"""
+        """Begin to leave these topics. We relay them until one repair has linked the others.  [A-OMN-23]"""
         me = self.me
         bits = me.table.bits(tuple(topics)) & me.wanted
         if not bits:
@@ -180,6 +203,7 @@ class OMenNode:
         return self._settle(self._leave_topics(bits))
 
     def _leave_topics(self, bits: int) -> Effects:
+        """Start a repair in which we ourselves count as departed on these topics. `_mended` leaves them at its end."""
         me = self.me
         mend = self.coordinator.new_mend("unsubscribe", self.id, me.incarnation)
         mend.topics = me.table.topics(bits)
@@ -189,7 +213,10 @@ class OMenNode:
         return mend.start()
 
     def leave(self) -> Effects:
-        """We go when our successors have mended around us, or after `leave_periods_max`.  [A-OMN-26]"""
+        """Announce that we leave.  [A-OMN-26]
+
+        We close our links when a successor has repaired around us, or after `leave_periods_max`.
+        """
         if self.leaving_since is not None:
             return []
         self.leaving_since = self.parts.ticks
@@ -198,6 +225,7 @@ class OMenNode:
         return self._settle(self._go() if self._is_alone else self._say_leaving())
 
     def check(self) -> None:
+        """Assert the invariants of all parts."""
         self.parts.sampling.check()
         self.ring.check()
         self.links.check()
@@ -208,21 +236,28 @@ class OMenNode:
     # What an operator asks for
 
     def open_link(self, peer: NodeId) -> Effects:
+        """Open a link to `peer`. `requests.latest` tells what has become of it."""
         return self._settle(self.requests.open(peer))
 
     def drop_link(self, peer: NodeId, via: Sequence[NodeId] = ()) -> Effects:
-        """`via`: nodes that are thought to connect both ends otherwise. They are asked; nothing is believed."""
+        """Drop the link to `peer` if the answers of other nodes prove that no topic needs it.
+
+        `via` names nodes that may connect both ends without the link. They are asked first; naming them proves nothing.
+        """
         return self._settle(self.requests.drop(peer, via))
 
-    # What others on this node ask and want
+    # What other protocols on this node ask and want
 
     def believes_dead(self, node: NodeId) -> bool:
+        """Return whether we suspect `node` and it has not answered since."""
         return self.parts.believes_dead(node)
 
     def toward(self, place: int, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
-        """One step nearer to the node that is responsible for a place, not over `without` if there is any other way.
+        """Send a message one step nearer to the node that is responsible for a ring position.
 
-        As `Parts.route`, which knows nothing of nodes that are dead and that nobody near us has watched.
+        Nodes in `without` are avoided if we know any other node that is nearer than we are. The caller names there
+        nodes that did not answer it: they may be dead without being suspects here, because no node near us watches
+        them.
         """
         parts = self.parts
         shunned = {*without, *parts.suspects.incarnations}
@@ -238,6 +273,7 @@ class OMenNode:
         return any(mend.kind == "join" and mend.node == self.id for mend in self.coordinator.mends.values())
 
     def link_to_one_of(self, names: Sequence[NodeId]) -> Effects:
+        """Open a link to one of these nodes, drawn at random."""
         if self.me.is_leaving:
             return []
         chosen = names[self.parts.random.randrange(len(names))]
@@ -246,13 +282,15 @@ class OMenNode:
     # After every input
 
     def _settle(self, effects: Effects) -> Effects:
+        """Handle everything that an input has caused inside this node. Return all effects for the driver."""
         effects = self._settle_parts(effects)
         return [*effects, *self.requests.look()] if self.requests.busy else effects
 
     def _settle_parts(self, effects: Effects) -> Effects:
+        """Handle the notes of parts, messages to ourselves and finished repairs, until none is left."""
         links, coordinator, detector = self.links, self.coordinator, self.parts.detector
         if not (links.lost or links.is_changed or detector.found_out or self._inbox or coordinator.mends):
-            for effect in effects:  # most inputs are gossip and change nothing
+            for effect in effects:  # Most inputs are gossip and change nothing.
                 if type(effect) is Send and effect.to == self.id:
                     break
             else:
@@ -285,11 +323,16 @@ class OMenNode:
                 return out
 
     def _mended(self, mend: Mend) -> Effects:
+        """End a repair. If it was for topics that we leave, leave them now, unless a coordinator may count on us.
+
+        We repair again if the repair gave up, or if a repair of another node has linked us on these topics meanwhile:
+        then our new neighbor there must be linked to the others as well.
+        """
         effects = self.coordinator.mended(mend)
         gone = self._unsubscribing.pop(mend.number, 0) & self.me.leaving
         if gone and not self.me.is_leaving:
             if mend.gave_up or self.links.on(gone).keys() - mend.departed[self.id].neighbours.keys():
-                return [*effects, *self._leave_topics(gone)]  # linked since by somebody else's repair: count them in
+                return [*effects, *self._leave_topics(gone)]
             if self._was_asked(gone) and self._postponements < POSTPONEMENTS_MAX:
                 self._postponements += 1
                 self._postponed |= gone
@@ -301,12 +344,13 @@ class OMenNode:
         return effects
 
     def _was_asked(self, topics: int) -> bool:
-        """Whether a coordinator counts on us for these topics: a link of its repair may be on its way to us."""
+        """Return whether a coordinator counts on us for any of these topics: it may be about to link us."""
         return any(bits & topics for _, bits in self._asked.values())
 
     # Once per period
 
     def _tick(self) -> Effects:
+        """Do what is due once per period, and set the timer of the next tick."""
         parts, ring = self.parts, self.ring
         parts.ticks += 1
         tick = parts.hints.tick = parts.ticks
@@ -348,7 +392,7 @@ class OMenNode:
         return [*effects, SetTimer("omen/tick", self.config.period_ms)]
 
     def _want_views(self, predecessors: list[NodeId]) -> None:
-        """Of the L predecessors, and of the nodes of open events (A-OMN-8)."""
+        """Keep backup sets ready for the L predecessors and for the nodes of open events (A-OMN-8)."""
         parts, bits = self.parts, self.me.table.bits
         wanted: dict[NodeId, Wanted] = {}
         events = list(parts.events.open())
@@ -356,7 +400,7 @@ class OMenNode:
         for node in (*predecessors, *[event.node for event in events]):
             held, joins = parts.held.held.get(node), node in joining
             if joins and held is not None and life_of(held.record.incarnation) < joining[node]:
-                held = None  # the record of an earlier life
+                held = None  # It is the record of an earlier run.
             if held is not None:
                 wanted[node] = Wanted(node, bits(held.record.topics), held.neighbours, joins or not held.neighbours)
             elif (entry := self.ring.tman.table.entries.get(node)) is not None:
@@ -367,18 +411,21 @@ class OMenNode:
 
     @property
     def _is_alone(self) -> bool:
-        """Nobody is left to repair around us. Nodes that leave together may all have gone before the last of them."""
+        """Return whether no node is left that could repair around us.
+
+        The last of several nodes that leave together must not wait for the others, which have left already.
+        """
         return not self.links.up() or not self.ring.successors
 
     def _say_leaving(self) -> Effects:
         return [Send(peer, m.Leaving(self.parts.own.record)) for peer in self.ring.successors]
 
     def _go(self, *, is_repaired: bool = False) -> Effects:
-        """Close all links, and go. `is_repaired`: others have repaired around us, so we are missed by nobody.
+        """Close all links and leave. `is_repaired`: a coordinator has repaired around us, so no topic needs us.
 
-        Deviation: in the paper a node that has left is noticed by its silence. We say `Finished` ourselves, to all that
-        we know on the ring, and they forget our place there at once. Otherwise messages to homes of topics would go to
-        us, and another node that leaves would wait for their answers.
+        Deviation: in the paper a node that has left is noticed by its silence. Here it sends `Finished` to all nodes
+        that it knows on the ring, if it was repaired around. They remove it from the ring at once. Otherwise messages
+        to homes of topics would go to a node that has left. Another node that leaves would wait for their answers.
         """
         effects: Effects = []
         for peer in list(self.links.links):
@@ -390,6 +437,7 @@ class OMenNode:
     # Messages
 
     def _all_handlers(self) -> dict[type, Callable[[NodeId, Any], Effects]]:
+        """Return the handler of each message type, called with the sender and the message."""
         parts, links, coordinator, roots = self.parts, self.links, self.coordinator, self.roots
         return {
             m.Heartbeat: links.on_heartbeat,
@@ -428,6 +476,10 @@ class OMenNode:
         }
 
     def _on_ask(self, sender: NodeId, message: m.Ask) -> Effects:
+        """Answer a coordinator, and remember that it may count on us.
+
+        A later question with the same number replaces the entry: one about no topic releases us (`requests.py`).
+        """
         self.survivor.asked(message.gone)
         if len(self._asked) < ASKERS_MAX:
             known = self.me.table.known
@@ -437,7 +489,11 @@ class OMenNode:
         return answers(self.parts, sender, message)
 
     def _on_disconnect(self, sender: NodeId, message: m.Disconnect) -> Effects:
-        """Agree to drop a link only shortly after our answer: others hold their links for `ASKED_PERIODS` alone."""
+        """Close a link. A request to agree (with `version`) is followed only within `AGREE_PERIODS` after our answer.
+
+        The nodes whose answers prove that the link is not needed keep their own links for `ASKED_PERIODS` only. So a
+        request that comes later may rest on links that no longer exist.
+        """
         if message.version:
             first = self.parts.ticks - AGREE_PERIODS
             if not any(asker == sender and tick >= first for (asker, _), (tick, _) in self._asked.items()):
@@ -445,14 +501,17 @@ class OMenNode:
         return self.links.on_disconnect(sender, message)
 
     def _on_open_link(self, sender: NodeId, message: m.OpenLink) -> Effects:
+        """Open the links that a coordinator has chosen."""
         asker, peers = (sender, message.mend), [m.Life(message.peer, message.incarnation), *message.more]
         return [effect for peer in peers for effect in self.links.open(peer.node, asker, peer.incarnation)]
 
     def _on_answer(self, sender: NodeId, message: m.Answer) -> Effects:
+        """Pass an answer to the repair that asked, or else to the request of an operator that asked."""
         mend = self.coordinator.mends.get(message.mend)
         return mend.on_answer(sender, message) if mend is not None else self.requests.on_answer(sender, message)
 
     def _to_mend(self, message: Any, tell: Callable[[Mend], Effects]) -> Effects:
+        """Pass a message to the repair whose number it carries. Ignore it if that repair is over."""
         mend = self.coordinator.mends.get(message.mend)
         return tell(mend) if mend is not None else []
 
@@ -465,6 +524,7 @@ class OMenNode:
         return []
 
     def _on_report_ok(self, sender: NodeId, message: m.ReportOk) -> Effects:
+        """Learn what has become of a departure. If it is our own and its repair is done, leave now."""
         if message.node != self.id:
             is_alive = message.state == "alive"
             effects = self.coordinator.on_alive(message.node, message.incarnation) if is_alive else []
@@ -473,6 +533,7 @@ class OMenNode:
         return self._go(is_repaired=True) if is_over else []
 
     def _on_join(self, sender: NodeId, message: m.Join) -> Effects:
+        """Learn of a joiner on the ring, and begin its join if we are its coordinator."""
         self.ring.tman.learn([Descriptor(sender, 0, message.incarnation, message.topics)])
         return self.coordinator.on_join(sender, message)
 
@@ -482,20 +543,23 @@ class OMenNode:
         return []
 
     def _on_back(self, sender: NodeId, message: m.Back) -> Effects:
+        """Note whether `sender` counts on us as a backup."""
         self.me.primaries.pop(sender, None)
         if message.on and len(self.me.primaries) < PRIMARIES_MAX:
             self.me.primaries[sender] = self.parts.ticks
         return []
 
     def _on_probe(self, sender: NodeId, message: m.Probe) -> Effects:
+        """Answer that we are alive. If `sender` suspects our present incarnation, refute that by a higher one."""
         if self.me.refute(message.suspected):
-            self.links.is_changed = True  # the record carries the incarnation
+            self.links.is_changed = True  # Our record carries the incarnation.
         answer: Effects = [Send(sender, m.ProbeOk(self.me.describe()))]
-        if self.parts.believes_dead(sender):  # it lives: ask it in turn, so that it refutes its death
+        if self.parts.believes_dead(sender):  # It is alive: probe it in turn, so that it refutes our suspicion.
             answer.append(Send(sender, m.Probe(self.parts.suspects.incarnations[sender])))
         return answer
 
     def _on_probe_ok(self, sender: NodeId, message: m.ProbeOk) -> Effects:
+        """Stop suspecting `sender`, and tell the parts that it is alive."""
         descriptor = message.descriptor
         if descriptor.node != sender:
             return []

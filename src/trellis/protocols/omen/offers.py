@@ -1,4 +1,4 @@
-"""Which backups a coordinator asks, by what gossip says of them."""
+"""The choice of backups that a repair asks, by what gossip says about them. `Mend` calls `covering`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from trellis.protocols.effects import NodeId
 
 
 class Offer(NamedTuple):
-    """What a backup may be good for."""
+    """What gossip says about a backup."""
 
-    topics: int  # a bitset over the topics of the repair
-    degree: int = 0
+    topics: int  # Those of the repair's topics that it has, as a bitset.
+    degree: int = 0  # 0 if it is unknown.
 
 
 def covering(offers: Mapping[NodeId, Offer], least: int, key: Callable[[NodeId], int]) -> list[NodeId]:
-    """Return nodes whose topics cover those of all offers once, as far as each adds at least `least` topics.
+    """Return backups that together cover the offered topics once. Each adds at least `least` topics to those before it.
 
-    The node that adds most comes first; of several the one of the lowest degree, then of the smallest key.
+    Topics that only smaller additions would cover stay uncovered. The backup that adds most topics comes first. Ties go
+    to the lowest degree, then to the smallest key.
     """
     left, chosen = dict(offers), list[NodeId]()
     open_topics = 0

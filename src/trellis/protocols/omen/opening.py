@@ -1,4 +1,4 @@
-"""How a coordinator has links opened."""
+"""The messages by which a repair has its links opened. `Mend` calls `open_requests`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from trellis.protocols.wire import PEERS_MAX
 
 
 def open_requests(number: int, tries: Mapping[Pair, int], answers: Answers) -> Effects:
-    """Have each link opened from one end, with one message for all links of that end. Later from both ends.
+    """Return the requests to open these links: at first to one end of each, later to both ends.
 
-    `number` is that of the repair, `tries` says for each pair how often it is asked for, this time included. The end
-    that has most of the links opens them.
+    `number`   the number of the repair
+    `tries`    how often each link was requested, this time included
+
+    At first, the end that has more of the new links opens the link. One message tells it all its links.
     """
     effects: Effects = []
     first: dict[NodeId, list[Life]] = {}

@@ -1,4 +1,17 @@
-"""Everything that a node is made of, in one place: each side of its behaviour is given all of it."""
+"""The parts of an OMen node, and questions that several of them answer together.
+
+`OMenNode` creates one `Parts` and passes it to `Coordinator`, `Survivor`, `Roots`, `Planned` and `Requests`. So each of
+them can use every part:
+
+    me                    our name, incarnation and topics (`me.py`)
+    sampling, ring        gossip: random nodes of the mesh (Newscast), and our surroundings on the ring (T-Man)
+    views                 backup sets for our predecessors (`views.py`)
+    detector, watch       the failure detector on the ring, and which nodes it watches (`watch.py`)
+    hints, links          for each topic a path to its root (`hints.py`), and all overlay links (`links.py`)
+    own, held             our record, and the records that we hold for others (`records.py`)
+    events                churn events that we know of (`events.py`)
+    suspects              nodes that we believe to be dead (`suspects.py`)
+"""
 
 from __future__ import annotations
 
@@ -25,10 +38,12 @@ from trellis.protocols.ring import Ring, clockwise, identifier
 from trellis.protocols.tman import TManConfig
 from trellis.protocols.topics import TopicTable, places
 
-QUIET = 2  # periods: a node that has said nothing for more may hang
+QUIET = 2  # Periods. A watched node that was silent for more may hang.
 
 
 class Parts:
+    """All state of a node, apart from repairs and what a few classes keep for themselves."""
+
     def __init__(
         self,
         node: NodeId,
@@ -43,10 +58,10 @@ class Parts:
     ) -> None:
         self.config, self.random, self.seed = config, random, seed
         self.me = me = Me(node, topics, table if table is not None else TopicTable(), incarnation)
-        self.ticks = 0
-        self.is_joining = False
+        self.ticks = 0  # Periods since the start.
+        self.is_joining = False  # Our own join is not over yet.
         known = [contact for contact in contacts if contact != node]
-        chance = [Random(random.getrandbits(128)) for _ in range(4)]  # one each: no part shifts another's draws
+        chance = [Random(random.getrandbits(128)) for _ in range(4)]  # One per part: no part shifts another's draws.
         period_ms = config.period_ms
         self.sampling = Newscast(me.describe, known, chance[0], NewscastConfig(period_ms=period_ms))
         self.ring = Ring(
@@ -69,23 +84,28 @@ class Parts:
         self.hints.refresh()
 
     def key(self, node: NodeId) -> int:
-        """What breaks ties, the same for all nodes."""
+        """Return the key by which ties between nodes are broken. It is the same at all nodes of a mesh."""
         return ids.key(self.seed, node)
 
     def is_dead(self, node: NodeId, incarnation: int) -> bool:
+        """Return whether we suspect this incarnation of a node, or a later one."""
         known = self.suspects.incarnations.get(node)
         return known is not None and known >= incarnation
 
     def believes_dead(self, node: NodeId) -> bool:
+        """Return whether we suspect a node in any incarnation."""
         return node in self.suspects.incarnations
 
     def is_quiet(self, node: NodeId) -> bool:
-        """Return whether a node that we watch has missed two periods or more. It may hang: it is not waited for."""
+        """Return whether a node that we watch has missed two periods or more. It may hang, so nothing waits for it.
+
+        Always False without `helper_tries`.
+        """
         watchers = (self.detector.suspicion, self.links.suspicion)
         return self.config.helper_tries > 0 and max(one.silence_of(node) for one in watchers) > QUIET
 
     def incarnation_of(self, node: NodeId) -> int:
-        """As far as anything here knows."""
+        """Return the latest incarnation of a node that gossip or its record tells. 0: nothing is known of it."""
         found = [0]
         for table in (self.ring.tman.table, self.sampling.table, self.views.tman.table):
             entry = table.entries.get(node)
@@ -97,7 +117,7 @@ class Parts:
         return max(found)
 
     def described(self, node: NodeId) -> Descriptor | None:
-        """Return what gossip says of a node, as young as we have it."""
+        """Return what gossip says about a node: by the backup gossip, else by the ring, else by sampling."""
         for table in (self.views.tman.table, self.ring.tman.table, self.sampling.table):
             entry = table.entries.get(node)
             if entry is not None:
@@ -105,9 +125,10 @@ class Parts:
         return None
 
     def route(self, place: int, message: msgspec.Struct, without: Collection[NodeId] = (), tries: int = 0) -> Effects:
-        """One step nearer to the first living node at or after a place; to ourselves where that is us.
+        """Send a message one step nearer to the first living node at or after a ring position. That may be ourselves.
 
-        `tries` that got no answer: the nearest may be dead without our knowing, so the next L get their turn.
+        `tries` is the number of earlier tries without an answer. The nearest node may have crashed without our knowing,
+        so each try goes to the next of the L + 1 nearest nodes in turn.
         """
         dead = self.suspects.incarnations
         known = dict.fromkeys([*self.ring.tman.peers, *self.sampling.peers, *self.links.seen()])
@@ -121,14 +142,14 @@ class Parts:
         return [Send(nearest, message)]
 
     def is_in_range(self, node: NodeId) -> bool:
-        """Fewer than L living nodes between it and us.  [A-OMN-14]"""
+        """Return whether fewer than L living nodes are between a node and us on the ring.  [A-OMN-14]"""
         place = identifier(node)
         mine = clockwise(place, self.ring.identifier)
         between = [peer for peer in self.ring.tman.peers if peer != node and clockwise(place, identifier(peer)) < mine]
         return len(between) < self.config.resilience
 
     def known_subscribers(self, bits: int, but: NodeId | None = None) -> list[NodeId]:
-        """Up to lambda known nodes for each topic, those of lowest degree."""
+        """Return up to lambda known subscribers of each of these topics, those with the lowest weight first."""
         known = {one.node: one for one in (*self.sampling.descriptors(), *self.views.known().values())}
         known |= {one.node: one for one in self.ring.tman.descriptors()}
         found: dict[NodeId, None] = {}
@@ -144,10 +165,11 @@ class Parts:
         return list(found)
 
     def take_part(self, interest: int) -> None:
+        """Change the topics that this node takes part in, to exactly these. The node then renews its record."""
         self.me.take_part(interest)
         self.hints.refresh()
         self.links.is_changed = True
 
     def _partners(self) -> list[NodeId]:
-        """Whom to gossip about backups with (A-OMN-12)."""
+        """Return the nodes with which we may gossip about backups (A-OMN-12)."""
         return list(dict.fromkeys([*self.views.peers, *self.ring.tman.peers, *self.sampling.peers]))

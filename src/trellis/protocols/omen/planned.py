@@ -1,15 +1,16 @@
-"""A start from a plan: links of an overlay that was made beforehand are opened while the nodes come up.
+"""The start of a mesh from a plan: each node opens the links of an overlay that was computed beforehand.
 
-Nodes that all join at once cover their topics each by itself, which takes three times the links that LowODA needs. With
-a plan a node opens its planned links instead, and does not join meanwhile.
+If all nodes of a mesh join at once, each covers its topics by itself. That takes three times the links that LowODA
+needs. With a plan, a node opens its planned links instead, and does not join meanwhile.
 
-Its neighbours start within seconds of it, not at the same instant: each is asked once per period until its link is up,
-for at most `periods`. Then the plan is over. Where all links came and cover every topic there is nothing left to join;
-else the node joins as any other does, for the topics that are not covered. Topics that are covered and yet split, since
-a neighbour is absent or has other interests by now, are found by the net (`net.py`).
+The neighbors start within seconds of the node, not at the same instant. So each is asked once per period until its link
+is up, for at most `periods`. Then the plan is over. If all links are up and cover every topic, the node need not join.
+Otherwise it joins like any other node, for the topics that are not covered. A topic may be covered and still be split,
+because a neighbor is absent or has other topics by now. The root rendezvous finds that (`net.py`).
 
-A restart is no start from a plan: its links were mended around meanwhile. No node remembers its earlier lives, but it
-hears how old the others are: where most of them are older than `oldest`, the mesh stands already, and it just joins.
+A node that restarts must not follow its plan, because its links were repaired around meanwhile. A node does not
+remember its earlier runs, but gossip tells when others were started. If most of them were started before `oldest`, the
+mesh exists already, and the node just joins.
 """
 
 from __future__ import annotations
@@ -23,23 +24,28 @@ from trellis.protocols.omen.parts import Parts
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The planned links of one node."""
+
     neighbours: tuple[NodeId, ...] = ()
-    periods: int = 30  # for which neighbours are waited for
-    oldest: int = 0  # the first life that has started together with us
+    periods: int = 30  # Periods for which neighbors are waited for.
+    oldest: int = 0  # The smallest run number of a node that was started together with us. Run numbers grow with time.
 
 
 class Planned:
+    """Opens planned links. Without a plan it does nothing."""
+
     def __init__(self, parts: Parts, plan: Plan) -> None:
         self.parts, self.plan = parts, plan
-        self.awaited = dict.fromkeys(peer for peer in plan.neighbours if peer != parts.me.id)
-        self._interest = parts.me.interest  # that the plan is about
+        self.awaited = dict.fromkeys(peer for peer in plan.neighbours if peer != parts.me.id)  # Links that are not up.
+        self._interest = parts.me.interest  # The topics for which the plan was made.
 
     @property
     def is_patient(self) -> bool:
-        """Neighbours are still to come, and no topic needs any other link."""
+        """Whether planned links are still awaited, and all our topics were known to the plan."""
         return bool(self.awaited) and not self.parts.me.interest & ~self._interest
 
     def tick(self) -> Effects:
+        """Ask for planned links that are not up. End the plan when all are up, or when it is too late for it."""
         if not self.awaited:
             return []
         parts, links = self.parts, self.parts.links
@@ -50,7 +56,7 @@ class Planned:
                 effects += links.hope_for(peer)
             elif link.state == UP:
                 del self.awaited[peer]
-                if not link.interest & parts.me.interest:  # one of us has other interests by now
+                if not link.interest & parts.me.interest:  # One of us has other topics by now.
                     effects += links.close(peer)
         if not self.awaited:
             parts.is_joining = bool(parts.me.wanted & ~links.covered())
@@ -59,7 +65,10 @@ class Planned:
         return effects
 
     def _is_late(self) -> bool:
-        """Not where a few seeds were started first: then all others are young."""
+        """Return whether most nodes that we know were started before `oldest`, so that the mesh exists already.
+
+        A few seeds that were started first do not make it late.
+        """
         known = {**self.parts.sampling.table.entries, **self.parts.ring.tman.table.entries}.values()
         old = sum(life_of(one.incarnation) < self.plan.oldest for _, one in known)
         return 2 * old > len(known)

@@ -1,9 +1,17 @@
-"""Records: whom a node is linked to, held ready by its L ring successors.  [OM Alg. 4, l. 2; A-OMN-9]
+"""Records: lists of a node's neighbors and topics, held by its L ring successors.  [OM Alg. 4, l. 2; A-OMN-9]
 
-New neighbors and topics are pushed to them at once, but no holder is sent a version before it has answered the last
-one. What they do not have is repeated once per period. A neighbor that is lost is left in the record for a while, since
-a record may name too many: whoever reads it asks one node more (docs/omen.md, condition 1). A holder keeps the records
-of those who name it; of a node that is gone it keeps the last one for `record_periods` after the repair.
+A repair reads the record of a crashed node to learn which nodes it has to connect. `OwnRecord` is our own record and
+what its holders have acknowledged. `HeldRecords` are the records of other nodes that we hold.
+
+A new neighbor or topic makes a new version of the record. It is sent to all holders at once, but a holder gets no
+further version before it has acknowledged the last one. What a holder lacks is sent again once per period. A link is up
+only when all holders have the version that names it (`links.py`).
+
+A lost neighbor stays in the record for a while. A record may name too many nodes, because that costs a repair one
+question each (docs/omen.md, condition 1). It must never name too few.
+
+A holder keeps a record while its node is near on the ring, and for `record_periods` after its repair. It also keeps
+records of earlier runs of a node, because a run that ended by a restart must be repaired as well.
 """
 
 from __future__ import annotations
@@ -18,11 +26,11 @@ from trellis.protocols.omen.me import Me, life_of
 from trellis.protocols.omen.messages import Life, Record, RecordOk
 
 RECORD_TIMER = "record"
-LIVES_MAX = 4  # earlier lives of one node whose records are kept: repairs of more than these are long over
+LIVES_MAX = 4  # Most earlier runs of one node whose records are kept. Repairs of still earlier ones are long over.
 
 
 class OwnRecord:
-    """What we tell our successors about ourselves."""
+    """Our own record, and which version of it each of our successors has acknowledged."""
 
     def __init__(
         self,
@@ -32,15 +40,20 @@ class OwnRecord:
         config: OMenConfig,
         is_quiet: Callable[[NodeId], bool],
     ) -> None:
-        """`life_heard`: in which a successor was heard last; 0 where it has not been."""
+        """Create an empty record.
+
+        `life_heard`   returns the run in which a successor was last heard; 0 if it was not heard yet
+        `is_quiet`     returns whether a node has missed periods and may hang
+        """
         self.me, self.links, self.life_heard, self.config, self.is_quiet = me, links, life_heard, config, is_quiet
-        self._tries: dict[NodeId, int] = {}  # successor -> times that it was given a record and did not answer
-        self._is_waiting = False  # the timer is set
-        self._unanswered: set[NodeId] = set()  # successors that were sent a record and have not answered since
+        self._tries: dict[NodeId, int] = {}  # successor -> time-outs since its last acknowledgement
+        self._is_waiting = False  # The timer is set.
+        self._unanswered: set[NodeId] = set()  # Successors that were sent a record and have not acknowledged it.
         self.record = Record(me.incarnation, 1, me.topics, ())
-        self._known: dict[NodeId, tuple[int, int]] = {}  # successor -> its life, the version that it has
+        self._known: dict[NodeId, tuple[int, int]] = {}  # successor -> its run, and the version that it has
 
     def renew(self, successors: list[NodeId]) -> Effects:
+        """Make a new version of the record if anything has changed, and send it to the successors."""
         neighbours = tuple(
             Life(link.peer, link.incarnation or link.expected)
             for link in self.links.links.values()
@@ -56,7 +69,7 @@ class OwnRecord:
         return self.push(successors, repeat=False)
 
     def push(self, successors: list[NodeId], *, repeat: bool = True) -> Effects:
-        """To those who do not have it. `repeat`: also to those who have not answered yet."""
+        """Send the record to successors that lack it. `repeat`: also to those that have yet to answer the last one."""
         self._known = {node: self._known.get(node, (0, 0)) for node in successors}
         self._tries = {node: tries for node, tries in self._tries.items() if node in self._known}
         self._unanswered &= self._known.keys()
@@ -70,10 +83,11 @@ class OwnRecord:
         return [*effects, *self._ready()]
 
     def on_timer(self) -> Effects:
-        """Ask holders again that have not answered. After `helper_tries` links no longer wait for them.
+        """Send the record again to holders that have not acknowledged it.
 
-        Such a holder may hang. It counts as one of the L nodes that may fail at once, as if it had crashed. It is still
-        given the record once per period, and waited for again when it has answered.
+        After `helper_tries` time-outs, links no longer wait for such a holder. It may hang, and counts as one of the L
+        nodes that may fail at once, as if it had crashed. It still gets the record once per period. Links wait for it
+        again after it has acknowledged one.
         """
         self._is_waiting = False
         effects: Effects = []
@@ -87,53 +101,61 @@ class OwnRecord:
         return [*effects, *self._ready()]
 
     def on_ok(self, sender: NodeId, ok: RecordOk) -> Effects:
+        """Note which version a holder has acknowledged. Send it the present one if that is newer."""
         if sender in self._known and life_of(ok.incarnation) == life_of(self.me.incarnation):
             self._known[sender] = max(self._known[sender], (ok.life, ok.version))
             self._tries.pop(sender, None)
             self._unanswered.discard(sender)
-            if self._version(sender) < self.record.version:  # what has changed meanwhile
+            if self._version(sender) < self.record.version:  # The record has changed meanwhile.
                 self._unanswered.add(sender)
                 return [Send(sender, self.record), *self._ready()]
         return self._ready()
 
     def _version(self, holder: NodeId) -> int:
-        """None, if it has started anew since."""
+        """Return the version that `holder` has acknowledged, or 0 if it has restarted since."""
         life, version = self._known[holder]
         return version if life >= self.life_heard(holder) else 0
 
     def _ready(self) -> Effects:
-        """What all holders have, without those that are not waited for."""
+        """Tell the links which version all holders have, except those that we do not wait for."""
         waited_for = [node for node in self._known if not self._is_skipped(node)]
         version = min(map(self._version, waited_for), default=self.record.version)
         return self.links.on_record_known(version)
 
     def _missing(self) -> list[NodeId]:
+        """Return the successors that lack the present version."""
         return [node for node in self._known if self._version(node) < self.record.version]
 
     def _is_skipped(self, holder: NodeId) -> bool:
+        """Return whether links do not wait for this holder, because it may hang."""
         tries = self.config.helper_tries
         return tries > 0 and (self._tries.get(holder, 0) >= tries or self.is_quiet(holder))
 
 
 @dataclass(eq=False)
 class Held:
+    """A record of another node."""
+
     record: Record
-    gone_since: int | None = None  # the tick at which its repair was done
-    neighbours: list[NodeId] = field(init=False)  # that it names
+    # The tick at which its repair was done, the node restarted, or it was no longer near us. None: none of these.
+    gone_since: int | None = None
+    neighbours: list[NodeId] = field(init=False)  # The names of the neighbors in the record.
 
     def __post_init__(self) -> None:
         self.neighbours = [one.node for one in self.record.neighbours]
 
 
 class HeldRecords:
-    """What others have told us about themselves."""
+    """The records of other nodes that we hold."""
 
     def __init__(self, life: int, keep_periods: int, entries_max: int = 1024) -> None:
+        """Create an empty store. `life` is the number of our own run, which acknowledgements carry."""
         self.life, self.keep_periods, self.entries_max = life, keep_periods, entries_max
-        self.held: dict[NodeId, Held] = {}
-        self.old: dict[tuple[NodeId, int], Held] = {}  # of earlier lives
+        self.held: dict[NodeId, Held] = {}  # The record of each node's latest run.
+        self.old: dict[tuple[NodeId, int], Held] = {}  # Records of earlier runs, by node and run.
 
     def on_record(self, sender: NodeId, record: Record, tick: int) -> Effects:
+        """Keep a record unless we have a newer one, and acknowledge it in any case."""
         known = self.held.get(sender)
         if known is not None:
             if life_of(known.record.incarnation) < life_of(record.incarnation):
@@ -150,37 +172,42 @@ class HeldRecords:
         return Send(owner, RecordOk(record.version, record.incarnation, self.life))
 
     def _keep_old(self, node: NodeId, held: Held) -> None:
+        """Keep the record of a run that has ended by a restart."""
         self.old[node, life_of(held.record.incarnation)] = held
-        lives = [key for key in self.old if key[0] == node]  # in the order in which they ended
+        lives = [key for key in self.old if key[0] == node]  # In the order in which they ended.
         for key in lives[:-LIVES_MAX]:
             del self.old[key]
         if len(self.old) > self.entries_max:
             del self.old[next(iter(self.old))]
 
     def of(self, node: NodeId, life: int) -> Record | None:
-        """Of this life; 0: of the last one that we know."""
+        """Return the record of this run of a node; 0 means its latest run that we know. None: we do not have it."""
         found = self.held.get(node)
         if found is None or (life and life_of(found.record.incarnation) != life):
             found = self.old.get((node, life))
         return found.record if found is not None else None
 
     def before(self, node: NodeId, life: int) -> int | None:
-        """The incarnation in which we knew a node before this life of it."""
+        """Return the latest incarnation before this run in which we have a record of the node. None: there is none."""
         known = [held.record.incarnation for (name, _), held in self.old.items() if name == node]
         if node in self.held:
             known.append(self.held[node].record.incarnation)
         return max((incarnation for incarnation in known if life_of(incarnation) < life), default=None)
 
     def done(self, node: NodeId, life: int, tick: int) -> None:
-        """It is mended: the record is kept for a while, for those who died beside it."""
+        """Note that a departure is repaired. Its record is kept for a while, for nodes that crashed about then too."""
         found = self.held.get(node)
         if found is not None and life_of(found.record.incarnation) == life and found.gone_since is None:
             found.gone_since = tick
 
     def forget_old(self, tick: int, near: set[NodeId]) -> None:
-        """Those long gone, and those who are not `near` us any more and are alive elsewhere."""
+        """Forget records `keep_periods` after `gone_since`.
+
+        That time begins now for nodes that are not `near` any more. They are alive and have other holders, which have
+        their records before ours are forgotten.
+        """
         over = tick - self.keep_periods
         self.held = {node: one for node, one in self.held.items() if one.gone_since is None or one.gone_since > over}
         self.old = {key: one for key, one in self.old.items() if one.gone_since is None or one.gone_since > over}
         for node in [node for node, one in self.held.items() if one.gone_since is None and node not in near]:
-            self.held[node].gone_since = tick  # out of range: its new holders have it by the time this one goes
+            self.held[node].gone_since = tick

@@ -1,24 +1,27 @@
-"""Links that an operator asks for: opened, or dropped where others prove that no topic needs them.  [docs/replan.md]
+"""Links that an operator has opened and dropped, to bring a mesh nearer to a plan.  [docs/replan.md]
 
-Deviation: in the paper a link goes when an end of it does. Here an operator may have single links opened and dropped,
-to bring a mesh near a plan. A drop must not split a topic, and must not be taken for a crash. It has three steps:
+Deviation: in the paper a link goes when an end of it does. Here an operator may have single links opened and dropped.
+A drop must not split a topic, and must not be taken for a crash. So a link is dropped only if the answers of other
+nodes prove that no topic needs it. A drop has three steps:
 
-1. **Closing.** From now on our answers to coordinators do not name the link, and it covers no topic of ours. So no
-   proof that begins later rests on it. It is refused while a repair runs here, and while a coordinator that we answered
-   within `ASKED_PERIODS` may count on the link.
-2. **Proof.** As in a repair (`knowledge.py`): on each topic that both ends share, a chain of nodes leads from one end
-   to the other, each of which has answered since step 1. The peer is asked, then nodes that the operator names (`via`,
-   which proves nothing), then neighbors of those who answered. Without a proof the link stays.
-3. **Agreement.** The peer is asked to close its end (`Disconnect` with the version of its topics). If its topics have
-   changed since its answer, it may count on the link: then it says nothing and the link stays. So it does when its
-   answer is older than `AGREE_PERIODS`: the request was late. Otherwise it closes its end and says `Disconnect`.
+1. **Closing.** From now on, our answers to coordinators do not name the link, and it covers no topic of ours. So no
+   proof that begins later uses it. The drop is refused while a repair runs here. It is also refused while a coordinator
+   that we answered within `ASKED_PERIODS` may count on the link.
+2. **Proof.** As in a repair (`knowledge.py`), each topic that both ends share needs a chain of nodes between the ends.
+   Each node of the chain must have answered since step 1. We ask the peer and the nodes that the operator names (`via`;
+   naming them proves nothing), then neighbors of nodes that answered. Without a proof the link stays.
+3. **Agreement.** We ask the peer to close its end (`Disconnect` with the version of its topics). It closes its end and
+   answers `Disconnect`. It does not answer if its topics have changed since its answer, because it may count on the
+   link. It does not answer either if its answer is older than `AGREE_PERIODS`. Then the link stays.
 
-Two drops at a time cannot rest on each other's links: a node that has answered the proof of one counts as asked, and
-refuses to drop a link itself until it is released or `ASKED_PERIODS` are over. The peer agrees before that, or never:
-`AGREE_PERIODS` are less. A drop that the peer has not answered releases nobody. A node
-that crashes during a proof is repaired by answers that do not name the link.
+Two drops at the same time must not each use the other's link in their proofs. So a node that has answered in the proof
+of a drop does not itself drop a link on these topics. It waits until it is released, or for `ASKED_PERIODS`. The peer
+agrees earlier than that or never, because `AGREE_PERIODS` is less. A drop whose peer has not answered step 3 releases
+no node. If a node crashes during a proof, its repair uses answers that do not name the link.
 
-D1  a link is closing iff a drop of it is under way here.
+`OMenNode` calls `open` and `drop`, and `look` after every input while requests are under way.
+
+D1  A link is closing if and only if a drop of it is under way here.
 """
 
 from __future__ import annotations
@@ -38,12 +41,12 @@ from trellis.protocols.omen.parts import Parts
 from trellis.protocols.topics import places
 
 REQUEST_TIMER = "request"
-REQUESTS_MAX = 64  # that are over and remembered, the latest
-BUSY_MAX = 16  # that are under way at once
-DROP_PERIODS = 2  # after which a drop is given up; less than `ASKED_PERIODS` of the node
-ROUND_MAX = 64  # nodes that are asked at once
-PROOF_MAX = 256  # nodes that are asked for one drop
-TRIES = 2  # questions to a node that says nothing
+REQUESTS_MAX = 64  # Most finished requests that are remembered: the latest.
+BUSY_MAX = 16  # Most requests that are under way at once.
+DROP_PERIODS = 2  # Periods after which a drop is given up. It is less than `ASKED_PERIODS` of the node.
+ROUND_MAX = 64  # Most nodes that are asked in one round of a proof.
+PROOF_MAX = 256  # Most nodes that are asked for one drop.
+TRIES = 2  # Questions to a node that does not answer.
 
 Kind = Literal["open", "drop"]
 State = Literal["under way", "done", "refused"]
@@ -51,38 +54,43 @@ State = Literal["under way", "done", "refused"]
 
 @dataclass(eq=False)
 class Request:
-    """What an operator has asked for. `why` is empty unless it is refused."""
+    """A link that an operator wants opened or dropped."""
 
     change: Kind
     peer: NodeId
     state: State = "under way"
-    why: str = ""
+    why: str = ""  # Why it was refused. Empty otherwise.
 
 
 @dataclass(eq=False)
 class _Drop:
+    """A drop that is under way."""
+
     request: Request
-    number: int  # of its questions, among those of repairs
-    topics: tuple[Topic, ...]  # that both ends share
-    since: int  # tick
-    peer_version: int = 0  # of the peer's topics, as it answered; 0: it has not
-    is_proven: bool = False
+    number: int  # Number of its questions. Repairs and drops share one sequence of numbers.
+    topics: tuple[Topic, ...]  # The topics that both ends share.
+    since: int  # The tick at which it began.
+    peer_version: int = 0  # The version of the peer's topics in its answer. 0: it has not answered.
+    is_proven: bool = False  # Step 2 is over.
     answers: Answers = field(default_factory=Answers)
-    asked: dict[NodeId, int] = field(default_factory=dict)  # who was asked -> questions so far
+    asked: dict[NodeId, int] = field(default_factory=dict)  # Each node that was asked -> questions so far.
 
 
 class Requests:
+    """The requests of operators, and their outcomes."""
+
     def __init__(self, parts: Parts, coordinator: Coordinator, was_asked: Callable[[int], bool]) -> None:
-        """`was_asked` tells whether a coordinator may count on us for some of these topics."""
+        """Create it without requests. `was_asked` returns whether a coordinator may count on us for these topics."""
         self.parts, self.coordinator, self.was_asked = parts, coordinator, was_asked
-        self.latest: list[Request] = []
-        self.counts: Counter[tuple[Kind, State]] = Counter()  # of requests that are over
-        self.busy = 0  # requests that are under way
-        self._drops: dict[int, _Drop] = {}  # by number; under way
+        self.latest: list[Request] = []  # All requests under way, and the latest that are over.
+        self.counts: Counter[tuple[Kind, State]] = Counter()  # Requests that are over.
+        self.busy = 0  # Requests that are under way.
+        self._drops: dict[int, _Drop] = {}  # Drops under way, by number.
 
     # What an operator asks for
 
     def open(self, peer: NodeId) -> Effects:
+        """Open a link to `peer`."""
         request = self._note(Request("open", peer))
         links, me = self.parts.links, self.parts.me
         if me.is_leaving or peer == me.id or request.state == "refused":
@@ -94,6 +102,7 @@ class Requests:
         return effects
 
     def drop(self, peer: NodeId, via: Sequence[NodeId] = ()) -> Effects:
+        """Begin to drop the link to `peer`: mark it as closing, and ask for the proof (steps 1 and 2)."""
         request = self._note(Request("drop", peer))
         link = self.parts.links.links.get(peer)
         if request.state == "refused":
@@ -116,6 +125,7 @@ class Requests:
         return self._ask(drop, [one for one in nodes if one != self.parts.me.id])
 
     def _why_not(self, link: Link, shared: int) -> str:
+        """Return why a drop cannot begin now. Empty: it can."""
         if link.state != UP or link.is_closing:
             return "the link is being opened, or dropped already"
         if self.parts.me.is_leaving or self.parts.is_joining:
@@ -129,6 +139,7 @@ class Requests:
     # Inputs
 
     def on_answer(self, sender: NodeId, message: Answer) -> Effects:
+        """Take in an answer to a question of a proof."""
         drop = self._drops.get(message.mend)
         if drop is None or drop.is_proven or sender not in drop.asked:
             return []
@@ -140,6 +151,7 @@ class Requests:
         return self._examine(drop)
 
     def on_timer(self, number: int) -> Effects:
+        """Repeat what a drop waits for, or give the drop up."""
         drop = self._drops.get(number)
         if drop is None:
             return []
@@ -156,7 +168,7 @@ class Requests:
         return [*[Send(node, self._question(drop)) for node in again], self._timer(drop)]
 
     def look(self) -> Effects:
-        """Find out what has become of requests, after every input that may have opened or closed a link."""
+        """End requests whose link has come up, was closed, or is gone. Called after every input."""
         links, interest = self.parts.links, self.parts.me.interest
         effects: Effects = []
         for request in self.latest:
@@ -185,7 +197,10 @@ class Requests:
     # The proof
 
     def _examine(self, drop: _Drop, *, is_over: bool = False) -> Effects:
-        """Go on when the proof is complete, or when all who were asked have answered, or never will (`is_over`)."""
+        """Go to step 3 if the proof is complete. Otherwise ask further nodes once all that were asked have answered.
+
+        `is_over`: those that have not answered will not be asked again.
+        """
         me, peer = self.parts.me.id, drop.request.peer
         if peer not in drop.answers:
             return self._keep(drop, "the other end does not answer") if is_over else []
@@ -206,7 +221,7 @@ class Requests:
         return self._ask(drop, more)
 
     def _neighbors(self, drop: _Drop, apart: int) -> list[NodeId]:
-        """Return whom to ask next: nodes that those who answered name on these topics, the most useful ones first."""
+        """Return the nodes to ask next: neighbors, on these topics, of nodes that answered. Most topics come first."""
         named: dict[NodeId, int] = {}
         for told in drop.answers.told.values():
             for node, (_, wants) in told.neighbours.items():
@@ -226,7 +241,7 @@ class Requests:
     # The end
 
     def _agree(self, drop: _Drop) -> Effects:
-        """Ask the peer to close its end, if we share no other topics with it by now."""
+        """Ask the peer to close its end (step 3). Keep the link if we share further topics with it by now."""
         me, peer = self.parts.me, drop.request.peer
         shared = self.parts.links.links[peer].interest & me.interest
         if me.is_leaving or set(me.table.topics(shared)) - set(drop.topics):
@@ -234,16 +249,19 @@ class Requests:
         return [Send(peer, Disconnect(me.incarnation, drop.peer_version)), self._timer(drop)]
 
     def _keep(self, drop: _Drop, why: str) -> Effects:
-        """The link stays."""
+        """Keep the link, and refuse the request.
+
+        Once we have asked the peer to close its end, it may still do so. Then nodes that answered are not released.
+        """
         link = self.parts.links.links.get(drop.request.peer)
         if link is not None:
             link.is_closing = False
         effects = self._release(drop.request)
         self._refuse(drop.request, why)
-        return [] if drop.is_proven else [*effects]  # else the peer may agree yet
+        return [] if drop.is_proven else [*effects]
 
     def _release(self, request: Request) -> list[Send]:
-        """Forget a drop. Those who answered it need not wait for it any more: a question about no topic tells them."""
+        """Forget a drop. Return messages that release the nodes that answered: questions about no topic."""
         for drop in [one for one in self._drops.values() if one.request is request]:
             del self._drops[drop.number]
             others = [node for node in drop.answers.told if node != self.parts.me.id]
@@ -260,6 +278,7 @@ class Requests:
         self.busy -= 1
 
     def _note(self, request: Request) -> Request:
+        """Add a new request, and refuse it if too many are under way."""
         busy = [one for one in self.latest if one.state == "under way"]
         over = [one for one in self.latest if one.state != "under way"]
         self.latest = [*over[-REQUESTS_MAX:], *busy, request]

@@ -1,4 +1,7 @@
-"""The two ends of the net: roots that report, and the home location that they report to (`net.py`).
+"""The root rendezvous (`net.py`), as a root that reports and as the home location that takes reports.
+
+`OMenNode` calls `tick` once per period and passes on the three messages. Topics of ours are keyed by their bit index in
+the topic table ("place").
 
 Deviation: the paper has no fallback below its repairs.
 """
@@ -15,22 +18,25 @@ from trellis.protocols.omen.net import Homes
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier
 
-ALONE_PATIENCE = 5  # periods that a node without a neighbour on a topic waits for its subscription to be served
-JOIN_PATIENCE = 40  # and for its join
-HOMES_MAX = 65_536
+ALONE_PATIENCE = 5  # Periods that a node without a neighbor on a topic waits for the repair after its subscription.
+JOIN_PATIENCE = 40  # The same for a node whose join is not over.
+HOMES_MAX = 65_536  # Most topics whose home location is remembered.
 
 
 class Roots:
+    """Reports topics of which this node is the root, and answers the reports of others."""
+
     def __init__(self, parts: Parts, coordinator: Coordinator) -> None:
         self.parts, self.coordinator = parts, coordinator
-        self._met: dict[int, NodeId] = {}  # place of a topic that no neighbour has -> a root of it
+        self._met: dict[int, NodeId] = {}  # topic that no neighbor has -> another root of it that we must link to
         self.homes = Homes(parts.config.root_beat)
-        self._home_of: dict[Topic, NodeId] = {}
-        self._due: dict[int, int] = {}  # place of a topic -> the tick of our next report
-        self._alone: dict[int, int] = {}  # place of a topic -> when we were last seen to have no neighbour on it
-        self._predecessor = parts.ring.predecessor  # at the last tick: our range of the ring begins behind it
+        self._home_of: dict[Topic, NodeId] = {}  # The home location that has answered our last report.
+        self._due: dict[int, int] = {}  # topic -> the tick of our next report
+        self._alone: dict[int, int] = {}  # topic -> the last tick at which we had no neighbor on it
+        self._predecessor = parts.ring.predecessor  # At the last tick. Our range of the ring begins behind it.
 
     def tick(self) -> Effects:
+        """Report topics of which we have been the root for long enough. Link to roots that we were told of."""
         parts = self.parts
         effects = [*self._cover_met(), *self._hand_on()]
         if not parts.config.net or parts.ticks % parts.config.net_periods:
@@ -46,7 +52,7 @@ class Roots:
             alone = not covered >> place & 1
             if alone:
                 self._alone[place] = parts.ticks
-            elif place in self._alone:  # hints of a new neighbour take their time: before, a joiner is always a root
+            elif place in self._alone:  # Until the hints of a new neighbor come, we still seem to be a root.
                 since = max(since, self._alone[place])
             patience = alone_patience if alone else parts.config.root_patience
             if parts.ticks - since < patience or me.leaving >> place & 1:
@@ -57,7 +63,7 @@ class Roots:
             if parts.ticks < self._due.get(place, 0) and not is_lost:
                 continue
             self._due[place] = parts.ticks + parts.config.net_periods
-            self._home_of.pop(topic, None)  # looked for anew if it does not answer
+            self._home_of.pop(topic, None)  # If the home does not answer, the next report is routed on the ring.
             report = RootReport(topic, me.id, 0)
             if home is not None and not is_lost:
                 effects.append(Send(home, report))
@@ -66,6 +72,7 @@ class Roots:
         return effects
 
     def on_report(self, message: RootReport) -> Effects:
+        """Answer a root's report, and tell the other roots about it. Pass it on if we are not the topic's home."""
         parts, place = self.parts, identifier(message.topic)
         if parts.ring.responsible(place) != parts.me.id:
             if message.hops >= parts.config.hops_max:
@@ -76,6 +83,7 @@ class Roots:
         return [Send(root, RootHeard(topic)), *[Send(other, RootMeet(topic, root)) for other in others]]
 
     def on_heard(self, sender: NodeId, message: RootHeard) -> Effects:
+        """Remember the home location of a topic. Our next report is due after `root_beat` periods."""
         me = self.parts.me
         bit = me.table.known(message.topic)
         if bit & me.interest and len(self._home_of) < HOMES_MAX:
@@ -84,13 +92,14 @@ class Roots:
         return []
 
     def on_meet(self, message: RootMeet) -> Effects:
-        """There is another part of this topic, with that root. The root of greater key links to the other.
+        """Connect our part of a topic with another part, whose root the message names.
 
-        The one of smaller key passes the word on: the other may be no root any more. A node that is no root any more
-        passes it on to its own root, whose key is smaller, unless that is the root which it has heard of.
+        The root of greater key links to the other. If our key is smaller, we tell the other root about us, so that it
+        links to us. If we are no longer a root, we pass the message on to our own root, which has a smaller key. We do
+        nothing if our root is the one that the message names.
         """
         me = self.parts.me
-        place = me.table.known(message.topic).bit_length() - 1  # -1: of no topic that we have heard of
+        place = me.table.known(message.topic).bit_length() - 1  # -1: a topic that our table does not know
         path = self.parts.hints.paths.get(place)
         if path and path[-1] != message.root:
             return [Send(path[-1], message)]
@@ -104,10 +113,10 @@ class Roots:
         return self.parts.links.open(message.root)
 
     def _hand_on(self) -> Effects:
-        """Tell the new homes of topics that are not ours any more which roots have reported to us.
+        """Pass the reports of roots on to the new homes of topics for which we are no longer responsible.
 
-        The roots themselves would tell them up to `root_beat` periods later. Two parts of a mesh that was cut would
-        be linked, and their topics still split.
+        The roots themselves would report there up to `root_beat` periods later. After a partition has healed, topics
+        would stay split until then.
         """
         parts = self.parts
         if parts.ring.predecessor == self._predecessor:
@@ -122,7 +131,10 @@ class Roots:
         return effects
 
     def _cover_met(self) -> Effects:
-        """Roots of topics that no neighbour of ours has: looked at together, since one link may serve several."""
+        """Link to the roots that we were told of, on topics that no neighbor of ours has.
+
+        One repair does this for all of them, every other period, because one link may serve several topics.
+        """
         parts = self.parts
         if not self._met or parts.ticks % 2:
             return []

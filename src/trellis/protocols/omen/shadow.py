@@ -1,12 +1,14 @@
-"""Alg. 1 of OMen: links among a shadow set that connect what a departure has split.  [OM Alg. 1; SH Alg. 2, 7, 10]
+"""Alg. 1 of OMen: chooses links in a shadow set that connect the parts of split topics.  [OM Alg. 1; SH Alg. 2, 7, 10]
 
-`low_edges` is LowODA's rule on few nodes, in plain Python: each pair has the bitset of topics that a link would join,
-and merging two parts of a topic clears its bit for all pairs across. Pairs stand in the order of the tie rule of
-`plan` (keys of both ends), so the first of the greatest is the winner.
+The shadow set are the nodes of a repair that may be ends of new links: required nodes and backups. `low_edges` is
+LowODA's rule for few nodes, in plain Python. Each pair of nodes has the bitset of topics on which a link would connect
+two parts: its contribution is their number. When two parts of a topic become one, the topic's bit is cleared for all
+pairs between them. Pairs are in the order of the tie rule of `plan` (the keys of both ends), so the first of several
+greatest contributions wins.
 
-Only parts that hold a *required* node count: all of them must end in one part, backups are offered as ends of links
-but need not be joined (docs/omen.md, "One repair", step 5). The maximum degree is that of the
-shadow set: a coordinator sees no other (A-LOW-3).
+The parts that are passed have a required node each, and all parts of a topic must become one. Backups are members of
+these parts as possible ends of links (docs/omen.md, "One repair", step 6). The maximum degree is that of the shadow
+set, because a coordinator knows no other nodes (A-LOW-3).
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from trellis.protocols.effects import NodeId
 from trellis.protocols.topics import places
 
 Pair = tuple[NodeId, NodeId]
-LowEdges = Callable[..., list[Pair]]  # `low_edges`, or whatever times it
-Parts = Mapping[int, Iterable[Collection[NodeId]]]  # the bit of a topic -> its parts
+LowEdges = Callable[..., list[Pair]]  # `low_edges`, or a wrapper that measures its time.
+Parts = Mapping[int, Iterable[Collection[NodeId]]]  # bit of a topic -> its parts
 
 
 def low_edges(
@@ -30,18 +32,24 @@ def low_edges(
     rho: float = 3.0,
     centre: NodeId | None = None,
 ) -> list[Pair]:
-    """E_new. `parts`: for each topic the parts that must become one, as sets of candidates for the ends of links.
+    """Return the new links (E_new of the paper), each as (lower key, higher key).
 
-    `linked` are pairs that have a link, as (lower key, higher key); `centre`: all new links end there (a join,
-    A-OMN-21). A topic whose parts no pair can join stays as it is (A-LOW-4).
+    `parts`     for each topic the parts that must become one, as sets of possible link ends
+    `degrees`   the present degree of each node
+    `keys`      break ties
+    `linked`    pairs that have a link already, as (lower key, higher key)
+    `rho`       see `OMenConfig.rho`
+    `centre`    a node at which all new links must end (the joiner, A-OMN-21)
+
+    Parts that no pair can connect stay as they are (A-LOW-4).
     """
     everybody = {node for groups in parts.values() for group in groups for node in group}
     nodes = sorted(everybody, key=lambda node: (keys[node], node))
     place = {node: number for number, node in enumerate(nodes)}
     have = set(linked)
     part_of: dict[int, dict[int, list[int]]] = {}
-    split = [0] * len(nodes)  # topics of each node that are in several parts
-    together = [[0] * len(nodes) for _ in nodes]  # topics on which two nodes are in the same one
+    split = [0] * len(nodes)  # For each node the split topics that it has.
+    together = [[0] * len(nodes) for _ in nodes]  # For each pair the topics on which both are in the same part.
     for bit, groups in parts.items():
         members = [[place[node] for node in group] for group in groups]
         part_of[bit] = {node: group for group in members for node in group}
@@ -52,7 +60,7 @@ def low_edges(
                 for j in group:
                     row[j] |= bit
     pairs: list[tuple[int, int]] = []
-    joins: list[int] = []  # topics that the pair would join
+    joins: list[int] = []  # For each pair the topics on which a link would connect two parts.
     number_of = [[-1] * len(nodes) for _ in nodes]
     for i, u in enumerate(nodes):
         for j in range(i + 1, len(nodes)):
@@ -79,7 +87,11 @@ def low_edges(
 def _low_edge(
     counts: list[int], pairs: list[tuple[int, int]], degree: list[int], rho: float, number_of: list[list[int]]
 ) -> int | None:
-    """findLowEdge: the greatest contribution if it is more than rho times that of what raises D least.  [SH Alg. 2]"""
+    """Return the index of the pair to link next. None: no pair contributes.  [SH Alg. 2, findLowEdge]
+
+    e1 is the pair of greatest contribution, e2 the best pair that does not raise the maximum degree D. The result is e1
+    if it contributes more than rho times as much as e2, else e2.
+    """
     greatest = max(counts, default=0)
     if not greatest:
         return None
@@ -94,7 +106,7 @@ def _low_edge(
                 if number >= 0:
                     low[number] = 0
     best = max(low)
-    # Where nothing leaves D as it is, every edge raises it by one and e2 = e1 (A-LOW-1).
+    # If every pair raises D, each raises it by one, and e2 is e1 (A-LOW-1).
     return low.index(best) if best and greatest <= rho * best else first
 
 
@@ -107,6 +119,7 @@ def _merge(
     joins: list[int],
     counts: list[int],
 ) -> None:
+    """Merge the parts of nodes `i` and `j` on one topic, and lower the contributions of all pairs between them."""
     one, other = part[i], part[j]
     for a in one:
         numbers = number_of[a]

@@ -1,13 +1,18 @@
-"""What a node does about links that it has lost.
+"""The survivor: reacts to links that this node has lost.
 
-answers again       a neighbor that was lost by silence and answers in the same life was cut off, not dead: the link is
-                    opened again, since both sides of a cut have been repaired without it
-silent, restarted   a few neighbors tell the peer's first living ring successor at once "I was its neighbor". The
-                    others do so after `REPORT_PAUSE` periods, unless a coordinator has asked them by then. All repeat
-                    it until they hear that the repair is done and that they were counted in, or that the peer lives
-stranger            the peer lives and holds no link to us (it suspected us, or was cut off): the link is opened
-                    again; if it stays closed for `relink_periods`, its two ends are mended as if a node between
-                    them had gone (docs/omen.md, condition 5)
+`OMenNode` calls `on_lost` for every lost link. The reaction depends on why the link was lost (`Lost.why`):
+
+silent, restarted   The peer seems to have departed. We report to its first living ring successor, the coordinator, that
+                    we were a neighbor. A few survivors report at once. The others do so after `REPORT_PAUSE` periods,
+                    unless a coordinator has asked them by then. All repeat the report for `report_tries` periods. They
+                    stop when they are told that the repair is done and covers them, or that the peer is alive.
+stranger            The peer is alive and has no link to us, because it suspected us or was cut off. We open the link
+                    again (`relinks`). If it stays down for `relink_periods`, we repair its topics as if a node between
+                    the two ends had departed (docs/omen.md, condition 5).
+closed, refused     Nothing depends on the link.
+
+A neighbor that was lost by silence and answers again in the same run was cut off from us and has not crashed. Both
+sides were repaired without the link, so we open it again (`former`).
 """
 
 from __future__ import annotations
@@ -25,33 +30,40 @@ from trellis.protocols.omen.messages import Life, Probe, Report, ReportOk
 from trellis.protocols.omen.parts import Parts
 from trellis.protocols.ring import identifier
 
-REPORTERS = 3  # neighbors of a lost node that report at once, on average
-REPORT_PAUSE = 3  # periods until a report is repeated
+REPORTERS = 3  # Neighbors of a lost node that report at once, on average.
+REPORT_PAUSE = 3  # Periods between two reports of a survivor.
 
 
 class _Reported(msgspec.Struct):
+    """A departure that we report until it is repaired."""
+
     incarnation: int
-    topics: tuple[Topic, ...]
-    successors: tuple[NodeId, ...]
-    since: int  # tick
-    due: int  # the tick of the next report
-    tries: int = 0
+    topics: tuple[Topic, ...]  # The topics of the lost link.
+    successors: tuple[NodeId, ...]  # Ring successors of the departed node, as it told them last.
+    since: int  # The tick at which the link was lost.
+    due: int  # The tick of the next report.
+    tries: int = 0  # Reports so far.
 
 
 class _Relink(msgspec.Struct):
-    since: int  # tick
-    shared: int  # topics of the link that was lost
-    incarnation: int
+    """A lost link to a peer that is alive, or that may be alive."""
+
+    since: int  # The tick at which it was lost.
+    shared: int  # The topics of the lost link.
+    incarnation: int  # The peer's.
 
 
 class Survivor:
+    """Reports departed neighbors, and opens links to living ones again."""
+
     def __init__(self, parts: Parts, coordinator: Coordinator) -> None:
         self.parts, self.coordinator = parts, coordinator
-        self.reports: dict[tuple[NodeId, int], _Reported] = {}  # node and life
-        self.relinks: dict[NodeId, _Relink] = {}  # living peers
-        self.former: dict[NodeId, _Relink] = {}  # neighbors that were lost by silence, oldest first
+        self.reports: dict[tuple[NodeId, int], _Reported] = {}  # By node and run.
+        self.relinks: dict[NodeId, _Relink] = {}  # Links to living peers that we open again.
+        self.former: dict[NodeId, _Relink] = {}  # Neighbors that were lost by silence, oldest first.
 
     def on_lost(self, lost: Lost) -> Effects:
+        """Begin to report a departed neighbor, or to open a link to a living one again."""
         if lost.why == "silent" and lost.was_up:
             self.former.pop(lost.peer, None)
             self.former[lost.peer] = _Relink(self.parts.ticks, lost.interest, lost.incarnation)
@@ -70,6 +82,7 @@ class Survivor:
         return []
 
     def tick(self) -> Effects:
+        """Repeat reports that are due, look at links that stay down, and probe former neighbors."""
         effects: Effects = []
         for key, report in list(self.reports.items()):
             if self.parts.ticks - report.since > self.parts.config.report_tries:
@@ -82,6 +95,7 @@ class Survivor:
         return [*effects, *self._try_former()]
 
     def on_report_ok(self, message: ReportOk) -> Effects:
+        """Stop reporting a departure that is repaired, or whose node is alive. Report later if its repair goes on."""
         key = (message.node, life_of(message.incarnation))
         if key not in self.reports:
             return []
@@ -95,21 +109,21 @@ class Survivor:
         return []
 
     def asked(self, gone: Iterable[Life]) -> None:
-        """A coordinator is at work on these departures and knows that we are a survivor: report later, if at all."""
+        """Report these departures later, because a coordinator handles them and knows that we are a survivor."""
         for one in gone:
             report = self.reports.get((one.node, life_of(one.incarnation)))
             if report is not None:
                 report.due = self.parts.ticks + self.parts.config.standby_periods
 
     def alive(self, peer: NodeId, incarnation: int) -> Effects:
-        """A peer that we believed dead has answered."""
+        """Open the link again to a former neighbor that has answered in the same run."""
         former = self.former.pop(peer, None)
         if former is None or life_of(former.incarnation) != life_of(incarnation) or peer in self.parts.links:
             return []
         return self._relink(peer, former.shared, incarnation)
 
     def _try_former(self) -> Effects:
-        """Ask former neighbors whether they live, unless they are suspects, who are asked anyway."""
+        """Probe former neighbors for `try_soon` periods. Suspects among them are left out: the node probes these."""
         parts = self.parts
         for peer in [one for one, lost in self.former.items() if parts.ticks - lost.since > parts.config.try_soon]:
             del self.former[peer]
@@ -117,7 +131,7 @@ class Survivor:
         return [Send(one, Probe(self.former[one].incarnation)) for one in asked]
 
     def _report(self, peer: NodeId, life: int) -> Effects:
-        """To its successors as it told them last, then to whoever is found on the ring, in turn."""
+        """Report a departure to one node: in turn to each successor that the node had named, then by the ring."""
         report = self.reports[peer, life]
         message = Report(peer, report.incarnation, self.parts.me.id, 0, report.topics)
         told = [node for node in report.successors if node not in self.parts.suspects.incarnations]
@@ -128,6 +142,7 @@ class Survivor:
         return self.parts.route(identifier(peer), message, (peer,))
 
     def _relink(self, peer: NodeId, interest: int, incarnation: int) -> Effects:
+        """Open the link to a living peer again if we still share topics."""
         me = self.parts.me
         if me.is_leaving or not interest & me.interest:
             return []
@@ -135,7 +150,10 @@ class Survivor:
         return self.parts.links.open(peer)
 
     def _relink_due(self, peer: NodeId, relink: _Relink) -> Effects:
-        """If it stays closed its topics are repaired; a peer that does not answer then counts as gone."""
+        """Start a repair of the topics of a link that has stayed down for `relink_periods`.
+
+        If the peer does not answer, that repair counts it as departed.
+        """
         parts = self.parts
         link = parts.links.links.get(peer)
         if link is not None and link.state == UP:
