@@ -174,3 +174,22 @@ def test_with_global_knowledge_everybody_is_known():
     engine = Engine(OMen(knowledge="global"), {f"n{number}": ("t",) for number in range(9)}, seed=2)
     engine.run(5_000)
     assert all(len(engine.world.node(name).views.known()) == 9 for name in engine.world.living)
+
+
+def test_a_heartbeat_that_tells_of_a_topic_left_makes_the_node_look_for_another_link_at_once():
+    """The neighbor left the topic without knowing that we had subscribed. No other input has to come first."""
+    engine = mesh({"v": ("t", "s"), "n": ("t", "s"), "a": ("t",)}, ["vn", "va", ("n", "p0")])
+    node, link = engine.world.node("n"), engine.world.node("n").links.links["v"]
+    node.me.topics_version += 1  # as if we had just changed our topics
+    beat = m.Heartbeat(
+        incarnation=link.incarnation,
+        ready=True,
+        degree=2,
+        version=link.heard + 1,
+        acknowledged=node.me.topics_version - 1,
+        successors=link.successors,
+        topics=("s",),
+    )
+    effects = node.on_message("v", beat)
+    assert not node.links.left_alone
+    assert effects, "it asks for a link"

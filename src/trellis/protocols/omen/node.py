@@ -289,7 +289,8 @@ class OMenNode:
     def _settle_parts(self, effects: Effects) -> Effects:
         """Handle the notes of parts, messages to ourselves and finished repairs, until none is left."""
         links, coordinator, detector = self.links, self.coordinator, self.parts.detector
-        if not (links.lost or links.is_changed or detector.found_out or self._inbox or coordinator.mends):
+        noted = links.lost or links.is_changed or links.left_alone or detector.found_out
+        if not (noted or self._inbox or coordinator.mends):
             for effect in effects:  # Most inputs are gossip and change nothing.
                 if type(effect) is Send and effect.to == self.id:
                     break
