@@ -55,7 +55,7 @@ class LazyWithoutPull(_Mutant):
     """A link of the tree may be made lazy at both ends, and nobody pulls what is announced over it."""
 
     def break_it(self, delivery: Any) -> None:
-        delivery.tree._pull = lambda topic: None
+        delivery.tree._pull = lambda: None
 
 
 class AnybodyCounts(_Mutant):
