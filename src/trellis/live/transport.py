@@ -281,10 +281,16 @@ class Transport:
             del self.peers[ends.peer]
             if not ends.said_bye and not self.is_closed:
                 self.counters["broken"] += 1
-                self.why_down = f"its stream was cut off: {stream.why}" if stream.why else "its stream broke"
-                self.on_peer_down(ends.peer)
+                why = f"its stream was cut off: {stream.why}" if stream.why else "its stream broke"
+                self._report_down(ends.peer, why)
                 self.dialing.look_again(ends.peer)
         self.handshake.ended(stream)
+
+    def _report_down(self, peer: NodeId, why: str) -> None:
+        """Tell the node that a peer is down. `why` is for the log, and holds only during the call."""
+        self.why_down = why
+        self.on_peer_down(peer)
+        self.why_down = ""
 
     def _answer(self, stream: Stream) -> None:
         """Answer a `Ping`. An honest peer sends one a second. Many more are not answered, and a flood is cut off."""
@@ -310,8 +316,7 @@ class Transport:
             # The other end may not have accepted the new stream yet. Without a `Bye` it would take this for a crash.
             self._say_bye(old)
             if incarnation > old.tag.incarnation:
-                self.why_down = "it restarted"
-                self.on_peer_down(peer)
+                self._report_down(peer, "it restarted")
         del self._greeting[stream]
         if ends.timer is not None:
             ends.timer.cancel()
@@ -370,7 +375,7 @@ class Transport:
                 self.counters["cut silent"] += 1
                 reached("a silent peer is cut off")
                 self._say_bye(stream)  # If it only hangs, it reads this later, and sees that we have not crashed.
-                self.on_peer_down(peer)
+                self._report_down(peer, f"it was silent for {(proof.silent_rounds - 1) * ROUND_S:.1f} s")
         self._prover = self._loop.call_later(ROUND_S, self._prove)
 
     def _sweep(self) -> None:
