@@ -30,8 +30,8 @@ Samples = list[tuple[Labels, float]]
 # Reasons for which this node ends a stream to a peer, or to a client of the client port.
 CUT = {
     "peer": (
-        "certificate", "cluster", "full", "garbage", "handshake", "name", "old", "overlay", "oversized", "role",
-        "silent", "slow", "taken", "tls", "version",
+        "certificate", "cluster", "flood", "full", "garbage", "handshake", "name", "old", "overlay", "oversized",
+        "role", "silent", "slow", "taken", "tls", "version",
     ),
     "client": (
         "certificate", "full", "garbage", "handshake", "name", "oversized", "quota", "role", "slow", "subscriptions",
