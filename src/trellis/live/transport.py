@@ -336,19 +336,21 @@ class Transport:
     def _learn(self, peer: NodeId, addresses: Sequence[Address]) -> None:
         """Add addresses that a peer has sent to the address book.
 
-        If they name a later incarnation of a node, the pause after failed dials to the earlier one ends. Each change is
-        passed on to all other peers. So a peer may cause only as many changes as `addresses_left` allows.
+        If the book takes a later incarnation of a node, the pause after failed dials to the earlier one ends. Each
+        change is passed on to all other peers. So a peer may cause only as many changes as `addresses_left` allows.
         """
-        for one in addresses:
-            dial, known = self.dials.get(one.node), self.book.find(one.node)
-            if dial is not None and dial.task is None and known is not None and known.incarnation < one.incarnation:
-                del self.dials[one.node]
         latest = life_now() + _AHEAD
         left, believed = self.addresses_left.left(peer), [one for one in addresses if one.incarnation <= latest]
+        before = {one.node: self.book.find(one.node) for one in believed if one.node in self.dials}
         changes = self.book.learn(believed, self.peers, left)
         self.addresses_left.use(peer, changes)
         if changes >= left:
             self.counters["addresses left out"] += len(addresses) - changes
+        for node, old in before.items():
+            new = self.book.find(node)
+            is_later = old is not None and new is not None and new.incarnation > old.incarnation
+            if is_later and self.dials[node].task is None:
+                del self.dials[node]
 
     def _tell_addresses(self, stream: Stream) -> None:
         """Send a peer the changes of the address book since it was last told."""
