@@ -154,6 +154,22 @@ def test_only_an_address_that_the_book_takes_ends_the_pause_of_a_dial(later, all
     run(work())
 
 
+def test_addresses_that_are_known_already_are_not_counted_as_left_out():
+    async def work() -> None:
+        async with mesh("a") as (node,):
+            transport = node.transport
+            transport.addresses_left = Allowance(2, 0.0, node.now)
+            told = [Address(name, 1, "127.0.0.1", 1) for name in ("x", "y", "z")]
+            transport._learn("p", told[:2])
+            transport._learn("p", told[:2])
+            assert transport.counters["addresses left out"] == 0
+            transport._learn("p", told)
+            assert transport.counters["addresses left out"] == 1
+            assert transport.book.find("z") is None
+
+    run(work())
+
+
 def test_what_a_peer_may_do_grows_back_with_time():
     now = [0.0]
     allowance = Allowance(10, 2.0, lambda: now[0])

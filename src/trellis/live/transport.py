@@ -342,10 +342,10 @@ class Transport:
         latest = life_now() + _AHEAD
         left, believed = self.addresses_left.left(peer), [one for one in addresses if one.incarnation <= latest]
         before = {one.node: self.book.find(one.node) for one in believed if one.node in self.dials}
-        changes = self.book.learn(believed, self.peers, left)
+        changes, left_out = self.book.learn(believed, self.peers, left)
         self.addresses_left.use(peer, changes)
-        if changes >= left:
-            self.counters["addresses left out"] += len(addresses) - changes
+        if left_out:
+            self.counters["addresses left out"] += left_out
         for node, old in before.items():
             new = self.book.find(node)
             is_later = old is not None and new is not None and new.incarnation > old.incarnation
