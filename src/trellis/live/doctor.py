@@ -190,8 +190,9 @@ def check_files(config: NodeConfig) -> list[Finding]:
     needed = files_needed(config)
     if most == resource.RLIM_INFINITY or needed <= most:
         return [good("limits", f"{needed} open files are enough, and they are allowed.")]
-    what = f"{needed} open files are needed for clients_max and connections_max, and {most} are allowed."
-    return [wrong("limits.clients_max", what, "Raise the limit (ulimit -Hn, LimitNOFILE), or lower clients_max.")]
+    what = f"{needed} open files are needed for clients_max, connections_max and handshakes_max"
+    remedy = "Raise the limit (ulimit -Hn, LimitNOFILE), or lower clients_max."
+    return [wrong("limits.clients_max", f"{what}, and {most} are allowed.", remedy)]
 
 
 def check_clock(now_s: float | None = None) -> list[Finding]:
