@@ -41,6 +41,7 @@ from trellis.live.frames import (
     Ping,
     Pong,
     Refused,
+    message_bytes,
     pack_control,
     pack_message,
     read_control,
@@ -147,14 +148,18 @@ class Transport:
         stream = self._stream_to(to)
         if stream is None:
             self.dialing.dial(to, pack_message(encoded, kind), may_drop)
-            return
+        else:
+            self.send_frame(stream, pack_message(encoded, kind), may_drop)
+
+    def send_frame(self, stream: Stream, frame: bytes, may_drop: bool = False) -> None:
+        """Send the frame of a message to a peer. The addresses of nodes that the message may name go first."""
         ends: Ends = stream.tag
         if ends.told != self.book.version:
             self._tell_addresses(stream)
         ends.used = self._now
         self.counters["sent"] += 1
-        self.counters["sent_bytes"] += len(encoded)
-        stream.send(pack_message(encoded, kind), may_drop)
+        self.counters["sent_bytes"] += message_bytes(frame)
+        stream.send(frame, may_drop)
 
     def unanswered(self) -> dict[NodeId, float]:
         """Return the peers whose answer to a ping is late, and for how many seconds it is due.
