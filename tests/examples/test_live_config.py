@@ -84,7 +84,7 @@ def test_a_list_is_given_as_toml_or_with_commas(key, text, value):
         ('name = "a"\n[planned]\nneighbours = [""]', {}, r"node.toml: planned.neighbours: 0 letters; give 1 to 255"),
         ('name = "a"\noverlay = "vitis"', {"planned.neighbours": "b"}, r".*planned.neighbours: vitis chooses .*"),
         ('name = "a:1"', {}, r"node.toml: name: 'a:1' cannot name a node; leave out colons, .*"),
-        ("name = a", {}, r"node.toml: not TOML: .*; mend the line"),
+        ("name = a", {}, r"node.toml: not TOML: .*; correct the line"),
         ("", {}, r'node.toml: name is missing; add name = "...", or say --name'),
         ('name = "a"', {"listen": "here"}, r'node.toml: listen: "here" is no address; give host:port, .*'),
         ('name = "a"', {"seeds": "127.0.0.1:x"}, r'node.toml: seeds: "127.0.0.1:x" is no address; .*'),

@@ -19,10 +19,12 @@ from live.test_admin import ADMIN, admin_address
 from trellis.live.admin import exposition
 from trellis.live.health import unready
 from trellis.live.mqtt.client import MqttClient
+from trellis.live.series import CUT
 from trellis.live.shell import LiveNode
 from trellis.protocols.mqtt.config import MqttConfig
 
 RULES = alerts((Path(__file__).parents[2] / "deploy" / "prometheus" / "trellis.rules.yml").read_text("utf-8"))
+LIVE = Path(trellis.__file__).parent / "live"
 MQTT = MqttConfig(listen="127.0.0.1:0")
 
 
@@ -174,6 +176,18 @@ def test_label_values_are_identifiers_and_peers_cannot_make_series():
                         assert re.fullmatch(r"[a-z0-9][a-z0-9_-]*|\+Inf|[0-9.]+", value), f"{name}: {label}={value}"
 
     run(work())
+
+
+@pytest.mark.parametrize(
+    ("who", "modules"),
+    [("peer", ("transport", "handshake", "stream", "listen")), ("client", ("door", "stream", "listen"))],
+)
+def test_every_reason_to_cut_off_a_stream_has_a_series_of_its_own(who, modules):
+    source = "".join((LIVE / f"{name}.py").read_text("utf-8") for name in modules)
+    given = re.findall(r'\bcut(?:\(|, )"(\w+)"\)|"cut (\w+)"|\bRefused\("(\w+)"|self\.why or "(\w+)"', source)
+    reasons = {reason for one in given for reason in one if reason}
+    assert {"full", "garbage", "handshake", "oversized", "slow", "tls"} <= reasons, "the expression finds none"
+    assert reasons - {"closed", "second", "self"} <= set(CUT[who]), "these are not counted, or count as `other`"
 
 
 # OpenMetrics

@@ -13,11 +13,11 @@ import msgspec
 
 import trellis
 from live.lives import CLUSTER, run, until, within
-from trellis.live.client import Client
+from trellis.live.client import MISSED_MAX, Client
 from trellis.live.config import LimitsConfig
 from trellis.live.door import Door
 from trellis.live.frames import pack
-from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, TO_CLIENT, Greet, Welcome, pack_to_node
+from trellis.live.talk import CLIENT_PROTOCOL, CLIENT_VERSION, TO_CLIENT, Greet, Missed, Welcome, pack_to_node
 from trellis.protocols.delivery.outcome import Acknowledged, ClientId, Confirmed
 
 
@@ -169,3 +169,11 @@ def test_a_node_answers_every_number_under_which_a_client_subscribes():
             writer.close()
 
     run(work())
+
+
+def test_a_client_keeps_the_latest_reports_of_lost_messages_and_counts_those_that_it_removed():
+    client = trellis.connect("127.0.0.1:1")
+    for number in range(1, MISSED_MAX + 6):
+        client.received(None, TO_CLIENT.encode(Missed("t", "a", number, number, "nobody keeps it")))  # type: ignore[arg-type]
+    assert [one.first for one in client.missed] == list(range(6, MISSED_MAX + 6))
+    assert client.missed_dropped == 5

@@ -19,11 +19,14 @@ import trellis.live.doctor as doctor
 from live.lives import config, mesh, peer_address, run, until
 from live.test_admin import ADMIN, admin_address
 from trellis.cli.main import run as trellis_run
-from trellis.live.config import NodeConfig, TlsConfig
+from trellis.live.config import LimitsConfig, NodeConfig, TlsConfig
 from trellis.live.doctor import check_clock, check_files, examine
 from trellis.live.doctor_files import check_tls
-from trellis.live.files import allow_files, files_needed
+from trellis.live.files import SPARE_FILES, allow_files, files_needed
 from trellis.live.findings import Finding
+from trellis.live.http import Limits
+from trellis.live.listen import BURST
+from trellis.live.mqtt.listener import ARRIVING_MAX
 from trellis.live.shell import LiveNode
 from trellis.protocols.mqtt.config import MqttConfig
 
@@ -127,6 +130,24 @@ def test_a_limit_on_open_files_below_clients_max_is_told(monkeypatch):
     assert "and 1024 are allowed. Raise the limit (ulimit -Hn, LimitNOFILE)" in told
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 65_536))
     assert not said(check_files(given)), "a node raises its own limit as far as that"
+
+
+def test_the_files_of_all_ports_and_of_half_open_connections_are_counted():
+    limits, mqtt = LimitsConfig(), MqttConfig(listen="127.0.0.1:0")
+    plain = files_needed(config("a"))
+    assert plain >= limits.connections_max + limits.clients_max + (BURST + 1) * limits.handshakes_max + SPARE_FILES
+    assert files_needed(config("a", **ADMIN)) - plain >= Limits().connections_max
+    assert files_needed(config("a", mqtt=mqtt)) - plain >= mqtt.clients_max + ARRIVING_MAX
+    tls = TlsConfig(cert="a", key="b", ca="c")
+    assert files_needed(config("a", tls=tls)) > plain, "the owner of a port does not know of TLS handshakes"
+
+
+def test_the_unit_of_systemd_allows_all_files_of_the_defaults():
+    unit = (Path(__file__).parents[2] / "deploy" / "trellis.service").read_text("utf-8")
+    tls, mqtt = TlsConfig(cert="a", key="b", ca="c"), MqttConfig(listen="127.0.0.1:0", cert="a", key="b")
+    allowed = re.search(r"^LimitNOFILE=(\d+)$", unit, re.MULTILINE)
+    assert allowed is not None
+    assert files_needed(config("a", tls=tls, mqtt=mqtt, **ADMIN)) <= int(allowed[1])
 
 
 def test_a_node_raises_its_limit_on_open_files_as_far_as_it_may(monkeypatch):

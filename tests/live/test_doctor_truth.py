@@ -104,7 +104,7 @@ def test_the_ports_of_a_running_node_are_its_own_while_its_files_are_bad(sign, t
         async with started(config("a", tls=good, **ADMIN)) as (node,):
             found = await examine(of_running(node, tls=bad))
             assert f"listen: {peer_address(node)} is taken by this node, which runs." in said(found, "note")
-            assert "The node runs, and was not asked how it is. Mend the certificates first." in said(found, "note")
+            assert "The node runs, and was not asked how it is. Correct the certificates first." in said(found, "note")
             assert said(found).startswith("tls.cert: It has expired on 2021-01-01")
             assert "another program" not in said(found)
             found = await examine(of_running(node, tls=broken))

@@ -16,6 +16,7 @@ from live.test_hostile import stranger
 from live.test_tls import join_as
 from trellis.live.addresses import BOOK_MAX
 from trellis.live.allowance import Allowance
+from trellis.live.dialing import Dial
 from trellis.live.frames import (
     ADDRESSES_MAX,
     BODY_BYTES_MAX,
@@ -133,6 +134,38 @@ def test_a_flood_of_addresses_is_passed_on_no_faster_than_its_sender_may_change_
             assert changes <= 2 * may_each, "the stranger and b, which says again what this node had no room for"
             assert a.transport.counters["addresses left out"] > 0
             await assert_flows(*nodes)
+
+    run(work())
+
+
+@pytest.mark.parametrize(("later", "allowed", "is_over"), [(1, 1, True), (1, 0, False), (10**9, 1, False)])
+def test_only_an_address_that_the_book_takes_ends_the_pause_of_a_dial(later, allowed, is_over):
+    """A peer could otherwise make this node dial a dead address again and again, without a pause."""
+
+    async def work() -> None:
+        async with mesh("a") as (node,):
+            transport, known = node.transport, Address("x", node.life, "127.0.0.1", 1)
+            transport.book.learn([known])
+            transport.dials["x"] = Dial(pause_s=600, not_before=node.now() + 600)
+            transport.addresses_left = Allowance(allowed, 0.0, node.now)
+            transport._learn("liar", [Address("x", node.life + later, "127.0.0.1", 1)])
+            assert ("x" not in transport.dials) is is_over
+
+    run(work())
+
+
+def test_addresses_that_are_known_already_are_not_counted_as_left_out():
+    async def work() -> None:
+        async with mesh("a") as (node,):
+            transport = node.transport
+            transport.addresses_left = Allowance(2, 0.0, node.now)
+            told = [Address(name, 1, "127.0.0.1", 1) for name in ("x", "y", "z")]
+            transport._learn("p", told[:2])
+            transport._learn("p", told[:2])
+            assert transport.counters["addresses left out"] == 0
+            transport._learn("p", told)
+            assert transport.counters["addresses left out"] == 1
+            assert transport.book.find("z") is None
 
     run(work())
 

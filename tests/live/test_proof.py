@@ -84,6 +84,21 @@ def test_a_peer_that_takes_everything_and_answers_nothing_is_told_of_and_then_gi
     run(work())
 
 
+def test_the_reason_for_which_a_silent_peer_is_down_is_its_silence(quick_rounds):
+    async def work() -> None:
+        node = await Node("a", silent_s=1.5).start()
+        reasons: list[str] = []
+        node.transport.on_peer_down = lambda peer: reasons.append(node.transport.why_down)
+        async with peer(answers=False) as (place, _):
+            node.transport.book.learn([place])
+            node.transport.send("b", b"are you there?")
+            await until(lambda: bool(reasons))
+            assert reasons == ["it was silent for 1.5 s"]
+            await node.end()
+
+    run(work())
+
+
 def test_a_peer_that_answers_is_kept_though_it_never_speaks_by_itself(quick_rounds):
     async def work() -> None:
         node = await Node("a", silent_s=3).start()

@@ -167,6 +167,28 @@ def test_a_refusal_counts_only_if_no_address_of_the_host_was_silent():
     assert telling([lacking]) is lacking
 
 
+@pytest.mark.parametrize("is_listening", [True, False])
+def test_where_the_kernel_lacks_the_family_of_an_address_the_next_one_is_tried(is_listening):
+    async def work() -> None:
+        family = 999  # The kernel answers EAFNOSUPPORT, as one without IPv6 does for AF_INET6.
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            place = listening.getsockname()
+            if not is_listening:
+                listening.close()
+
+            async def addresses(*_, **__):
+                return [(one, socket.SOCK_STREAM, 0, "", place) for one in (family, socket.AF_INET)]
+
+            asyncio.get_running_loop().getaddrinfo = addresses  # type: ignore[method-assign]
+            if is_listening:
+                (await MACHINE.connect("host", place[1], 5.0)).close()
+            else:
+                with pytest.raises(ConnectionRefusedError):
+                    await MACHINE.connect("host", place[1], 5.0)
+
+    asyncio.run(work())
+
+
 def test_a_node_that_leaves_while_the_other_subscriber_hangs_says_what_nobody_has_taken_over():
     with World(1) as world:
         mesh, faults = Mesh(world, "ab"), Faults(world)

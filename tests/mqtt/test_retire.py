@@ -312,6 +312,7 @@ def test_a_node_that_hangs_is_not_taken_for_one_that_does_not_run(tmp_path, caps
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), True),
         (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), [Errno 111] C"), True),
         (OSError("Multiple exceptions: [Errno 99] Cannot assign ('::1', 1, 0, 0), [Errno 111] Connect call"), True),
+        (OSError("Multiple exceptions: [Errno 97] Address family not supported, [Errno 111] Connect call"), True),
         (OSError("Multiple exceptions: [Errno 111] Connect call failed, [Errno 110] Connect call failed"), False),
         (TimeoutError(), False),
         (ConnectionResetError(), False),

@@ -64,28 +64,30 @@ class AddressBook:
 
     def learn(
         self, addresses: Iterable[Address], connected: Container[NodeId] = (), changes_max: int = BOOK_MAX
-    ) -> int:
+    ) -> tuple[int, int]:
         """Take addresses that a peer tells of other nodes, up to `changes_max` changes of the book.
 
-        Return the number of changes. Each is passed on to all other peers, so callers limit it. Addresses of the owner
-        and of nodes in `connected` are ignored.
+        Return the number of changes, and the number of new addresses that were left out because of `changes_max`. Each
+        change is passed on to all other peers, so callers limit it. Addresses of the owner and of nodes in `connected`
+        are ignored.
         """
-        before = self.version
+        before, left_out = self.version, 0
         for one in addresses:
             if one.node == self.owner or one.node in connected:
                 continue
-            if self.version - before >= changes_max:
-                break
             known = self.find(one.node)
-            if known is None:
-                self._put(one, connected)
-            elif one.incarnation > known.incarnation:
-                self._put(one, connected)
-                if one.node in self._entries and _place(known) != _place(one):
-                    self._spares[one.node] = known
-            elif _place(one) != _place(known):
+            is_later = known is None or one.incarnation > known.incarnation
+            if known is not None and not is_later and _place(one) == _place(known):
+                continue
+            if self.version - before >= changes_max:
+                left_out += 1
+            elif not is_later:
                 self._spares[one.node] = one
-        return self.version - before
+            else:
+                self._put(one, connected)
+                if known is not None and one.node in self._entries and _place(known) != _place(one):
+                    self._spares[one.node] = known
+        return self.version - before, left_out
 
     def failed(self, node: NodeId) -> None:
         """Swap the address of a node with its spare, if there is one, because a dial to it failed."""

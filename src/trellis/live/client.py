@@ -13,6 +13,9 @@ name. Messages published while a client is disconnected are not delivered later,
 `subscribe` again. A node that has restarted does not remember numbers. So a publication that it had accepted and not
 acknowledged may be delivered twice.
 
+`client.missed` lists the latest `MISSED_MAX` reports of lost messages. `client.missed_dropped` counts older reports,
+which were removed from it. An application may clear the list.
+
 A message that an MQTT client published has the payload that this client sent. Its other parts (whole topic, retain
 flag, properties) are in `message.mqtt`, which is None for messages of native clients.
 
@@ -67,6 +70,7 @@ from trellis.protocols.wire import name_fault
 _BACKOFF_S, _BACKOFF_S_MAX = 0.1, 5.0  # pause after a failed attempt to connect: the first one, and the longest
 _HANDSHAKE_S = 5.0  # longest time of one attempt to connect, from dialing to the welcome
 _REMEDY = "start the node, or give the client_listen of one that runs"
+MISSED_MAX = 1_000  # most reports of lost messages that a client keeps
 _READ_AHEAD = 10_000  # With so many messages that the application has not taken, the client stops reading.
 
 
@@ -140,7 +144,9 @@ class Client:
         self.session = 1 + machine().secret_below(SESSION_MAX)
         self.node: Welcome | None = None  # The node's greeting on the present connection. None before it.
         self.reconnects = 0  # connections after the first one
-        self.missed: list[Missed] = []  # Messages that the node reported as lost, while we were connected.
+        # Messages that the node reported as lost, while we were connected. The latest comes last.
+        self.missed: list[Missed] = []
+        self.missed_dropped = 0  # reports that were removed from `missed` because it was full
         self._place, self._tls = parse_address(address), tls
         self._stream: Stream | None = None
         self._topics: dict[str, _Subscription] = {}
@@ -270,7 +276,7 @@ class Client:
                 if wanted is not None and number in (wanted.number, 0) and not wanted.confirmed.done():
                     wanted.confirmed.set_result(None)  # number 0: the answer of an older node
             case Missed():
-                self.missed.append(message)
+                self._note_missed(message)
             case Welcome():
                 self.node = message
                 if self._welcomed is not None and not self._welcomed.done():
@@ -312,6 +318,13 @@ class Client:
         if self._is_reading and len(self._messages) >= _READ_AHEAD:
             self._is_reading = False
             stream.pause_reading()
+
+    def _note_missed(self, report: Missed) -> None:
+        """Keep a report of lost messages for the application. Remove the oldest ones beyond `MISSED_MAX`."""
+        self.missed.append(report)
+        beyond = max(0, len(self.missed) - MISSED_MAX)
+        del self.missed[:beyond]
+        self.missed_dropped += beyond
 
     def _send(self, message: Subscribe | Unsubscribe | Publish) -> None:
         """Send a message if the client is connected. Otherwise `_connect` sends what is needed after the welcome."""

@@ -317,7 +317,7 @@ def read_config(path: Path | None, environment: Mapping[str, str], flags: Mappin
         except OSError as error:
             raise InputError(where, error.strerror or "cannot be read", "name a file that is there") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(where, f"not TOML: {error}", "mend the line") from None
+            raise InputError(where, f"not TOML: {error}", "correct the line") from None
     for key in known_keys():
         variable = "TRELLIS_" + key.replace(".", "_").upper()
         if variable in environment:

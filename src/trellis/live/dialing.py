@@ -221,8 +221,7 @@ class Dialing:
             if kind_of(frame) == PIECES and stream.tag.version < PIECES_SINCE:  # the protocol repeats it, then in full
                 self.transport.counters["dropped version"] += 1
                 continue
-            self.transport.counters["sent"] += 1
-            stream.send(frame)
+            self.transport.send_frame(stream, frame)
 
     def _healed(self) -> None:
         """End all pauses and restart attempts that probably lost their first packet: a partition may have ended."""

@@ -70,7 +70,7 @@ async def examine(
     is_well = is_running and all(one.level == "good" for one in itself)
     if config.tls and tls is None:
         if config.seeds:
-            found.append(note("seeds", "They were not dialed.", "Mend the certificates first."))
+            found.append(note("seeds", "They were not dialed.", "Correct the certificates first."))
     else:
         each = [check_seed(config, seed, tls, is_running, is_well, timeout_s) for seed in config.seeds]
         for some in await asyncio.gather(*each):
@@ -86,7 +86,7 @@ async def _ask_itself(config: NodeConfig, tls: ssl.SSLContext | None) -> list[Fi
     if not config.admin_listen or not parse_address(config.admin_listen)[1]:
         return [note(where, "The node runs, and has no fixed port where it says how it is.", "Set admin_listen.")]
     if config.tls and tls is None:
-        return [note(where, "The node runs, and was not asked how it is.", "Mend the certificates first.")]
+        return [note(where, "The node runs, and was not asked how it is.", "Correct the certificates first.")]
     return await examine_running(show_address(*_here(config.admin_listen)), tls, config)
 
 
@@ -121,7 +121,7 @@ async def check_ports(config: NodeConfig, tls: ssl.SSLContext | None, timeout_s:
             if is_this:
                 return [note(key, f"{text} is taken by this node, which runs.", "The ports were not checked.")], True
         if is_taken and is_this is None:
-            found.append(note(key, f"{text} is taken, perhaps by this node.", "Mend the certificates first."))
+            found.append(note(key, f"{text} is taken, perhaps by this node.", "Correct the certificates first."))
         else:
             found.append(_cannot_bind(key, text, port, error))
     return found or [good("ports", "Every listener can be bound.")], False
@@ -190,8 +190,9 @@ def check_files(config: NodeConfig) -> list[Finding]:
     needed = files_needed(config)
     if most == resource.RLIM_INFINITY or needed <= most:
         return [good("limits", f"{needed} open files are enough, and they are allowed.")]
-    what = f"{needed} open files are needed for clients_max and connections_max, and {most} are allowed."
-    return [wrong("limits.clients_max", what, "Raise the limit (ulimit -Hn, LimitNOFILE), or lower clients_max.")]
+    what = f"{needed} open files are needed for clients_max, connections_max and handshakes_max"
+    remedy = "Raise the limit (ulimit -Hn, LimitNOFILE), or lower clients_max."
+    return [wrong("limits.clients_max", f"{what}, and {most} are allowed.", remedy)]
 
 
 def check_clock(now_s: float | None = None) -> list[Finding]:

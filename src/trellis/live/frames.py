@@ -137,6 +137,11 @@ def kind_of(frame: bytes) -> bytes:
     return frame[4:5]
 
 
+def message_bytes(frame: bytes) -> int:
+    """Return the size of the encoded message in a frame of `pack_message`."""
+    return len(frame) - 5
+
+
 class Splitter:
     """Cut the bytes of a stream into the bodies of frames."""
 

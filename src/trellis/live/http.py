@@ -60,6 +60,11 @@ class Limits:
     requests_max: int = 1_000  # Requests on one connection. It is closed in order after the last one.
     streams_max: int = 16  # Connections that read events. Further ones get status 503.
 
+    @property
+    def half_open_max(self) -> int:
+        """Return the most connections without a request. The rest is for connections with one."""
+        return max(1, self.connections_max // 2)
+
 
 class Events:
     """A stream of server-sent events for any number of readers. A reader that does not read is cut off."""
@@ -111,7 +116,7 @@ class HttpServer:
     def bind(self, address: str, tls: Credentials | None = None) -> None:
         """Bind the port. Nothing is accepted before `serve`."""
         limits = self.limits
-        most = max(1, limits.connections_max // 2)  # the rest is for connections with a request
+        most = limits.half_open_max
         refusal = pack_answer(Answer(f"{NEEDS_TLS}\n".encode(), status=400), has_body=True, keeps_alive=False)
         self._listener = Listener(
             address,

@@ -37,8 +37,9 @@ from trellis.reached import reached
 log = logging.getLogger("trellis.live")
 
 _BACKLOG = 128  # most connections that are accepted in one turn of the loop
+ACCEPTED_MAX = 2 * _BACKLOG  # Without TLS, protocols are told of their connections two turns after the accept.
 _YOUNG_S = 1.0  # age below which a half-open connection is not cut
-_BURST = 8  # default of `burst_max`, as a multiple of `handshakes_max`
+BURST = 8  # default of `burst_max`, as a multiple of `handshakes_max`
 _LISTEN_BACKLOG = 1_024  # connections that the kernel queues for us: many clients may connect at once
 REMEDIES = {  # by error of a listening socket; for other errors another address helps
     errno.EMFILE: "allow this process more open files (ulimit -n, or LimitNOFILE= of its unit), or give it less to do",
@@ -84,7 +85,7 @@ class Listener:
 
         `make` returns the protocol for a new connection, or None if there are too many. `refusal`: bytes sent to a
         client without TLS if TLS is configured. `is_known` tells whether the other end of a protocol has said who it
-        is. `burst_max`: most half-open connections, `_BURST` times `handshakes_max` if it is not given.
+        is. `burst_max`: most half-open connections, `BURST` times `handshakes_max` if it is not given.
         """
         host, port = parse_address(address)
         try:
@@ -100,7 +101,7 @@ class Listener:
         self._make, self._is_known, self._tls, self._counters = make, is_known, tls, counters
         self._refusal, self._sparing = refusal, Sparing()
         self._handshake_s, self._handshakes_max = handshake_s, handshakes_max
-        self._burst_max = burst_max or _BURST * handshakes_max
+        self._burst_max = burst_max or BURST * handshakes_max
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self._opening: set[asyncio.Task[None]] = set()  # tasks of `_open`

@@ -16,6 +16,8 @@ import time
 from random import Random
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+# Errors which mean that this machine lacks a kind of address, such as IPv6. They say nothing about the other end.
+LACKING = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 class Machine:
@@ -70,7 +72,11 @@ class Machine:
         loop = asyncio.get_running_loop()
         errors: list[OSError] = []
         for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            one = socket.socket(family, kind, protocol)
+            try:
+                one = socket.socket(family, kind, protocol)
+            except OSError as failed:  # The kernel lacks the family of this address. Another address may do.
+                errors.append(failed)
+                continue
             try:
                 one.setblocking(False)
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -93,10 +99,9 @@ class Machine:
 def telling(errors: list[OSError]) -> OSError:
     """Return the most informative of the errors of several addresses: a refusal only if all of them refused.
 
-    EADDRNOTAVAIL is left out, if there are other errors. It means that this machine lacks a kind of address, such as
-    IPv6, and says nothing about the other end.
+    Errors of `LACKING` are left out, if there are others.
     """
-    told = [one for one in errors if one.errno != errno.EADDRNOTAVAIL] or errors
+    told = [one for one in errors if one.errno not in LACKING] or errors
     return next((one for one in reversed(told) if not isinstance(one, ConnectionRefusedError)), told[-1])
 
 

@@ -10,6 +10,8 @@ import re
 import socket
 import ssl
 
+from trellis.live.machine import LACKING
+
 # Name of an OpenSSL error -> what it means. In all of these cases both ends speak TLS, and one refuses the other.
 _REASONS = {
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate",
@@ -52,12 +54,12 @@ def is_refused(error: OSError) -> bool:
     if isinstance(error, ConnectionRefusedError):
         return True
     # If a host has several addresses, asyncio puts all errors into one text. An address of a kind that this machine
-    # lacks (EADDRNOTAVAIL) is left out.
+    # lacks is left out.
     numbers = (
         set(re.findall(r"\[Errno (\d+)\]", str(error))) if str(error).startswith("Multiple exceptions: ") else set()
     )
-    refused, lacking = str(errno.ECONNREFUSED), str(errno.EADDRNOTAVAIL)
-    return refused in numbers and numbers <= {refused, lacking}
+    refused = str(errno.ECONNREFUSED)
+    return refused in numbers and numbers <= {refused, *map(str, LACKING)}
 
 
 def why_no_tls(error: ssl.SSLError) -> str:

@@ -30,8 +30,8 @@ Samples = list[tuple[Labels, float]]
 # Reasons for which this node ends a stream to a peer, or to a client of the client port.
 CUT = {
     "peer": (
-        "certificate", "cluster", "full", "garbage", "handshake", "name", "old", "overlay", "oversized", "role",
-        "silent", "slow", "taken", "tls", "version",
+        "certificate", "cluster", "flood", "full", "garbage", "handshake", "name", "old", "overlay", "oversized",
+        "role", "silent", "slow", "taken", "tls", "version",
     ),
     "client": (
         "certificate", "full", "garbage", "handshake", "name", "oversized", "quota", "role", "slow", "subscriptions",
@@ -108,14 +108,14 @@ def exposition(node: LiveNode, *, is_open: bool = False) -> str:
 def _overlay(page: Exposition, node: LiveNode) -> None:
     """Add the node's identity, its links and its topics."""
     mesh = node.mesh
-    neighbours = mesh.overlay.neighbors()
+    neighbors = mesh.overlay.neighbors()
     interest = mesh.overlay.interest
-    alone = interest & ~_union(neighbours.values())
+    alone = interest & ~_union(neighbors.values())
     about = {"node": node.name, "cluster": node.config.cluster, "overlay": node.config.overlay, "version": __version__}
     page.info("trellis_node_info", "Who this is: always 1.", about)
     page.gauge("trellis_incarnation", "The incarnation of this name: grows with every start.", node.life)
     page.gauge("trellis_ready", "1 while the node can be given clients, as /readyz says.", int(not unready(node)))
-    page.gauge("trellis_degree", "Neighbors in the overlay.", len(neighbours))
+    page.gauge("trellis_degree", "Neighbors in the overlay.", len(neighbors))
     page.counter("trellis_links_up_total", "Links that came up.", node.counters["links_up"])
     page.counter("trellis_links_down_total", "Links that went down.", node.counters["links_down"])
     asked = link_counts(node)
@@ -128,7 +128,7 @@ def _overlay(page: Exposition, node: LiveNode) -> None:
     unauthorized = node.counters["link_requests_refused"]
     page.counter("trellis_link_requests_unauthorized_total", "Such requests without the secret.", unauthorized)
     page.gauge("trellis_topics", "Topics that this node takes part in.", interest.bit_count())
-    page.gauge("trellis_topics_alone", "Of these, topics that no neighbour takes part in.", alone.bit_count())
+    page.gauge("trellis_topics_alone", "Of these, topics that no neighbor takes part in.", alone.bit_count())
     page.gauge("trellis_subscriptions", "Topics that clients or the configuration want here.", len(mesh.wanted))
     limits = node.config.limits
     page.gauge("trellis_topics_max", "Topics above which subscriptions are refused.", limits.topics_max)
@@ -184,7 +184,7 @@ _COUNTERS = {
     "window_full": "Publications refused or given up since the window was full of publications that wait.",
     "registrations_turned_away": "Registrations of subscribers that this home turned away or dropped for want of room.",
     "turned_lazy": "Links that were full and are told of messages only.",
-    "restarts": "Sessions of links begun anew.",
+    "restarts": "Sessions of links that were started again.",
     "left_undrained": "Topics left although nobody had taken over what was held.",
     "left_behind": "Messages that this node held when it left the mesh, and that nobody had taken over.",
 }
@@ -219,7 +219,7 @@ def _delivery(page: Exposition, node: LiveNode) -> None:
         page.counter(f"trellis_{key}_total", about, of_clients(found, key))
     for key, about in _INTERNAL.items():
         page.counter(f"trellis_internal_{key}_total", about, found[f"{key}_internal"])
-    page.counter("trellis_pushes_total", "Messages that came in whole from neighbours.", found["pushes_in"])
+    page.counter("trellis_pushes_total", "Messages that came in whole from neighbors.", found["pushes_in"])
     ratio = found["pushes_in"] / found["delivered"] if found["delivered"] else 0.0
     page.gauge("trellis_sends_per_delivery", "Messages that came in, by messages handed over, since the start.", ratio)
     for key, (name, about) in _GAUGES.items():

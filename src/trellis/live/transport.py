@@ -41,6 +41,7 @@ from trellis.live.frames import (
     Ping,
     Pong,
     Refused,
+    message_bytes,
     pack_control,
     pack_message,
     read_control,
@@ -147,14 +148,18 @@ class Transport:
         stream = self._stream_to(to)
         if stream is None:
             self.dialing.dial(to, pack_message(encoded, kind), may_drop)
-            return
+        else:
+            self.send_frame(stream, pack_message(encoded, kind), may_drop)
+
+    def send_frame(self, stream: Stream, frame: bytes, may_drop: bool = False) -> None:
+        """Send the frame of a message to a peer. The addresses of nodes that the message may name go first."""
         ends: Ends = stream.tag
         if ends.told != self.book.version:
             self._tell_addresses(stream)
         ends.used = self._now
         self.counters["sent"] += 1
-        self.counters["sent_bytes"] += len(encoded)
-        stream.send(pack_message(encoded, kind), may_drop)
+        self.counters["sent_bytes"] += message_bytes(frame)
+        stream.send(frame, may_drop)
 
     def unanswered(self) -> dict[NodeId, float]:
         """Return the peers whose answer to a ping is late, and for how many seconds it is due.
@@ -281,10 +286,16 @@ class Transport:
             del self.peers[ends.peer]
             if not ends.said_bye and not self.is_closed:
                 self.counters["broken"] += 1
-                self.why_down = f"its stream was cut off: {stream.why}" if stream.why else "its stream broke"
-                self.on_peer_down(ends.peer)
+                why = f"its stream was cut off: {stream.why}" if stream.why else "its stream broke"
+                self._report_down(ends.peer, why)
                 self.dialing.look_again(ends.peer)
         self.handshake.ended(stream)
+
+    def _report_down(self, peer: NodeId, why: str) -> None:
+        """Tell the node that a peer is down. `why` is for the log, and holds only during the call."""
+        self.why_down = why
+        self.on_peer_down(peer)
+        self.why_down = ""
 
     def _answer(self, stream: Stream) -> None:
         """Answer a `Ping`. An honest peer sends one a second. Many more are not answered, and a flood is cut off."""
@@ -310,8 +321,7 @@ class Transport:
             # The other end may not have accepted the new stream yet. Without a `Bye` it would take this for a crash.
             self._say_bye(old)
             if incarnation > old.tag.incarnation:
-                self.why_down = "it restarted"
-                self.on_peer_down(peer)
+                self._report_down(peer, "it restarted")
         del self._greeting[stream]
         if ends.timer is not None:
             ends.timer.cancel()
@@ -331,19 +341,21 @@ class Transport:
     def _learn(self, peer: NodeId, addresses: Sequence[Address]) -> None:
         """Add addresses that a peer has sent to the address book.
 
-        If they name a later incarnation of a node, the pause after failed dials to the earlier one ends. Each change is
-        passed on to all other peers. So a peer may cause only as many changes as `addresses_left` allows.
+        If the book takes a later incarnation of a node, the pause after failed dials to the earlier one ends. Each
+        change is passed on to all other peers. So a peer may cause only as many changes as `addresses_left` allows.
         """
-        for one in addresses:
-            dial, known = self.dials.get(one.node), self.book.find(one.node)
-            if dial is not None and dial.task is None and known is not None and known.incarnation < one.incarnation:
-                del self.dials[one.node]
         latest = life_now() + _AHEAD
         left, believed = self.addresses_left.left(peer), [one for one in addresses if one.incarnation <= latest]
-        changes = self.book.learn(believed, self.peers, left)
+        before = {one.node: self.book.find(one.node) for one in believed if one.node in self.dials}
+        changes, left_out = self.book.learn(believed, self.peers, left)
         self.addresses_left.use(peer, changes)
-        if changes >= left:
-            self.counters["addresses left out"] += len(addresses) - changes
+        if left_out:
+            self.counters["addresses left out"] += left_out
+        for node, old in before.items():
+            new = self.book.find(node)
+            is_later = old is not None and new is not None and new.incarnation > old.incarnation
+            if is_later and self.dials[node].task is None:
+                del self.dials[node]
 
     def _tell_addresses(self, stream: Stream) -> None:
         """Send a peer the changes of the address book since it was last told."""
@@ -370,7 +382,7 @@ class Transport:
                 self.counters["cut silent"] += 1
                 reached("a silent peer is cut off")
                 self._say_bye(stream)  # If it only hangs, it reads this later, and sees that we have not crashed.
-                self.on_peer_down(peer)
+                self._report_down(peer, f"it was silent for {(proof.silent_rounds - 1) * ROUND_S:.1f} s")
         self._prover = self._loop.call_later(ROUND_S, self._prove)
 
     def _sweep(self) -> None:

@@ -103,7 +103,7 @@ def read_scenario(path: Path) -> Scenario:
     except OSError as error:
         raise InputError(where, error.strerror or "cannot be read", "name a file that is there") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(where, f"not TOML: {error}", "mend the line") from None
+        raise InputError(where, f"not TOML: {error}", "correct the line") from None
     return make_scenario(given, where)
 
 

@@ -45,7 +45,7 @@ CLIENT = "$mqtt"  # The publisher of all our publications. The client port refus
 _TICK_S = 0.2
 _SIDECAR = 0  # the sidecar's connection number; streams count from 1
 # Connections allowed beyond `clients_max`: they are refused with a CONNACK, or take a session over.
-_ARRIVING_MAX = 1_024
+ARRIVING_MAX = 1_024
 _PAUSE_S = 0.005  # pause between two parts of work that is too much for one turn of the loop
 _TURN_PACKETS = 64  # most packets of one client in one turn of the loop, so that other clients get their turn
 
@@ -124,7 +124,7 @@ class MqttListener(StreamOwner):
         self._listener = Listener(
             *(self.config.listen, self._accept, self.tls, self.counters, *handshakes),
             is_known=lambda stream: stream.number not in self.host.arriving,
-            burst_max=self.config.clients_max + _ARRIVING_MAX,  # all clients may reconnect at the same moment
+            burst_max=self.config.clients_max + ARRIVING_MAX,  # all clients may reconnect at the same moment
         )
         self.port = self._listener.port
 
@@ -222,7 +222,7 @@ class MqttListener(StreamOwner):
     # Streams
 
     def _accept(self) -> Stream | None:
-        if self._is_closed or len(self.streams) >= self.config.clients_max + _ARRIVING_MAX:
+        if self._is_closed or len(self.streams) >= self.config.clients_max + ARRIVING_MAX:
             return None
         self._number += 1
         return MqttStream(self, self._stream_limits, self._number, self.config.packet_bytes_max)

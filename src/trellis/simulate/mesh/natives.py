@@ -49,7 +49,6 @@ class Observed(Client):
         self.backs = 0  # how often it came back after a lost connection
         self._is_known = False  # the history has it
         self._is_over = False
-        self._told_missed = 0
 
     async def __aenter__(self) -> Observed:
         since = self.witness.now()
@@ -130,9 +129,9 @@ class Observed(Client):
                 if message.mqtt is None or not self.witness.is_removal(message.mqtt.topic, message.payload):
                     name = name_in(message.payload, message.mqtt.properties if message.mqtt is not None else None)
                     self.witness.add(Received(self.witness.now(), self.id, name, message.topic))
-                for one in self.missed[self._told_missed :]:
+                for one in self.missed:
                     self.witness.add(Missed(self.witness.now(), self.id, one.topic))
-                self._told_missed = len(self.missed)
+                self.missed.clear()
                 if (seconds := pause()) > 0:
                     await asyncio.sleep(seconds)
 
