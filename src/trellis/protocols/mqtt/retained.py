@@ -87,7 +87,10 @@ class RetainedMessages:
                 reached("there is no room for a retained message")
                 return False
         if old is not None:
-            reached("a retained message is replaced" if message.payload else "a retained message is removed")
+            if message.payload:
+                reached("a retained message is replaced")
+            else:
+                reached("a retained message is removed")
         self.remove(message.topic)
         if not message.payload:
             self._gone[message.topic] = new.stamp
