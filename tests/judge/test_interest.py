@@ -65,7 +65,7 @@ def test_a_publisher_that_goes_on_publishes_what_it_holds_when_the_cut_is_over()
 def test_what_somebody_on_its_side_of_a_cut_wants_is_not_forgotten() -> None:
     assert judged(*reader("a")) == ["lost"]
     assert judged(*reader("c")) == ["lost"]
-    assert judged(holders=("a", "c")) == ["lost"]
+    assert judged(Up(0.0, "c"), holders=("a", "c")) == ["lost"]
     assert judged(*again(36.0, retain=True)) == ["lost"]
 
 

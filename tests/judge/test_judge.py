@@ -286,9 +286,9 @@ def test_what_was_published_before_the_end_of_a_subscription_may_come_after_its_
 
 
 def test_a_message_that_comes_long_after_the_last_fault_is_late() -> None:
-    more: list[Event] = [Connected(1.0, "q", "q", "a")]
-    for t in (53.0, 60.0):  # the reader keeps up: it gets what another client publishes later
-        more += [Publishing(t, "q", f"q{t:g}", "plant/oven"), Acknowledged(t + 0.1, "q", f"q{t:g}", ("a", "b"))]
+    more: list[Event] = [Connected(1.0, "q", "q", "b")]
+    for t in (53.0, 60.0):  # the reader keeps up: it gets what another client publishes later, at another node
+        more += [Publishing(t, "q", f"q{t:g}", "plant/oven"), Acknowledged(t + 0.1, "q", f"q{t:g}", ("b", "c"))]
         more += [Received(t + 0.2, session, f"q{t:g}", "plant/oven") for session in ("s", "r")]
     events = [*without(good(), gets("s", "m2")), *more]
     assert found([*events, Received(54.0, "s", "m2", "plant/oven")], heal_s=8.0) == []

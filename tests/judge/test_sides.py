@@ -13,6 +13,7 @@ from trellis.judge.history import (
     Acknowledged,
     Away,
     Back,
+    Confirmed,
     Connected,
     Disturbed,
     Down,
@@ -21,6 +22,7 @@ from trellis.judge.history import (
     Left,
     Overflowed,
     Publishing,
+    Subscribing,
     Up,
 )
 
@@ -145,7 +147,7 @@ def test_a_message_that_the_window_of_its_sidecar_has_dropped_may_come_after_lat
 
 
 def test_a_message_may_wait_for_one_that_a_window_has_dropped() -> None:
-    others = [Connected(0.0, "q", "q", "A"), *said("m2", 52.0, session="q"), got("m2", 52.2)]
+    others = [Connected(0.0, "q", "q", "B"), *said("m2", 52.0, holders=("B",), session="q"), got("m2", 52.2)]
     late = [*base(), *said("m1", 50.0), *others, got("m1", 62.0)]
     assert found(late, heal_s=8.0) == ["late"]
     assert found(late, Overflowed(49.0, "A", 1, "window"), heal_s=8.0) == []
@@ -183,3 +185,57 @@ def test_a_node_keeps_copies_for_a_session_whose_client_does_not_come_back() -> 
     events += said("m", 200.0, holders=("A", "C"))
     assert found(events, Ended(20.0, "q", keeps=True)) == []
     assert found(events, Ended(20.0, "q")) == ["copies"]
+
+
+def test_messages_of_all_clients_of_a_node_keep_their_order_if_each_was_acknowledged_before_the_next_began() -> None:
+    def heard(second: float, node: str = "A", broker: str = "") -> list[Event]:
+        other = Connected(0.0, "q", "q", node, broker)
+        later = said("m2", second, holders=(node, "B"), session="q")
+        return [*base(), other, *said("m1", 50.0), *later, got("m2", 52.0), got("m1", 53.0)]
+
+    assert found(heard(51.0)) == ["order"]
+    assert found(heard(50.05)) == [], "both were under way to the node"
+    assert found(heard(51.0, "C")) == [], "nothing is promised between two nodes"
+    again = [*base(), Ended(50.5, "p"), Connected(51.0, "p2", "p", "A"), *said("m1", 50.0)]
+    again += [*said("m2", 51.5, session="p2"), got("m2", 52.0), got("m1", 53.0)]
+    assert found(again) == ["order"], "the client connected again in between"
+    assert found(again, Down(50.6, "A"), Up(50.8, "A")) == [], "the node has restarted in between"
+
+
+def test_a_departure_in_order_after_the_crash_of_the_other_holder_excuses_no_loss() -> None:
+    events = [*base("x", "D"), *said("m", 50.0, holders=("A", "B"))]
+    events += [Connected(0.0, "r", "r", "B"), *subscribed("r", "x", 1.0), got("m", 50.2, "r")]
+    crash, leave = Down(51.0, "B"), Down(52.0, "A", leave=True)
+    assert found(events, crash, leave, Left(55.0, "A")) == ["lost"], "it had to hand the message on"
+    early = Down(50.5, "A", leave=True)
+    assert found(events, early, Left(50.8, "A"), crash) == [], "it handed the message on to the node that crashed"
+
+
+def test_a_disk_that_is_full_elsewhere_does_not_let_a_client_get_old_messages() -> None:
+    events = [*base("y"), *said("m", 50.0, holders=("A",)), *subscribed("s", "x", 150.0), got("m", 152.0)]
+    assert found(events) == ["older"]
+    assert found(events, Disturbed(100.0, 101.0, "disk", ("A",))) == ["older"]
+    assert found(events, Disturbed(100.0, 101.0, "cut")) == [], "a cut may have held it up"
+
+
+def test_a_copy_at_a_node_that_does_not_exist_is_none() -> None:
+    events = [*base(), *said("m", 50.0, holders=("A", "Z")), got("m", 50.2), Disturbed(45.0, 60.0, "cut")]
+    assert found(events, Up(0.0, "A"), Up(0.0, "B")) == ["copies"]
+    assert found(events, Up(0.0, "A"), Up(0.0, "B"), Up(0.0, "Z")) == []
+
+
+def test_a_subscription_that_is_confirmed_for_sure_later_is_owed_from_then_on() -> None:
+    asked: list[Event] = [Subscribing(20.0, "s", "x"), Confirmed(21.0, "s", "x", promised=False)]
+    events = [*base("y"), *asked, *said("m", 50.0)]
+    assert found(events) == []
+    again: list[Event] = [Subscribing(30.0, "s", "x"), Confirmed(31.0, "s", "x")]
+    assert found(events, again) == ["lost"]
+
+
+def test_many_overflows_are_matched_without_an_error() -> None:
+    """Each loss fits two overflows, in a long chain; the last loss fits only the first."""
+    events: list[Event] = [*base(), CUT]
+    for number in range(1_500):
+        events += said(f"m{number}", 46.0 + number / 1_000)
+        events.append(Overflowed(46.5 + number / 1_000, "A", 1, "window"))
+    assert found(events) == []

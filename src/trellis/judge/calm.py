@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from math import inf
 
-from trellis.judge.faults import joined
+from trellis.judge.faults import HARMLESS, joined
 from trellis.judge.story import Story
 
 
@@ -18,7 +18,7 @@ class Calm:
         self.settle_s, self.grace_s = settle_s, grace_s
         self._settled = story.settled
         spans = [(one.t, one.t) for one in (*story.downs, *story.ups)]
-        spans += [(one.t, one.until) for one in story.disturbances]
+        spans += [(one.t, one.until) for one in story.disturbances if one.kind not in HARMLESS]
         self._spans = joined(spans, settle_s)  # apart from each other by more than `settle_s`
         self._begins = [begin for begin, _ in self._spans]
         self._ends = [end for _, end in self._spans]

@@ -54,7 +54,10 @@ def _not_true(story: Story, promise: Promise, made: Publication) -> list[str]:
         return [f"{made.message} on {made.topic} is acknowledged, and no node holds it"]
     if len(set(made.holders)) != len(made.holders):
         return [f"{made.message} is acknowledged by {', '.join(made.holders)}: a node counts twice"]
+    known = story.nodes()
     for node in made.holders:
+        if story.ups and node not in known:
+            return [f"{made.message} counts a copy at {node}, which is no node of the history"]
         down = story.down_since(node, made.acknowledged)
         if down is not None and story.gone_by(down, promise.window_s) + promise.grace_s < made.began:
             return [f"{made.message} counts a copy at {node}, which has ended at {down.t:.3f} s"]

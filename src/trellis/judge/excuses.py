@@ -63,7 +63,11 @@ def _spread(promise: Promise, made: Publication, faults: list[Disturbed]) -> flo
 
 
 def _holders_have_gone(story: Story, promise: Promise, made: Publication, spread: float) -> str | None:
-    """Return an excuse if every node that held the message has ended before `spread`, one of them by a crash."""
+    """Return an excuse if every node that held the message has ended before `spread`, the last one by a crash.
+
+    "An orderly departure loses nothing [...]. It may take a copy away, though: if the neighbor that took over is the
+    only one left that holds a message, its crash loses it."
+    """
     gone = [
         one
         for one in story.downs
@@ -71,13 +75,13 @@ def _holders_have_gone(story: Story, promise: Promise, made: Publication, spread
     ]
     if made.holders:
         gone = [one for one in gone if one.node in made.holders]
-        if {one.node for one in gone} == set(made.holders) and any(not one.leave for one in gone):
+        if {one.node for one in gone} == set(made.holders) and not max(gone, key=lambda one: one.t).leave:
             return "every node that held it has gone"
         return None
     possible = {made.node, *may_hold(story, promise, made)}
     gone = [one for one in gone if one.node in possible]
     names = {one.node for one in gone}
-    if made.node not in names or all(one.leave for one in gone):
+    if made.node not in names or max(gone, key=lambda one: one.t).leave:
         return None
     if len(names) >= promise.copies:
         return "its publisher's node and as many others have gone as there are copies"

@@ -8,7 +8,7 @@ A node tells how many messages it has dropped (`Overflowed`). A loss that no nod
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -55,26 +55,34 @@ class Room:
 
     def _has_room(self, loss: _Loss) -> bool:
         """Tell whether a drop is left for this loss. Others may have to take another one."""
-        if loss.key not in self._excused and self._place(loss, set()):
+        if loss.key not in self._excused and self._place(loss):
             self._excused.add(loss.key)
         return loss.key in self._excused
 
-    def _place(self, loss: _Loss, seen: set[int]) -> bool:
-        """Give the loss a drop, if need be one of a loss that finds another one (an augmenting path)."""
-        for number, told in enumerate(self._story.overflows):
-            if number in seen or not loss.fits(told):
-                continue
-            seen.add(number)
-            taken = self._taken[number]
-            if len(taken) < told.messages:
-                taken.append(loss)
-                return True
-            for other in taken:
-                if self._place(other, seen):
-                    taken.remove(other)
-                    taken.append(loss)
+    def _place(self, loss: _Loss) -> bool:
+        """Give the loss a drop, if need be one of a loss that finds another one (the shortest augmenting path)."""
+        came: dict[int, tuple[int, _Loss]] = {}  # by overflow: the one before it on the path, and the loss that moves
+        reached = deque([(-1, loss)])
+        while reached:
+            before, moving = reached.popleft()
+            for number, told in enumerate(self._story.overflows):
+                if number in came or not moving.fits(told):
+                    continue
+                came[number] = before, moving
+                if len(self._taken[number]) < told.messages:
+                    self._move(came, number)
                     return True
+                reached.extend((number, other) for other in self._taken[number])
         return False
+
+    def _move(self, came: dict[int, tuple[int, _Loss]], number: int) -> None:
+        """Let every loss on a path take the next drop on it."""
+        while number >= 0:
+            before, moving = came[number]
+            self._taken[number].append(moving)
+            if before >= 0:
+                self._taken[before].remove(moving)
+            number = before
 
 
 @dataclass(frozen=True)

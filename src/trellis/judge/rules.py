@@ -77,16 +77,20 @@ def _matching(session: Session, got: Received, made: Publication | None) -> list
     return [one for one in session.subscriptions if one.wants(said)]
 
 
-def older_than_subscribed(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
+def older_than_subscribed(story: Story, promise: Promise) -> Iterator[Violation]:
     """What was acknowledged long before the client asked is handed over only as a retained message.
 
     What was published while an earlier subscription stood may still be under way. A broker keeps messages by itself.
+    A fault may hold a message up, and its age does not count the time on the network.
     """
+    calm = Calm(story, promise.registered_s, promise.grace_s)
     for session in story.sessions.values():
         for got in session.received:
             made = story.publications.get(got.message)
             if made is None or got.retained or made.retain or story.may_be_false(made.began, got.t, promise.window_s):
                 continue
+            if made.session.broker:
+                continue  # its broker has acknowledged it, and the sidecar may give it to the mesh later
             wanted = [one for one in _matching(session, got, made) if one.asked <= got.t]
             if not session.broker:
                 wanted = [one for one in wanted if made.began <= one.last + promise.grace_s]
@@ -157,11 +161,13 @@ def both_of_a_group(story: Story, promise: Promise) -> Iterator[Violation]:
 def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
     """The messages of one client on one topic arrive in the order in which it published them.
 
-    Nothing is promised between two nodes, nor between two incarnations of one, nor about what was published before the
-    subscription was confirmed. A broker keeps the order of messages with QoS 0 and that of all others, each by itself.
+    So do the messages of all clients of a node, if each was acknowledged before the next one began. Nothing is promised
+    between two nodes, nor between two incarnations of one, nor about what was published before the subscription was
+    confirmed. A broker keeps the order of messages with QoS 0 and that of all others, each by itself.
     """
     for session in story.sessions.values():
         last: dict[tuple[str, str, str, int, bool], Publication] = {}
+        newest: dict[tuple[str, str, int, bool], Publication] = {}  # through one incarnation of a node, of all clients
         had: set[str] = set()
         for got in session.received:
             made = story.publications.get(got.message)
@@ -181,7 +187,13 @@ def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violati
             may_overtake = made.qos == 0 and bool(session.broker or made.session.broker)
             key = made.session.name, made.topic, made.node, starts, may_overtake
             before = last.get(key)
-            if before is not None and before.place > made.place:
+            if before is None or before.place < made.place:
+                before = newest.get(key[1:])
+                if before is not None and (before.began <= made.acknowledged or made.session.broker):
+                    before = None  # they were under way to the node at the same time
+            if key[1:] not in newest or newest[key[1:]].began < made.began:
+                newest[key[1:]] = made
+            if before is not None:
                 if is_under_way(story, session, made, calm, got.t) or was_pushed_out(story, made, got.t):
                     continue  # it comes again, behind others
                 text = f"{session.name} got {made.message} after {before.message}, which was published later"

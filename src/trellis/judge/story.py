@@ -322,7 +322,8 @@ def _of_session(story: Story, session: Session, event: object) -> None:
             if all(one.filter != wanted for one in session.subscriptions):
                 story.faults.append(f"{t:.3f} s: {session.name} is confirmed {wanted}, which it did not ask for")
             for one in session.subscriptions:
-                if one.filter == wanted and one.ended == NEVER and one.confirmed == NEVER:
+                is_better = one.confirmed == NEVER or (promised and not one.is_promised)
+                if one.filter == wanted and one.ended == NEVER and is_better:
                     one.confirmed, one.is_promised, one.first = t, promised, len(story.publications)
         case Unsubscribing(t, _, wanted):
             for one in session.subscriptions:
