@@ -54,8 +54,8 @@ def mesh(
 ) -> None:
     """Check that whole nodes keep their promises to clients, seed by seed.
 
-    Exits 0 when every seed holds. Exits 1 when one fails, when nothing was published, or when 20 seeds or more owe no
-    delivery. A failure prints the command that replays it.
+    Exits 0 when every seed holds. Exits 1 when one fails, when nothing was published, or when 20 seeds or more together
+    owe no delivery. A failure prints the command that replays it.
     """
     from trellis.simulate.mesh.campaign import Campaign, open_folder
     from trellis.simulate.mesh.checked import check_case

@@ -82,6 +82,7 @@ _METRICS_MAX = 1_500  # lines of /metrics of one node
 _SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
 _RETAINED_BYTES = 600  # of a retained message beside its payload, with all properties
 PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, restart_s=9.0, may_refuse=_LIMITS)
+_SLOW_S = 10.0  # a retained message comes within this time over links that carry few bytes at a time
 STILL_S = 5  # a mesh in which no message arrives for so long has delivered what it has
 QUEUES_S = 300  # it is waited for at most
 
@@ -330,6 +331,7 @@ class Trial:
             ),
             clients_max={kind: most for kind, most in clients_max.items() if most is not None},
             sessions_max=mqtt.get("sessions_max"),
+            retained_s=_SLOW_S if "flight_bytes" in self.limits.get("delivery", {}) else PROMISE.retained_s,
             remembers="clients_max" not in self.limits.get("delivery", {}),
         )
 
