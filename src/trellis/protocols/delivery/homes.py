@@ -50,6 +50,9 @@ class Homes:
         self._home_of: dict[Topic, NodeId] = {}  # the home that last confirmed our registration, by topic
         # By kind and topic: the node to which an unanswered registration or question was sent first.
         self._unanswered: dict[tuple[Kind, Topic], NodeId] = {}
+        self._sent: dict[Topic, int] = {}  # by topic: registrations since the last answer
+        # By topic: answers to come that belong to registrations which we have withdrawn, and until when they count.
+        self._withdrawn: dict[Topic, tuple[int, int]] = {}
         # Nodes through which no answer came: until when they are avoided, and how long that is.
         self._silent: dict[NodeId, tuple[int, int]] = {}
         self._range = ""  # our present range, as `Overlay.home_range` names it
@@ -72,6 +75,7 @@ class Homes:
         state = self.state
         effects: Effects = []
         for topic in topics:
+            self._sent[topic] = self._sent.get(topic, 0) + 1
             home = self._home_of.pop(topic, None)  # if it does not answer, it is looked up again
             if home is not None and not state.overlay.is_gone(home):
                 effects.append(Send(home, Register(state.id, (topic,))))
@@ -81,12 +85,19 @@ class Homes:
         state.out += _joined(effects)
 
     def unregister(self, topic: Topic) -> None:
-        """Tell the home of a topic that we no longer subscribe."""
+        """Tell the home of a topic that we no longer subscribe.
+
+        Registrations that are under way are withdrawn. If we subscribe again, their answers say nothing about the new
+        subscription: the home forgets us when it hears this message.
+        """
         self._home_of.pop(topic, None)
+        sent = self._sent.pop(topic, 0) + self._withdrawn.get(topic, (0, 0))[0]
+        if sent:
+            self._withdrawn[topic] = sent, self.state.now_ms + LEASE_TICKS * self.state.config.tick_ms
         self.state.out += self.state.overlay.toward_home(topic, Unregister(self.state.id, (topic,)), self._shunned())
 
-    def on_registered(self, sender: NodeId, message: Registered) -> bool:
-        """Take in a home's answer. Return whether our registrations count.
+    def on_registered(self, sender: NodeId, message: Registered) -> list[Topic]:
+        """Take in a home's answer. Return the topics whose registrations count.
 
         Our own answer does not count while we know nobody else on the ring. A node that has just joined believes that
         it is home of everything, and the true home has not heard of it.
@@ -94,10 +105,12 @@ class Homes:
         state = self.state
         if message.copy_of is not None:
             self.heirs.on_copied(sender, message.copy_of, message.topics)
-            return False
+            return []
         if sender == state.id and state.overlay.home_range() == state.id and not self._is_sure():
-            return False
-        for topic in message.topics:
+            return []
+        topics = [topic for topic in message.topics if not self._is_withdrawn(topic)]
+        for topic in topics:
+            self._sent.pop(topic, None)
             self.answered("register", topic)
             topic_state = self.state.topics.get(topic)
             if topic_state is not None and topic_state.is_wanted:
@@ -105,7 +118,14 @@ class Homes:
                     topic_state.is_registered, topic_state.first_question = True, self.questions + 1
                     self.state.changed[topic] = None
                 self._home_of[topic] = sender
-        return True
+        return topics
+
+    def _is_withdrawn(self, topic: Topic) -> bool:
+        """Return whether an answer belongs to a registration that we have withdrawn. Each answer is counted once."""
+        left, until_ms = self._withdrawn.pop(topic, (0, 0))
+        if left > 1:
+            self._withdrawn[topic] = left - 1, until_ms
+        return left > 0 and until_ms > self.state.now_ms
 
     def has_moved(self, topic: Topic) -> bool:
         """Return whether we registered with ourselves and are no longer the home of this topic."""
@@ -133,6 +153,7 @@ class Homes:
         oldest = state.now_ms - state.config.registered_ms
         self._silent = {node: shunned for node, shunned in self._silent.items() if shunned[0] >= oldest}
         self.table.forget_old(oldest)
+        self._withdrawn = {topic: each for topic, each in self._withdrawn.items() if each[1] > state.now_ms}
         has_all = self.is_sure and not self.table.doubts.is_any(state.now_ms)
         self.heirs.tick(self.registry, is_sure=has_all)
 

@@ -326,8 +326,7 @@ class Delivery:
             case m.Register():
                 self.homes.on_register(sender, message)
             case m.Registered():
-                if self.homes.on_registered(sender, message):
-                    self.upkeep.registered(message.topics)
+                self.upkeep.registered(self.homes.on_registered(sender, message))
             case m.Unregister():
                 self.homes.on_unregister(sender, message)
             case m.AskHome():
