@@ -422,3 +422,16 @@ def test_the_work_grows_with_the_history_and_not_with_its_square() -> None:
         return made
 
     assert calls(160) < 6 * calls(40)  # more than sixteen times as many, if each message met each subscription
+
+
+def test_a_sidecar_may_keep_what_a_client_of_its_broker_subscribed_to() -> None:
+    """The broker's counts leave the sidecar in doubt whether the client's session has ended."""
+
+    def with_reader(broker: str) -> list[Event]:
+        reader = [Connected(0.0, "s", "s", "B", broker), *subscribed("s", "x", 1.0), Ended(20.0, "s")]
+        return [Connected(0.0, "p", "p", "A", speaks="native"), *reader]
+
+    late_copy = said("m", 150.0)
+    assert found(with_reader(""), late_copy) == ["copies"], "nobody subscribes at B"
+    assert found(with_reader("b"), late_copy) == []
+    assert found(with_reader("b"), late_copy, learned_s=60.0) == ["copies"], "it has given the client up"

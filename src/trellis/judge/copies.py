@@ -35,13 +35,15 @@ def copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterat
 def may_hold(story: Story, promise: Promise, made: Publication) -> set[str]:
     """Return the nodes that may count as holders: those with subscribers of the overlay topic, also a while ago.
 
-    A node takes part in the topics of a session that it keeps, although the client has gone.
+    A node takes part in the topics of a session that it keeps, although the client has gone. A sidecar learns from its
+    broker's counts that a session has ended, and these may leave it in doubt until `learn_away_s` has passed.
 
     "The node through which [a retained message] was published stays on its overlay topic as long as it is retained."
     """
     found = {made.node}
     for one in story.on_topic(made.said, stands_on):
-        is_there = one.session.is_kept or one.ended + promise.window_s >= made.began
+        known_s = promise.window_s + (promise.learned_s if one.session.broker else 0.0)
+        is_there = one.session.is_kept or one.ended + known_s >= made.began
         if one.asked <= made.acknowledged and is_there:
             found.add(one.session.node_at(made.began))
     found.update(one.node for one in story.retained_under(made.topic) if one.began <= made.acknowledged)

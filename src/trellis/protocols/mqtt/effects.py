@@ -28,6 +28,7 @@ class Emit(msgspec.Struct, frozen=True, gc=False):
     topic: Topic
     payload: bytes
     number: int
+    copy_of: int = 0  # the number of the message of which this is a copy: it must not travel if that one is refused
 
 
 class ToClient(msgspec.Struct, frozen=True, gc=False):

@@ -233,11 +233,14 @@ class Host:
         self._settle()
 
     def holds_back(self, emit: Emit) -> bool:
-        """Return whether a publication must wait behind an earlier one that the mesh has refused since.
+        """Return whether a publication must not be given to the mesh, because the mesh has refused another one since.
 
         The driver asks before it gives a publication to the mesh. If it must wait, the host emits it again later.
         """
-        return self.publications.repeats.holds_back(emit)
+        if not self.publications.holds_back(emit):
+            return False
+        self._settle()
+        return True
 
     def delivered(self, topic: Topic, origin: NodeId, payload: bytes) -> None:
         """The mesh has delivered a publication of `origin`."""

@@ -7,6 +7,8 @@ P1  A client gets PUBACK or PUBREC only after the mesh has acknowledged its publ
 P2  A publication of a sidecar is repeated, under its identity, until the mesh has acknowledged it (`repeats.py`).
 P3  At most `inflight_max` publications of a client with QoS 0 wait for the mesh. Then the client is not read.
 P4  An acknowledgement belongs to a PUBLISH that came over the same connection.
+P5  If the mesh refuses a client's message at once, its copies are not published. A client of MQTT 3.1.1 publishes a
+    refused message again, and holders of wildcards would get it twice.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Callable
 
 from trellis.protocols.mqtt import packets as p
 from trellis.protocols.mqtt import reasons
+from trellis.protocols.mqtt.arrivals import SIDECAR
 from trellis.protocols.mqtt.effects import Connection, Emit, NotCarried, Pause
 from trellis.protocols.mqtt.envelope import NO_INCARNATION, Chosen, Copy, Envelope, fits, wrap
 from trellis.protocols.mqtt.repeats import Repeats
@@ -36,6 +39,7 @@ class Publications:
         self.unanswered: dict[int, Session] = {}  # numbers of publications with QoS 0 that the mesh has not answered
         self.repeats = Repeats()  # the sidecar's publications that are not acknowledged
         self._last_numbers: list[int] = []
+        self._refused: tuple[int, str] = (0, "")  # what the mesh refused last, and why. Its copies come right after it.
         self._replaced = Replaced(state.recaller)
         self._held: dict[Link, Session] = {}  # connections that are not read because the client's quota is used up
         # Returns for each group that shares a topic the node that gets the message. See `Groups.choose`.
@@ -260,7 +264,9 @@ class Publications:
             copy = self.state.next_number()
             self._last_numbers.append(copy)
             self.state.directory.copied(copy, prefix, bucket)
-            self.state.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy))
+            # A sidecar's message is published again until the mesh takes it, so its copies need not wait for that.
+            copy_of = 0 if client.startswith(SIDECAR) else number
+            self.state.out.append(Emit(bucket, wrap(Copy(prefix, message)), copy, copy_of))
         if replaced is not None:
             self._replaced.published(replaced, self._last_numbers)
         return None
@@ -298,6 +304,7 @@ class Publications:
             self._replaced.taken(number)
         else:
             self._replaced.refused(number)
+            self._refused = number, reason
         awaited = self.waiting.pop(number, None)
         emitted = self.repeats.answered(number)
         if emitted is None:
@@ -308,6 +315,18 @@ class Publications:
             self.repeats.again(again, self.state.now_ms, is_taken=is_taken)
         elif awaited is not None and awaited[1].reason is None:
             self._answer(*awaited, reasons.IMPLEMENTATION, reason)
+
+    def holds_back(self, emit: Emit) -> bool:
+        """Return whether a publication must not be given to the mesh now.
+
+        It waits behind an earlier one of the sidecar and is emitted again later, or it is a copy of a refused message.
+        """
+        number, reason = self._refused
+        if emit.copy_of and emit.copy_of == number:
+            self.not_acknowledged(emit.number, reason, is_taken=False)
+            self._refused = number, reason  # there may be a second copy
+            return True
+        return self.repeats.holds_back(emit)
 
     def _answer(self, session: Session, incoming: Incoming | None, reason: int, text: str | None) -> None:
         """A publication is accepted or refused. With 3.1.1, a refusal ends the connection.  [MQTT 3.1.1: 3.3.5-2]"""

@@ -324,6 +324,7 @@ class Trial:
             window_s=delivery.window_ms / 1_000,
             registered_s=delivery.registered_ms / 1_000,
             interest_s=self._interest_s(),
+            learned_s=mqtt.get("learn_away_s", MqttConfig().learn_away_s),
             depth=mqtt.get("depth", MqttConfig().depth),
             retained_max=min(
                 mqtt.get("retained_max", MqttConfig().retained_max),
