@@ -18,6 +18,7 @@ class Promise:
     registered_s: float = 15.0  # a subscriber is known at its topic's home location after so long
     interest_s: float = 60.0  # a node that only publishes on a topic takes part in it for so long
     learned_s: float = 86_400.0  # a sidecar may keep so long what a client of its broker subscribed to, after its end
+    takeover_s: float = 15.0  # another member of a group gets a message whose node was silent for so long
     outcome_s: float = 45.0  # a publication is acknowledged or refused within this time
     confirm_s: float = 60.0  # a subscription is confirmed within this time of calm
     settle_s: float = 25.0  # after the last fault, until everything flows again

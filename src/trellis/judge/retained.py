@@ -100,7 +100,11 @@ def _missing(
         return
     counts.retained_judged += 1
     got = [each for each in session.received if one.asked <= each.t <= due and each.topic == last.topic]
+    replaced = {made.message for made in before} - right
+    got += [each for each in session.received if due < each.t <= one.ended and each.message in replaced]
     stale = next((each for each in got if each.retained and each.message not in right), None)
+    if stale is not None and not calm.is_calm(one.asked, stale.t):
+        stale = None
     if stale is not None:
         done = "removed" if last.removes else "replaced"
         text = f"{session.name} got the retained message {stale.message}; {last.message} had {done} it"

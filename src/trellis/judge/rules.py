@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 from trellis.judge.behind import Behind
 from trellis.judge.calm import Calm
+from trellis.judge.copies import APART_S, LONG
 from trellis.judge.excuses import is_under_way, lost_its_connection, repetitions, spread_by, unexcused, why_lost
+from trellis.judge.faults import is_among, joined
 from trellis.judge.filters import Said, overlay_topic
 from trellis.judge.history import Received
 from trellis.judge.interest import why_forgotten
@@ -87,8 +89,10 @@ def older_than_subscribed(story: Story, promise: Promise) -> Iterator[Violation]
     for session in story.sessions.values():
         for got in session.received:
             made = story.publications.get(got.message)
-            if made is None or got.retained or made.retain or story.may_be_false(made.began, got.t, promise.window_s):
+            if made is None or got.retained or story.may_be_false(made.began, got.t, promise.window_s):
                 continue
+            if made.retain and (session.broker or session.speaks != "mqtt"):
+                continue  # only a node's MQTT clients are told that a message is a retained one
             if made.session.broker:
                 continue  # its broker has acknowledged it, and the sidecar may give it to the mesh later
             wanted = [one for one in _matching(session, got, made) if one.asked <= got.t]
@@ -97,7 +101,8 @@ def older_than_subscribed(story: Story, promise: Promise) -> Iterator[Violation]
             asked = min((one.asked for one in wanted), default=None)
             if asked is None or made.acknowledged + promise.grace_s >= asked:
                 continue
-            if calm.is_calm(made.began, got.t):
+            # Nodes drop messages that are older than two windows.
+            if calm.is_calm(max(made.began, asked - 2 * promise.window_s), got.t):
                 text = (
                     f"{session.name} got {got.message}, which was acknowledged "
                     f"{asked - made.acknowledged:.1f} s before it subscribed"
@@ -121,22 +126,35 @@ def twice(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterato
             if len(when) < 2 or story.may_be_false(when[0] - promise.spread_s, when[-1], promise.window_s):
                 continue
             made = story.publications.get(message)
-            repeated = len(repetitions(story, promise, made)) if made is not None else 0
             if is_under_way(story, session, made, calm, when[-1]):
                 counts.excused["twice: it was under way between a broker and its sidecar"] += 1
                 continue
-            if unexcused(story, session, calm, when) <= repeated:
+            repeated = 0
+            if made is not None and when[-1] <= _due(session, made, calm) + promise.window_s:
+                repeated = len(repetitions(story, promise, made))
+            copies = unexcused(story, session, calm, when)
+            if copies <= repeated:
                 why = "the publisher repeated it after a lost connection" if repeated else "the session came back"
                 counts.excused[f"twice: {why}"] += 1
+            if copies <= repeated + _more_than_one(session, made):
                 continue
             text = f"{session.name} got {message} {len(when)} times"
             yield Violation("twice", when[1], text, session.name, message)
 
 
+def _more_than_one(session: Session, made: Publication | None) -> int:
+    """Return how often a session gets a message more than once: once for all plain filters, and for each shared one."""
+    if made is None:
+        return 0
+    wanted = {one.filter if one.is_shared else "" for one in session.subscriptions if one.wants(made.said)}
+    return max(0, len(wanted) - 1)
+
+
 def both_of_a_group(story: Story, promise: Promise) -> Iterator[Violation]:
     """One of the sessions that share a subscription gets each message.
 
-    What a session has not acknowledged when its connection is lost, or when it ends, may go to another one.
+    What a session has not acknowledged when its connection is lost, or when it ends, may go to another one. So may a
+    message of "a node [that] is silent for `share_takeover_s` and lives on".
     """
     takers: dict[tuple[str, str], list[tuple[float, Session]]] = defaultdict(list)
     for shared in story.by_filter.values():
@@ -153,9 +171,20 @@ def both_of_a_group(story: Story, promise: Promise) -> Iterator[Violation]:
         for t, other in sorted(takes[1:], key=lambda take: take[0]):
             begin, end = min(first, t), max(first, t)
             is_lost = any(each.was_away(begin, end) or begin <= each.ended <= end for each in (one, other))
+            is_lost = is_lost or _was_silent(story, promise, {one.node_at(begin), other.node_at(begin)}, message, end)
             if other is not one and not is_lost and not story.may_be_false(begin, end, promise.window_s):
                 text = f"{one.name} and {other.name} share {wanted}, and both got {message}"
                 yield Violation("twice", t, text, other.name, message)
+
+
+def _was_silent(story: Story, promise: Promise, nodes: set[str], message: str, end: float) -> bool:
+    """Tell whether a fault kept the node of a member silent for long, between the publication and `end`."""
+    made = story.publications[message]
+    faults = (one for one in story.disturbances if is_among(one, {*nodes, made.node}))
+    spans = joined(((one.t, one.until) for one in faults), APART_S)
+    return any(
+        first <= end and last >= made.began and last - first >= LONG * promise.takeover_s for first, last in spans
+    )
 
 
 def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violation]:
@@ -177,7 +206,7 @@ def out_of_order(story: Story, promise: Promise, calm: Calm) -> Iterator[Violati
                 made is None
                 or got.retained
                 or is_again
-                or lost_its_connection(made)
+                or (lost_its_connection(made) and got.t <= _due(session, made, calm) + promise.window_s)
                 or not _was_promised(session, made)
             ):
                 continue
@@ -316,12 +345,12 @@ def late(story: Story, promise: Promise) -> Iterator[Violation]:
     """
     starts = [one.t for one in story.ups]
     for made in story.publications.values():
-        waited = made.acknowledged - made.began
-        if not promise.acknowledge_s < waited < NEVER or made.session.was_away(made.began, made.acknowledged):
+        waited, due = made.acknowledged - made.began, made.began + promise.acknowledge_s
+        if not promise.acknowledge_s < waited < NEVER or made.session.was_away(made.began, due):
             continue
-        if any(one.t <= made.acknowledged and one.until + promise.settle_s >= made.began for one in story.disturbances):
+        if any(one.t <= due and one.until + promise.settle_s >= made.began for one in story.disturbances):
             continue
-        if any(made.began - promise.start_s <= t <= made.acknowledged for t in starts):
+        if any(made.began - promise.start_s <= t <= due for t in starts):
             continue
         text = (
             f"{made.message} on {made.topic} waited {waited:.1f} s for its acknowledgement, with no fault but crashes"

@@ -42,6 +42,9 @@ def nonsense(story: Story, promise: Promise, history: History) -> Iterator[Viola
                     text = f"node {node} starts, and runs already"
                 ended[node] = None
             case Down(_, node):
+                before = ended.get(node)
+                if before is not None and not before.leave:
+                    text = f"node {node} ends, and has ended at {before.t:.3f} s"
                 ended[node] = one
             case Connected() | Back() | Confirmed() | Acknowledged() | Received() | Away():
                 session = story.sessions.get(one.session)
@@ -72,6 +75,9 @@ def _of_session(story: Story, session: Session, one: Event, away: set[str]) -> s
             made = story.publications.get(message)
             if made is not None and made.began > session.ended + _NOTICE_S:
                 return f"session {session.name} gets {message}, and ended at {session.ended:.3f} s"
+            for lost, back in session.absences:
+                if made is not None and lost + _NOTICE_S < made.began and one.t < back:
+                    return f"session {session.name} gets {message}, and is away from {lost:.3f} s to {back:.3f} s"
     return None
 
 
@@ -79,7 +85,7 @@ def _at_no_node(
     story: Story, promise: Promise, session: Session, one: Event, ended: dict[str, Down | None]
 ) -> str | None:
     """Return what is wrong with an event that takes a node that runs. A broker runs without its sidecar."""
-    if session.broker or isinstance(one, Away | Received):
+    if session.broker or isinstance(one, Away):
         return None
     if one.t == session.ended:  # its CONNECT was not answered: nobody knows whether its will has come to the node
         return None
@@ -88,7 +94,9 @@ def _at_no_node(
     if down is None:
         return None
     gone = story.gone_by(down, promise.window_s)
-    if one.t <= _heard_until(story, session, node, gone) + _NOTICE_S:
+    made = story.publications.get(one.message) if isinstance(one, Received) else None
+    sent = made.began if made is not None else one.t  # an application may read late what has come before
+    if sent <= _heard_until(story, session, node, gone) + _NOTICE_S:
         return None
     return f"node {node} answers session {session.name}, and has ended at {down.t:.3f} s"
 

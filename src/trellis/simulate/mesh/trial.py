@@ -325,6 +325,7 @@ class Trial:
             registered_s=delivery.registered_ms / 1_000,
             interest_s=self._interest_s(),
             learned_s=mqtt.get("learn_away_s", MqttConfig().learn_away_s),
+            takeover_s=mqtt.get("share_takeover_s", MqttConfig().share_takeover_s),
             depth=mqtt.get("depth", MqttConfig().depth),
             retained_max=min(
                 mqtt.get("retained_max", MqttConfig().retained_max),
