@@ -153,6 +153,7 @@ class _Talk:
         loop = asyncio.get_running_loop()
         until = loop.time() + _LOOK_S
         unacknowledged = 0  # messages of clients that we have not acknowledged
+        is_repeated = False  # The last one was sent before. A broker may send such a message alone (`suspicion.py`).
         others: list[p.Publish] = []  # messages that are not of clients, and not acknowledged either
         try:
             while unacknowledged < _RECEIVE_MAX:
@@ -184,10 +185,12 @@ class _Talk:
                     self._acknowledge([packet])
                 else:
                     unacknowledged += packet.id is not None
+                    is_repeated = packet.dup
         except (OSError, EOFError, PacketError):
             raise self.session.still_used() from None  # a broker gives a session to the connection that came last
         window = min(_UNDER_WAY_MIN, self.answer.receive_max or _UNDER_WAY_MIN)
-        waiting.is_more = waiting.is_more or (bool(unacknowledged) and unacknowledged + len(others) >= window)
+        is_stuck = unacknowledged + len(others) >= window or (is_repeated and unacknowledged == 1)
+        waiting.is_more = waiting.is_more or (bool(unacknowledged) and is_stuck)
 
     def _acknowledge(self, messages: list[p.Publish]) -> None:
         for message in messages:
