@@ -52,8 +52,8 @@ class Heirs:
         self.heir: NodeId | None = None
         self._has_answered = False  # Nodes of earlier versions keep no copies and never answer.
         self._uncopied: dict[tuple[NodeId, Topic], None] = {}  # registrations that the heir has not confirmed
-        # those of `_uncopied` whose subscribers have not been told yet
-        self._held_back: dict[tuple[NodeId, Topic], None] = {}
+        # Those of `_uncopied` whose subscribers have not been told yet, with the numbers of their registrations.
+        self._held_back: dict[tuple[NodeId, Topic], int] = {}
         self._told_ms: int | None = None  # When we last told any heir that it has everything.
         # By home: our predecessor on the ring, and the one before it. When we learn that a home has ended, another node
         # may already be our predecessor.
@@ -81,14 +81,19 @@ class Heirs:
         for node, topics in by_node.items():
             self._copy(node, topics)
 
-    def registered(self, node: NodeId, topics: list[Topic], new: Iterable[Topic]) -> list[Topic]:
-        """Copy registrations to the heir. Return those whose subscriber may be told at once."""
+    def registered(self, node: NodeId, topics: list[Topic], new: Iterable[Topic], number: int) -> list[Topic]:
+        """Copy registrations to the heir. Return those whose subscriber may be told at once.
+
+        `number` is that of the subscriber's message.
+        """
         if self.heir is None:
             return topics
         new = dict.fromkeys(new)
         self._uncopied.update(((node, topic), None) for topic in new)
-        if self._has_lease():
-            self._held_back.update(((node, topic), None) for topic in new)
+        has_lease = self._has_lease()
+        for topic in topics:
+            if (has_lease and topic in new) or (node, topic) in self._held_back:
+                self._held_back[node, topic] = number
         self._copy(node, topics)
         return [topic for topic in topics if (node, topic) not in self._held_back]
 
@@ -106,7 +111,7 @@ class Heirs:
             self._has_answered = True
             for topic in topics:
                 self._uncopied.pop((node, topic), None)
-            self._tell(node, [topic for topic in topics if self._held_back.pop((node, topic), 0) is None])
+            self._release([(node, topic) for topic in topics])
 
     def tick(self, registry: dict[Topic, dict[NodeId, int]], *, is_sure: bool) -> None:
         """Expire old copies, release subscribers whose lease has expired, and renew the heir's lease."""
@@ -114,14 +119,10 @@ class Heirs:
         for kept in self.kept.values():
             kept.table.forget_old(self.state.now_ms - self.state.config.registered_ms)
         self._uncopied = {key: None for key in self._uncopied if key[0] in registry.get(key[1], ())}
-        self._held_back = {key: None for key in self._held_back if key[0] in registry.get(key[1], ())}
-        if self._held_back and not self._has_lease():
-            by_node: dict[NodeId, list[Topic]] = {}
-            for node, topic in self._held_back:
-                by_node.setdefault(node, []).append(topic)
-            self._held_back = {}
-            for node, topics in by_node.items():
-                self._tell(node, topics)
+        held_back = self._held_back.items()
+        self._held_back = {key: number for key, number in held_back if key[0] in registry.get(key[1], ())}
+        if not self._has_lease():
+            self._release(list(self._held_back))
         if self.heir is not None and not self._has_answered and not registry:
             self._copy(self.state.id, [_PROBE])
         if self._has_answered and is_sure and not self._uncopied and self.heir is not None:
@@ -142,9 +143,15 @@ class Heirs:
             part = tuple(topics[first : first + REGISTERED_MAX])
             self.state.out.append(Send(self.heir, Register(node, part, HOPS_MAX, start)))
 
-    def _tell(self, node: NodeId, topics: list[Topic]) -> None:
-        if topics:
-            self.state.out.append(Send(node, Registered(tuple(topics))))
+    def _release(self, registrations: list[tuple[NodeId, Topic]]) -> None:
+        """Tell subscribers that they are registered, if they still wait for that."""
+        waiting: dict[tuple[NodeId, int], list[Topic]] = {}
+        for node, topic in registrations:
+            number = self._held_back.pop((node, topic), None)
+            if number is not None:
+                waiting.setdefault((node, number), []).append(topic)
+        for (node, number), topics in waiting.items():
+            self.state.out.append(Send(node, Registered(tuple(topics), number=number)))
 
     # As heir
 

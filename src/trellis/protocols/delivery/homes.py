@@ -50,8 +50,8 @@ class Homes:
         self._home_of: dict[Topic, NodeId] = {}  # the home that last confirmed our registration, by topic
         # By kind and topic: the node to which an unanswered registration or question was sent first.
         self._unanswered: dict[tuple[Kind, Topic], NodeId] = {}
-        self._sent: dict[Topic, int] = {}  # by topic: registrations since the last answer
-        # By topic: answers to come that belong to registrations which we have withdrawn, and until when they count.
+        self._number = 1  # the number of our next registrations: it grows with each subscription that ends
+        # By topic: the least number of registrations that we have not withdrawn, and until when we remember it.
         self._withdrawn: dict[Topic, tuple[int, int]] = {}
         # Nodes through which no answer came: until when they are avoided, and how long that is.
         self._silent: dict[NodeId, tuple[int, int]] = {}
@@ -75,13 +75,12 @@ class Homes:
         state = self.state
         effects: Effects = []
         for topic in topics:
-            self._sent[topic] = self._sent.get(topic, 0) + 1
             home = self._home_of.pop(topic, None)  # if it does not answer, it is looked up again
             if home is not None and not state.overlay.is_gone(home):
-                effects.append(Send(home, Register(state.id, (topic,))))
+                effects.append(Send(home, Register(state.id, (topic,), number=self._number)))
                 self._unanswered["register", topic] = home
             else:
-                effects += self._step("register", topic, Register(state.id, (topic,)))
+                effects += self._step("register", topic, Register(state.id, (topic,), number=self._number))
         state.out += _joined(effects)
 
     def unregister(self, topic: Topic) -> None:
@@ -91,9 +90,8 @@ class Homes:
         subscription: the home forgets us when it hears this message.
         """
         self._home_of.pop(topic, None)
-        sent = self._sent.pop(topic, 0) + self._withdrawn.get(topic, (0, 0))[0]
-        if sent:
-            self._withdrawn[topic] = sent, self.state.now_ms + LEASE_TICKS * self.state.config.tick_ms
+        self._number += 1
+        self._withdrawn[topic] = self._number, self.state.now_ms + self.state.config.registered_ms
         self.state.out += self.state.overlay.toward_home(topic, Unregister(self.state.id, (topic,)), self._shunned())
 
     def on_registered(self, sender: NodeId, message: Registered) -> list[Topic]:
@@ -108,9 +106,8 @@ class Homes:
             return []
         if sender == state.id and state.overlay.home_range() == state.id and not self._is_sure():
             return []
-        topics = [topic for topic in message.topics if not self._is_withdrawn(topic)]
+        topics = [topic for topic in message.topics if not self._is_withdrawn(topic, message.number)]
         for topic in topics:
-            self._sent.pop(topic, None)
             self.answered("register", topic)
             topic_state = self.state.topics.get(topic)
             if topic_state is not None and topic_state.is_wanted:
@@ -120,12 +117,9 @@ class Homes:
                 self._home_of[topic] = sender
         return topics
 
-    def _is_withdrawn(self, topic: Topic) -> bool:
-        """Return whether an answer belongs to a registration that we have withdrawn. Each answer is counted once."""
-        left, until_ms = self._withdrawn.pop(topic, (0, 0))
-        if left > 1:
-            self._withdrawn[topic] = left - 1, until_ms
-        return left > 0 and until_ms > self.state.now_ms
+    def _is_withdrawn(self, topic: Topic, number: int) -> bool:
+        """Return whether an answer belongs to a registration that we have withdrawn."""
+        return 0 < number < self._withdrawn.get(topic, (0, 0))[0]
 
     def has_moved(self, topic: Topic) -> bool:
         """Return whether we registered with ourselves and are no longer the home of this topic."""
@@ -221,14 +215,14 @@ class Homes:
                     new.append(topic)
             elif message.hops < HOPS_MAX:
                 onward += state.overlay.toward_home(
-                    topic, Register(message.node, (topic,), message.hops + 1), self._shunned()
+                    topic, Register(message.node, (topic,), message.hops + 1, number=message.number), self._shunned()
                 )
         state.out += _joined(onward)
         # A later topic of the same message may have displaced an earlier one.
         mine = [topic for topic in mine if message.node in self.registry.get(topic, ())]
-        told = self.heirs.registered(message.node, mine, new) if mine else []
+        told = self.heirs.registered(message.node, mine, new, message.number) if mine else []
         if told:
-            state.out.append(Send(message.node, Registered(tuple(told))))
+            state.out.append(Send(message.node, Registered(tuple(told), number=message.number)))
 
     def on_unregister(self, sender: NodeId, message: Unregister) -> None:
         """Drop registrations of topics that we are home of, and forward the others."""
@@ -312,14 +306,15 @@ class Homes:
 def _joined(effects: Effects) -> Effects:
     """Return the same effects, with registrations of one node to one destination joined into few messages."""
     out: Effects = []
-    together: dict[tuple[NodeId | Seed, NodeId, int], list[Topic]] = {}
+    together: dict[tuple[NodeId | Seed, NodeId, int, int], list[Topic]] = {}
     for effect in effects:
         if isinstance(effect, Send) and isinstance(effect.message, Register):
             message = effect.message
-            together.setdefault((effect.to, message.node, message.hops), []).extend(message.topics)
+            key = effect.to, message.node, message.hops, message.number
+            together.setdefault(key, []).extend(message.topics)
         else:
             out.append(effect)
-    for (to, node, hops), topics in together.items():
+    for (to, node, hops, number), topics in together.items():
         for start in range(0, len(topics), REGISTERED_MAX):
-            out.append(Send(to, Register(node, tuple(topics[start : start + REGISTERED_MAX]), hops)))
+            out.append(Send(to, Register(node, tuple(topics[start : start + REGISTERED_MAX]), hops, number=number)))
     return out

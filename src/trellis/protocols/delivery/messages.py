@@ -175,6 +175,7 @@ class Register(msgspec.Struct, frozen=True, gc=False, tag="register"):
     # Set in the copy that a home sends to its heir: the start of the home's range. Without topics, the copy says that
     # the heir now has all registrations.
     heir_of: NodeName | None = None
+    number: Count = 0  # How often `node` has unsubscribed from any topic, plus one. The answer repeats it.
 
 
 class Registered(msgspec.Struct, frozen=True, gc=False, tag="registered"):
@@ -183,6 +184,7 @@ class Registered(msgspec.Struct, frozen=True, gc=False, tag="registered"):
     topics: Topics
     # Set in the answer of an heir to its home: the heir has these registrations of that node.
     copy_of: NodeName | None = None
+    number: Count = 0  # That of the registration. Earlier releases do not repeat it; 0 answers any registration.
 
 
 class Unregister(msgspec.Struct, frozen=True, gc=False, tag="unregister"):
