@@ -17,6 +17,7 @@ from trellis.judge.history import (
     Down,
     Ended,
     Event,
+    Overflowed,
     Publishing,
     Received,
     Settled,
@@ -124,13 +125,29 @@ def test_a_retained_message_comes_to_a_new_subscription_as_such() -> None:
     reader = wants("r", "n1", TOPIC, t=99.0)
     assert found(kept(), reader, got("r", "new", 100.7, retained=False)) == ["older"]
     native = wants("r", "n1", TOPIC, t=99.0, speaks="native")
-    assert found(kept(), native, got("r", "new", 100.7, retained=False)) == []  # such a client is not told
+    assert found(kept(), native, got("r", "new", 100.7, retained=False)) == ["older"]  # such a client gets none
+    assert found(kept(), native) == []
 
 
 def test_a_message_of_long_ago_does_not_come_because_of_a_crash_of_long_ago() -> None:
     before = [*nodes(), *wants("p", "n0"), *said("m", 50.0), Down(100.0, "n2")]
     assert found(before, wants("r", "n1", TOPIC, t=550.0), got("r", "m", 552.0)) == ["older"]
     assert found(before, wants("r", "n1", TOPIC, t=110.0), got("r", "m", 112.0)) == []
+
+
+def test_a_later_publication_of_a_broker_s_client_excuses_no_missing_retained_message() -> None:
+    reader = wants("r", "n1", TOPIC, t=99.0)
+    other = [Connected(30.0, "b", "b", "n2", "broker of n2", "mqtt")]
+    late = [Publishing(700.0, "b", "m", TOPIC, retain=True), Acknowledged(700.1, "b", "m"), got("r", "m", 700.3)]
+    assert found(kept(), reader, other, late) == ["retained"]
+    early = [Publishing(70.0, "b", "m", TOPIC, retain=True), Acknowledged(70.1, "b", "m")]
+    assert found(kept(), reader, other, early) == []  # the sidecar may bring it as a plain message
+
+
+def test_an_overflow_that_is_told_a_moment_later_excuses_a_missing_retained_message() -> None:
+    reader = wants("r", "n1", TOPIC, t=99.0)  # confirmed at 100.5 s, so due at 105.5 s
+    assert found(kept(), reader, Overflowed(105.9, "n1", 1, "window")) == []
+    assert found(kept(), reader, Overflowed(300.0, "n1", 1, "window")) == ["retained"]
 
 
 # Shared subscriptions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from judge.test_judge import END, found
 from trellis.judge.history import (
     Acknowledged,
+    Away,
     Confirmed,
     Connected,
     Disturbed,
@@ -77,3 +78,12 @@ def test_what_was_left_to_nobody_may_come_when_its_topic_is_used_again() -> None
     ]
     assert judged(*late, *overtaken, heal_s=8.0) == []
     assert judged(*late, *overtaken, heal_s=8.0, interest_s=60.0) == ["late"]
+
+
+def test_a_subscriber_that_is_away_keeps_its_node_on_the_topic() -> None:
+    """It never gets the message, and its session stays. So its node holds the message, and has it after the cut."""
+    away = [one for one in reader("c") if not isinstance(one, Received)]
+    away += [Away(10.0, "r", True)]
+    beside = Disturbed(20.0, 50.0, "split", ("a", "c"), ("b",))
+    assert judged(*away, split=beside, holders=("a",)) == ["lost"]
+    assert judged(*away, split=SPLIT) == [], "it is on the other side"

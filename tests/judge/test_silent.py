@@ -53,6 +53,12 @@ def test_a_wildcard_that_was_confirmed_in_a_long_split_may_miss_the_other_side(w
     assert missed(Disturbed(20.0, 50.0, "cut"), wanted=wanted) == []
 
 
+def test_a_wildcard_may_miss_a_node_that_stood_still_when_it_was_confirmed() -> None:
+    assert missed(Disturbed(20.0, 50.0, "pause", ("a",)), said=50.5) == []
+    assert missed(Disturbed(20.0, 50.0, "pause", ("c",)), said=50.5) == ["lost"], "another node stood still"
+    assert missed(Disturbed(44.0, 50.0, "pause", ("a",)), said=50.5) == ["lost"], "its answer was waited for"
+
+
 def test_a_topic_by_name_misses_nothing_after_a_split() -> None:
     assert missed(SPLIT, wanted="m/lamp") == ["lost"]
     assert missed(SPLIT, wanted="m/lamp/#") == ["lost"], "its first two levels are a name"

@@ -435,3 +435,6 @@ def test_a_sidecar_may_keep_what_a_client_of_its_broker_subscribed_to() -> None:
     assert found(with_reader(""), late_copy) == ["copies"], "nobody subscribes at B"
     assert found(with_reader("b"), late_copy) == []
     assert found(with_reader("b"), late_copy, learned_s=60.0) == ["copies"], "it has given the client up"
+    asked = [one for one in with_reader("b") if not isinstance(one, Ended)]
+    over = [Unsubscribing(20.0, "s", "x"), Unsubscribed(20.1, "s", "x")]
+    assert found(asked, over, late_copy) == ["copies"], "the broker has told the sidecar of the end"

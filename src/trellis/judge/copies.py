@@ -35,15 +35,13 @@ def copies(story: Story, promise: Promise, calm: Calm, counts: Counts) -> Iterat
 def may_hold(story: Story, promise: Promise, made: Publication) -> set[str]:
     """Return the nodes that may count as holders: those with subscribers of the overlay topic, also a while ago.
 
-    A node takes part in the topics of a session that it keeps, although the client has gone. A sidecar learns from its
-    broker's counts that a session has ended, and these may leave it in doubt until `learn_away_s` has passed.
+    A node takes part in the topics of a session that it keeps, although the client has gone.
 
     "The node through which [a retained message] was published stays on its overlay topic as long as it is retained."
     """
     found = {made.node}
     for one in story.on_topic(made.said, stands_on):
-        known_s = promise.window_s + (promise.learned_s if one.session.broker else 0.0)
-        is_there = one.session.is_kept or one.ended + known_s >= made.began
+        is_there = one.session.is_kept or one.ended + promise.window_s >= made.began
         if one.asked <= made.acknowledged and is_there:
             found.add(one.session.node_at(made.began))
     found.update(one.node for one in story.retained_under(made.topic) if one.began <= made.acknowledged)
@@ -118,7 +116,21 @@ def _strange(story: Story, promise: Promise, calm: Calm, made: Publication) -> l
     """Say which holders have no reason to hold the message, in calm."""
     if not calm.is_calm(made.began - promise.registered_s, made.acknowledged):
         return []
-    strangers = set(made.holders) - may_hold(story, promise, made)
+    strangers = set(made.holders) - may_hold(story, promise, made) - _may_have_learned(story, promise, made)
     if not strangers:
         return []
     return [f"{made.message} counts a copy at {', '.join(sorted(strangers))}, where nobody subscribes"]
+
+
+def _may_have_learned(story: Story, promise: Promise, made: Publication) -> set[str]:
+    """Return the nodes that may count although the last client at their broker that subscribed has gone.
+
+    A sidecar learns from its broker's counts that a session has ended, and these may leave it in doubt until
+    `learn_away_s` has passed. It hears of each unsubscription.
+    """
+    found = set()
+    for one in story.on_topic(made.said, stands_on):
+        is_in_doubt = one.session.broker and one.ended >= one.session.ended
+        if is_in_doubt and one.asked <= made.acknowledged and one.ended + promise.learned_s >= made.began:
+            found.add(one.session.node_at(made.began))
+    return found

@@ -8,6 +8,7 @@ from itertools import combinations
 from trellis.judge.history import Disturbed
 
 CUTS = ("cut", "partition", "split", "one-way")  # kinds that separate `nodes` from `peers`
+STANDSTILLS = ("pause", "freeze", "hang")  # kinds in which the processes of `nodes` stand still
 HARMLESS = ("clock", "disk")  # kinds that stop no message
 
 
@@ -34,6 +35,12 @@ def is_between(fault: Disturbed, one: str, other: str) -> bool:
 
 def is_cut_between(fault: Disturbed, one: str, other: str) -> bool:
     return is_cut(fault) and is_between(fault, one, other)
+
+
+def is_silent(fault: Disturbed, node: str, other: str) -> bool:
+    """Tell whether `other` hears nothing of `node`, which is cut off or stands still."""
+    stands_still = fault.kind in STANDSTILLS and (not fault.nodes or node in fault.nodes)
+    return (stands_still and node != other) or is_cut_between(fault, node, other)
 
 
 def is_among(fault: Disturbed, names: Collection[str]) -> bool:

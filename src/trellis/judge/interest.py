@@ -25,7 +25,7 @@ def why_forgotten(story: Story, promise: Promise, made: Publication, reader: Ses
         if not begin + LONG * promise.registered_s <= made.acknowledged <= end:
             continue
         last = max(one.began for one in _on_topic(story, made) if one.began <= end)
-        if last + promise.interest_s <= end + WHOLE_S and not _is_wanted(story, made, end):
+        if last + promise.interest_s <= end + WHOLE_S and not _is_wanted(story, made, begin, end):
             return "nobody on its publisher's side of a cut wanted it, and the node's interest ended"
     return None
 
@@ -40,7 +40,7 @@ def _on_topic(story: Story, made: Publication) -> list[Publication]:
     ]
 
 
-def _is_wanted(story: Story, made: Publication, end: float) -> bool:
+def _is_wanted(story: Story, made: Publication, begin: float, end: float) -> bool:
     """Tell whether a node on the publisher's side kept the message: it has a subscriber, or a client there got it.
 
     "The node through which [a retained message] was published stays on its overlay topic as long as it is retained."
@@ -49,9 +49,17 @@ def _is_wanted(story: Story, made: Publication, end: float) -> bool:
         return True
     if any(one.retain and one.began <= end for one in _on_topic(story, made)):
         return True
-    wanted = story.on_topic(made.said, stands_on)
-    if any(
-        one.session.node_at(made.began) == made.node and one.asked <= end and one.last >= made.began for one in wanted
-    ):
+    wanted = [one for one in story.on_topic(made.said, stands_on) if one.asked <= end and one.last >= made.began]
+    if any(_is_beside(story, made, one.session.node_at(made.began), begin, end) for one in wanted):
         return True
     return any(got.message == made.message and got.t < end for one in story.sessions.values() for got in one.received)
+
+
+def _is_beside(story: Story, made: Publication, node: str, begin: float, end: float) -> bool:
+    """Tell whether a node was on the publisher's side of the network from `begin` to `end`, and did not end."""
+    if node == made.node:
+        return True
+    is_apart = any(
+        one.t <= end and one.until >= begin and is_cut_between(one, made.node, node) for one in story.disturbances
+    )
+    return not is_apart and not story.was_down(node, begin, end)

@@ -15,6 +15,7 @@ from trellis.judge.calm import Calm
 from trellis.judge.excuses import lost_its_connection, repetitions, unexcused
 from trellis.judge.filters import has_wildcard
 from trellis.judge.promise import Counts, Promise, Violation
+from trellis.judge.room import TOLD_S
 from trellis.judge.story import NEVER, Publication, Story, Subscription
 
 
@@ -80,7 +81,7 @@ def _missing(
     within_s = promise.recalled_s if has_wildcard(one.filter) else promise.retained_s
     due = one.confirmed + within_s
     before = [made for made in kept if made.acknowledged + promise.grace_s <= one.asked]
-    if any(made.session.broker for made in kept):
+    if any(made.session.broker and made.began <= due for made in kept):
         return  # "3.1.1 sets RETAIN only on what answers a SUBSCRIBE", so a sidecar may bring it as a plain message
     if not before or due > min(one.ended, story.end) or session.was_away(one.asked, due):
         return
@@ -123,7 +124,7 @@ def _was_dropped(story: Story, begin: float, end: float) -> bool:
 
     Both are publications, which nobody repeats when a window has dropped them.  [docs/mqtt.md, Retained messages]
     """
-    return any(one.where == "window" and begin <= one.t <= end for one in story.overflows)
+    return any(one.where == "window" and begin <= one.t <= end + TOLD_S for one in story.overflows)
 
 
 def _lasts(several: list[Publication]) -> list[Publication]:

@@ -18,7 +18,7 @@ from trellis.judge.history import Overflowed, Unreachable
 from trellis.judge.promise import Promise, Violation
 from trellis.judge.story import NEVER, Publication, Session, Story
 
-_TOLD_S = 1.0  # Metrics are read so long after a message was dropped, at the latest.
+TOLD_S = 1.0  # Metrics are read so long after a message was dropped, at the latest.
 _LINGERS_S = 20.0  # A node may take a connection that has broken silently for a good one for so long.
 _LET_IN_S = 1.0  # A client hears that its node has let it in so much later, at most.
 
@@ -43,13 +43,13 @@ class Room:
         them push each other out of a small window.
         """
         nodes = may_hold(self._story, self._promise, made) | {node for _, node in reader.nodes}
-        loss = _Loss(("", made.message), "window", frozenset(nodes), made.began, spread + _TOLD_S)
+        loss = _Loss(("", made.message), "window", frozenset(nodes), made.began, spread + TOLD_S)
         if self._has_room(loss):
             return "the window of a node has overflowed"
         if reader.speaks == "mqtt":  # What is dropped for a broker is missing for all its clients.
             nodes = {node for _, node in reader.nodes}
             key = reader.broker or reader.name, made.message
-            if self._has_room(_Loss(key, "clients", frozenset(nodes), made.began, due + _TOLD_S)):
+            if self._has_room(_Loss(key, "clients", frozenset(nodes), made.began, due + TOLD_S)):
                 return "more waited for the client than its node has room for"
         return None
 
@@ -106,7 +106,7 @@ def was_pushed_out(story: Story, made: Publication, t: float) -> bool:
     not have it may then get it after later ones."  [docs/mqtt.md, Sidecar]
     """
     told = (one.t for one in story.overflows if one.where == "window" and one.node == made.node)
-    return bool(made.session.broker) and any(made.began <= when <= t + _TOLD_S for when in told)
+    return bool(made.session.broker) and any(made.began <= when <= t + TOLD_S for when in told)
 
 
 def follows_a_drop(story: Story, promise: Promise, made: Publication, reader: Session, t: float) -> bool:

@@ -91,8 +91,8 @@ def older_than_subscribed(story: Story, promise: Promise) -> Iterator[Violation]
             made = story.publications.get(got.message)
             if made is None or got.retained or story.may_be_false(made.began, got.t, promise.window_s):
                 continue
-            if made.retain and (session.broker or session.speaks != "mqtt"):
-                continue  # only a node's MQTT clients are told that a message is a retained one
+            if made.retain and (session.broker or not session.speaks):
+                continue  # a broker keeps retained messages of its own; native clients get none
             if made.session.broker:
                 continue  # its broker has acknowledged it, and the sidecar may give it to the mesh later
             wanted = [one for one in _matching(session, got, made) if one.asked <= got.t]

@@ -3,6 +3,7 @@
 "If a node does not answer within `suback_s` [...], SUBACK is sent all the same [...]. What is published through such a
 node before it has taken the pattern in may be missed. After ten seconds without an answer nobody waits for that node
 until it says anything." So a SUBACK in a cut that has lasted for ten seconds counts on the nodes of its own side alone.
+A node that stands still is silent as well.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import defaultdict
 
 from trellis.judge.copies import APART_S
 from trellis.judge.excuses import WHOLE_S
-from trellis.judge.faults import is_cut_between, joined
+from trellis.judge.faults import is_silent, joined
 from trellis.judge.filters import has_wildcard, stands_on, unshared
 from trellis.judge.story import Publication, Story, Subscription
 
@@ -19,15 +20,15 @@ _SILENT_S = 10.0  # A node that has not answered for so long is not waited for.
 
 
 def why_missed(story: Story, made: Publication, reader: Subscription) -> str | None:
-    """Return why a wildcard that was confirmed in a cut may miss a message from the other side, or None."""
+    """Return why a wildcard that was confirmed while the publisher's node was silent may miss a message, or None."""
     node = reader.session.node_at(reader.confirmed)
     if reader.session.speaks == "native" or not has_wildcard(_pattern(story, reader)) or made.node == node:
         return None
-    cuts = (one for one in story.disturbances if is_cut_between(one, made.node, node))
-    for begin, end in joined(((one.t, one.until) for one in cuts), APART_S):
-        is_silent = begin + _SILENT_S <= reader.confirmed <= end + WHOLE_S
-        if is_silent and made.began <= end + WHOLE_S and not _was_known(story, made, node, begin):
-            return "its publisher's node was cut off, and did not know the wildcard"
+    faults = (one for one in story.disturbances if is_silent(one, made.node, node))
+    for begin, end in joined(((one.t, one.until) for one in faults), APART_S):
+        was_silent = begin + _SILENT_S <= reader.confirmed <= end + WHOLE_S
+        if was_silent and made.began <= end + WHOLE_S and not _was_known(story, made, node, begin):
+            return "its publisher's node was silent, and did not know the wildcard"
     return None
 
 
