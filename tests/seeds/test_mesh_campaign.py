@@ -14,6 +14,7 @@ from seeds.test_mesh import SMALL
 from trellis.cli.main import run
 from trellis.errors import InputError
 from trellis.simulate.mesh import campaign as campaigns
+from trellis.simulate.mesh import seeds as checks
 from trellis.simulate.mesh import summary as summaries
 from trellis.simulate.mesh.campaign import CORPUS, STATE, Campaign, open_folder
 from trellis.simulate.mesh.corpus import Case, Corpus, Entry, features_of, read_case, read_corpus, run_case
@@ -50,6 +51,60 @@ def test_a_campaign_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (folder / STATE).write_text('{"plan": 7}')
     with pytest.raises(InputError, match="this is no campaign"):
         Campaign.resume(folder, TINY, 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("seen", {}, "a case is kept for nothing"),
+        ("seen", {"fault, crash": -1}, "this is no campaign"),
+        ("version", 99, "of version 99, not 1"),
+    ],
+)
+def test_a_campaign_whose_numbers_make_no_sense_is_named(tmp_path: Path, key: str, value: object, said: str) -> None:
+    folder = open_folder(tmp_path / "campaign")
+    campaign = Campaign(TINY, 1)
+    campaign.corpus = Corpus([Entry(Case(1), ["fault, crash"])])
+    campaign.write(folder)
+    Campaign.resume(folder, TINY, 1)
+    (folder / STATE).write_text(json.dumps(json.loads((folder / STATE).read_text("utf-8")) | {key: value}))
+    with pytest.raises(InputError, match=said):
+        Campaign.resume(folder, TINY, 1)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, case: Case, *, is_cut_short: bool = False) -> None:
+    """Let every trial hold but the one of `case`, and end the process after it if `is_cut_short`."""
+    held = run_case(Case(1), TINY)
+
+    def trial(one: Case, plan: MeshPlan) -> object:
+        if is_cut_short and one.seed == case.seed + 1:
+            raise KeyboardInterrupt
+        return msgspec.structs.replace(held, seed=one.seed, failures=["lost: m"] if one == case else [])
+
+    monkeypatch.setattr(checks, "run_case", trial)
+
+
+def test_a_campaign_that_was_stopped_in_its_first_batch_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = open_folder(tmp_path / "campaign")
+    failing(monkeypatch, Case(2), is_cut_short=True)
+    with pytest.raises(KeyboardInterrupt):
+        Campaign.resume(folder, TINY, 1).run(8, folder=folder, shrink_runs_max=0)
+    assert (folder / "seed-2").is_dir()
+    failing(monkeypatch, Case(2))
+    summary = Campaign.resume(open_folder(folder), TINY, 1).run(8, folder=folder, shrink_runs_max=0)
+    assert (summary.seeds, len(summary.failures)) == (8, 1)
+
+
+def test_a_case_that_has_failed_counts_until_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = open_folder(tmp_path / "campaign")
+    failing(monkeypatch, Case(2))
+    assert len(Campaign.resume(folder, TINY, 1).run(4, folder=folder, shrink_runs_max=0).failures) == 1
+    assert len(Campaign.resume(folder, TINY, 1).run(4, folder=folder, shrink_runs_max=0).failures) == 1
+    failing(monkeypatch, Case(-1))
+    assert not Campaign.resume(folder, TINY, 1).run(4, folder=folder, shrink_runs_max=0).failures
+    assert not Campaign.resume(folder, TINY, 1).summary.failures, "that is written as well"
 
 
 def test_a_variation_has_a_crash_and_a_partition_and_keeps_crashes_apart() -> None:

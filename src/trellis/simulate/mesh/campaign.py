@@ -6,15 +6,17 @@ may have changed since. Then most of the cases are drawn at random. The others v
 
 A campaign goes on in batches. The cases of a batch follow from the campaign's seed, the number of the batch and the
 corpus before it. So the results do not depend on the number of processes, nor on where the campaign was interrupted.
+When a campaign goes on, it first runs the cases again that have failed: the code may have been corrected since.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from trellis import ids
 from trellis.errors import InputError
@@ -40,7 +42,7 @@ class State(msgspec.Struct):
     summary: MeshSummary
     corpus: list[Entry]
     drawn: int = 0  # cases that were drawn at random
-    seen: dict[str, int] = msgspec.field(default_factory=dict)  # feature -> trials that had it
+    seen: dict[str, Annotated[int, Meta(ge=1)]] = msgspec.field(default_factory=dict)  # feature -> trials that had it
     digest: str = ""  # of the digests of all trials
     planned: list[Case] = msgspec.field(default_factory=list)  # the given corpus, or the rest of the present batch
     version: int = _VERSION
@@ -75,12 +77,18 @@ class Campaign:
             state = msgspec.json.decode(path.read_bytes(), type=State)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(str(path), f"this is no campaign ({error})", "name another folder") from error
-        if (state.version, state.plan, state.summary.first_seed) != (_VERSION, plan, first_seed):
+        if state.version != _VERSION:
+            raise InputError(
+                str(path), f"this campaign is of version {state.version}, not {_VERSION}", "name a new folder"
+            )
+        if (state.plan, state.summary.first_seed) != (plan, first_seed):
             raise InputError(
                 str(path), "this campaign began with another plan or seed", "repeat its options, or name a new folder"
             )
         for case in (*state.planned, *(one.case for one in state.corpus)):
             check_case(case, plan, f"{path}: case of seed {case.seed}")
+        if not all(one.holds and state.seen.keys() >= set(one.holds) for one in state.corpus):
+            raise InputError(str(path), "this is no campaign (a case is kept for nothing)", "name another folder")
         campaign = cls(plan, first_seed)
         campaign.state = state
         campaign.corpus = Corpus(list(state.corpus))
@@ -96,8 +104,8 @@ class Campaign:
         kept["planned"] = [one.to_json() for one in state.planned]
         kept["seen"] = dict(sorted(self.corpus.seen.items()))
         kept["summary"]["failures"] = [_told(one) for one in state.summary.failures]
+        write_json(kept, folder / STATE)  # the first file: by it the folder is known as that of a campaign
         self.corpus.write(folder / CORPUS)
-        write_json(kept, folder / STATE)
 
     # Trials
 
@@ -112,9 +120,16 @@ class Campaign:
         command: tuple[str, ...] = COMMAND,
         progress: Progress | None = None,
     ) -> MeshSummary:
-        """Go on until `seeds` trials are done in all. The state is written after each batch."""
+        """Go on until `seeds` trials are done in all. The state is written before the first batch and after each.
+
+        Cases that failed before are run again first: those that hold with the code of today count as failures no more.
+        """
         summary = self.summary
         checker = Checker(self.state.plan, command, folder, shrink_runs_max)
+        again = checker.run([one.case for one in summary.failures], jobs)
+        summary.failures = [one for one, (_, result) in zip(summary.failures, again, strict=True) if not result.holds]
+        if folder is not None:
+            self.write(folder)
         while summary.seeds < seeds and not _is_enough(summary, failures_max):
             cases = self._take(seeds - summary.seeds)
             for case, result in until_enough(checker.run(cases, jobs), summary, seeds, None, progress):

@@ -51,6 +51,8 @@ def check_mesh(
         cases = [Case(seed) for seed in range(first_seed, first_seed + seeds)]
     out = make_folder(folder, "summary.json") if folder is not None else None
     summary = MeshSummary(cases[0].seed)
+    if out is not None:  # so that the folder of a check that is interrupted can be used again
+        write_json(summary.to_json(), out / "summary.json")
     checker = Checker(plan or MeshPlan(), command, out, shrink_runs_max)
     for case, result in until_enough(checker.run(cases, jobs), summary, len(cases), failures_max, progress):
         summary.add(result)
