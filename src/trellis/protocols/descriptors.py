@@ -25,8 +25,8 @@ from msgspec import Meta
 from trellis.protocols.effects import NodeId
 from trellis.protocols.wire import PEERS_MAX, Count, NodeName, Topics
 
-AGE_MAX = 1_000_000
-_ANY_LIFE = 2**53
+AGE_MAX = 1_000_000  # the greatest age that a message may have
+_ANY_LIFE = 2**53  # Used if the incarnation of a buried node is not known: no `Count` is greater.
 
 
 class Descriptor(msgspec.Struct, frozen=True, gc=False, array_like=True):
