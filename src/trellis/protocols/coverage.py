@@ -4,7 +4,7 @@ The counts are kept as bit planes: plane i is the bitset of the topics whose cou
 interest carries or borrows from plane to plane. So its cost grows with the logarithm of the counts, and not with the
 number of topics. To find the topics with at least k neighbors, the planes are compared once with the constant k.
 
-SpiderCast asks for these counts (`spidercast/goals.py`).
+SpiderCast (`spidercast/goals.py`) and OPT (`opt/node.py`) use it.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class HeartbeatDetector:
         self.suspicion.watch(peer)
 
     def unwatch(self, peer: NodeId) -> None:
-        """Stop to watch a peer."""
+        """Stop watching a peer."""
         self.suspicion.unwatch(peer)
 
     def heard(self, peer: NodeId, incarnation: int | None = None) -> None:

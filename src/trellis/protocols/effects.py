@@ -70,7 +70,7 @@ class LinkDown(msgspec.Struct, frozen=True, gc=False):
 
 
 class Deliver(msgspec.Struct, frozen=True, gc=False):
-    """Hand a publication to the application of this node."""
+    """Deliver a publication to the application of this node."""
 
     topic: Topic
     origin: NodeId

@@ -65,7 +65,7 @@ class Suspicion:
         self._silence.setdefault(peer, 0)
 
     def unwatch(self, peer: NodeId) -> None:
-        """Stop to watch a peer, and forget its incarnation."""
+        """Stop watching a peer, and forget its incarnation."""
         self._silence.pop(peer, None)
         self._incarnation.pop(peer, None)
 

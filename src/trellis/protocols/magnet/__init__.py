@@ -1,9 +1,9 @@
 """Magnet: subscribers with similar interests are near each other on a skewed ring that carries trees.  [MG §3]
 
-A node is on two rings. Its position on the control ring is the hash of its name. The node responsible for the hash of a
-topic t is the home location of t, home(t). Its position on the skewed ring is next to the most similar node that it
-knows. The multicast tree of a topic has its root at home(t) and follows greedy routes on the skewed ring. As similar
-nodes are near each other, most nodes on these routes are subscribers.
+Every node is on two rings. On the control ring its position is the hash of its name. The node that is responsible there
+for the hash of a topic t is the home location of t, home(t). On the skewed ring its position is next to the most
+similar node that it knows. The multicast tree of a topic has its root at home(t) and follows greedy routes on the
+skewed ring. As similar nodes are near each other, few nodes on these routes are not subscribed.
 
 node.py        the node: joins, home locations, publications
 membership.py  samples of the subscribers of every topic, up and down the control ring     [MG §3.4]

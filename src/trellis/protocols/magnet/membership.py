@@ -10,7 +10,7 @@ sends to its parent at once, so new subscribers are soon known.
 view(p) is the samples of all topics of p. Once a round has passed, it names another subscriber of each topic that has
 one.
 
-S1  A sample has at most k entries, one for each node.
+S1  A sample has at most k entries, and no node twice.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Membership:
     def on_predecessor(self) -> Effects:
         """Handle a new predecessor on the control ring.
 
-        If it is now home(t) of a topic of ours, send it our sample at once.
+        If we are not home(t) of a topic any more because of it, send our sample towards the new home at once.
         """
         effects: Effects = []
         for topic in list(self.homes):

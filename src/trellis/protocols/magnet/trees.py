@@ -415,7 +415,7 @@ class Trees:
         ]
 
     def _abdicate(self, tree: Tree) -> Effects:
-        """Stop to be the root, because another node is the topic's home now."""
+        """Stop being the root, because another node is the topic's home now."""
         effects = self._orphan(tree)
         tree.is_root = False
         return [*effects, *(self._join_if_needed(tree) if tree.is_needed else self._prune(tree))]

@@ -61,13 +61,19 @@ class Profile(msgspec.Struct, frozen=True, gc=False, tag="profile"):
 
 
 class Unlink(msgspec.Struct, frozen=True, gc=False, tag="unlink"):
-    """Deviation: a message of our own. In the paper a node is forgotten when its profiles stay away [VI Alg. 6, l. 4].
-    Links are used both ways here (A-VIT-8), so each end has to know whether the other one still holds it."""
+    """Tell a node that it is not in the sender's table.
+
+    Deviation: a message of our own. In the paper a node is forgotten when its profiles stay away [VI Alg. 6, l. 4].
+    Here both ends use a link (A-VIT-8), so each end must know whether the other one still holds it.
+    """
 
 
 class Relay(msgspec.Struct, frozen=True, gc=False, tag="relay"):
-    """Deviation: sent at once where a path changes. Profiles list the same topics once in a round; with these alone a
-    change would take a round for each hop of the path [VI §III-B]."""
+    """Ask the next hop to relay these topics.
+
+    Deviation: sent at once where a path changes. Profiles list the same topics once in a round. With profiles alone, a
+    change would take a round for each hop of the path [VI §III-B].
+    """
 
     topics: Topics
 
