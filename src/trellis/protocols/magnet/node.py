@@ -68,7 +68,7 @@ class MagnetNode:
         begin_ms: int = 0,
         trees_ms: int = 0,
     ) -> None:
-        """Create a node that begins to join through `contacts` `begin_ms` after its start.
+        """Create a node. It begins to join `begin_ms` after its start, through `contacts`.
 
         It joins trees `trees_ms` after its start at the earliest.
         """
