@@ -164,10 +164,7 @@ class Trees:
         return [*effects, *self._descend(tree, request.joiner, 0)]
 
     def _hop(self, joiner: Peer) -> NodeId | None:
-        """Return the next hop to the joiner: itself if it is a link, else the closest neighbor before it.
-
-        [l. 12-13]
-        """
+        """Return the next hop to the joiner: itself if it is in RT, else the closest link before it.  [l. 12-13]"""
         if self.skewed.table.is_down(joiner.node):
             return joiner.node
         hop = self.skewed.next_hop(joiner.label)

@@ -164,7 +164,7 @@ class MeshNode:
         return None
 
     def leave(self) -> list[Effect | Outcome]:
-        """Leave in order: when others hold what this node holds, and the overlay is repaired around it."""
+        """Leave in order. That ends when others hold what this node holds, and the overlay is repaired around it."""
         if self.is_leaving:
             return []
         self.is_leaving = self.delivery.is_going = True
@@ -217,7 +217,7 @@ class MeshNode:
     def _after(self, effects: Effects, is_told: bool = False) -> list[Effect | Outcome]:
         """Return the effects of the overlay, and tell delivery about changes that can matter there.
 
-        Most of it is gossip.
+        Most effects come from gossip, and do not matter there.
         """
         out: list[Effect | Outcome] = []
         for effect in effects:

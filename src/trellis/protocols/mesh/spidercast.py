@@ -19,7 +19,7 @@ from trellis.protocols.spidercast.messages import Connect, ConnectOk, Heartbeat
 from trellis.protocols.spidercast.node import SpiderCastNode
 from trellis.protocols.topics import places
 
-SURE_ROUNDS = 10  # News reach all of n nodes in about log2(n) rounds. Losses cost a few more.
+SURE_ROUNDS = 10  # News reaches all of n nodes in about log2(n) rounds. Losses cost a few more.
 
 
 class SpiderCastOverlay:

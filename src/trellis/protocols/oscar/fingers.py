@@ -239,8 +239,8 @@ class Fingers:
         """Return whether a finger may stay where it is.
 
         Medians are only accurate to a factor of about two, so a finger next to its own partition is kept. A finger that
-        carries trees is kept unless it is far off. New fingers do not move trees (A-MAG-15), so each estimate would
-        break some trees without need.
+        carries trees is kept unless it is far off. New fingers do not move trees (A-MAG-15), so otherwise each estimate
+        would break some trees without need.
         """
         off = abs(self.partition_of(peer.label) - self._partition(slot))
         return off <= 1 or (off <= _OFF_IN_USE and self.in_use is not None and self.in_use(peer.node))
@@ -362,7 +362,7 @@ class Fingers:
     def _part(self, node: NodeId) -> Effects:
         """Give up a finger: at once, or after its trees have found other links.
 
-        Otherwise publications of that time would not reach the nodes below.
+        If a finger with trees ended at once, publications would not reach the nodes below until they have joined again.
         """
         if self.in_use is None or not self.in_use(node):
             return self._drop_finger(node, tell=True)

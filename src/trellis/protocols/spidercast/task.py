@@ -372,10 +372,7 @@ class NeighborTask:
         return ConnectOk(self.task, len(self.neighbors), self.target, self.me.topics, self.me.stamp)
 
     def _redirect(self, sender: NodeId, interest: int) -> Redirect:
-        """Return a REDIRECT to the neighbor most similar to the sender that can accept it.
-
-        [SC Fig. 4, l. 7-9; A-SPC-8]
-        """
+        """Return a REDIRECT to the most similar neighbor that has room.  [SC Fig. 4, l. 7-9; A-SPC-8]"""
         room = self.config.margin if self.config.redirect_to == "margin" else 0
         able = [
             (node, record)

@@ -57,7 +57,7 @@ class Gateways:
                 self.heard[topic][neighbor.node] = listed[place]
 
     def went(self, neighbor: Neighbor) -> None:
-        """Note that a neighbor is not firm any more, or before its topics change."""
+        """Note that a neighbor is not firm any more, or that its topics are about to change."""
         for _, topic in self._shared(neighbor):
             self._touched.add(topic)
             self.heard[topic].pop(neighbor.node, None)

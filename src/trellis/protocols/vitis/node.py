@@ -54,10 +54,7 @@ class VitisNode(RingNode):
         assert self.relays.own == set(self.gateways.mine()), f"{self.id} is a gateway without a lookup"
 
     def _choose(self, entries: Mapping[NodeId, Entry]) -> list[NodeId]:
-        """Choose the entries of the table: successor, predecessor, long links, friends (selectNeighbors).
-
-        [VI Alg. 4]
-        """
+        """Choose the table: successor, predecessor, long links, friends (selectNeighbors).  [VI Alg. 4]"""
         config = self.config
         taken = take_small_world(around(self.identifier, entries), self.long_links)
         self._set_beside(taken)

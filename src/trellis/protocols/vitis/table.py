@@ -75,10 +75,7 @@ class RoutingTable(TMan):
         self.learn(())
 
     def heard(self, node: NodeId, rounds_ago: int, descriptor: Descriptor) -> None:
-        """Replace an entry by what the neighbor says of itself, which is younger than what others say.
-
-        [Alg. 7, l. 3]
-        """
+        """Replace an entry by what the neighbor says of itself, which is younger than other news.  [Alg. 7, l. 3]"""
         self.table.entries[node] = (self.table.round - rounds_ago, descriptor)
 
     def check(self) -> None:
