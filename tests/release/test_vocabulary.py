@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src/trellis"
-PACKAGES = ("protocols/delivery", "protocols/mqtt", "live/mqtt")
+PACKAGES = ("protocols/delivery", "protocols/mqtt", "protocols/opt", "protocols/rvr", "live/mqtt")
 
 # Retired word -> the word to use. A word of a name is a part between underscores or capitals: `is_own` has two.
 IN_NAMES = {

@@ -1,22 +1,24 @@
-"""How many neighbours want each topic, for all topics at once.
+"""Count for every topic how many neighbors subscribe to it, for all topics at once.
 
 The counts are kept as bit planes: plane i is the bitset of the topics whose count has bit i set. Adding or removing an
-interest is a ripple of carries over the planes, so its cost grows with the logarithm of the counts and not with the
-number of topics; the topics with fewer than k neighbours are one comparison of the planes with a constant.
+interest carries or borrows from plane to plane. So its cost grows with the logarithm of the counts, and not with the
+number of topics. To find the topics with at least k neighbors, the planes are compared once with the constant k.
+
+SpiderCast (`spidercast/goals.py`) and OPT (`opt/node.py`) use it.
 """
 
 from __future__ import annotations
 
 
 class Coverage:
-    """A counter per topic, under bitset operations."""
+    """Count the neighbors of each topic, with operations on bitsets."""
 
     def __init__(self) -> None:
-        self._planes: list[int] = []  # least significant first; the highest may be empty
-        self._known: dict[int, int] = {}  # answers since the last change
+        self._planes: list[int] = []  # Least significant plane first. The highest may be empty.
+        self._known: dict[int, int] = {}  # Results of `at_least` by `count`. Cleared at every change.
 
     def add(self, interest: int) -> None:
-        """Each topic of `interest` has one neighbour more."""
+        """Count one more neighbor for each topic of `interest`."""
         self._known.clear()
         carry = interest
         for place, plane in enumerate(self._planes):
@@ -28,7 +30,7 @@ class Coverage:
             self._planes.append(carry)
 
     def remove(self, interest: int) -> None:
-        """Each topic of `interest` has one neighbour less. It must have been added before."""
+        """Count one neighbor less for each topic of `interest`, which must have been added before."""
         self._known.clear()
         borrow = interest
         for place, plane in enumerate(self._planes):
@@ -39,18 +41,20 @@ class Coverage:
         assert not borrow, "an interest is removed that was not added"
 
     def at_least(self, count: int) -> int:
-        """The topics with `count` neighbours or more. For 0 that is every topic: a bitset of ones without end."""
+        """Return the topics with `count` neighbors or more. For 0 that is every topic, as -1: all bits are set."""
         known = self._known.get(count)
         if known is None:
             known = self._known[count] = self._compare(count)
         return known
 
     def count(self, topic: int) -> int:
-        """The neighbours that want the topic with this one bit."""
+        """Return the number of neighbors that subscribe to the topic with this one bit."""
         return sum(1 << place for place, plane in enumerate(self._planes) if plane & topic)
 
     def _compare(self, count: int) -> int:
-        more, equal = 0, -1  # topics already above `count`, and still equal to it, from the highest plane down
+        """Return the topics whose count is `count` or more, without the cache."""
+        # From the highest plane down: topics already known to be above `count`, and topics still equal to it.
+        more, equal = 0, -1
         for place in range(max(len(self._planes), count.bit_length()) - 1, -1, -1):
             plane = self._planes[place] if place < len(self._planes) else 0
             if count >> place & 1:

@@ -1,16 +1,17 @@
-"""What nodes gossip about each other: descriptors that know their age, and tables that keep the youngest.
+"""Descriptors, by which nodes gossip about each other, and tables that keep the youngest one of each node.
 
-A descriptor is made by its subject at age 0 and grows older by one with every round of whoever holds it, and with every
-hop: rounds of different nodes are not aligned, so a copy that is handed on at the right moments would otherwise miss
-round after round, and as the youngest copy wins the dead would stay young. The table keeps the round in which an entry
-was born by the holder's own count, so that a round costs nothing. Of two descriptors of a node the later incarnation
-wins, then the younger one.
+A node makes a descriptor of itself with age 0. The age grows by one in every round of the node that holds a copy, and
+with every hop. Without the hop a copy that is always forwarded just before the round ends would never age: the rounds
+of different nodes are not aligned. Because the youngest copy wins, descriptors of crashed nodes would then stay young.
 
-Dead nodes make no descriptors, so what is said about them grows old everywhere: above `age_max` a descriptor is
-dropped and not taken back (A-SUB-2). `bury` is for a node that is known to be gone: nothing of that life that was born
-before the burial is taken back, however young its copies elsewhere.
+The table stores for each entry the round in which it was made, counted in the holder's own rounds. So a new round
+changes no entry. Of two descriptors of a node, the one with the later incarnation wins, then the younger one.
 
-D1  at most one entry per node, none for the owner, none above `age_max`, none that is buried.
+A crashed node makes no descriptors, so all copies of its last one grow old. A descriptor older than `age_max` is
+dropped and not accepted again (A-SUB-2). `bury` is for a node that is known to have crashed or left. Descriptors of
+that incarnation that were made before the call are then refused, even young ones.
+
+D1  There is at most one entry for each node, none for the owner, none older than `age_max`, and none that is buried.
 """
 
 from __future__ import annotations
@@ -24,30 +25,37 @@ from msgspec import Meta
 from trellis.protocols.effects import NodeId
 from trellis.protocols.wire import PEERS_MAX, Count, NodeName, Topics
 
-AGE_MAX = 1_000_000
-_ANY_LIFE = 2**53
+AGE_MAX = 1_000_000  # the greatest age that a message may have
+_ANY_LIFE = 2**53  # Used if the incarnation of a buried node is not known: no `Count` is greater.
 
 
 class Descriptor(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Describe a node to other nodes."""
+
     node: NodeName
-    age: Annotated[int, Meta(ge=0, le=AGE_MAX)] = 0  # rounds and hops
+    age: Annotated[int, Meta(ge=0, le=AGE_MAX)] = 0  # in rounds and hops, since the node made it
     incarnation: Count = 1
     interest: Topics = ()
-    numbers: Annotated[tuple[Count, ...], Meta(max_length=16)] = ()  # whatever else a system counts: a degree, ...
+    # further numbers of a protocol, for example the degree
+    numbers: Annotated[tuple[Count, ...], Meta(max_length=16)] = ()
 
 
 Descriptors = Annotated[tuple[Descriptor, ...], Meta(max_length=PEERS_MAX)]
 
 
-Entry = tuple[int, Descriptor]  # the round of the holder in which it was born, and the descriptor as it was told
+# The holder's round in which the descriptor was made, and the descriptor as it was received.
+Entry = tuple[int, Descriptor]
 
 
 class DescriptorTable:
+    """The descriptors that one node, the owner, knows of others: at most one for each node."""
+
     def __init__(self, owner: NodeId, age_max: int) -> None:
         self.owner, self.age_max = owner, age_max
         self.round = 0
         self.entries: dict[NodeId, Entry] = {}
-        self._buried: dict[NodeId, tuple[int, int]] = {}  # node -> (round, incarnation) of the burial
+        # node -> the round in which it was buried, and the latest incarnation that is refused
+        self._buried: dict[NodeId, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -56,7 +64,7 @@ class DescriptorTable:
         return node in self.entries
 
     def advance(self) -> list[NodeId]:
-        """A round has passed: all grow older. Those that grew too old are dropped, and named."""
+        """Begin the next round. Drop the entries that are too old now, and return their nodes."""
         self.round += 1
         oldest = self.round - self.age_max
         old = [node for node, (born, _) in self.entries.items() if born < oldest]
@@ -67,7 +75,7 @@ class DescriptorTable:
         return old
 
     def merge(self, descriptors: Iterable[Descriptor]) -> None:
-        """The youngest of what is known and what is told."""
+        """Take in descriptors. For each node the better one is kept: of the later incarnation, or younger."""
         now, entries, age_max = self.round, self.entries, self.age_max
         for descriptor in descriptors:
             node, born = descriptor.node, now - descriptor.age
@@ -84,28 +92,28 @@ class DescriptorTable:
                 entries[node] = (born, descriptor)
 
     def bury(self, node: NodeId) -> None:
-        """The node is gone: forget it, and do not believe those who have not noticed."""
+        """Drop a node that has crashed or left, and refuse descriptors of it that were made before now."""
         known = self.entries.pop(node, None)
         self._buried[node] = (self.round, known[1].incarnation if known else _ANY_LIFE)
 
     def forget(self, node: NodeId) -> None:
-        """Drop the entry; the next one to speak of the node is believed."""
+        """Drop the entry of a node. The next descriptor of the node is accepted."""
         self.entries.pop(node, None)
 
     def keep(self, nodes: Iterable[NodeId]) -> None:
-        """Drop all others, and take on the order of `nodes`. `entries` itself keeps all as they are."""
+        """Keep only the entries of `nodes`, in the order of `nodes`. Given `entries` itself, change nothing."""
         entries = self.entries
         if nodes is not entries:
             self.entries = {node: entries[node] for node in nodes}
 
     def describe(self, nodes: Iterable[NodeId] | None = None, hops: int = 0) -> list[Descriptor]:
-        """The entries, all of them or those of `nodes`; with `hops=1` as they are told to others."""
+        """Return all entries, or those of `nodes`, with their present ages. Use `hops=1` to send them to others."""
         now = self.round + hops
         chosen = self.entries.values() if nodes is None else [self.entries[node] for node in nodes]
         return [Descriptor(one.node, now - born, one.incarnation, one.interest, one.numbers) for born, one in chosen]
 
     def told(self, nodes: Iterable[NodeId] | None = None) -> dict[NodeId, Descriptor]:
-        """The entries as they are told to others; all of them, or those of `nodes` that there are."""
+        """Return all entries, or the existing ones among `nodes`, as they are sent to others: one hop older."""
         now, entries = self.round + 1, self.entries
         chosen = entries if nodes is None else {node: entries[node] for node in nodes if node in entries}
         return {
@@ -114,14 +122,17 @@ class DescriptorTable:
         }
 
     def age(self, node: NodeId) -> int:
+        """Return the age of an entry that exists, in rounds and hops."""
         return self.round - self.entries[node][0]
 
     def check(self) -> None:
+        """Assert the invariant D1."""
         assert self.owner not in self.entries, f"D1: {self.owner} describes itself"
         oldest = self.round - self.age_max
         old = [node for node, (born, _) in self.entries.items() if born < oldest]
         assert not old, f"D1: {old} are too old"
 
     def _is_dead(self, node: NodeId, born: int, incarnation: int) -> bool:
+        """Return whether a descriptor must be refused, because its node was buried after it was made."""
         grave = self._buried.get(node)
         return grave is not None and incarnation <= grave[1] and born <= grave[0]

@@ -1,11 +1,12 @@
-"""The heartbeat failure detector as a part: asks every watched peer once per period, and suspects the silent ones.
+"""The heartbeat failure detector: ping every watched peer once per period, and suspect those that do not answer.
 
-Eventually every crashed peer is suspected; a living one is suspected wrongly now and then, see `suspicion.py` for how
-often at which loss. What it found out is taken by `news`: a `Down` once per watched peer, which is then no longer
-watched, and an `Again` when a watched peer answers from a newer life: it has forgotten everything about us.
+Every crashed peer is suspected in the end. Now and then a running one is suspected wrongly; `suspicion.py` says how
+often. The owner takes the results with `news`. A `Down` is given once for a watched peer, which is no longer watched
+then. An `Again` is given when a watched peer has restarted: it answers with a later incarnation and has forgotten
+everything about us.
 
-Only the one who watches asks, so that nodes may watch those who do not know them. Where both ends send by themselves
-anyway (SpiderCast's heartbeats, Vitis' profiles) a node uses `Suspicion` alone and saves the questions.
+Only the watching node sends pings, so a node may watch peers that do not know it. If both ends of a link send regularly
+in any case (SpiderCast's heartbeats, Vitis' profiles), a node uses `Suspicion` alone and needs no pings.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from trellis.protocols.wire import Codec, Count
 
 
 class DetectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of `HeartbeatDetector`."""
+
     period_ms: int = 1_000
-    """Raising it saves traffic; crashes are noticed later."""
+    """Time between two pings. Raising it saves traffic, but crashes are noticed later."""
 
     silence_max: int = 5
-    """Rounds without an answer until a peer is suspected. Raising it makes wrong suspicions rarer, right ones later."""
+    """Rounds without an answer until a peer is suspected. Raising it makes wrong suspicions rarer, and right ones
+    later."""
 
     def __post_init__(self) -> None:
         for field in ("period_ms", "silence_max"):
@@ -34,10 +38,14 @@ class DetectorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Ping(msgspec.Struct, frozen=True, gc=False, tag="ping"):
+    """Ask a watched peer whether it is running. Has the incarnation of the sender."""
+
     incarnation: Count
 
 
 class Pong(msgspec.Struct, frozen=True, gc=False, tag="pong"):
+    """Answer a ping. Has the incarnation of the sender."""
+
     incarnation: Count
 
 
@@ -45,10 +53,14 @@ CODEC: Codec[msgspec.Struct] = Codec(Ping | Pong)
 
 
 class Down(msgspec.Struct, frozen=True, gc=False):
+    """Report that a watched peer is suspected to have crashed. It is no longer watched."""
+
     peer: NodeId
 
 
 class Again(msgspec.Struct, frozen=True, gc=False):
+    """Report that a watched peer has restarted. It is still watched."""
+
     peer: NodeId
 
 
@@ -56,38 +68,45 @@ News = Down | Again
 
 
 class HeartbeatDetector:
+    """The failure detector part of a node. It has one timer, `detector/tick`."""
+
     def __init__(self, incarnation: int, random: Random, config: DetectorConfig | None = None) -> None:
         self.random, self.config = random, config or DetectorConfig()
         self.suspicion = Suspicion(self.config.silence_max)
         self._ping, self._pong = Ping(incarnation), Pong(incarnation)
-        self.found_out: list[News] = []  # and not taken yet
+        self.found_out: list[News] = []  # results that `news` has not returned yet
 
     def watch(self, peer: NodeId) -> None:
+        """Watch a peer from now on. This changes nothing if it is watched already."""
         self.suspicion.watch(peer)
 
     def unwatch(self, peer: NodeId) -> None:
+        """Stop watching a peer."""
         self.suspicion.unwatch(peer)
 
     def heard(self, peer: NodeId, incarnation: int | None = None) -> None:
-        """Any other message of a peer is as good as an answer."""
+        """Note a message of a peer, of any kind: it counts as an answer."""
         if self.suspicion.heard(peer, incarnation) is RESTARTED:
             self.found_out.append(Again(peer))
 
     def news(self) -> list[News]:
-        """What was found out since this was last asked."""
+        """Return the results since the last call."""
         news, self.found_out = self.found_out, []
         return news
 
     def start(self) -> Effects:
+        """Set the timer of the first round, at a random time within one period."""
         return [SetTimer("detector/tick", 1 + self.random.randrange(self.config.period_ms))]
 
     def on_timer(self, tag: str) -> Effects:
+        """End a round: suspect the peers that were silent for too long, and ping the others."""
         for peer in self.suspicion.tick():
             self._down(peer)
         effects: Effects = [Send(peer, self._ping) for peer in self.suspicion.watched]
         return [*effects, SetTimer("detector/tick", self.config.period_ms)]
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        """Answer a ping, and note the sender of a ping or an answer as running."""
         if isinstance(message, Ping):
             self.heard(sender, message.incarnation)
             return [Send(sender, self._pong)]
@@ -96,7 +115,7 @@ class HeartbeatDetector:
         return []
 
     def on_peer_down(self, peer: NodeId) -> Effects:
-        """The driver knows: no need to wait."""
+        """Report a watched peer as down at once, because the driver knows it."""
         if peer in self.suspicion:
             self._down(peer)
         return []

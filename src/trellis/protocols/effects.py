@@ -1,4 +1,4 @@
-"""What a protocol node wants done. A driver carries it out: the simulator in virtual time, the live shell on sockets.
+"""Effects: what a protocol node asks its driver to do. The drivers are the simulator and the live shell.
 
 | effect                  | simulator                                   | live                       |
 | ----------------------- | ------------------------------------------- | -------------------------- |
@@ -8,7 +8,8 @@
 | `Deliver`               | counted by a probe                          | the subscriber's queue     |
 | `Left`                  | the node is taken down                      | the process ends           |
 
-Effects are carried out in the order they are given. Durations are whole milliseconds.
+The methods of a node return lists of effects. A driver carries them out in the order of the list. Durations are whole
+milliseconds.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import NewType
 
 import msgspec
 
-NodeId = str  # a node's name
+NodeId = str  # The name of a node, unique in its cluster.
 Topic = str
 Incarnation = NewType("Incarnation", int)
 """Number that grows at every restart of a node's name, so that others can tell its runs apart."""
 
 
 class Seed(msgspec.Struct, frozen=True, gc=False):
-    """Where some node of the mesh listens whose name is not known yet. It is never equal to a name."""
+    """The address of a node of the mesh whose name is not known yet. It is never equal to a name."""
 
     host: str
     port: int
@@ -33,39 +34,43 @@ class Seed(msgspec.Struct, frozen=True, gc=False):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-Contact = NodeId | Seed  # a node that a newcomer can speak to first
+Contact = NodeId | Seed  # A node that a newcomer can contact first.
 
 
 class Send(msgspec.Struct, frozen=True, gc=False):
+    """Send a message to a peer. It may be lost."""
+
     to: Contact
     message: msgspec.Struct
 
 
 class SetTimer(msgspec.Struct, frozen=True, gc=False):
-    """`on_timer(tag)` after the delay. Setting a tag that is pending replaces it."""
+    """Call `on_timer(tag)` after the delay. If a timer with this tag is pending, replace it."""
 
     tag: str
     delay_ms: int
 
 
 class CancelTimer(msgspec.Struct, frozen=True, gc=False):
-    """Nothing happens where no such timer is pending."""
+    """Cancel the timer with this tag. If none is pending, do nothing."""
 
     tag: str
 
 
 class LinkUp(msgspec.Struct, frozen=True, gc=False):
-    """This node counts `peer` among its overlay neighbours from now on. A link stands when both ends say so."""
+    """Count `peer` among this node's overlay neighbors from now on. A link stands when both ends say so."""
 
     peer: NodeId
 
 
 class LinkDown(msgspec.Struct, frozen=True, gc=False):
+    """Do not count `peer` among this node's overlay neighbors any more."""
+
     peer: NodeId
 
 
 class Deliver(msgspec.Struct, frozen=True, gc=False):
-    """Hand a publication to the application of this node."""
+    """Deliver a publication to the application of this node."""
 
     topic: Topic
     origin: NodeId
@@ -74,7 +79,7 @@ class Deliver(msgspec.Struct, frozen=True, gc=False):
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):
-    """This node has left in order: nothing depends on it any more, and nothing more will be asked of it."""
+    """Report that this node has left in order: no node depends on it any more, and the driver may stop it."""
 
 
 Effect = Send | SetTimer | CancelTimer | LinkUp | LinkDown | Deliver | Left

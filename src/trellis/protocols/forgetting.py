@@ -1,13 +1,13 @@
-"""Which topics a node still needs: a conservative mark, as by a garbage collector that cannot tell what is a pointer.
+"""Find the topics that a node still needs, in the way of a conservative garbage collector.
 
-Bitsets of topics are plain ints, in many parts of a node. Rather than asking each part for its own, and forgetting one,
-everything that can be reached from the given roots is looked at. Each int that is found counts as a bitset and as a
-place, whatever it is: a counter that is none makes a few names stay that nobody needs. So nothing that is held
-can be missed, and what is kept beyond that is bounded by the ints in the node's state.
+Bitsets of topics are plain ints, in many parts of a node. If each part had to report its own, one could be left out. So
+this module visits all objects that can be reached from given roots. Each int counts as a bitset, and also as the index
+of one bit, although it may be neither. A counter, for example, may keep some names that nobody needs. No bitset in use
+is missed, and the number of names kept in excess is bounded by the ints in the node's state.
 
-G1  every bitset that can be reached from the roots is a part of the answer.
+G1  The result has every bit of every bitset that can be reached from the roots.
 
-Messages and descriptors are passed over: names travel, bits do not.
+Messages and descriptors are skipped: they have names of topics, never bits.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ from trellis.protocols.topics import TopicTable
 
 _NOTHING_BELOW = (str, bytes, bytearray, float, type(None), type, types.ModuleType, types.BuiltinFunctionType, Random)
 
-_SMALL = 1 << 192  # most ints are: they are put together apart from the long ones, which costs less
+_SMALL = 1 << 192  # Most ints are below this. They are joined apart from the long ones, which is faster.
 
 
 def held_bits(roots: Iterable[object], places: int) -> int:
-    """Return every bit of every int that can be reached from the roots. Ints below `places` count as places, too."""
+    """Return every bit of every int that can be reached from the roots.
+
+    An int below `places` may be the index of a bit, so that bit is returned as well.
+    """
     marks = bytearray(places)
     found = small = 0
     seen: set[int] = set()
@@ -37,7 +40,7 @@ def held_bits(roots: Iterable[object], places: int) -> int:
     while waiting:
         one = waiting.pop()
         if isinstance(one, int):
-            # A negative one is a set of all but a few: new topics are in it as well, whatever place they get.
+            # A negative int is the set of all topics but a few. It also has topics that get a bit later, whichever bit.
             bits = one if one >= 0 else ~one
             if bits < places:
                 marks[bits] = 1
@@ -54,7 +57,7 @@ def held_bits(roots: Iterable[object], places: int) -> int:
 
 
 def _below(one: Any) -> Iterable[Any]:
-    """Return what an object holds."""
+    """Return the objects that an object refers to."""
     match one:
         case dict():
             return [*one.keys(), *one.values()]
@@ -70,7 +73,7 @@ def _below(one: Any) -> Iterable[Any]:
         case partial():
             return one.func, *one.args, *one.keywords.values()
         case TopicTable():
-            return ()  # its own names are what is asked about
+            return ()  # The table's own names are what the caller wants to clean up.
     found = list(getattr(one, "__dict__", {}).values())
     for kind in type(one).__mro__:
         slots = kind.__dict__.get("__slots__", ())
@@ -80,14 +83,15 @@ def _below(one: Any) -> Iterable[Any]:
 
 
 def _has(cell: types.CellType) -> bool:
+    """Return whether a cell of a closure has a value other than None."""
     try:
         return cell.cell_contents is not None
-    except ValueError:  # it is empty
+    except ValueError:  # The cell is empty.
         return False
 
 
 def _packed(marks: bytearray) -> bytes:
-    """Eight marks to a byte, the first in the lowest bit."""
+    """Return the marks as bits, eight to a byte, with the first mark in the lowest bit."""
     packed = bytearray(len(marks) // 8 + 1)
     place = marks.find(1)
     while place >= 0:

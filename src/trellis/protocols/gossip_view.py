@@ -1,10 +1,10 @@
-"""An interest view that gossip keeps up to date: what a live node chooses its neighbours from.  [SC §2.2, A-SPC-19]
+"""An interest view that gossip keeps up to date. A live node chooses its neighbors from it.  [SC §2.2, A-SPC-19]
 
-Newscast keeps only c descriptors, and a new set of them in every round. Whatever passes through is remembered here with
-its age: a few hundred nodes, the youngest, none above `age_max` rounds. Dead nodes fade, newcomers appear, and an
-interest that has changed is replaced by the younger descriptor.
+Newscast keeps only c descriptors, and other ones in every round. This part remembers all descriptors that pass through,
+with their ages: those of the few hundred youngest nodes, none older than `age_max` rounds. So crashed nodes disappear,
+newcomers appear, and a younger descriptor replaces an interest that has changed.
 
-G1  at most `entries_max` entries; the view names exactly those, with the interests last heard.
+G1  There are at most `entries_max` entries. The view names exactly their nodes, with the interests last received.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from trellis.protocols.topics import TopicTable
 
 
 class GossipViewConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of `GossipView`."""
+
     entries_max: int = 300
-    """Raising it gives more to choose from, and lower degrees [SC Fig. 10]; choosing scans them all."""
+    """Nodes to remember. Raising it gives more candidates and lower degrees [SC Fig. 10], but every choice scans them
+    all."""
 
     age_max: int = 60
-    """Rounds after which a node is forgotten. Raising it remembers more nodes; dead ones too."""
+    """Rounds after which a node is forgotten. Raising it remembers more nodes, crashed ones as well."""
 
     newscast: NewscastConfig = NewscastConfig()
 
@@ -39,7 +42,7 @@ class GossipViewConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class GossipView:
-    """A part: peer sampling, and the view that grows from it."""
+    """The peer sampling part of a node, together with the interest view that it fills."""
 
     def __init__(
         self,
@@ -56,14 +59,17 @@ class GossipView:
         self.view = KnownInterests(self.sampling.id, random)
 
     def start(self) -> Effects:
+        """Start peer sampling."""
         return self.sampling.start()
 
     def on_timer(self, tag: str) -> Effects:
+        """Begin a round: drop the nodes that are too old, and let peer sampling make its exchange."""
         for node in self.known.advance():
             self.view.forget(node)
         return self.sampling.on_timer(tag)
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        """Let peer sampling handle the message, and remember the descriptors in it."""
         effects = self.sampling.on_message(sender, message)
         if isinstance(message, NewscastRequest | NewscastReply):
             self.known.merge(message.descriptors)
@@ -75,11 +81,13 @@ class GossipView:
         return effects
 
     def on_peer_down(self, peer: NodeId) -> Effects:
+        """Forget a node that has crashed or left."""
         self.known.bury(peer)
         self.view.forget(peer)
         return self.sampling.on_peer_down(peer)
 
     def check(self) -> None:
+        """Assert the invariants G1 and D1, and those of peer sampling."""
         self.sampling.check()
         self.known.check()
         assert len(self.known) <= self.config.entries_max, f"G1: {len(self.known)} entries"
@@ -88,6 +96,7 @@ class GossipView:
         assert heard == seen, "G1: the view is not what was heard"
 
     def _forget_the_oldest(self) -> None:
+        """Drop the oldest entries if there are more than `entries_max`."""
         excess = len(self.known) - self.config.entries_max
         if excess <= 0:
             return

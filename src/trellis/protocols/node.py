@@ -1,11 +1,12 @@
-"""A protocol node: a plain object that is told what happened and answers with effects.
+"""The interface of a protocol node: an object whose methods are called on events and return effects.
 
-It is given an identity, a seeded `random.Random` and a configuration. It never reads a clock, sleeps, opens a socket
-or prints; time passes for it only through its timers. Chance comes from its `Random` alone, and nothing is drawn from
-or sent in the order of a set: the same inputs give the same effects on every machine.
+A node gets an identity, a seeded `random.Random` and a configuration. It never reads a clock, sleeps, opens a socket or
+prints. It notices time only through its timers. All random numbers come from its `Random`, and it never draws from a
+set or sends in the order of a set. So the same inputs give the same effects on every machine.
 
-A node is composed of parts (peer sampling, failure detector, ring, ...). A part has the same inputs, its own messages,
-and timers whose tags begin with its name and a slash, so that a node finds the part a timer belongs to.
+A node is composed of parts (peer sampling, failure detector, ring, ...). A part has methods of the same names and
+messages of its own. The tags of its timers begin with its name and a slash, so that the node finds the part to which a
+timer belongs.
 """
 
 from __future__ import annotations
@@ -18,36 +19,45 @@ from trellis.protocols.effects import Effects, NodeId, Topic
 
 
 class ProtocolNode(Protocol):
-    """What a driver needs to know of a node."""
+    """The methods of a node that its driver calls."""
 
     id: NodeId
 
     def start(self) -> Effects:
-        """Called once, before anything else."""
+        """Start the node. The driver calls this once, before all other methods."""
         ...
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
-        """A message of this system has come. Unknown and stale ones are normal life: ignored and counted."""
+        """Handle a message of this protocol. Unknown and outdated messages are ignored and counted."""
         ...
 
-    def on_timer(self, tag: str) -> Effects: ...
+    def on_timer(self, tag: str) -> Effects:
+        """Handle the end of a timer that was set with `tag`."""
+        ...
 
     def on_peer_down(self, peer: NodeId) -> Effects:
-        """The driver knows that `peer` is gone (a broken stream). Detectors of the node say it by themselves."""
+        """Handle the end of `peer`, which the driver knows from a broken stream.
+
+        A node's own failure detectors do not call this.
+        """
         ...
 
-    def subscribe(self, topic: Topic) -> Effects: ...
+    def subscribe(self, topic: Topic) -> Effects:
+        """Add a topic to the node's interest."""
+        ...
 
-    def unsubscribe(self, topic: Topic) -> Effects: ...
+    def unsubscribe(self, topic: Topic) -> Effects:
+        """Remove a topic from the node's interest."""
+        ...
 
     def leave(self) -> Effects:
-        """Leave in order: what must be said to others is in the effects.
+        """Leave in order. The effects have the messages that other nodes need.
 
-        Nothing is asked of the node afterwards, unless its system says that nodes `linger`: then it goes on until it
-        gives `Left`.
+        The driver calls no method afterwards, unless nodes of the protocol `linger`. Such a node goes on until it
+        returns `Left`.
         """
         ...
 
     def check(self) -> None:
-        """Assert the node's own invariants. A broken one is our bug, never bad input."""
+        """Assert the node's own invariants. If one does not hold, that is our bug, and not caused by bad input."""
         ...

@@ -1,13 +1,14 @@
-"""The identifier ring: who comes after me, and who before.  [docs/papers.md, parts]
+"""The identifier ring: know the nodes that come next after this one, and next before it.  [docs/papers.md, parts]
 
-Identifiers are SHA-1 hashes of names, numbers modulo 2^160. Each node keeps some nodes on either side, nearest first,
-found and kept up to date by T-Man: what is nearer is selected, and what is dead grows old or is reported down. A few
-more are kept than are asked for, or the ring would take long to close and break when neighbours fail together.
+Identifiers are SHA-1 hashes of names, numbers modulo 2^160. Each node keeps some nodes on either side, nearest first.
+T-Man finds them: it prefers nearer nodes, and drops nodes whose descriptors grow old or that are reported down. A node
+keeps a few more than its owner asks for. Otherwise the ring would take long to close, and would break if several
+adjacent nodes failed together.
 
-Corner cases: a node alone is its own successor; of two each is the other's successor and predecessor; with fewer than
-L + 1 nodes the lists wrap, and neither holds the node itself or a repetition.
+Special cases: a single node is its own successor. Of two nodes, each is the other's successor and predecessor. With
+fewer than L + 1 nodes the lists of successors and predecessors overlap. No list has the node itself or a node twice.
 
-R1  what is kept stands in the order of the ring, clockwise from here.
+R1  The kept nodes are in the order of the ring, clockwise from this node.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _KNOWN_MAX = 100_000
 
 
 class _Identifiers(dict[str, int]):
+    """A cache of identifiers by name. It is cleared when it has `_KNOWN_MAX` entries."""
+
     def __missing__(self, name: str) -> int:
         if len(self) >= _KNOWN_MAX:
             self.clear()
@@ -36,30 +39,31 @@ class _Identifiers(dict[str, int]):
         return found
 
 
-_identifiers = _Identifiers()  # subscripts cost half of what a call of an `lru_cache` costs
+_identifiers = _Identifiers()  # A subscript takes half the time of a call of an `lru_cache`.
 
 
 def identifier(name: str) -> int:
-    """Where a node or a topic is on the ring.  [VI §III: SHA-1]"""
+    """Return the position of a node or a topic on the ring.  [VI §III: SHA-1]"""
     return _identifiers[name]
 
 
 def place(name: str) -> float:
-    """The same from 0 to below 1, as a picture needs it: 53 bits of the identifier, which a float holds."""
+    """Return the same position as a fraction, from 0 to below 1, for pictures. It has 53 bits of the identifier."""
     return (identifier(name) * (1 << 53) // RING) / (1 << 53)
 
 
 def clockwise(start: int, end: int) -> int:
-    """How far it is from `start` to `end`, clockwise."""
+    """Return the distance from `start` to `end` in clockwise direction."""
     return (end - start) % RING
 
 
 def ring_distance(one: int, other: int) -> int:
+    """Return the distance between two positions, in the shorter direction."""
     return min(clockwise(one, other), clockwise(other, one))
 
 
 class Ring:
-    """One's place on the ring, as far as one knows."""
+    """The nodes next to one node on the ring, as far as that node knows."""
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class Ring:
         spare: int = 4,
         config: TManConfig | None = None,
     ) -> None:
-        """`length` is L, the successors and predecessors that are asked for; `spare` more are kept on either side."""
+        """Ask for `length` (L) successors and predecessors. `spare` more are kept on either side."""
         self.id = describe().node
         self.identifier = identifier(self.id)
         self.length, self.kept = length, length + spare
@@ -80,29 +84,31 @@ class Ring:
 
     @property
     def successors(self) -> list[NodeId]:
-        """Up to L, nearest first."""
+        """Return up to L successors, nearest first."""
         return self.tman.peers[: self.length]
 
     @property
     def predecessors(self) -> list[NodeId]:
-        """Up to L, nearest first."""
+        """Return up to L predecessors, nearest first."""
         return self.tman.peers[::-1][: self.length]
 
     @property
     def successor(self) -> NodeId:
+        """Return the nearest successor, or this node if it knows no other."""
         return next(iter(self.successors), self.id)
 
     @property
     def predecessor(self) -> NodeId:
+        """Return the nearest predecessor, or this node if it knows no other."""
         return next(iter(self.predecessors), self.id)
 
     def responsible(self, place: int, without: NodeId | None = None) -> NodeId:
-        """Return the first known node at or after a place of the ring, this one included. A node alone is its own."""
+        """Return the first known node at or after a position. This node counts, unless it is `without`."""
         known = [node for node in (self.id, *self.tman.peers) if node != without]
         return min(known, key=lambda node: clockwise(place, identifier(node)), default=self.id)
 
     def is_coordinator(self, node: NodeId) -> bool:
-        """Am I the closest living successor of `node`, as far as I know?  [OM §3.3]"""
+        """Return whether this node is the closest running successor of `node`, as far as it knows.  [OM §3.3]"""
         return self.responsible(identifier(node), without=node) == self.id
 
     def start(self) -> Effects:
@@ -118,20 +124,25 @@ class Ring:
         return self.tman.on_peer_down(peer)
 
     def check(self) -> None:
+        """Assert the invariant R1, and that not too many nodes are kept."""
         self.tman.check()
         peers = self.tman.peers
         assert len(peers) <= 2 * self.kept, f"{self.id} keeps more than {self.kept} on a side of the ring"
         assert peers == self._after(peers), f"R1: {self.id} keeps {peers}"
 
     def _after(self, nodes: list[NodeId]) -> list[NodeId]:
+        """Return the nodes in the order of the ring, clockwise from this node."""
         return sorted(nodes, key=lambda node: clockwise(self.identifier, _identifiers[node]))
 
     def _near_enough(self, descriptors: Sequence[Descriptor]) -> Sequence[Descriptor]:
-        """Those who are kept already or would be: most of what is heard is farther away than all that are kept."""
+        """Return the descriptors of nodes that are kept or would be kept.
+
+        Most nodes that are received are farther away than all that are kept.
+        """
         entries = self.tman.table.entries
         if len(entries) < 2 * self.kept:
             return descriptors
-        names = list(entries)  # R1
+        names = list(entries)  # in the order of the ring, by R1
         last, first = identifier(names[self.kept - 1]), identifier(names[self.kept])
         at = _identifiers
         if last < first:
@@ -145,6 +156,7 @@ class Ring:
         return self._nearest_of(list(table.entries))
 
     def _nearest_of(self, nodes: list[NodeId]) -> list[NodeId]:
+        """Return the `kept` nearest nodes on either side, in the order of the ring."""
         around = self._after(nodes)
         if len(around) <= 2 * self.kept:
             return around

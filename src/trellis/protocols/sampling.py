@@ -1,6 +1,6 @@
-"""Peer sampling: each call yields peers as if drawn uniformly from all living nodes.  [docs/papers.md, parts]
+"""Peer sampling: get peers that seem to be drawn uniformly from all running nodes.  [docs/papers.md, parts]
 
-Newscast (`newscast.py`) and Cyclon (`cyclon.py`) do it, with the same face; here is what they share.
+Newscast (`newscast.py`) and Cyclon (`cyclon.py`) implement it with the same methods. This module has what both use.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from random import Random
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import Contact, NodeId
 
-Describe = Callable[[], Descriptor]  # one's own descriptor, at age 0
+Describe = Callable[[], Descriptor]  # Returns the node's own descriptor, with age 0.
 
 
 class Contacts:
-    """Whom a node knows when it joins.
+    """The nodes that a node can contact when it joins.
 
-    Each is greeted first, until it is heard or was tried three times: a node that is found by others before it has
-    greeted its own contacts would otherwise forget them, and the network would come up in pieces.
+    Each contact is greeted first, until it has answered or was tried three times. Without this, a node that others find
+    before it has greeted its contacts would forget them, and the network could form separate parts.
 
-    Two halves of a network that was cut for long have forgotten each other. Where `revisit_rounds` is not 0, a contact
-    is spoken to every so many rounds: live nodes do that with their seeds.
+    After a long partition, the two sides have forgotten each other. If `revisit_rounds` is not 0, a contact is greeted
+    every so many rounds. Live nodes do this with their seeds.
     """
 
     def __init__(self, contacts: Iterable[Contact], owner: NodeId) -> None:
@@ -30,10 +30,11 @@ class Contacts:
         self.revisit_rounds = 0
 
     def heard(self, node: NodeId) -> None:
+        """Note a message of `node`: it need not be greeted any more."""
         self._tries.pop(node, None)
 
     def to_greet(self) -> Contact | None:
-        """The next one that was not heard yet."""
+        """Return the next contact that has not answered yet, and count the try. None: there is no such contact."""
         for node, tries in self._tries.items():
             if tries > 1:
                 self._tries[node] = tries - 1
@@ -43,7 +44,9 @@ class Contacts:
         return None
 
     def is_due(self, round: int) -> bool:
+        """Return whether a contact should be visited again in this round."""
         return self.revisit_rounds > 0 and round % self.revisit_rounds == 0
 
     def any(self, random: Random) -> Contact | None:
+        """Return a random contact, or None if there is none."""
         return self.known[random.randrange(len(self.known))] if self.known else None

@@ -1,20 +1,23 @@
-"""When to believe that a peer is gone: silences counted in the rounds of the one who listens.  [docs/papers.md, parts]
+"""Decide when a silent peer is suspected of a crash, by counting rounds without a message.  [docs/papers.md, parts]
 
-No clock: a round is whatever period its owner calls `tick` with. A peer that was not heard for `silence_max` rounds on
-end is suspected, in every round until it is heard again or no longer watched. Any message of a peer is a sign of life.
+There is no clock: the owner calls `tick` once per period, and that is a round. A watched peer is suspected if nothing
+was received from it for `silence_max` rounds in sequence. `tick` returns it in every round until it is heard again or
+no longer watched. Every message of a peer counts.
 
-What it promises, where each sign of life is lost independently with probability p and one is sent per round:
+The promises below assume that a peer sends one message per round, and that each is lost independently with probability
+p:
 
-- a crashed peer is suspected `silence_max` rounds after its last sign of life, or one later (rounds are not aligned);
-- a living peer is wrongly suspected with probability p^silence_max per round and link, p the loss one way where both
-  ends send by themselves, and 1 - (1 - p)^2 where one end asks and the other answers. With silence_max = 5: 3.1e-7 at
-  5% loss one way, 8.8e-6 for questions and answers, 2.4e-3 at 30% one way; measured by
-  `tests/examples/test_protocols_suspicion.py`;
-- a wrong suspicion is no more than a lost link to its owner: the peer may be watched again at once;
-- its own pauses cost nothing: a node that stood still has not ticked.
+- A crashed peer is suspected `silence_max` rounds after its last message, or one round later, since rounds are not
+  aligned.
+- A running peer is suspected wrongly with probability p^silence_max per round and link. Here p is the loss in one
+  direction if both ends send on their own, and 1 - (1 - p)^2 if one end asks and the other answers. With silence_max =
+  5 that is 3.1e-7 at 5% loss in one direction, 8.8e-6 for questions and answers, and 2.4e-3 at 30% in one direction.
+  `tests/examples/test_protocols_suspicion.py` measures this.
+- A wrong suspicion costs the owner a link, and no more: it may watch the peer again at once.
+- If the watching node itself pauses, it suspects nobody for that, because it does not tick.
 
-A peer that restarts under the same name has a higher incarnation. Signs of an older life are no signs of life, and the
-first sign of a newer one says that the peer has forgotten everything: `heard` tells the three apart.
+A peer that restarts under the same name has a higher incarnation. Messages of an older incarnation do not count. The
+first message of a newer one shows that the peer has forgotten everything. `heard` returns which of these cases it is.
 """
 
 from __future__ import annotations
@@ -25,20 +28,24 @@ from trellis.protocols.effects import NodeId
 
 
 class Sign(Enum):
-    ALIVE = "alive"  # as it was known, or without an incarnation
-    RESTARTED = "restarted"  # a newer life than the one that was known
-    STALE = "stale"  # from an earlier life: late, to be ignored
+    """What a message says about its sender."""
+
+    ALIVE = "alive"  # It is of the known incarnation, or has none.
+    RESTARTED = "restarted"  # It is of a newer incarnation than the known one.
+    STALE = "stale"  # It is of an earlier incarnation: it came late and should be ignored.
     UNWATCHED = "unwatched"
 
 
-# Looking a member up in its class takes longer than all the rest of `heard`.
+# Looking up a member of an `Enum` class takes longer than the rest of `heard`.
 ALIVE, RESTARTED, STALE, UNWATCHED = Sign.ALIVE, Sign.RESTARTED, Sign.STALE, Sign.UNWATCHED
 
 
 class Suspicion:
+    """Counts for each watched peer the rounds since its last message."""
+
     def __init__(self, silence_max: int) -> None:
         self.silence_max = silence_max
-        self._silence: dict[NodeId, int] = {}  # rounds since the last sign of life
+        self._silence: dict[NodeId, int] = {}  # Rounds since the last message of each watched peer.
         self._incarnation: dict[NodeId, int] = {}
 
     def __contains__(self, peer: NodeId) -> bool:
@@ -46,20 +53,24 @@ class Suspicion:
 
     @property
     def watched(self) -> list[NodeId]:
+        """Return the watched peers, in the order in which watching began."""
         return list(self._silence)
 
     def watches_just(self, peers: set[NodeId]) -> bool:
+        """Return whether exactly these peers are watched."""
         return self._silence.keys() == peers
 
     def watch(self, peer: NodeId) -> None:
-        """Silence counts from now; nothing changes for a peer that is watched already."""
+        """Watch a peer, and count its silence from now. If it is watched already, change nothing."""
         self._silence.setdefault(peer, 0)
 
     def unwatch(self, peer: NodeId) -> None:
+        """Stop watching a peer, and forget its incarnation."""
         self._silence.pop(peer, None)
         self._incarnation.pop(peer, None)
 
     def heard(self, peer: NodeId, incarnation: int | None = None) -> Sign:
+        """Note a message of a peer, and return what it says about the peer."""
         if peer not in self._silence:
             return UNWATCHED
         sign = ALIVE
@@ -75,16 +86,16 @@ class Suspicion:
         return sign
 
     def incarnation_of(self, peer: NodeId) -> int:
-        """The latest life that was heard of; 0 where none was named."""
+        """Return the latest known incarnation of a watched peer, or 0 if none was named."""
         return self._incarnation.get(peer, 0)
 
     def silence_of(self, peer: NodeId) -> int:
-        """Return the rounds since the last sign of life, the present one included; 0 for a peer that is not watched."""
+        """Return the rounds since the last message of a peer, with the present one. 0: the peer is not watched."""
         return self._silence.get(peer, 0)
 
     def tick(self) -> list[NodeId]:
-        """A round is over: those who are suspected now, in the order in which they came to be watched."""
+        """End a round, and return the peers suspected now, in the order in which watching began."""
         for peer in self._silence:
             self._silence[peer] += 1
-        # The round that ends now counts for a peer that was heard in it, hence `>`.
+        # A peer that was heard in the round that ends has the count 1 now, hence `>`.
         return [peer for peer, rounds in self._silence.items() if rounds > self.silence_max]

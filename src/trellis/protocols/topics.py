@@ -1,12 +1,13 @@
-"""Interests as Python-int bitsets over the topics that somebody has named: `&`, `|` and `.bit_count()` are cheap.
+"""Interests as bitsets in Python ints, one bit for each topic that was named. `&`, `|` and `.bit_count()` are cheap.
 
-Bits are handed out as topics are first seen, so they mean nothing outside the table; names travel, bits do not.
+A topic gets a bit when it is first seen. So bits mean nothing outside of their table: messages have names, never bits.
 In a simulation all nodes of a process may share one table.
 
-Names come from the network, so a table must not keep them for ever. A live node has a table of its own and forgets the
-names that no bitset of its own has any more (`forgetting.py`). Their places are used again, the lowest first.
+Names come from the network, so a table must not keep them for ever. A live node has its own table, and forgets names
+whose bits are in none of its bitsets any more (`forgetting.py`). The index of a forgotten name is used again, the
+lowest first.
 
-T1  a name has at most one place, and a place at most one name; a place without a name is in `_free`.
+T1  A name has at most one bit, and a bit at most one name. `_free` has the indexes without a name.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from collections.abc import Iterable, Iterator
 
 from trellis.protocols.effects import Topic
 
-NAMES_MAX = 262_144  # that others can make a node keep; what it takes part in itself is always named
+NAMES_MAX = 262_144  # Most names that other nodes can make a node keep. Its own topics always get a bit.
 
 
 class TopicTable:
-    """Topic <-> bit. `bits(topics)` is cached: the same interest arrives in message after message."""
+    """Maps topics to bits and back. `bits` is cached, because the same interest arrives in many messages."""
 
     def __init__(self) -> None:
-        self.names: list[Topic] = []  # by place; empty: no topic has the place now
-        self.is_shared = True  # False: one node alone uses it, and may forget
-        self.due = _DUE_LEAST  # names, until it is worth looking for those that are not used any more
+        self.names: list[Topic] = []  # By index of the bit. An empty name: no topic has this bit now.
+        self.is_shared = True  # False: only one node uses the table, and may forget names.
+        self.due = _DUE_LEAST  # The number of names from which on it is worth looking for unused ones.
         self._place: dict[Topic, int] = {}
-        self._free: list[int] = []  # descending
+        self._free: list[int] = []  # in descending order
         self._cache: dict[tuple[Topic, ...], int] = {}
-        self._cached = 0  # topics in its keys
+        self._cached = 0  # number of topics in the keys of `_cache`
 
     def __len__(self) -> int:
         return len(self._place)
 
     def bit(self, topic: Topic) -> int:
-        """The bitset of one topic."""
+        """Return the bitset of one topic. A new topic gets a bit."""
         place = self._place.get(topic)
         if place is None:
             if self._free:
@@ -47,16 +48,19 @@ class TopicTable:
         return 1 << place
 
     def known(self, topic: Topic) -> int:
-        """The same; 0 where nobody has named the topic yet, and it stays unnamed.
+        """Return the bitset of one topic, or 0 if it has no bit. A new topic gets none.
 
-        For what arrives about topics that matter only if they are ours: whoever asks about names that it has made up
-        shall not fill the table.
+        Used for messages about topics that matter only if this node knows them. So a node that asks about invented
+        names cannot fill the table.
         """
         place = self._place.get(topic)
         return 0 if place is None else 1 << place
 
     def bits(self, topics: tuple[Topic, ...]) -> int:
-        """The bitset of what another node says that it wants. Where the table is full, new names are left out."""
+        """Return the bitset of the topics that another node has named.
+
+        If they might not fit into the table, new names are ignored.
+        """
         known = self._cache.get(topics)
         if known is None:
             if len(self._place) + len(topics) > NAMES_MAX:
@@ -70,14 +74,14 @@ class TopicTable:
         return known
 
     def own_bits(self, topics: Iterable[Topic]) -> int:
-        """The bitset of topics that the owner takes part in: they are named even where the table is full."""
+        """Return the bitset of topics that the owner takes part in. They get bits even if the table is full."""
         found = 0
         for topic in topics:
             found |= self.bit(topic)
         return found
 
     def topics(self, bits: int) -> tuple[Topic, ...]:
-        """The names of a bitset, sorted: the form in which interests travel."""
+        """Return the names of a bitset, sorted, as messages have them."""
         return tuple(sorted(self.names[place] for place in places(bits)))
 
     def keep_only(self, held: int) -> None:
@@ -95,16 +99,18 @@ class TopicTable:
         self.due = max(_DUE_LEAST, 2 * len(self._place))
 
     def check(self) -> None:
+        """Assert the invariant T1."""
         named = {name: place for place, name in enumerate(self.names) if name}
         assert named == self._place, "T1: names and places differ"
         assert sorted(self._free) == [place for place, name in enumerate(self.names) if not name], "T1: free places"
 
     @staticmethod
     def normal(topics: Iterable[Topic]) -> tuple[Topic, ...]:
+        """Return topics as messages have them: sorted, each once."""
         return tuple(sorted(set(topics)))
 
     def _of_known(self, topics: tuple[Topic, ...]) -> int:
-        """Not cached: a name may be known later."""
+        """Return the bitset of those topics that have a bit. It is not cached, since others may get one later."""
         found = 0
         for topic in topics:
             found |= self.known(topic)
@@ -114,14 +120,14 @@ class TopicTable:
 _WORD_BITS = 1_024
 _WORD = (1 << _WORD_BITS) - 1
 _CACHE_MAX = 100_000
-_CACHED_TOPICS_MAX = 4_000_000  # interests may be long: a hundred thousand of them would fill any memory
+_CACHED_TOPICS_MAX = 4_000_000  # Interests may be long: a hundred thousand of them would fill the memory.
 _DUE_LEAST = 4_096
 
 
 def places(bits: int) -> Iterator[int]:
-    """Return the places of the bits that are set, ascending.
+    """Yield the indexes of the bits that are set, in ascending order.
 
-    Taking bits off a long number copies it each time, so it is cut into words first.
+    Clearing a bit of a long int copies the int. So the int is first cut into words.
     """
     for start in range(0, bits.bit_length(), _WORD_BITS):
         word = bits >> start & _WORD if start or bits > _WORD else bits

@@ -1,1 +1,1 @@
-"""Who may read and write which topics: the rules, the decision, and signed tokens.  [docs/access.md]"""
+"""Access control: which clients may read and write which topics, and signed tokens.  [docs/access.md]"""

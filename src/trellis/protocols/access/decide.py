@@ -1,12 +1,12 @@
-"""The decision: may this client read or write this topic, and which rule says so?  [docs/access.md, How it is decided]
+"""Decide whether a client may read or write a topic, and by which rule.  [docs/access.md, How it is decided]
 
-The rules of each section form a tree of levels, so that a decision looks only at rules that can match. Decisions are
-remembered for `KNOWN_MAX` pairs of a client and a topic. `tests/reference/access.py` decides the same slowly.
+The rules of each section form a tree of levels, so a decision examines only rules that can match. Decisions are
+remembered for `KNOWN_MAX` pairs of a client and a topic. `tests/reference/access.py` decides the same, slowly.
 
-A3  an answer never depends on what is remembered
-A4  a value of %c or %u that cannot be one level of a topic makes no rule allow anything: it is empty, begins with $, or
-    holds /, + or #. A rule that denies then holds for everything from that level on
-A5  a subscription is refused only if no topic that it matches may be read
+A3  A decision never depends on what is remembered.
+A4  If a value of %c or %u cannot be one level of a topic, no rule with it allows anything. Such a value is empty,
+    begins with $, or has a /, + or #. A rule that denies then holds for everything from that level on.
+A5  A subscription is refused only if no topic that it matches may be read.
 """
 
 from __future__ import annotations
@@ -22,35 +22,39 @@ from trellis.protocols.mqtt.disjoint import overlap
 from trellis.protocols.mqtt.matcher import FilterTree
 from trellis.protocols.mqtt.topics import SHARED, has_wildcard, matches
 
-KNOWN_MAX = 32_768  # decisions that are remembered
-KNOWN_LETTERS_MAX = 256  # decisions about longer topics are not remembered
-STEPS_MAX = 10_000  # rules that are compared with the wildcards of one SUBSCRIBE
+KNOWN_MAX = 32_768  # most decisions that are remembered
+KNOWN_LETTERS_MAX = 256  # Decisions about longer topics are not remembered.
+STEPS_MAX = 10_000  # Most rules that are compared with the wildcards of one SUBSCRIBE.
 
 _VALUES = re.compile("%[cu]")
 
 
 class Who:
-    """A client, as the rules see it. Each connection or session has one of its own."""
+    """A client as the rules see it. Each connection or session has an instance of its own."""
 
     __slots__ = ("client", "user")
 
     def __init__(self, user: str | None, client: str) -> None:
-        self.user = user  # proven by a password, a token or a certificate. None: nothing was proven
+        self.user = user  # Proven by a password, a token or a certificate. None: nothing was proven.
         self.client = client  # chosen by the client itself
 
     def value(self, name: str) -> str:
+        """Return the value of %c or %u."""
         return self.client if name == "%c" else self.user or ""
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What was decided, and by which rule. Without a rule the default decided."""
+    """A decision, and the rule that made it. Without a rule the default decided."""
 
     is_allowed: bool
     rule: Rule | None
 
 
 def expanded(rule: Rule, who: Who) -> str | None:
-    """Return the filter of a rule with the client and the user put in; None if the rule cannot hold for them.  [A4]"""
+    """Return the filter of a rule with the client and the user filled in.  [A4]
+
+    None: the rule cannot hold for them.
+    """
     if "%" not in rule.filter:
         return rule.filter
     values = _VALUES.findall(rule.filter)
@@ -60,6 +64,7 @@ def expanded(rule: Rule, who: Who) -> str | None:
 
 
 def _is_level(value: str) -> bool:
+    """Return whether a value of %c or %u can be one level of a topic.  [A4]"""
     return bool(value) and value[0] != "$" and "/" not in value and not has_wildcard(value)
 
 
@@ -71,7 +76,7 @@ def _before_values(filter_: str) -> str:
 
 
 def overlaps(first: str, second: str) -> bool:
-    """Return whether some topic matches both filters. A wildcard at the beginning matches no `$`."""
+    """Return whether some topic matches both filters. A wildcard at the beginning does not match `$`."""
     for one, other in ((first, second), (second, first)):
         if one[:1] == "$" and other[:1] in ("+", "#"):
             return False
@@ -95,11 +100,11 @@ def includes(wide: str, narrow: str) -> bool:
 
 
 class Access:
-    """The rules in use. `use` replaces them; whoever holds this object then decides by the new ones."""
+    """The rules in use. `use` replaces them for all that share this object."""
 
     def __init__(self, rules: Rules) -> None:
         self.quotas = Quotas(rules)
-        self.steps = STEPS_MAX  # left for the wildcards of this SUBSCRIBE; the caller sets it anew for each one
+        self.steps = STEPS_MAX  # Rules that may still be compared for this SUBSCRIBE. The caller sets it for each one.
         self.use(rules)
 
     def use(self, rules: Rules) -> None:
@@ -107,12 +112,12 @@ class Access:
         self.rules = rules
         self.quotas.use(rules)
         self._by_subject: dict[str, list[Rule]] = {}
-        self._trees: dict[str, FilterTree[Rule, bool]] = {}  # by subject; True: the filter has %c or %u
+        self._trees: dict[str, FilterTree[Rule, bool]] = {}  # By subject. True: the filter has %c or %u.
         for rule in rules.rules:
             self._by_subject.setdefault(rule.subject, []).append(rule)
             tree = self._trees.setdefault(rule.subject, FilterTree())
             tree.put(_before_values(rule.filter), rule, _VALUES.search(rule.filter) is not None)
-        self._groups: dict[str, list[str]] = {}  # user -> sections of its groups that hold rules
+        self._groups: dict[str, list[str]] = {}  # user -> sections of its groups that have rules
         for name, users in rules.groups.items():
             for user in users if f"group {name}" in self._trees else ():
                 self._groups.setdefault(user, []).append(f"group {name}")
@@ -120,9 +125,11 @@ class Access:
         self._known_count = 0
 
     def may_read(self, who: Who, topic: str) -> bool:
+        """Return whether a client may read a topic."""
         return bool(self.rights(who, topic) & READ)
 
     def may_write(self, who: Who, topic: str) -> bool:
+        """Return whether a client may write a topic."""
         return bool(self.rights(who, topic) & WRITE)
 
     def rights(self, who: Who, topic: str) -> int:
@@ -140,6 +147,7 @@ class Access:
         return found
 
     def _decide(self, who: Who, topic: str) -> int:
+        """Return the same without the memory."""
         allowed, denied = READ | WRITE if self.rules.is_open else 0, 0
         for rule in self._matching(who, topic):
             if rule.is_allowed:
@@ -149,6 +157,7 @@ class Access:
         return allowed & ~denied  # A1
 
     def _matching(self, who: Who, topic: str) -> Iterator[Rule]:
+        """Yield the rules that match a topic for a client."""
         for subject in self._subjects(who.user):
             for rule, has_values in self._trees[subject].matching(topic):
                 filter_ = expanded(rule, who) if has_values else None
@@ -156,19 +165,19 @@ class Access:
                     yield rule
 
     def _subjects(self, user: str | None) -> list[str]:
-        """Return the sections with rules that hold for a user. The same as `Rules.subjects_of`, and faster."""
+        """Return the sections with rules that hold for a user. The same as `Rules.subjects_of`, but faster."""
         own = ["everyone", "anonymous"] if user is None else ["everyone", f"user {user}", *self._groups.get(user, ())]
         return [one for one in own if one in self._trees]
 
     def explain(self, who: Who, action: int, topic: str) -> Decision:
-        """Return what is decided about a topic without wildcards, and the rule with the lowest line that decides it."""
+        """Return the decision about a topic without wildcards, and the rule with the lowest line that makes it."""
         found = sorted((rule for rule in self._matching(who, topic) if rule.actions & action), key=_order)
         return Decision(found[0].is_allowed, found[0]) if found else Decision(self.rules.is_open, None)
 
     def may_subscribe(self, who: Who, filter_: str) -> bool:
-        """Return whether a subscription is granted. What it brings is still checked topic by topic.  [A5]
+        """Return whether a subscription is granted. Its messages are still checked topic by topic.  [A5]
 
-        When `steps` have been used up, a wildcard is granted without a look at the rules.
+        When `steps` are used up, a wildcard is granted without examining the rules.
         """
         filter_ = _asked(filter_)
         if not has_wildcard(filter_):
@@ -199,10 +208,10 @@ class Access:
 
 
 def _asked(filter_: str) -> str:
-    """Return what a filter asks for: that of a shared subscription is behind the name of its group."""
+    """Return the filter that is asked for. In a shared subscription it is behind the name of the group."""
     return filter_.split("/", 2)[2] if filter_.startswith(SHARED) and filter_.count("/") > 1 else filter_
 
 
 def _order(rule: Rule) -> tuple[bool, int]:
-    """Rules that deny come first, then the lower line."""
+    """Return a key that sorts rules that deny first, then by line."""
     return rule.is_allowed, rule.line

@@ -1,7 +1,8 @@
-"""Quotas: how much a client or a user may do.  [docs/access.md, Quotas]
+"""Quotas: limit how much a client or a user may do.  [docs/access.md, Quotas]
 
-Q1  over any time, a client or a user publishes no more than its rate and one second's worth beyond, and one message
-Q2  what is remembered of rates is bounded: a rate that was not used up lately needs no memory
+Q1  Over any time, a client or a user publishes no more than its rate allows, one second's worth beyond it, and one
+    message.
+Q2  A rate needs memory only while it is in use: a rate that is at rest may be forgotten.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from math import ceil
 
 from trellis.protocols.access.rules import Rules
 
-BURST_MS = 1_000  # what a client has not used up in this time, it may publish at once
-RATES_MAX = 10_000  # that are remembered before those are dropped that are at rest
-USERS_MAX = 10_000  # whose limits are remembered
+BURST_MS = 1_000  # A client may publish at once what it has not used up in this time.
+RATES_MAX = 10_000  # Number of remembered rates from which on those at rest are dropped.
+USERS_MAX = 10_000  # Most users whose limits are remembered.
 
 
 class Quotas:
+    """The limits of clients and users, and what they have used up."""
+
     def __init__(self, rules: Rules) -> None:
         self.use(rules)
 
@@ -27,7 +30,7 @@ class Quotas:
         self._used_ms: dict[tuple[str | None, str | None, str], float] = getattr(self, "_used_ms", {})
 
     def limits(self, user: str | None) -> Mapping[str, int]:
-        """Return the limits that hold for a user, by their names in the file."""
+        """Return the limits of a user, by their names in the file."""
         found = self._limits.get(user)
         if found is None:
             if len(self._limits) >= USERS_MAX:
@@ -36,7 +39,7 @@ class Quotas:
         return found
 
     def charge(self, user: str | None, client: str, size: int, now_ms: int) -> int:
-        """Count a publication of `size` bytes. Return for how many ms its client is not to be read."""
+        """Count a publication of `size` bytes. Return the time in ms for which its client must not be read."""
         if not self._rules.limits:
             return 0
         limits, wait_ms = self.limits(user), 0.0
@@ -50,7 +53,7 @@ class Quotas:
         return ceil(wait_ms)
 
     def _use_up(self, key: tuple[str | None, str | None, str], takes_ms: float, now_ms: int) -> float:
-        """Note that so much time of a rate is used up. Return how long it takes until the next message may come."""
+        """Use up `takes_ms` of a rate. Return the time in ms until the next message may come; it may be negative."""
         if key not in self._used_ms and len(self._used_ms) >= RATES_MAX:
             self._used_ms = {one: until_ms for one, until_ms in self._used_ms.items() if until_ms > now_ms}  # Q2
         until_ms = self._used_ms[key] = max(self._used_ms.get(key, 0.0), now_ms) + takes_ms

@@ -1,4 +1,4 @@
-"""The access list: its text, and the rules that it holds.  [docs/access.md, The file]
+"""The access list: its text, and the rules in it.  [docs/access.md, The file]
 
     default deny
 
@@ -11,10 +11,10 @@
     allow readwrite plant/#
     deny write plant/+/setpoint
 
-Each line is a rule, a limit, a section, a member or the default, so that every decision can name its line.
+Each line is a rule, a limit, a section, a member or the default, so every decision can name its line.
 
-A1  the order of the rules means nothing: a rule that denies wins over all that allow
-A2  a text is taken as a whole or refused as a whole, with the line and the reason
+A1  The order of the rules has no meaning: a rule that denies wins over all that allow.
+A2  A text is accepted as a whole or refused as a whole, with the line and the reason.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ RULES_MAX = 10_000
 FILTER_LETTERS_MAX = 4_096
 USER_LETTERS_MAX = 512
 
-EVERYONE, ANONYMOUS = "everyone", "anonymous"  # subjects; the others are "user NAME" and "group NAME"
+EVERYONE, ANONYMOUS = "everyone", "anonymous"  # Two subjects. The others are "user NAME" and "group NAME".
 
 _FORM = "write allow or deny, then read, write or readwrite, then a topic filter"
 _SECTIONS = "write [everyone], [anonymous], [user NAME] or [group NAME]"
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One line that allows or denies."""
+    """A line that allows or denies."""
 
     line: int
-    subject: str
+    subject: str  # the section in which it is
     is_allowed: bool
     actions: int  # READ, WRITE or both
-    filter: str  # a topic filter, in which %c is the client and %u the user
+    filter: str  # A topic filter in which %c is the client and %u the user.
 
     def __str__(self) -> str:
         word = next(name for name, actions in ACTIONS.items() if actions == self.actions)
@@ -65,10 +65,10 @@ class Rules(msgspec.Struct, frozen=True):
     """A whole access list."""
 
     rules: tuple[Rule, ...] = ()
-    groups: Mapping[str, frozenset[str]] = {}  # group -> the users in it
-    is_open: bool = False  # what no rule decides is allowed
-    default_line: int = 0  # the line that says so. 0: none does, and the default is to deny
-    limits: Mapping[str, Mapping[str, int]] = {}  # section -> limit -> how much
+    groups: Mapping[str, frozenset[str]] = {}  # group -> its users
+    is_open: bool = False  # Whether to allow what no rule decides.
+    default_line: int = 0  # The line of the default. 0: there is none, and the default is to deny.
+    limits: Mapping[str, Mapping[str, int]] = {}  # section -> name of the limit -> value
 
     def subjects_of(self, user: str | None) -> list[str]:
         """Return the sections of the file that hold for a user, or for a client without one."""
@@ -77,9 +77,10 @@ class Rules(msgspec.Struct, frozen=True):
         return [EVERYONE, f"user {user}", *(f"group {name}" for name, users in self.groups.items() if user in users)]
 
     def limits_of(self, user: str | None) -> dict[str, int]:
-        """Return the limits of a user. Its own go before those of its groups, and these before those of everyone.
+        """Return the limits of a user.
 
-        Of several groups the largest counts.
+        A user's own limits replace those of its groups, and these replace those of everyone. Of several groups the
+        largest limit counts.
         """
         everyone, *others = self.subjects_of(user)
         found = dict(self.limits.get(everyone, {}))
@@ -92,15 +93,18 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class _Reader:
+    """Reads an access list line by line."""
+
     def __init__(self, where: str) -> None:
         self.where = where
         self.rules: list[Rule] = []
         self.groups: dict[str, set[str]] = {}
-        self.subject = ""  # of the section that the line stands in
+        self.subject = ""  # the section of the present line
         self.is_open, self.default_line = False, 0
         self.limits: dict[str, dict[str, int]] = {}
 
     def read(self, number: int, line: str) -> None:
+        """Read one line. Raise InputError if it is wrong."""
         word, _, rest = line.partition(" ")
         rest = rest.strip()
         if line.startswith("["):
@@ -184,11 +188,12 @@ class _Reader:
             raise self._fault(number, "this cannot be a name", remedy)
 
     def _fault(self, number: int, what: str, remedy: str) -> InputError:
+        """Return the error for a line."""
         return InputError(f"{self.where}:{number}", what, remedy)
 
 
 def parse_rules(data: bytes, where: str) -> Rules:
-    """Return the rules of a file. Raises InputError, which names the line; `where` is the name of the file."""
+    """Return the rules of a file. Raise InputError, which names the line. `where` is the name of the file."""
     if len(data) > FILE_BYTES_MAX:
         raise InputError(where, f"it has {len(data)} bytes", f"give {FILE_BYTES_MAX} or fewer")
     reader = _Reader(where)
@@ -204,5 +209,5 @@ def parse_rules(data: bytes, where: str) -> Rules:
 
 
 def _short(text: str) -> str:
-    """Return a piece of the file as an error shows it."""
+    """Return a part of the file as an error shows it."""
     return ascii(text[:64])[1:-1]

@@ -1,7 +1,7 @@
 """Signed tokens (JWT, RFC 7519) that a client gives as its password.  [docs/access.md, Tokens]
 
-J1  the signature is checked first, with HS256 and our key, whatever the token says of itself
-J2  a token is good from `nbf` until `exp`, and `exp` must be there
+J1  The signature is checked first, with HS256 and our key, whatever algorithm the token names.
+J2  A token is valid from `nbf` until `exp`, and `exp` must be there.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from trellis.protocols.wire import is_printable
 
 TOKEN_BYTES_MAX = 8_192
 KEY_BYTES_MIN = 32  # as long as the hash [RFC 7518, 3.2]
-LEEWAY_S = 10  # by which the clocks of the issuer and of this node may differ
+LEEWAY_S = 10  # The clocks of the issuer and of this node may differ by this much.
 
 _FORM = re.compile(rb"\A([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\Z")
 
 
 class TokenError(TrellisError):
-    """A token that proves nothing. Its text says why, for the log of the node."""
+    """A token that proves nothing. The text says why, for the node's log."""
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What we read of a token."""
+    """The claims of a token that we use."""
 
     sub: str
     exp: int | float
@@ -39,6 +39,8 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 class _Head(msgspec.Struct, frozen=True):
+    """The header of a token."""
+
     alg: str
     crit: Any = None
 
@@ -52,9 +54,9 @@ def is_token(password: bytes) -> bool:
 
 
 def read_token(token: bytes, key: bytes, now_s: float, audience: str = "") -> Claims:
-    """Return what a token says. Raises TokenError if it is not signed with `key`, or not valid at `now_s`.
+    """Return the claims of a token. Raise TokenError if it is not signed with `key`, or not valid at `now_s`.
 
-    `audience` is our name in `aud`. Without one, a token that names its audience is meant for others.
+    `audience` is our name in `aud`. If it is empty, a token that names an audience is refused.
     """
     found = _FORM.match(token) if len(token) <= TOKEN_BYTES_MAX else None
     if found is None:
@@ -83,7 +85,7 @@ def read_token(token: bytes, key: bytes, now_s: float, audience: str = "") -> Cl
 
 
 def _decoded(part: bytes) -> bytes:
-    """Return the bytes of a part; nothing if its length fits no bytes."""
+    """Return the bytes of a base64url part, or b"" if its length is impossible."""
     if len(part) % 4 == 1:
         return b""
     return base64.urlsafe_b64decode(part + b"=" * (-len(part) % 4))

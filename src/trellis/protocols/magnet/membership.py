@@ -1,14 +1,16 @@
-"""The interest-aware membership service: for every topic a random sample of its subscribers.  [MG §3.4]
+"""The interest-aware membership service: keep for every topic a random sample of its subscribers.  [MG §3.4]
 
-Per topic a tree over the control ring, rooted at home(t): the parent of a node is its next hop towards the topic's
-place (Scribe's technique), asked anew in every round, so that the tree follows the ring by itself. In each round a node
-merges what its children last sent with its own interest, keeps k of it at random, and sends it up; home(t) sends what
-it has down, and it is handed on at once. The messages of the rounds are the heartbeats: a child that is silent for some
-rounds is forgotten. A node that gets into a tree by a message passes it on at once: new subscribers are soon known.
+Each topic has a membership tree on the control ring with the root home(t). The parent of a node is its next hop towards
+the topic's position, as in Scribe. The next hop is looked up in every round, so the tree follows changes of the ring.
+In each round a node merges the last samples of its children with its own interest, keeps k entries at random, and sends
+them to its parent. home(t) sends its sample down the tree, and each node forwards it at once. These messages are the
+heartbeats: a child that is silent for `_SILENT_ROUNDS` rounds is dropped. A node that a message makes part of a tree
+sends to its parent at once, so new subscribers are soon known.
 
-view(p) is the samples of p's topics. It names another subscriber of each topic that has one, once a round has passed.
+view(p) is the samples of all topics of p. Once a round has passed, it names another subscriber of each topic that has
+one.
 
-S1  samples hold at most k entries, one per node.
+S1  A sample has at most k entries, and no node twice.
 """
 
 from __future__ import annotations
@@ -22,37 +24,45 @@ from trellis.protocols.oscar.labels import hashed
 from trellis.protocols.oscar.oscar import Oscar
 from trellis.protocols.wire import COUNT_MAX, counted
 
-TREES_MAX = 16_384  # topics whose members pass through one node
-CHILDREN_MAX = 1_024  # of one topic at one node
+TREES_MAX = 16_384  # most topics whose membership trees one node takes part in
+CHILDREN_MAX = 1_024  # most children of one node in the tree of one topic
 _SILENT_ROUNDS = 3
-Told = tuple[tuple[Entry, ...], int, int]  # a child's sample, the subscribers below it, the round it came in
+# A child's sample, the number of subscribers in its subtree, and the round in which it came.
+Told = tuple[tuple[Entry, ...], int, int]
 
 
 class TopicMembers:
-    """One topic's part of the membership tree at a node."""
+    """The membership tree of one topic at one node."""
 
     __slots__ = ("children", "seen")
 
     def __init__(self) -> None:
         self.children: dict[NodeId, Told] = {}
-        self.seen = 0  # the round of the newest view that came down, or that somebody below has seen
+        self.seen = 0  # The latest round of which a view came down, here or at a node below.
 
 
 class Membership:
+    """The membership service of one node."""
+
     def __init__(self, node: NodeId, control: Oscar, random: Random, config: MagnetConfig) -> None:
         self.id, self.control, self.random, self.config = node, control, random, config
-        self.entry: Entry | None = None  # what we tell of ourselves; None until we have a place to be found at
-        self.mine: dict[Topic, None] = {}  # the topics that we subscribe to
+        # What we tell about ourselves. None until we have a position on the skewed ring.
+        self.entry: Entry | None = None
+        self.mine: dict[Topic, None] = {}  # our topics
         self.trees: dict[Topic, TopicMembers] = {}
-        self.views: dict[Topic, View] = {}  # of our own topics
-        self.homes: dict[Topic, None] = {}  # the topics whose home we are, as far as we know
+        self.views: dict[Topic, View] = {}  # the latest views of our topics
+        self.homes: dict[Topic, None] = {}  # The topics for which we are home(t), as far as we know.
         self.round = 0
 
     def start(self) -> Effects:
+        """Set the timer of the first round, at a random time within one period."""
         return [SetTimer("sample/tick", 1 + self.random.randrange(self.config.sample_ms))]
 
     def announce(self, entry: Entry) -> Effects:
-        """We have a place, or another interest: whoever samples our topics will know."""
+        """Set what is told about this node, because it has got a position or its interest has changed.
+
+        Topics that are new in it are announced at once.
+        """
         fresh = [topic for topic in entry.interest if self.entry is None or topic not in self.entry.interest]
         self.entry = entry
         effects: Effects = []
@@ -61,11 +71,12 @@ class Membership:
         return effects
 
     def subscribe(self, topics: tuple[Topic, ...]) -> None:
+        """Set the topics of this node."""
         self.mine = dict.fromkeys(topics)
         self.views = {topic: view for topic, view in self.views.items() if topic in self.mine}
 
     def on_timer(self) -> Effects:
-        """A round: everything that we know goes one step up, and down from the homes that we are."""
+        """Run a round: drop silent children, send samples to the parents, and send views down from home(t)."""
         self.round += 1
         effects: Effects = [SetTimer("sample/tick", self.config.sample_ms)]
         oldest = self.round - _SILENT_ROUNDS
@@ -93,9 +104,11 @@ class Membership:
         return effects
 
     def on_samples_up(self, sender: NodeId, message: SamplesUp) -> Effects:
+        """Take in samples of a child, for several topics."""
         return [effect for part in message.parts for effect in self.on_sample_up(sender, part)]
 
     def on_sample_up(self, sender: NodeId, message: SampleUp) -> Effects:
+        """Take in a child's sample. If this makes us part of the topic's tree, forward it at once."""
         tree = self.trees.get(message.topic)
         is_new = tree is None
         if tree is None:
@@ -105,45 +118,51 @@ class Membership:
         if len(tree.children) >= CHILDREN_MAX and sender not in tree.children:
             return []
         tree.children[sender] = (self._admitted(message.sample), message.count, self.round)
-        tree.seen = max(tree.seen, message.seen)  # a new home goes on where the old one was
+        tree.seen = max(tree.seen, message.seen)  # So a new home goes on counting where the old one was.
         return self._up(message.topic, tree) if is_new else []
 
     def on_view(self, message: View) -> Effects:
+        """Take in a view from above, or the answer to our question. Forward a view that is new."""
         tree = self.trees.get(message.topic)
         sample = self._admitted(message.sample)
         if sample is not message.sample:
             message = View(message.topic, message.home, sample, message.round)
-        if message.round == 0 or tree is None:  # the answer to an Inquire
+        if message.round == 0 or tree is None:  # It is the answer to an `Inquire`.
             if message.topic in self.mine:
                 self.views[message.topic] = message
             return []
         if message.round <= tree.seen:
-            return []  # late, or in a circle while the ring changes
+            return []  # It came late, or in a cycle while the ring changes.
         return self._down(message, tree)
 
     def answer(self, origin: NodeId, topic: Topic) -> Effects:
-        """home(t) is asked for its sample."""
+        """Answer a question for the sample of a topic, as home(t)."""
         tree = self.trees.get(topic)
         sample = () if tree is None else self._merged(topic, tree)[0]
         view = View(topic, self.id, sample, 0)
         return self.on_view(view) if origin == self.id else [Send(origin, view)]
 
     def others(self, topic: Topic) -> list[Entry]:
-        """Subscribers of a topic that we know of."""
+        """Return the other subscribers of a topic that we know of."""
         view = self.views.get(topic)
         return [] if view is None else [entry for entry in view.sample if entry.node != self.id]
 
     def home(self, topic: Topic) -> NodeId | None:
+        """Return the home location of one of our topics, if we know it."""
         view = self.views.get(topic)
         return None if view is None else view.home
 
     def check(self) -> None:
+        """Assert the invariant S1."""
         for topic, view in self.views.items():
             names = [entry.node for entry in view.sample]
             assert len(set(names)) == len(names) <= self.config.sample_size, f"S1: {self.id}, {topic}: {names}"
 
     def on_predecessor(self) -> Effects:
-        """Somebody came between us and the one before: where it is home to a topic now it gets our sample at once."""
+        """Handle a new predecessor on the control ring.
+
+        If we are not home(t) of a topic any more because of it, send our sample towards the new home at once.
+        """
         effects: Effects = []
         for topic in list(self.homes):
             tree = self.trees.get(topic)
@@ -152,12 +171,13 @@ class Membership:
         return effects
 
     def _admitted(self, sample: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        """Return a sample as S1 wants it: what comes from others may be longer, and name a node twice."""
+        """Return a sample that satisfies S1. A sample from another node may be longer, or name a node twice."""
         if len(sample) <= self.config.sample_size and len({entry.node for entry in sample}) == len(sample):
             return sample
         return tuple({entry.node: entry for entry in sample}.values())[: self.config.sample_size]
 
     def _is_home(self, topic: Topic) -> bool:
+        """Return whether we are home(t) of the topic, and note it in `homes`."""
         if self.control.owns(hashed(topic)):
             self.homes[topic] = None
             return True
@@ -171,11 +191,12 @@ class Membership:
         return tree
 
     def _up(self, topic: Topic, tree: TopicMembers) -> Effects:
+        """Return the message to the parent in the tree of a topic."""
         up = self._upwards(topic, tree)
         return [] if up is None else [Send(*up)]
 
     def _upwards(self, topic: Topic, tree: TopicMembers) -> tuple[NodeId, SampleUp] | None:
-        """The next hop towards home(t), and what it is told; None at home."""
+        """Return the next hop towards home(t) and the sample for it, or None if we are home(t) or know nothing."""
         if self._is_home(topic):
             return None
         hop = self.control.next_hop(hashed(topic)) or self.control.table.successor
@@ -183,13 +204,14 @@ class Membership:
         return (hop.node, SampleUp(topic, sample, count, tree.seen)) if hop is not None and sample else None
 
     def _down(self, view: View, tree: TopicMembers) -> Effects:
+        """Take in a view, and forward it to the children."""
         tree.seen = view.round
         if view.topic in self.mine:
             self.views[view.topic] = view
         return [Send(child, view) for child in tree.children]
 
     def _merged(self, topic: Topic, tree: TopicMembers) -> tuple[tuple[Entry, ...], int]:
-        """At most k of the children's entries and our own.  [MG §3.4]"""
+        """Return at most k of the children's entries and our own, and the number of subscribers.  [MG §3.4]"""
         own = (self.entry,) if self.entry is not None and topic in self.mine else ()
         if not tree.children:
             return own, len(own)
@@ -209,7 +231,7 @@ class Membership:
         return tuple(entries), min(count, COUNT_MAX)
 
     def _uniform(self, newest: dict[NodeId, Entry], own: tuple[Entry, ...], tree: TopicMembers) -> list[Entry]:
-        """k entries, each drawn from a subtree by the number of its subscribers (A-MAG-17)."""
+        """Return k entries, each drawn from a subtree in proportion to the number of its subscribers (A-MAG-17)."""
         pools = [([entry.node for entry in own], len(own))]
         pools += [([entry.node for entry in sample], below) for sample, below, _ in tree.children.values()]
         for names, _ in pools:

@@ -1,7 +1,7 @@
-"""A Magnet node: two rings, the membership service, a place among similar nodes, and the trees of its topics.  [MG §3]
+"""The Magnet node: two rings, the membership service, a position among similar nodes, and trees.  [MG §3]
 
-It joins in the paper's order: (a) a place on the skewed ring, (b) fingers, (c) one tree join per topic. Publications go
-to the topic's home location over the control ring, and down the tree (A-MAG-16).
+A node joins in the paper's order: (a) a position on the skewed ring, (b) fingers, (c) one tree join for each topic. A
+publication goes to the topic's home location over the control ring, and then down the tree (A-MAG-16).
 """
 
 from __future__ import annotations
@@ -48,10 +48,12 @@ from trellis.protocols.oscar.oscar import Handler, Oscar
 from trellis.protocols.topics import TopicTable
 
 _HOPS_MAX = 128
-_LIVES = 1 << 32  # publications of one incarnation
+_LIVES = 1 << 32  # Most publications of one incarnation. The incarnation is the upper part of a sequence.
 
 
 class MagnetNode:
+    """A node of Magnet."""
+
     def __init__(
         self,
         node: NodeId,
@@ -66,13 +68,15 @@ class MagnetNode:
         begin_ms: int = 0,
         trees_ms: int = 0,
     ) -> None:
-        """Begins to join `begin_ms` after its start, at `contacts`; joins trees `trees_ms` after its start at the
-        earliest."""
+        """Create a node. It begins to join `begin_ms` after its start, through `contacts`.
+
+        It joins trees `trees_ms` after its start at the earliest.
+        """
         self.id, self.random, self.config = node, random, config or MagnetConfig()
         self.topics, self.incarnation = topics, incarnation
         self.begin_ms, self.trees_ms = begin_ms, trees_ms
         self.contacts = [contact for contact in contacts if contact != node]
-        self.publishes = True  # False: something else carries publications, and nodes know no message for them
+        self.publishes = True  # False: another part carries publications, and this node ignores them.
         self.likeness = Similarity(topics, table if table is not None else TopicTable(), rates)
         self.newscast = Newscast(self._describe, self.contacts, random, self.config.newscast)
         self.control = Oscar("control", node, self._random_peer, random, self.config.control, incarnation=incarnation)
@@ -93,21 +97,23 @@ class MagnetNode:
         self.placement = Placement(node, self.skewed, self.membership, self.likeness, random, self.config)
         self.trees = Trees(node, self.skewed, self.control, self.membership, self._join_request, random, self.config)
         for topic in topics:
-            self.trees.subscribe(topic)  # nothing is sent before there is a place
+            self.trees.subscribe(topic)  # Nothing is sent before there is a position.
         self.published = 0
-        self.unknown = 0  # messages of other systems
-        self._seen: dict[tuple[NodeId, int], None] = {}
-        self._version = 0  # of the interest
+        self.unknown = 0  # messages of other protocols
+        self._seen: dict[tuple[NodeId, int], None] = {}  # publications that were handled
+        self._version = 0  # counts the changes of the interest
         self._may_join_trees = trees_ms <= 0
         self._has_begun = False
-        self._before: Peer | None = None  # the predecessor on the control ring that we last knew
+        self._before: Peer | None = None  # The predecessor on the control ring when it was last examined.
         self._handlers = self._dispatch()
 
     def start(self) -> Effects:
+        """Start to join, now or after `begin_ms`."""
         effects: Effects = [] if self._may_join_trees else [SetTimer("join/trees", self.trees_ms)]
         return [*effects, *(self._begin() if self.begin_ms <= 0 else [SetTimer("join/begin", self.begin_ms)])]
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        """Pass a message to the part that handles it. Before the join begins, messages are ignored."""
         if not self._has_begun:
             return []
         handler = self._handlers.get(type(message))
@@ -127,6 +133,7 @@ class MagnetNode:
         return []
 
     def _dispatch(self) -> dict[type, Handler]:
+        """Return the handler of each type of message, except for those of the rings."""
         trees, membership, placement = self.trees, self.membership, self.placement
         return {
             Ping: lambda sender, ping: trees.on_ping(sender, ping.topics),
@@ -172,7 +179,7 @@ class MagnetNode:
         return self.subscribe_all((topic,))
 
     def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
-        """One change of the interest, and one new place for all of them."""
+        """Add topics to the interest. It counts as one change, so the node moves at most once."""
         new = sorted(set(topics).difference(self.topics))
         effects = [effect for topic in new for effect in self.trees.subscribe(topic)]
         return self._change(tuple(sorted((*self.topics, *new))), effects) if new else []
@@ -181,19 +188,23 @@ class MagnetNode:
         return self.unsubscribe_all((topic,))
 
     def unsubscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        """Remove topics from the interest. It counts as one change."""
         gone = set(topics).intersection(self.topics)
         effects = [effect for topic in sorted(gone) for effect in self.trees.unsubscribe(topic)]
         return self._change(tuple(topic for topic in self.topics if topic not in gone), effects) if gone else []
 
     def publish(self, topic: Topic, payload: bytes = b"") -> Effects:
+        """Send a publication towards the topic's home location."""
         self.published += 1
         sequence = self.incarnation * _LIVES + self.published
         return self._on_to_home(ToHome(topic, Publish(self.id, sequence, payload)))
 
     def leave(self) -> Effects:
+        """Leave the trees and both rings."""
         return [*self.trees.leave(), *self.skewed.ring.leave(), *self.control.ring.leave()]
 
     def check(self) -> None:
+        """Assert the invariants of all parts."""
         self.control.check()
         self.skewed.check()
         self.membership.check()
@@ -203,6 +214,7 @@ class MagnetNode:
     # Joining
 
     def _begin(self) -> Effects:
+        """Begin to join: enter the control ring through the first contact."""
         self._has_begun = True
         self.placement.stage, self.placement.is_founder = "control", not self.contacts
         first = self.contacts[0] if self.contacts else None
@@ -215,6 +227,7 @@ class MagnetNode:
         ]
 
     def _on_join_timer(self, what: str) -> Effects:
+        """Handle a timer of the join."""
         match what:
             case "begin":
                 return self._begin()
@@ -234,10 +247,10 @@ class MagnetNode:
         return []
 
     def _inquire(self) -> Effects:
-        """Ask the homes of all topics, again and again until they have answered or patience is over (A-MAG-19)."""
+        """Ask the homes of all topics for samples, until all have answered or enough rounds have passed (A-MAG-19)."""
         placement = self.placement
         if placement.stage == "control":
-            if self.contacts and self.control.table.successor is None:  # the ring has not answered yet
+            if self.contacts and self.control.table.successor is None:  # The ring has not answered yet.
                 through = self.contacts[self.random.randrange(len(self.contacts))]
                 return [*self.control.ring.locate(through), SetTimer("join/inquire", 200)]
             placement.ask(self.topics if self.config.placement == "similar" else ())
@@ -253,25 +266,30 @@ class MagnetNode:
         return effects
 
     def _answered(self, topic: Topic) -> Effects:
+        """Note that the home of a topic has answered."""
         if self.placement.stage != "asking":
             return []
         return self._placing(partial(self.placement.on_view, topic))
 
     def _on_place(self, sender: NodeId, message: Place) -> Effects:
-        """Somebody wants to be our successor.  [Alg. 1, l. 3]"""
+        """Give a position right behind us to a node that asks for one.  [Alg. 1, l. 3]"""
         label, peers, effects = self.skewed.give_place(sender, message.incarnation, message.version)
         if label is None:
             return [Send(sender, NoPlace(later=self.skewed.me is not None)), *effects]
         return [Send(sender, Placed(label, peers)), *self._on_skewed(effects)]
 
     def _on_placed(self, sender: NodeId, message: Placed) -> Effects:
+        """Move to the position that we asked for, and leave the trees at the old one."""
         if not self.placement.is_asked(sender):
-            return []  # not any more
+            return []  # We do not wait for it any more.
         uproot = self.trees.uproot() if self.skewed.me is not None else []
         return [*uproot, *self._placing(partial(self.placement.on_placed, message))]
 
     def _placing(self, step: Callable[[], Effects]) -> Effects:
-        """A step of the placement: if it was the last, the rest of the join follows.  [MG §3, (b) and (c)]"""
+        """Take a step of the placement.
+
+        If it was the last one, announce the node and join trees.  [MG §3, (b) and (c)]
+        """
         before = self.placement.stage
         effects = step()
         if before == "placed" or self.placement.stage != "placed":
@@ -283,14 +301,14 @@ class MagnetNode:
         return [*effects, SetTimer("join/open", self.config.tree_wait_ms)]
 
     def _improve(self) -> Effects:
-        """Whenever view(p) changes, p may attempt to improve its location.  [MG §3.2]"""
+        """Try to improve the position every `improve_rounds` rounds, as view(p) changes.  [MG §3.2]"""
         every = self.config.improve_rounds
         if not every or self.membership.round % every:
             return []
         return self._placing(self.placement.reconsider)
 
     def _change(self, topics: tuple[Topic, ...], effects: Effects) -> Effects:
-        """Another interest."""
+        """Set another interest, and choose a new position if it has changed often enough."""
         self.topics = topics
         self._version += 1
         self.likeness.change(topics)
@@ -308,12 +326,13 @@ class MagnetNode:
         return effects
 
     def _entry(self) -> Entry:
+        """Return what the membership service tells about this node."""
         return Entry(self.id, self.topics, self.incarnation, self._version)
 
     # Home locations and publications
 
     def _on_to_home(self, message: ToHome) -> Effects:
-        """One hop nearer to home(t) on the control ring, or there."""
+        """Handle a message at home(t), or forward it by one hop on the control ring."""
         place, table = hashed(message.topic), self.control.table
         if table.owns(place) or (message.arriving and table.predecessor is None):
             return self._at_home(message)
@@ -321,7 +340,7 @@ class MagnetNode:
             return []
         hop, arriving = table.next_hop(place), False
         if hop is None and message.arriving:
-            hop = table.predecessor  # the sender's successor list was behind: home is before us
+            hop = table.predecessor  # The sender's list of successors was out of date: the home is before us.
         elif hop is None:
             hop, arriving = table.successor, True
         elif hop == table.successor and message.arriving:
@@ -331,6 +350,7 @@ class MagnetNode:
         return [Send(hop.node, ToHome(message.topic, message.body, message.hops + 1, arriving))]
 
     def _at_home(self, message: ToHome) -> Effects:
+        """Handle the body of a message whose topic's home we are."""
         topic, body = message.topic, message.body
         match body:
             case Inquire():
@@ -343,18 +363,21 @@ class MagnetNode:
         return self._hand_down(None, Publication(topic, body.origin, body.sequence, 0, body.payload))
 
     def _join_request(self, topic: Topic, request: JoinAt, by_ring: bool) -> Effects:
+        """Send a tree join to the home that our view names, or by the control ring."""
         home = None if by_ring else self.membership.home(topic)
         if home is not None and home != self.id:
             return [Send(home, ToHome(topic, request))]
         return self._on_to_home(ToHome(topic, request))
 
     def _on_publication(self, sender: NodeId, message: Publication) -> Effects:
+        """Handle a publication from the parent. A node that is not in the tree tells the sender so."""
         tree = self.trees.forest.get(message.topic)
         if tree is None:
             return [Send(sender, Prune((message.topic,)))]
         return self._hand_down(sender, message)
 
     def _hand_down(self, sender: NodeId | None, message: Publication) -> Effects:
+        """Deliver a publication that was not seen before, and forward it to the children."""
         identity = (message.origin, message.sequence)
         tree = self.trees.forest.get(message.topic)
         if identity in self._seen or tree is None:
@@ -372,12 +395,14 @@ class MagnetNode:
     # Helpers
 
     def _on_skewed(self, effects: Effects) -> Effects:
+        """Let the trees follow if links of the skewed ring have changed."""
         if not self.skewed.relinked:
             return effects
         self.skewed.relinked = False
         return [*effects, *self.trees.on_relinked()]
 
     def _random_peer(self) -> Contact | None:
+        """Return a random peer, or a contact if none is known."""
         peers = self.newscast.peers
         if peers:
             return peers[self.random.randrange(len(peers))]

@@ -1,4 +1,4 @@
-"""How alike two interests are: shared topics over all topics of both, each weighted by its rate.  [MG §2.1; A-MAG-1]"""
+"""The similarity of two interests: shared topics over all topics of both, weighted by rate.  [MG §2.1; A-MAG-1]"""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Interest = tuple[Topic, ...]
 
 
 class Similarity:
-    """sim(p, .) for one node. Without rates all topics count alike, and bitsets do the work.
+    """sim(p, .) for one node p. Without rates all topics have the same weight, and bitsets are enough.
 
-    Where rates are known, a topic that is not among them counts as 0, as in Vitis (A-MAG-1, A-VIT-5).
+    With rates, a topic that has none counts as 0, as in Vitis (A-MAG-1, A-VIT-5).
     """
 
     def __init__(self, interest: Interest, table: TopicTable, rates: Mapping[Topic, float] | None = None) -> None:
@@ -21,10 +21,12 @@ class Similarity:
         self.change(interest)
 
     def change(self, interest: Interest) -> None:
+        """Set the interest of the node itself."""
         self._bits, self._mine = self.table.own_bits(interest), frozenset(interest)
         self._weight = sum(map(self._rate, interest))
 
     def of(self, interest: Interest) -> float:
+        """Return the similarity to another interest, from 0 to 1."""
         if self.rates is None:
             bits = self.table.bits(interest)
             union = (bits | self._bits).bit_count()

@@ -1,10 +1,10 @@
-"""One topic's multicast tree at a node, and what all of them together know of its neighbours.
+"""The state of a node in the multicast tree of one topic, and in all trees together.
 
-A tree link goes over a link of the skewed ring, from a node to its successor or to one of its fingers: clockwise, and
-never past the root. So children are always further from the root than their parents, and as long as labels and root
-stay, no order of joins, losses and repetitions can close a circle (A-MAG-12).
+A tree link uses a link of the skewed ring, from a node to its successor or to one of its fingers. So it leads
+clockwise, and never past the root. Children are always farther from the root than their parents. As long as labels and
+root stay the same, no order of joins, losses and repetitions can close a cycle (A-MAG-12).
 
-P1  a node has at most one parent per topic; it is no child of itself; a root has no parent.
+P1  A node has at most one parent for each topic, is no child of itself, and has no parent if it is a root.
 P2  `by_parent` and `by_child` say the same as the trees.
 """
 
@@ -14,10 +14,12 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.oscar.labels import hashed
 from trellis.protocols.oscar.messages import Peer
 
-TREES_MAX = 16_384  # that one node takes part in because others ask it to
+TREES_MAX = 16_384  # most trees that a node takes part in because others ask it to
 
 
 class Tree:
+    """The state of a node in the tree of one topic."""
+
     __slots__ = (
         "attempts",
         "children",
@@ -34,43 +36,46 @@ class Tree:
 
     def __init__(self, topic: Topic) -> None:
         self.topic, self.place = topic, hashed(topic)
-        self.subscribed = False
+        self.subscribed = False  # The node is subscribed to the topic. Otherwise it only forwards.
         self.is_root = False
-        self.moving = False  # the parent parts with us: it stays until we have another one
+        self.moving = False  # The parent has asked us to find another one. It stays our parent until then.
         self.parent: NodeId | None = None
-        self.root: Peer | None = None  # as the parent told
+        self.root: Peer | None = None  # the root as the parent has told
         self.children: dict[NodeId, int] = {}  # child -> heartbeats since it last called us its parent
-        self.count = 0  # the newest count of the root; it grows with every heartbeat of the root
-        self.silence = 0  # heartbeats since it grew
-        self.attempts = 0  # to join, in a row
+        self.count = 0  # The latest count of the root, which grows with every heartbeat of the root.
+        self.silence = 0  # heartbeats since the count grew
+        self.attempts = 0  # attempts to join in sequence
 
     @property
     def is_attached(self) -> bool:
+        """Return whether the node has a parent, or is the root."""
         return self.is_root or self.parent is not None
 
     @property
     def is_needed(self) -> bool:
+        """Return whether the node has a reason to be in the tree: a subscription, or children."""
         return self.subscribed or bool(self.children)
 
 
 class Forest:
-    """All trees of a node. Only here are parents and children changed."""
+    """All trees of a node. Parents and children are changed only through these methods."""
 
     def __init__(self, node: NodeId) -> None:
         self.id = node
         self.trees: dict[Topic, Tree] = {}
-        self.by_parent: dict[NodeId, dict[Topic, None]] = {}
-        self.by_child: dict[NodeId, dict[Topic, None]] = {}
-        self.changes = 0  # of trees, parents and children
+        self.by_parent: dict[NodeId, dict[Topic, None]] = {}  # parent -> topics
+        self.by_child: dict[NodeId, dict[Topic, None]] = {}  # child -> topics
+        self.changes = 0  # counts the changes of trees, parents and children
 
     def get(self, topic: Topic) -> Tree | None:
         return self.trees.get(topic)
 
     def has_room(self, topic: Topic) -> bool:
-        """May another node make us take part in the tree of this topic?"""
+        """Return whether another node may make us take part in the tree of this topic."""
         return topic in self.trees or len(self.trees) < TREES_MAX
 
     def make(self, topic: Topic) -> Tree:
+        """Return the tree of a topic. It is created if it does not exist."""
         tree = self.trees.get(topic)
         if tree is None:
             tree = self.trees[topic] = Tree(topic)
@@ -78,6 +83,7 @@ class Forest:
         return tree
 
     def remove(self, tree: Tree) -> None:
+        """Remove a tree with its parent and children."""
         self.set_parent(tree, None)
         for child in list(tree.children):
             self.drop_child(tree, child)
@@ -103,6 +109,7 @@ class Forest:
             self.changes += 1
 
     def check(self) -> None:
+        """Assert the invariants P1 and P2."""
         for topic, tree in self.trees.items():
             assert self.id not in tree.children, f"P1: {self.id} is its own child in {topic}"
             assert tree.parent != self.id, f"P1: {self.id} is its own parent in {topic}"

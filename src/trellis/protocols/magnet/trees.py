@@ -1,18 +1,21 @@
-"""Joining the multicast trees, keeping them, and leaving them.  [MG §3.3, Alg. 2]
+"""Joining multicast trees, keeping them, and leaving them.  [MG §3.3, Alg. 2]
 
-graft        Alg. 2 as written: from a subscriber in the view up the tree to p_g, then down the greedy route.
-greedy-path  the join starts at home(t) and descends the greedy route; whoever is on it becomes a child of the hop
-             before, so that the tree path is the greedy route at the time of joining (A-MAG-13).
+There are two ways to join, by the setting `tree`:
 
-Nodes on the way that are not in the tree become forwarders; where the route of a graft meets a node of the tree, the
-join goes on from there and no link is added before it (A-MAG-12). A forwarder without children prunes itself
-(A-MAG-14). A tree link ends with the link of the ring under it: who loses its parent joins again, at once. Where a
-finger is let go of, the child finds another way first (`Move`), and the old one carries until then.
+- graft: Alg. 2 as written. The join begins at a subscriber in the view, p_s, climbs the tree to the grafting point p_g,
+  and descends the greedy route to the joiner.
+- greedy-path: the join begins at home(t) and descends the greedy route. Each node on it becomes a child of the hop
+  before it, so the tree path is the greedy route at the time of joining (A-MAG-13).
+
+Nodes on the route that are not in the tree become forwarders. If the route of a graft meets a node of the tree, the
+join goes on from there, and the node keeps its parent (A-MAG-12). A forwarder without children prunes itself
+(A-MAG-14). A tree link ends with the link of the ring that it uses. A node that loses its parent joins again at once.
+If a finger is replaced, the child finds another parent first (`Move`) and keeps the old one until then.
 
 Heartbeats go from child to parent and bring back the root's count, which grows with every heartbeat of the root. A node
-tells its children at once when its count has grown, so that the whole tree has the same count up to the latency. A node
-whose count stands still for `root_silence_max` heartbeats is cut off from the root, whatever its parent believes, and
-joins again. So a circle, or a piece of a tree that hangs on nobody, lasts no longer than that.
+tells its children at once when its count has grown, so the whole tree has nearly the same count. If the count of a node
+does not grow for `root_silence_max` heartbeats, the node is cut off from the root, and joins again. So a cycle, or a
+part of a tree without a root, lasts no longer than that.
 """
 
 from __future__ import annotations
@@ -31,10 +34,12 @@ from trellis.protocols.oscar.oscar import Oscar
 from trellis.protocols.wire import counted
 
 _HOPS_MAX = 512
-ToHome = Callable[[Topic, JoinAt, bool], Effects]  # brings a request to home(t); True: by the control ring alone
+ToHome = Callable[[Topic, JoinAt, bool], Effects]  # Brings a request to home(t). True: by the control ring alone.
 
 
 class Trees:
+    """The trees of one node. `forest` has their state."""
+
     def __init__(
         self,
         node: NodeId,
@@ -48,27 +53,30 @@ class Trees:
         self.id, self.skewed, self.control, self.membership = node, skewed, control, membership
         self.to_home, self.random, self.config = to_home, random, config
         self.forest = Forest(node)
-        self.is_open = False  # False: our own joins wait; those of others may pass
-        self.joining: dict[Topic, int] = {}  # topic -> retry rounds that it has waited
+        self.is_open = False  # False: our own joins wait, and those of others may pass.
+        self.joining: dict[Topic, int] = {}  # topic -> rounds of retries that it has waited
         self._retrying = False
-        self._parted: set[NodeId] = set()  # children that were told to move, since the last heartbeat
+        self._parted: set[NodeId] = set()  # Children that were told to move since the last heartbeat.
 
     # Joining
 
     def start(self) -> Effects:
+        """Set the timer of the first heartbeat, at a random time within one period."""
         return [SetTimer("tree/tick", 1 + self.random.randrange(self.config.tree_ms))]
 
     def open(self) -> Effects:
-        """There is a place now: join all that was waited for."""
+        """Allow our own joins, because the node has a position now, and join all needed trees."""
         self.is_open = True
         return [effect for tree in list(self.forest.trees.values()) for effect in self._join_if_needed(tree)]
 
     def subscribe(self, topic: Topic) -> Effects:
+        """Join the tree of a topic as a subscriber."""
         tree = self.forest.make(topic)
         tree.subscribed = True
         return self._join_if_needed(tree)
 
     def unsubscribe(self, topic: Topic) -> Effects:
+        """End the subscription. The node leaves the tree if it has no children there."""
         tree = self.forest.get(topic)
         if tree is None:
             return []
@@ -76,7 +84,7 @@ class Trees:
         return self._prune(tree)
 
     def join(self, tree: Tree) -> Effects:
-        """Phase 1: where to begin.  [Alg. 2, l. 1-6]"""
+        """Begin to join a tree: choose where, and send the request (phase 1).  [Alg. 2, l. 1-6]"""
         me = self.skewed.me
         if me is None or not self.is_open:
             return []
@@ -96,6 +104,7 @@ class Trees:
         return [*self.to_home(tree.topic, request, tree.attempts > 1), *retry]  # l. 5
 
     def on_retry(self) -> Effects:
+        """Repeat the joins that have waited for long enough."""
         self._retrying = False
         effects: Effects = []
         for topic, waited in list(self.joining.items()):
@@ -103,7 +112,7 @@ class Trees:
             if tree is None or (tree.is_attached and not tree.moving) or not tree.is_needed:
                 del self.joining[topic]
             elif waited == 0 and tree.attempts < 2:
-                self.joining[topic] = 1  # asked less than a period ago, perhaps
+                self.joining[topic] = 1  # It was sent less than a period ago, perhaps.
             else:
                 tree.attempts += 1
                 effects += self.join(tree)
@@ -113,7 +122,7 @@ class Trees:
         return effects
 
     def on_climb(self, climb: Climb) -> Effects:
-        """Phase 2: up the tree to p_g.  [Alg. 2, l. 7-11]"""
+        """Forward a join up the tree to p_g, or begin the descent if we are p_g (phase 2).  [Alg. 2, l. 7-11]"""
         tree, joiner, me = self.forest.get(climb.topic), climb.joiner, self.skewed.me
         if tree is None or me is None or not tree.is_attached or joiner.node == self.id or climb.hops > _HOPS_MAX:
             if joiner.node == self.id:
@@ -125,10 +134,10 @@ class Trees:
         return [Send(tree.parent, Climb(climb.topic, joiner, climb.hops + 1))]
 
     def _is_grafting_point(self, tree: Tree, me: Peer, joiner: Peer) -> bool:
-        """Is the next hop towards the joiner a child of ours?  [l. 9-11]
+        """Return whether the next hop towards the joiner is a child of ours.  [l. 9-11]
 
         Deviation: a node beyond the joiner is no grafting point, although Alg. 2 does not exclude it. It is on no
-        greedy route from the root to the joiner, and without this guard an order of joins can close a circle.
+        greedy route from the root to the joiner. Without this test, an order of joins could close a cycle.
         """
         if tree.root is None or not inside(me.label, tree.root.label, joiner.label):
             return False
@@ -136,7 +145,7 @@ class Trees:
         return hop is not None and hop in tree.children
 
     def on_not_in_tree(self, topic: Topic) -> Effects:
-        """p_s knew better than our view: begin at the home location."""
+        """Begin at the home location, because the subscriber in our view is not in the tree any more."""
         tree = self.forest.get(topic)
         if tree is None or topic not in self.joining or tree.is_attached:
             return []
@@ -144,7 +153,7 @@ class Trees:
         return self.join(tree)
 
     def on_join_at(self, topic: Topic, request: JoinAt) -> Effects:
-        """We are home(t): the join begins here."""
+        """Begin a join at home(t), which we are."""
         if self.skewed.me is None or not self.forest.has_room(topic):
             return []
         tree = self.forest.make(topic)
@@ -155,14 +164,14 @@ class Trees:
         return [*effects, *self._descend(tree, request.joiner, 0)]
 
     def _hop(self, joiner: Peer) -> NodeId | None:
-        """The joiner where it is in RT, otherwise the neighbour closest to it from below.  [l. 12-13]"""
+        """Return the next hop to the joiner: itself if it is in RT, else the closest link before it.  [l. 12-13]"""
         if self.skewed.table.is_down(joiner.node):
             return joiner.node
         hop = self.skewed.next_hop(joiner.label)
         return None if hop is None else hop.node
 
     def _descend(self, tree: Tree, joiner: Peer, hops: int) -> Effects:
-        """Phase 3: one hop down the greedy route.  [l. 12-14]"""
+        """Make the next hop a child, and send it the join (phase 3).  [l. 12-14]"""
         me, hop = self.skewed.me, self._hop(joiner)
         root = me if tree.is_root else tree.root
         if hop is None or root is None or hops > _HOPS_MAX or hop == tree.parent:
@@ -171,6 +180,7 @@ class Trees:
         return [Send(hop, Descend(tree.topic, joiner, root, tree.count, hops + 1))]
 
     def on_descend(self, sender: NodeId, message: Descend) -> Effects:
+        """Become a child of the sender if that is allowed, and send the join on to the joiner."""
         me, joiner, root = self.skewed.me, message.joiner, message.root
         tree = self.forest.get(message.topic)
         if (
@@ -186,21 +196,23 @@ class Trees:
         is_found = tree.moving and joiner.node == self.id
         if tree.parent is None or tree.parent == sender or is_found or self._reparents(tree, root):
             effects = self._attach(tree, sender, root, message.count)
-        else:  # in the tree already: no link is added before it
+        else:  # It is in the tree already, and keeps its parent.
             effects = [Send(sender, Prune((message.topic,)))]
         if joiner.node == self.id:
             return effects
         return [*effects, *self._descend(tree, joiner, message.hops)]
 
     def _reparents(self, tree: Tree, root: Peer) -> bool:
+        """Return whether a node that has a parent takes a new one."""
         return self.config.tree == "greedy-path" or tree.root is None or not _is_same(tree.root, root)
 
     def _attach(self, tree: Tree, parent: NodeId, root: Peer, count: int) -> Effects:
+        """Set the parent. Children are dropped if the root has changed."""
         effects: Effects = []
         if tree.parent is not None and tree.parent != parent:
             effects.append(Send(tree.parent, Prune((tree.topic,))))
         if tree.root is not None and not _is_same(tree.root, root):
-            effects += self._orphan(tree)  # what hangs below was ordered as seen from another root
+            effects += self._orphan(tree)  # Their order was that seen from another root.
         self.forest.set_parent(tree, parent)
         tree.moving = False
         tree.root, tree.silence, tree.attempts, tree.count = root, 0, 0, count
@@ -208,6 +220,7 @@ class Trees:
         return effects
 
     def _become_root(self, tree: Tree) -> Effects:
+        """Become the root of a tree, because we are home(t)."""
         effects: Effects = self._orphan(tree)
         if tree.parent is not None:
             effects.append(Send(tree.parent, Prune((tree.topic,))))
@@ -221,6 +234,7 @@ class Trees:
     # Leaving
 
     def on_prune(self, sender: NodeId, topics: tuple[Topic, ...]) -> Effects:
+        """Drop a child that has left these trees."""
         effects: Effects = []
         for topic in topics:
             tree = self.forest.get(topic)
@@ -230,6 +244,7 @@ class Trees:
         return effects
 
     def on_orphan(self, sender: NodeId, topics: tuple[Topic, ...]) -> Effects:
+        """Lose a parent that has dropped us from these trees."""
         effects: Effects = []
         for topic in topics:
             tree = self.forest.get(topic)
@@ -238,7 +253,7 @@ class Trees:
         return effects
 
     def on_relinked(self) -> Effects:
-        """The links of the ring have changed: tree links that lie over none of them are over."""
+        """End the tree links whose ring links do not exist any more, after a change of the ring."""
         table, effects = self.skewed.table, []
         for parent in [node for node in self.forest.by_parent if not table.is_up(node)]:
             for topic in list(self.forest.by_parent.get(parent, ())):
@@ -251,24 +266,25 @@ class Trees:
         return [*effects, *self._part()]
 
     def _part(self) -> Effects:
-        """Children over links that will be given up: told once in every heartbeat, until they are gone."""
+        """Tell children over links that will be given up to move. It is repeated in every heartbeat."""
         by_child, told = self.forest.by_child, self._parted
         parting = [node for node in self.skewed.table.parting if node in by_child and node not in told]
         told.update(parting)
         return [Send(node, Move(tuple(by_child[node]))) for node in parting]
 
     def on_move(self, sender: NodeId, topics: tuple[Topic, ...]) -> Effects:
-        """The parent parts with us: join once more, and hang on it until that is done."""
+        """Join again because the parent gives up the link. It stays our parent until that is done."""
         effects: Effects = []
         for topic in topics:
             tree = self.forest.get(topic)
             if tree is not None and tree.parent == sender and not tree.moving and self.is_open:
-                tree.moving, tree.attempts = True, 1  # at the home location: whoever is in our view may hang on us
+                # Join at the home location. A subscriber in our view may be below us.
+                tree.moving, tree.attempts = True, 1
                 effects += self.join(tree)
         return effects
 
     def uproot(self) -> Effects:
-        """The node moves to another place: it leaves parents and children behind, and tells them (A-MAG-15)."""
+        """Leave all parents and children, because the node moves to another position, and tell them (A-MAG-15)."""
         self.is_open = False
         effects: Effects = []
         for tree in list(self.forest.trees.values()):
@@ -283,10 +299,12 @@ class Trees:
         return effects
 
     def leave(self) -> Effects:
+        """Tell all parents and children that this node leaves."""
         parents: Effects = [Send(node, Prune(tuple(topics))) for node, topics in self.forest.by_parent.items()]
         return [*parents, *(Send(node, Orphan(tuple(topics))) for node, topics in self.forest.by_child.items())]
 
     def _lose_parent(self, tree: Tree) -> Effects:
+        """Handle the loss of a parent: join again, or leave the tree if nobody needs us there."""
         self.forest.set_parent(tree, None)
         tree.moving = False
         if not tree.is_needed:
@@ -294,13 +312,14 @@ class Trees:
         return self.join(tree)
 
     def _orphan(self, tree: Tree) -> Effects:
+        """Drop all children of a tree, and tell them."""
         effects: Effects = [Send(child, Orphan((tree.topic,))) for child in tree.children]
         for child in list(tree.children):
             self.forest.drop_child(tree, child)
         return effects
 
     def _prune(self, tree: Tree) -> Effects:
-        """A node that nobody needs in the tree leaves it; the root stays as long as it is the topic's home."""
+        """Leave a tree in which nobody needs us. The root stays while it is the topic's home."""
         if tree.is_needed or tree.is_root:
             return []
         effects: Effects = []
@@ -312,6 +331,7 @@ class Trees:
         return effects
 
     def _join_if_needed(self, tree: Tree) -> Effects:
+        """Join a tree that needs a parent."""
         if tree.is_attached or not tree.is_needed:
             return []
         tree.attempts = 0
@@ -320,6 +340,7 @@ class Trees:
     # Heartbeats
 
     def on_timer(self) -> Effects:
+        """Run a heartbeat: drop silent children, join again where we are cut off, and send pings."""
         effects: Effects = [SetTimer("tree/tick", self.config.tree_ms)]
         stale_max = self.config.stale_max
         for tree in list(self.forest.trees.values()):
@@ -336,7 +357,7 @@ class Trees:
                 tree.silence += 1
                 if tree.silence > self.config.root_silence_max:
                     effects.append(Send(tree.parent, Prune((tree.topic,))))
-                    tree.attempts = 1  # not by way of the view: it may hang on us
+                    tree.attempts = 1  # Join at the home location. A subscriber in our view may be below us.
                     effects += self._lose_parent(tree)
                     continue
             elif self.is_open and tree.is_needed and tree.topic not in self.joining:
@@ -349,6 +370,7 @@ class Trees:
         return [*effects, *self._part()]
 
     def on_ping(self, sender: NodeId, topics: tuple[Topic, ...]) -> Effects:
+        """Answer a child with the counts of its trees."""
         counts = []
         trees = self.forest.trees
         for topic in topics:
@@ -361,6 +383,7 @@ class Trees:
         return [Send(sender, Pong(topics, tuple(counts)))]
 
     def on_pong(self, sender: NodeId, pong: Pong) -> Effects:
+        """Take in the root's counts, and forward those that have grown."""
         effects: Effects = []
         trees, grown = self.forest.trees, []
         for topic, count in zip(pong.topics, pong.counts, strict=False):
@@ -375,9 +398,9 @@ class Trees:
         return [*effects, *self._tell_children(grown)]
 
     def _tell_children(self, grown: list[Tree]) -> Effects:
-        """Hand the counts of these trees down at once, in one message for each child.
+        """Send the counts of these trees to the children at once, in one message for each child.
 
-        The count only grows, so that no order of messages sends it around a circle for ever.
+        The count only grows, so no order of messages sends it around a cycle for ever.
         """
         told: dict[NodeId, list[Tree]] = {}
         for tree in grown:
@@ -389,12 +412,12 @@ class Trees:
         ]
 
     def _abdicate(self, tree: Tree) -> Effects:
-        """Another node is the topic's home now."""
+        """Stop being the root, because another node is the topic's home now."""
         effects = self._orphan(tree)
         tree.is_root = False
         return [*effects, *(self._join_if_needed(tree) if tree.is_needed else self._prune(tree))]
 
 
 def _is_same(one: Peer, other: Peer) -> bool:
-    """The same root at the same place: a tree is ordered as seen from there."""
+    """Return whether both are the same root at the same position. The order of a tree depends on that."""
     return (one.node, one.incarnation, one.version) == (other.node, other.incarnation, other.version)

@@ -1,8 +1,8 @@
-"""A broker node: an overlay that mends itself, and delivery over it.
+"""The node of a mesh: an overlay that repairs itself, and delivery over it.
 
 node.py      the node: subscriptions, publications, leaving
 driven.py    what it asks of an overlay; omen.py, spidercast.py, vitis.py, magnet.py: one adapter each
-codecs.py    what nodes of a mesh say to each other, as bytes
+codecs.py    the messages between nodes of a mesh, as bytes
 """
 
 from trellis.protocols.mesh.codecs import CODECS

@@ -1,6 +1,6 @@
-"""Everything that nodes of a mesh say to each other, as bytes: one tagged union per overlay.
+"""All messages between nodes of a mesh, as bytes: one tagged union for each overlay.
 
-What Vitis and Magnet have for publications of their own is left out: delivery carries them.
+The messages of Vitis and Magnet for publications are left out, because delivery carries these.
 """
 
 from __future__ import annotations

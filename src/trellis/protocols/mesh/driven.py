@@ -1,4 +1,4 @@
-"""An overlay as the mesh node drives it: the seam of delivery (`delivery/seam.py`), and its own inputs."""
+"""The interface of an overlay that a mesh node drives: that of delivery (`delivery/seam.py`), and its own methods."""
 
 from __future__ import annotations
 
@@ -9,35 +9,50 @@ from trellis.protocols.delivery.seam import Overlay
 from trellis.protocols.effects import Effects, Topic
 from trellis.protocols.node import ProtocolNode
 
-REVISIT_ROUNDS = 20  # of gossip, until a seed is spoken to again: halves that have forgotten each other meet there
+# Rounds of gossip between two contacts with a seed. There, parts of a mesh meet that have forgotten each other.
+REVISIT_ROUNDS = 20
 
 
 class DrivenOverlay(Overlay, Protocol):
-    """One adapter per overlay; `OMenOverlay`, `SpiderCastOverlay`, `VitisOverlay` and `MagnetOverlay` are these."""
+    """An overlay below a mesh node.
 
-    telling: frozenset[type]  # messages by which interests of neighbours may change
-    relays: bool  # may it make this node take part in topics that nobody here asked for?
+    `OMenOverlay`, `SpiderCastOverlay`, `VitisOverlay` and `MagnetOverlay` implement it.
+    """
+
+    telling: frozenset[type]  # messages by which interests of neighbors may change
+    relays: bool  # Whether it may make this node take part in topics that nobody here asked for.
 
     @property
     def changes(self) -> int:
-        """Another number when `interest` or `neighbours` may have changed without a link or a telling message."""
+        """Return a number that changes when `interest` or `neighbors` may have changed.
+
+        Changes by a link or by a message in `telling` need not change the number.
+        """
         ...
 
     @property
-    def node(self) -> ProtocolNode: ...
+    def node(self) -> ProtocolNode:
+        """Return the node of the overlay's protocol."""
+        ...
 
     def subscribe(self, topics: Sequence[Topic]) -> Effects:
-        """Take part in these as well, as one change. Those that it takes part in already change nothing."""
+        """Take part in these topics as well, as one change. Topics that it takes part in already change nothing."""
         ...
 
     def publish_on(self, topics: Sequence[Topic]) -> Effects:
-        """The same for a publisher that does not subscribe, where that can be had for less."""
+        """Take part in these topics to publish on them, without a subscription.
+
+        An overlay may do less for this than for `subscribe`, or just the same.
+        """
         ...
 
     def unsubscribe(self, topics: Sequence[Topic]) -> Effects:
-        """Take part in these no more. The overlay may keep the node on them until it is mended, or as a relay."""
+        """Stop taking part in these topics.
+
+        The overlay may keep the node on them until it is repaired, or as a relay.
+        """
         ...
 
     def leave(self) -> Effects:
-        """For good; `Left` comes when it is done."""
+        """Leave the overlay for good. It returns `Left` when that is done."""
         ...

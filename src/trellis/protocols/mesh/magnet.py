@@ -1,15 +1,15 @@
 """Magnet below delivery: a topic is connected through its multicast tree.
 
-Whoever is in a topic's tree takes part in the topic, as a subscriber, a forwarder or the root: it stores what it
-forwards for one window, and compares and resends like everybody else. The links of a topic are those to its parent and
-its children, so messages cross each tree link once.
+A node in a topic's tree takes part in the topic, as a subscriber, a forwarder or the root. It stores what it forwards
+for one window, and compares and resends like every other node. The links of a topic are those to its parent and its
+children, so a message crosses each tree link once.
 
-Deviation: a publication enters the tree at its publisher and spreads from there, up and down, where Magnet brings it to
-the root first (A-MAG-16). A publisher that does not subscribe joins the tree for a while, as a leaf: its interest, and
-so its place on the skewed ring, stay as they are.
+Deviation: a publication enters the tree at its publisher and spreads from there, up and down. Magnet brings it to the
+root first (A-MAG-16). A publisher that does not subscribe joins the tree for a while, as a leaf. Its interest, and so
+its position on the skewed ring, stay as they are.
 
-The home location of a topic is the one on the control ring. Nothing is promised beyond what trees carry: a tree that is
-torn carries nothing until its parts have joined it again, and then compares.
+The home location of a topic is the one on the control ring. Nothing is promised beyond what trees carry. A tree that is
+broken carries nothing until its parts have joined it again. Then they compare.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from trellis.protocols.oscar.labels import hashed
 
 
 class MagnetOverlay:
+    """The adapter of Magnet. `DrivenOverlay` and `delivery/seam.py` describe its methods."""
+
     has_homes = relays = True
-    telling = frozenset[type]()  # all that matters is in the forest
+    telling = frozenset[type]()  # All changes that matter are counted by the forest.
 
     def __init__(self, node: MagnetNode) -> None:
         self.node, self.id, self.incarnation = node, node.id, Incarnation(node.incarnation)
@@ -68,26 +70,27 @@ class MagnetOverlay:
         return None
 
     def toward_home(self, topic: Topic, message: msgspec.Struct, without: Collection[NodeId] = ()) -> Effects:
-        """From above: each step ends nearer behind the place, so that nothing goes in circles while the ring mends.
+        """Send a message towards the home of a topic, to the known node that comes first at or after its position.
 
-        With routes from below, who stands right behind the place and is not its home would send a message all around
-        the ring; and where messages are doubled on their way, those that circle become very many.
+        Each step ends nearer behind the position, so no message goes around in a cycle while the ring is repaired. With
+        routes from below, a node right behind the position that is not the home would send the message around the whole
+        ring. If messages are also duplicated on the way, very many of them would circle.
         """
         place, table = hashed(topic), self.node.control.table
         if table.owns(place):
             return [Send(self.id, message)]
         if table.me is None:
-            return []  # not on the ring yet: it is said again
+            return []  # We are not on the ring yet. Delivery sends the message again later.
         peers = {peer.node: peer for peer in (*table.successors, *table.around)}
         for shunned in (without, ()):
             known = [peer for node, peer in peers.items() if node not in shunned]
             nearest = min([table.me, *known], key=lambda peer: (peer.label < place, peer.label))
             if nearest is not table.me:
                 return [Send(nearest.node, message)]
-        return []  # nobody is known between the place and us, nor before it: the ring is about to tell
+        return []  # We know no node that is nearer. The ring will soon tell us of one.
 
     def meet(self, names: Sequence[NodeId]) -> Effects:
-        return []  # the tree finds them
+        return []  # The tree finds them.
 
     def subscribe(self, topics: Sequence[Topic]) -> Effects:
         return self.node.subscribe_all(topics)
@@ -104,6 +107,7 @@ class MagnetOverlay:
         return [*self.node.leave(), Left()]
 
     def _bits(self, topics: Iterable[Topic]) -> int:
+        """Return the bitset of these topics."""
         found = 0
         for topic in topics:
             found |= self.table.bit(topic)

@@ -14,6 +14,8 @@ from trellis.protocols.ring import identifier
 
 
 class OMenOverlay:
+    """The adapter of OMen. `DrivenOverlay` and `delivery/seam.py` describe its methods."""
+
     has_homes, relays, changes = True, False, 0
     telling = frozenset[type]((Heartbeat, Connect, ConnectOk))
 
@@ -22,7 +24,7 @@ class OMenOverlay:
 
     @property
     def incarnation(self) -> Incarnation:
-        """The part of OMen's own incarnation that grows at restarts, without its count of refuted suspicions."""
+        """Return the part of OMen's incarnation that grows at restarts, without its count of refuted suspicions."""
         return Incarnation(life_of(self.node.me.incarnation))
 
     @property
@@ -53,7 +55,7 @@ class OMenOverlay:
 
     def meet(self, names: Sequence[NodeId]) -> Effects:
         if self.node.planned.is_patient or self.node.is_finding_links:
-            return []  # links are on their way
+            return []  # Links are about to come up.
         return self.node.link_to_one_of(names)
 
     def subscribe(self, topics: Sequence[Topic]) -> Effects:

@@ -1,9 +1,10 @@
-"""SpiderCast below delivery: no ring and no homes. Who subscribes is what a node's view says.
+"""SpiderCast below delivery: there are no ring and no homes. A node's view says which nodes subscribe.
 
-Live nodes build their views by gossip (A-SPC-19), and a view knows nobody yet when a node, or a topic, is new. So the
-view is no proof that nobody else subscribes until `SURE_ROUNDS` of gossip after we have begun to take part in a topic:
-news are everywhere by then. Until then somebody unknown is reckoned with: a new subscriber waits for links, and a
-publication for copies. The same holds after a neighbour on the topic is lost: it may only be cut off from us.
+Live nodes build their views by gossip (A-SPC-19), and a view knows nobody when a node, or a topic, is new. So a view is
+no proof that nobody else subscribes, until `SURE_ROUNDS` of gossip after we began to take part in a topic. News has
+reached all nodes by then. Until then one unknown subscriber is counted: a new subscriber waits for links, and a
+publication for copies. The same holds after the loss of a neighbor on the topic, because it may only be cut off from
+us.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from trellis.protocols.spidercast.messages import Connect, ConnectOk, Heartbeat
 from trellis.protocols.spidercast.node import SpiderCastNode
 from trellis.protocols.topics import places
 
-SURE_ROUNDS = 10  # news go to all of n nodes in about log2(n) rounds; losses cost a few
+SURE_ROUNDS = 10  # News reaches all of n nodes in about log2(n) rounds. Losses cost a few more.
 
 
 class SpiderCastOverlay:
+    """The adapter of SpiderCast. `DrivenOverlay` and `delivery/seam.py` describe its methods."""
+
     has_homes, relays, changes = False, False, 0
     telling = frozenset[type]((Heartbeat, Connect, ConnectOk))
 
@@ -29,8 +32,9 @@ class SpiderCastOverlay:
         self.node, self.id, self.table, self.incarnation = node, node.id, node.me.table, Incarnation(incarnation)
         if node.membership is not None:
             node.membership.sampling.contacts.revisit_rounds = REVISIT_ROUNDS
-        self._since: dict[Topic, int] = {}  # the round in which we began to take part, or lost a neighbour; 0 at first
-        self._linked: dict[NodeId, int] = {}
+        # The round in which we began to take part in a topic, or lost a neighbor on it. 0 at first.
+        self._since: dict[Topic, int] = {}
+        self._linked: dict[NodeId, int] = {}  # the neighbors when they were last asked for
 
     @property
     def interest(self) -> int:
@@ -89,8 +93,12 @@ class SpiderCastOverlay:
 
     @property
     def _round(self) -> int:
+        """Return the present round of gossip."""
         return self.node.membership.known.round if self.node.membership is not None else 0
 
     def _is_sure(self, topic: Topic) -> bool:
-        """A view that was given (in the simulator) knows everybody at once."""
+        """Return whether the view knows the subscribers of a topic.
+
+        A view from the simulator knows all nodes at once.
+        """
         return self.node.membership is None or self._round - self._since.get(topic, 0) >= SURE_ROUNDS

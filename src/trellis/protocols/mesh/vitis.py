@@ -1,15 +1,15 @@
 """Vitis below delivery: a topic is connected through its clusters of subscribers and the relay paths between them.
 
-Whoever is on a relay path of a topic takes part in it: it stores what it relays for one window, and compares, announces
-and resends like everybody else. On a link a topic is shared where Vitis would notify over it [VI §III-C]: both ends
-want it, or a relay path goes over the link (a relay that does not want the topic uses relay links only, A-VIT-19).
+A node on a relay path of a topic takes part in the topic. It stores what it relays for one window, and compares,
+announces and resends like every other node. A topic uses a link if Vitis would notify over it [VI §III-C]: both ends
+subscribe to the topic, or a relay path uses the link. A relay that does not subscribe uses relay links only (A-VIT-19).
 
 Deviation: Vitis notifies all of these neighbours and is pulled from. Delivery pushes along a tree of the same links and
-announces over the others, which is the same notify and pull, once the tree has formed for most messages without a pull.
-A publisher that does not subscribe counts as interested for a while, where Vitis hands the event over (A-VIT-20).
+announces over the others. That is the same notify and pull, but once the tree has formed most messages need no pull. A
+publisher that does not subscribe counts as a subscriber for a while, where Vitis hands the event over (A-VIT-20).
 
-The rendezvous node of a topic is its home location. Nothing is promised beyond what the paths carry: a path that moves
-takes its relays' copies with it.
+The rendezvous node of a topic is its home location. Nothing is promised beyond what the paths carry. When a path moves,
+the copies at its former relays may be lost.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from trellis.protocols.vitis.node import VitisNode
 
 
 class VitisOverlay:
+    """The adapter of Vitis. `DrivenOverlay` and `delivery/seam.py` describe its methods."""
+
     has_homes = relays = True
     telling = frozenset[type]((Profile, Relay, Unlink))
 
@@ -34,7 +36,7 @@ class VitisOverlay:
         self.node, self.id, self.table = node, node.id, node.topic_table
         self.incarnation = Incarnation(node.incarnation)
         node.sampling.contacts.revisit_rounds = REVISIT_ROUNDS
-        self._known: tuple[int, tuple[Topic, ...]] = (-1, ())  # what `_interest` was made of
+        self._known: tuple[int, tuple[Topic, ...]] = (-1, ())  # the values from which `_interest` was computed
         self._interest = 0
 
     @property
@@ -43,7 +45,7 @@ class VitisOverlay:
 
     @property
     def interest(self) -> int:
-        """The own topics, and those that are relayed here."""
+        """Return the node's own topics, and those that it relays."""
         now = (self.node.relays.changes, self.node.topics)
         if now[0] != self._known[0] or now[1] is not self._known[1]:
             self._known, self._interest = now, self.table.own_bits(now[1]) | self._bits(self.node.relays.relayed())
@@ -84,7 +86,7 @@ class VitisOverlay:
         return [Send(self.id if hop is None else hop, message)]
 
     def meet(self, names: Sequence[NodeId]) -> Effects:
-        return []  # gateways and relay paths find them
+        return []  # Gateways and relay paths find them.
 
     def subscribe(self, topics: Sequence[Topic]) -> Effects:
         return self.node.subscribe_all(topics)
@@ -99,6 +101,7 @@ class VitisOverlay:
         return [*self.node.leave(), Left()]
 
     def _bits(self, topics: Collection[Topic]) -> int:
+        """Return the bitset of these topics."""
         found = 0
         for topic in topics:
             found |= self.table.bit(topic)

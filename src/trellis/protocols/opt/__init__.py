@@ -1,4 +1,4 @@
-"""OPT: an overlay per topic, with few links where interests correlate; like SpiderCast, on T-Man.  [VI §IV]"""
+"""OPT: an overlay for each topic, with few links where interests correlate. Like SpiderCast, on T-Man.  [VI §IV]"""
 
 from trellis.protocols.opt.node import OptConfig, OptNode
 

@@ -1,20 +1,20 @@
-"""An OPT node: links by greedy coverage, and events that travel among subscribers only.  [VI §IV; A-VIT-24]
+"""The OPT node: links by greedy coverage, and events that travel among subscribers only.  [VI §IV; A-VIT-24]
 
-The node takes, again and again, the candidate that covers most topics that are not yet covered K times, until nothing
-is left to cover or it has as many links as it may. There is no relay traffic by construction. Events miss the
-subscribers that G(t) does not connect.
+A node chooses links greedily. Each time it takes the candidate that shares most of the topics that are not covered by K
+neighbors yet. It ends when no topic is left to cover, or when it has as many links as it may. There are no relays. An
+event does not reach subscribers that are not connected to its publisher by subscribers.
 
 A link counts at both ends, whichever end asked for it. The bound is a bound on links:
 
 - A profile that says `linked` asks for a link. A node that is full refuses it with an `Unlink`.
 - Links that others have asked for count against our bound, and cover our topics as our own ones do.
-- A link is confirmed once the other end has answered. Requests that are not confirmed hold a place, but give way to
-  a node that asks us, or all would refuse each other at the start. They carry no events.
+- A link is confirmed once the other end has answered. A request that is not confirmed counts against the bound, but is
+  given up for a node that asks us. Otherwise all nodes would refuse each other at the start. It carries no events.
 - A node that refused is not asked again for `refusal_rounds`.
-- Confirmed links stay while they are of use. A full node whose topics are not all covered replaces the link that it
-  misses least where a candidate covers more topics, one at a time.
+- Confirmed links stay while they are of use. A full node whose topics are not all covered replaces its least useful
+  link if a candidate covers more topics, one link at a time.
 
-O1  a bounded node never has more than `table_size` links, both ends counted.
+O1  A bounded node never has more than `table_size` links, whichever end asked for them.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ from trellis.protocols.vitis.overlay import OverlayNode
 
 
 class OptConfig(TableConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of OPT."""
+
     bounded: bool = True
-    """False: links are made until every topic is covered, whatever `table_size` says.  [VI Fig. 11]"""
+    """Whether `table_size` bounds the links. False: links are made until every topic is covered.  [VI Fig. 11]"""
 
     coverage: int = 3
-    """K: neighbors per topic. Raising it connects more; in a bounded table one topic takes the place of another.
-    Paper: OPT is "similar to SpiderCast", whose K is 3."""
+    """Neighbors for each topic, K in the paper. Raising it connects more subscribers, but in a bounded table topics
+    compete for links. Paper: OPT is "similar to SpiderCast", whose K is 3."""
 
     refusal_rounds: int = 10
-    """Rounds for which a node that refused is not asked again. Raising it saves requests to full nodes; a place that
-    has become free is found later. Paper: silent."""
+    """Rounds for which a node that refused is not asked again. Raising it saves requests to full nodes, but a node that
+    is no longer full is found later. Paper: silent."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,6 +55,8 @@ class OptConfig(TableConfig, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class OptNode(OverlayNode):
+    """A node of OPT."""
+
     config: OptConfig
 
     def __init__(
@@ -68,10 +72,11 @@ class OptNode(OverlayNode):
     ) -> None:
         super().__init__(node, topics, random, config, contacts=contacts, table=table, incarnation=incarnation)
         self._bits = self.topic_table.bits(topics)
-        self._refused: dict[NodeId, int] = {}  # nodes that refused us -> the round in which they did
+        self._refused: dict[NodeId, int] = {}  # nodes that refused us -> the round in which they refused
         self._bound = config.table_size if config.bounded else config.table_size + config.incoming_max
 
     def check(self) -> None:
+        """Assert the invariant O1, and those of the overlay."""
         super().check()
         links = sum(one.firm for one in self.neighbors.all.values())
         assert links <= self._bound, f"O1: {self.id} has {links} links, the bound is {self._bound}"
@@ -82,10 +87,10 @@ class OptNode(OverlayNode):
     # Selection
 
     def _choose(self, entries: Mapping[NodeId, Entry]) -> list[NodeId]:
-        """Return the links to hold from our side: confirmed ones that are of use, then the best candidates."""
+        """Return the nodes to have in our table: confirmed links that are of use, then the best candidates."""
         bits, wanted, known = self.topic_table.bits, self._bits, self.neighbors.all
         covered, room = Coverage(), self._bound
-        mutual: dict[NodeId, int] = {}  # links that both ends hold: the smaller name goes on to do so
+        mutual: dict[NodeId, int] = {}  # Links that both ends hold. The end with the smaller name keeps its entry.
         for node, one in known.items():
             if one.firm and one.links_us:
                 shared = bits(one.topics) & wanted
@@ -109,11 +114,11 @@ class OptNode(OverlayNode):
         return chosen + mine
 
     def _take(self, left: dict[NodeId, int], covered: Coverage, most: int) -> list[NodeId]:
-        """Take at most `most` of these out, each the one that covers most of what is not covered K times."""
+        """Return at most `most` of `left`, each time the one that covers most topics that are not covered K times."""
         chosen: list[NodeId] = []
         while left and len(chosen) < most:
             missing = self._bits & ~covered.at_least(self.config.coverage)
-            # The first of equals is the one that is in the table already: entries stand in that order.
+            # Of equals, `max` takes the first. Entries that are in the table already come first.
             best = max(left, key=lambda node: (left[node] & missing).bit_count())
             if not left[best] & missing:
                 break
@@ -125,9 +130,10 @@ class OptNode(OverlayNode):
     def _replace_one(
         self, kept: dict[NodeId, int], others: dict[NodeId, int], covered: Coverage, chosen: list[NodeId]
     ) -> None:
-        """Replace the confirmed link that we miss least by the best candidate, if that covers more topics."""
+        """Replace the least useful confirmed link by the best candidate, if that covers more topics."""
         candidates = [node for node in others if node not in chosen]
-        if not kept or not candidates or len(kept) < len(chosen):  # one at a time: no request is under way
+        # Only one link is replaced at a time, and none while a request is not confirmed.
+        if not kept or not candidates or len(kept) < len(chosen):
             return
         enough = self._bits & ~covered.at_least(self.config.coverage + 1)
         least = min(kept, key=lambda node: (kept[node] & enough).bit_count())
@@ -144,17 +150,20 @@ class OptNode(OverlayNode):
     # Links that both ends agree to
 
     def _on_stranger(self, sender: NodeId, profile: Profile) -> Effects:
+        """Handle the profile of a node that is no neighbor. A full node refuses the link."""
         if profile.linked and self._is_full():
             return [Send(sender, Unlink())]
         return [*super()._on_stranger(sender, profile), *self._make_room()]
 
     def _on_linked(self, neighbor: Neighbor, linked: bool) -> Effects:
+        """Handle what a neighbor says about having us in its table. A full node refuses a new link."""
         if linked and not neighbor.firm and self._is_full():
-            neighbor.profile = None  # the same profile once more is refused once more
+            neighbor.profile = None  # Forget the profile, so that the same one is refused again.
             return [Send(neighbor.node, Unlink())]
         return [*super()._on_linked(neighbor, linked), *self._make_room()]
 
     def _on_unlink(self, sender: NodeId) -> Effects:
+        """Handle a refusal, or the end of a link."""
         effects = super()._on_unlink(sender)
         if sender not in self.table:
             return effects
@@ -163,21 +172,23 @@ class OptNode(OverlayNode):
         return [*effects, *self._follow_table()]
 
     def _is_full(self) -> bool:
-        """Return whether all places are taken by links that the other end has confirmed."""
+        """Return whether confirmed links alone reach the bound."""
         return sum(1 for one in self.neighbors.all.values() if one.firm and one.spoke) >= self._bound
 
     def _make_room(self) -> Effects:
-        """Give up requests that are not confirmed where a node that asked us has taken their place."""
+        """Give up requests that are not confirmed if a node that asked us has made us exceed the bound."""
         if sum(one.firm for one in self.neighbors.all.values()) <= self._bound:
             return []
         self.table.select_again()
         return self._follow_table()
 
     def _part(self, neighbor: Neighbor) -> Effects:
-        neighbor.spoke, neighbor.profile = False, None  # a later link with this node is confirmed anew
+        """Let a link part."""
+        neighbor.spoke, neighbor.profile = False, None  # A later link with this node must be confirmed again.
         return super()._part(neighbor)
 
     def _update(self) -> Effects:
+        """Forget refusals that are old enough."""
         oldest = self.round - self.config.refusal_rounds
         if self._refused:
             self._refused = {node: since for node, since in self._refused.items() if since > oldest}
@@ -186,6 +197,6 @@ class OptNode(OverlayNode):
     # Events
 
     def _targets(self, topic: Topic) -> list[NodeId]:
-        """The interested nodes at the other end of a confirmed link."""
+        """Return the subscribed nodes with which we have a confirmed link."""
         neighbors = self.neighbors
         return [node for node in neighbors.interested(topic) if neighbors.all[node].spoke]

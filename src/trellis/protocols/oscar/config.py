@@ -1,4 +1,4 @@
-"""The parameters of OSCAR. The paper gives the number of walks and of links; periods and limits are ours."""
+"""The settings of OSCAR. The paper gives the numbers of walks and links. Periods and limits are ours."""
 
 from __future__ import annotations
 
@@ -9,52 +9,58 @@ from trellis.protocols.oscar.labels import GRID_BYTES, LABEL_BYTES_MAX
 
 
 class OscarConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of OSCAR."""
+
     links: int = 19
-    """Links a node has on average, both ends counted: m fingers and a successor make 2 (m + 1) (A-MAG-4). Raising it
-    shortens routes and leaves fewer relays; it costs heartbeats. Paper: 19, and 12 for Wikipedia."""
+    """Links that a node has on average, both ends counted: m fingers and a successor make 2 (m + 1) (A-MAG-4). Raising
+    it shortens routes and needs fewer relays, but costs heartbeats. Paper: 19, and 12 for Wikipedia."""
 
     walks: int = 5
-    """Random walks for each median. Raising it makes partitions more regular; it costs messages. Paper: 5."""
+    """Random walks for each median. Raising it makes partitions more regular, but costs messages. Paper: 5."""
 
     walk_steps: int = 8
     """Links that a walk crosses. Raising it makes samples more uniform. Paper: silent."""
 
     walk_ms: int = 1_000
-    """How long walks are awaited; a median is taken from those that came back."""
+    """How long a node waits for walks. A median is computed from those that have ended by then."""
 
     two_choices: bool = True
-    """Draw two peers of a partition and keep the more similar one, where similarity is known (A-MAG-3)."""
+    """Whether two peers of a partition are drawn and the more similar one is kept, if similarity is known (A-MAG-3)."""
 
     successors: int = 4
-    """Successors kept, the first of which is a link. The ring survives the loss of so many less one at once."""
+    """Successors that a node knows. The first one is a link. With s of them, the ring survives s - 1 crashes at once.
+    """
 
     ring_ms: int = 1_000
-    """The period in which successors are asked. Raising it saves traffic; the ring mends more slowly."""
+    """The period in which the successor is asked. Raising it saves traffic, but the ring is repaired more slowly."""
 
     beat_ms: int = 2_000
-    """The period of heartbeats on fingers. Raising it saves traffic; lost fingers are noticed later."""
+    """The period of heartbeats on fingers. Raising it saves traffic, but lost fingers are noticed later."""
 
     silence_max: int = 4
-    """Periods without a word until a neighbour is given up."""
+    """Periods without a message until a neighbor counts as gone."""
 
     locate_rounds: int = 5
-    """Every so many ring periods a node looks itself up from a random peer: pieces of a ring find each other."""
+    """Ring periods between two lookups of a node's own position from a random peer. By these, separate parts of a ring
+    find each other."""
 
     bury_ms: int = 12_000
-    """For so long hearsay does not bring back a neighbour that was given up; its own word does."""
+    """For this long, a node that was given up is not accepted again from what others say. Its own message brings it
+    back."""
 
     estimate_ms: int = 5_000
-    """The first re-estimation of the medians after joining. Later ones come at three times the distance each, as the
-    network that a node sees changes less and less with its age; the loss of a finger brings one at once."""
+    """Time from joining until the medians are first estimated again. Each later interval is three times as long,
+    because the network that a node sees changes less as the node gets older. The loss of a finger causes an estimate at
+    once."""
 
     estimate_ms_max: int = 3_600_000
-    """The longest time between two of them."""
+    """The longest time between two estimates."""
 
     label_bytes_max: int = LABEL_BYTES_MAX
-    """Longer labels are not given out."""
+    """Longest label that is given out, in bytes."""
 
     grid_bytes: int = GRID_BYTES
-    """Labels longer than this start a re-spacing. Raising both makes it rarer; labels are longer on the wire."""
+    """A label longer than this starts a re-spacing. Raising both makes it rarer, but labels are longer in messages."""
 
     def __post_init__(self) -> None:
         for field in ("walks", "walk_steps", "walk_ms", "successors", "ring_ms", "beat_ms", "silence_max"):

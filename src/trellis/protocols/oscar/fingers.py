@@ -1,18 +1,18 @@
-"""Long-range links from medians that random walks estimate.  [MG §2.2, Fig. 1; A-MAG-2, -3, -4]
+"""Long-range links (fingers) from medians that random walks estimate.  [MG §2.2, Fig. 1; A-MAG-2, -3, -4]
 
-P samples the population by a few random walks; the median of what comes back halves the ring as seen from P. Then it
-samples the arc from P to that median for the next one, and so on, until the median is P's successor: k = O(log n)
-partitions of exponentially falling size. For each finger a partition is drawn, and a peer in it, both uniformly; where
-similarity is known, two peers are drawn and the more similar one is taken.
+A node P samples all nodes by a few random walks. The median of the nodes where they end halves the ring as seen from P.
+P then samples the arc from itself to that median for the next median, and so on, until the median is P's successor. The
+result is k = O(log n) partitions, each about half as large as the one before. For each finger a partition is drawn, and
+a peer in it, both uniformly. If similarity is known, two peers are drawn and the more similar one is taken.
 
-Deviation: when medians are estimated anew a finger keeps its draw of the partition, and a peer that still lies there,
-or next to it, is kept. To draw all of them again, as the paper has it, tears down trees for nothing: medians of few
-walks are good to a factor of two.
+Deviation: when medians are estimated anew a finger keeps its draw of the partition, and a peer that is still in it or
+next to it is kept. The paper draws all fingers again. That breaks trees without need, because medians of few walks are
+only accurate to a factor of two.
 
-A walk stays on its arc: it goes on over links that end inside. The nodes where walks ended are uniform in their arc, so
-those that lie in a partition are the peers to draw from, and no further message is needed.
+A walk stays on its arc: it uses only links that end inside. The nodes where walks end are uniform in their arc. So
+those in a partition are the peers to draw from, and no further message is needed.
 
-F1  at most as many fingers as were drawn; a finger is a link: both ends know it and send heartbeats.
+F1  There are at most `wanted` fingers. Both ends of a finger know it and send heartbeats.
 """
 
 from __future__ import annotations
@@ -29,14 +29,19 @@ from trellis.protocols.oscar.table import Table
 
 Interest = Callable[[], tuple[Topic, ...]]
 Similarity = Callable[[tuple[Topic, ...]], float]
-InUse = Callable[[NodeId], bool]  # does a finger carry trees?
-Sample = tuple[Peer, float]  # a node where a walk ended, and how similar it is
+InUse = Callable[[NodeId], bool]  # Returns whether a finger carries trees.
+Sample = tuple[Peer, float]  # A node where a walk ended, and how similar it is.
 
-_OFF_IN_USE = 4  # partitions
-_PARTING_BEATS = 10  # that the trees of a finger have to find another way
+_OFF_IN_USE = 4  # A finger that carries trees may be this many partitions off.
+_PARTING_BEATS = 10  # Heartbeats that the trees of a finger have to find another link.
 
 
 class Fingers:
+    """The fingers of one node, and the estimate of the medians.
+
+    `table.guests` has the other ends: the nodes whose finger this node is.
+    """
+
     def __init__(
         self,
         layer: str,
@@ -50,26 +55,26 @@ class Fingers:
     ) -> None:
         self.layer, self.table, self.ring, self.random, self.config = layer, table, ring, random, config
         self.interest, self.similarity, self.in_use = interest, similarity, in_use
-        # 2 (m + 1) links on average: the half that is left over goes to every second node, by chance.
+        # A node has 2 (m + 1) links on average. If the number is odd, chance gives half of the nodes one finger more.
         self.wanted = (config.links - 2) // 2 + (random.randrange(2) if config.links % 2 else 0)
-        # The draw of each finger's partition, as a share of k: it stays, whatever k is estimated next time.
+        # The draw of each finger's partition, as a fraction of k. It stays the same when k is estimated again.
         self._shares = [random.random() for _ in range(self.wanted)]
-        self._holder: dict[int, NodeId] = {}  # which finger holds which share
-        self.medians: list[Peer] = []  # p1, p2, ...: far to near
-        self.partitions: list[list[Sample]] = []  # X1, X2, ...
-        self._pool: list[Sample] = []
-        self._walked: list[Sample] = []  # of the arc that is being sampled
-        self._query, self._end = 0, b""
+        self._holder: dict[int, NodeId] = {}  # index of a draw -> the finger that uses it
+        self.medians: list[Peer] = []  # p1, p2, ...: from far to near
+        self.partitions: list[list[Sample]] = []  # X1, X2, ...: the samples in each partition
+        self._pool: list[Sample] = []  # all samples of the present estimate
+        self._walked: list[Sample] = []  # samples of the arc that is being sampled
+        self._query, self._end = 0, b""  # number of the present question, and the end of its arc
         self._estimating = False
         self._interval_ms = config.estimate_ms
-        self._silence: dict[NodeId, int] = {}  # of fingers and guests
-        self._asked: dict[NodeId, Peer] = {}  # Connect sent, no answer yet
-        self._parting: dict[NodeId, int] = {}  # fingers that are let go of -> beats since then
+        self._silence: dict[NodeId, int] = {}  # Heartbeats since a finger, or a node whose finger we are, was heard.
+        self._asked: dict[NodeId, Peer] = {}  # Nodes that were sent a `Connect` and have not answered.
+        self._parting: dict[NodeId, int] = {}  # fingers that will be given up -> heartbeats since then
 
     # Medians
 
     def start(self) -> Effects:
-        """A new place: nothing that was estimated holds any more."""
+        """Begin at a new position. Earlier estimates do not hold any more."""
         self.medians, self.partitions = [], []
         self._silence.clear()
         self._asked.clear()
@@ -80,22 +85,24 @@ class Fingers:
 
     @property
     def is_due(self) -> bool:
-        """A place, a successor, and no medians yet: the first estimate."""
+        """Return whether the first estimate is due: there are a position and a successor, and no medians yet."""
         return not self.medians and not self._estimating and self.table.successor is not None
 
     def stop(self) -> None:
+        """Stop an estimate, because the node leaves its position."""
         self._estimating = False
 
     def on_estimate_timer(self) -> Effects:
+        """Estimate the medians again, and set the timer of the next estimate."""
         if self.table.me is None:
             return []
-        # A node without fingers has not found the others yet: it tries again at the same distance.
+        # A node without fingers has not found the others yet. It tries again after the same time.
         if self.table.fingers:
             self._interval_ms = min(3 * self._interval_ms, self.config.estimate_ms_max)
         return [*self._timer(self._interval_ms), *self.estimate()]
 
     def estimate(self) -> Effects:
-        """Find the medians anew."""
+        """Begin to estimate the medians."""
         if self.table.me is None or self._estimating:
             return []
         self._estimating = True
@@ -103,13 +110,15 @@ class Fingers:
         return self._sample(self.table.me.label)
 
     def on_walk(self, walk: Walk) -> Effects:
+        """Forward a walk by one step, or end it here and tell its origin."""
         me, start, end = self.table.me, walk.origin.label, walk.end
         if me is None:
             return []
         if walk.steps > 0:
             hop = self._step(start, end)
             if hop is not None and hop.node != walk.origin.node:
-                steps = min(walk.steps, self.config.walk_steps) - 1  # nobody makes us walk farther than we would
+                # No other node can make us send a walk farther than our own setting.
+                steps = min(walk.steps, self.config.walk_steps) - 1
                 return [Send(hop.node, Walk(walk.layer, walk.origin, walk.query, end, steps))]
         if not inside(me.label, start, end) or walk.origin.node == self.table.node:
             return []
@@ -117,7 +126,10 @@ class Fingers:
         return [Send(walk.origin.node, Walked(self.layer, walk.query, me, interest))]
 
     def _step(self, start: Label, end: Label) -> Peer | None:
-        """A uniform neighbour inside the arc. A third of all messages are walks: a few throws before listing all."""
+        """Return a random link inside the arc, or None.
+
+        A third of all messages are walks, so a few random tries are made before all links are listed.
+        """
         around, random = self.table.around, self.random.random
         for _ in range(3 if around else 0):
             peer = around[int(random() * len(around))]
@@ -128,18 +140,20 @@ class Fingers:
         return inner[int(random() * len(inner))] if inner else None
 
     def on_walked(self, message: Walked) -> Effects:
+        """Take in the end of a walk. The last one gives the median of its arc."""
         if not self._estimating or message.query != self._query or message.peer.node == self.table.node:
             return []
         self._walked.append((message.peer, self.similarity(message.interest) if self.similarity is not None else 0.0))
         return self._halve() if len(self._walked) >= self.config.walks else []
 
     def on_walk_timer(self) -> Effects:
-        """Some walks are lost: what came back must do."""
+        """Go on with the walks that have ended, because some were lost."""
         if not self._estimating:
             return []
         return self._halve() if self._walked else self._finish()
 
     def _sample(self, end: Label) -> Effects:
+        """Send the walks of the arc from this node to `end`."""
         me = self.table.me
         assert me is not None
         self._query += 1
@@ -154,6 +168,7 @@ class Fingers:
         return effects
 
     def _halve(self) -> Effects:
+        """Compute the median of the arc, and sample the arc up to it."""
         me = self.table.me
         if me is None:
             return []
@@ -164,7 +179,7 @@ class Fingers:
         if self.medians and median.node == self.medians[-1].node:
             return self._finish()
         self.medians.append(median)
-        # As close as the successors that we know: the rest of the halving needs no walks.
+        # The median is one of the successors that we know, so the remaining medians need no walks.
         place = next((at for at, one in enumerate(self.table.successors) if one.node == median.node), None)
         if place is not None:
             self._pool += [(peer, 0.0) for peer in self.table.successors[1:place]]
@@ -175,7 +190,7 @@ class Fingers:
         return self._sample(median.label)
 
     def _finish(self) -> Effects:
-        """All medians are there: draw the fingers that are missing, and let go of those that lie elsewhere now."""
+        """End the estimate: give up fingers that are in other partitions now, and ask for those that are missing."""
         me = self.table.me
         self._estimating, self._query = False, self._query + 1
         if me is None:
@@ -207,7 +222,10 @@ class Fingers:
         return effects
 
     def partition_of(self, label: Label) -> int:
-        """0 for X1, the far half; the last one lies between us and the nearest median."""
+        """Return the partition of a label: 0 for X1, the far half.
+
+        The last one is between us and the nearest median.
+        """
         me = self.table.me
         assert me is not None
         far = me.label
@@ -218,19 +236,21 @@ class Fingers:
         return len(self.medians)
 
     def _fits(self, slot: int, peer: Peer) -> bool:
-        """Medians are estimates, good to a factor of two or so: a finger in the partition beside its own is kept.
+        """Return whether a finger may stay where it is.
 
-        One that carries trees is kept unless it is far off: new fingers do not move trees (A-MAG-15), or each
-        estimate would tear some of them for nothing.
+        Medians are only accurate to a factor of about two, so a finger next to its own partition is kept. A finger that
+        carries trees is kept unless it is far off. New fingers do not move trees (A-MAG-15), so otherwise each estimate
+        would break some trees without need.
         """
         off = abs(self.partition_of(peer.label) - self._partition(slot))
         return off <= 1 or (off <= _OFF_IN_USE and self.in_use is not None and self.in_use(peer.node))
 
     def _partition(self, slot: int) -> int:
+        """Return the partition of a finger's draw."""
         return int(self._shares[slot] * len(self.partitions))
 
     def _draw(self, slot: int, taken: set[NodeId]) -> Peer | None:
-        """A peer of the slot's partition, drawn uniformly; of the nearest one that has any where it has none."""
+        """Return a random peer of the draw's partition, or of the nearest partition that has any, or None."""
         wanted = self._partition(slot)
         for part in sorted(range(len(self.partitions)), key=lambda place: abs(place - wanted)):
             free = [
@@ -251,6 +271,7 @@ class Fingers:
     # Links
 
     def on_connect(self, sender: NodeId, peer: Peer) -> Effects:
+        """Accept to be a finger of the sender."""
         me = self.table.me
         self.ring.heard(peer)
         if me is None:
@@ -261,6 +282,7 @@ class Fingers:
         return [Send(sender, ConnectOk(self.layer, me))]
 
     def on_connect_ok(self, sender: NodeId, peer: Peer) -> Effects:
+        """Take the sender as a finger, if we still want it."""
         self.ring.heard(peer)
         if self._asked.pop(sender, None) is None or self.table.me is None or len(self.table.fingers) >= self.wanted:
             is_linked = sender in self.table.fingers or sender in self.table.parting
@@ -271,6 +293,7 @@ class Fingers:
         return []
 
     def on_beat(self, sender: NodeId, beat: Beat) -> Effects:
+        """Note a heartbeat. If we do not know the link, tell the sender that it does not exist."""
         known = self.table.known_above(sender) if beat.finger else self.table.known_below(sender)
         if known is not None:
             self._silence[sender] = 0
@@ -283,6 +306,7 @@ class Fingers:
         return [Send(sender, Unlink(self.layer, finger=not beat.finger))]
 
     def on_unlink(self, sender: NodeId, message: Unlink) -> Effects:
+        """End a link that the sender has ended. A lost finger causes an estimate."""
         self._asked.pop(sender, None)
         if message.finger and sender in self.table.guests:
             del self.table.guests[sender]
@@ -294,12 +318,13 @@ class Fingers:
         return []
 
     def on_beat_timer(self) -> Effects:
+        """Run a heartbeat: give up silent nodes, and send heartbeats to all others."""
         table, me = self.table, self.table.me
         if me is None:
             return []
         effects: Effects = [SetTimer(f"{self.layer}/beat", self.config.beat_ms), *self._part_for_good()]
         lost = False
-        silence: dict[NodeId, int] = {}  # of those who are linked now: whoever is not is forgotten
+        silence: dict[NodeId, int] = {}  # only for nodes that are linked now
         for node in {**table.fingers, **table.parting, **table.guests}:
             silent = self._silence.get(node, 0) + 1
             if silent > self.config.silence_max:
@@ -311,30 +336,34 @@ class Fingers:
         to_finger, to_guest = Beat(self.layer, me, True), Beat(self.layer, me, False)
         effects += [Send(node, to_finger) for node in (*table.fingers, *table.parting)]
         effects += [Send(node, to_guest) for node in table.guests]
-        self._asked.clear()  # an answer that is so late is answered with Unlink
+        self._asked.clear()  # An answer that comes later is answered with `Unlink`.
         return [*effects, *(self.estimate() if lost else [])]
 
     def on_down(self, node: NodeId) -> Effects:
-        """Somebody else has given the node up."""
+        """Forget a node that another part has given up."""
         self._asked.pop(node, None)
         self._silence.pop(node, None)
         return []
 
     def check(self) -> None:
+        """Assert the invariant F1."""
         assert len(self.table.fingers) <= self.wanted, f"F1: {len(self.table.fingers)} fingers of {self.wanted}"
 
     def keep_below(self, peer: Peer) -> None:
-        """Somebody came between us and our successor, over whom trees lie."""
+        """Keep the link to our former successor while trees use it, because a node came between us."""
         self.table.parting[peer.node] = peer
         self._parting[peer.node] = 0
 
     def keep_above(self, peer: Peer) -> None:
-        """The same, seen from the successor."""
+        """Keep the link to our former predecessor in the same case."""
         self.table.guests[peer.node] = peer
         self._silence[peer.node] = 0
 
     def _part(self, node: NodeId) -> Effects:
-        """At once; or when its trees have found another way: what is published meanwhile would miss all below."""
+        """Give up a finger: at once, or after its trees have found other links.
+
+        If a finger with trees ended at once, publications would not reach the nodes below until they have joined again.
+        """
         if self.in_use is None or not self.in_use(node):
             return self._drop_finger(node, tell=True)
         self.table.parting[node] = self.table.fingers.pop(node)
@@ -343,6 +372,7 @@ class Fingers:
         return []
 
     def _part_for_good(self) -> Effects:
+        """End the links that no tree uses any more, or whose time has passed."""
         effects: Effects = []
         for node in list(self.table.parting):
             beats = self._parting[node] = self._parting.get(node, 0) + 1
@@ -351,6 +381,7 @@ class Fingers:
         return effects
 
     def _drop_finger(self, node: NodeId, tell: bool) -> Effects:
+        """Remove a finger, and tell it if `tell` is set."""
         self.table.fingers.pop(node, None)
         self.table.parting.pop(node, None)
         self._parting.pop(node, None)
@@ -360,5 +391,6 @@ class Fingers:
         return [Send(node, Unlink(self.layer, finger=True))] if tell else []
 
     def _timer(self, delay_ms: int) -> Effects:
+        """Return the timer of the next estimate, with some randomness."""
         jitter = self.random.randrange(max(1, delay_ms // 10))
         return [SetTimer(f"{self.layer}/estimate", delay_ms + jitter)]

@@ -1,11 +1,11 @@
-"""Identifiers on a ring that may be as skewed as it likes: exact binary fractions of any length.  [MG §2.1, Alg. 1]
+"""Labels: identifiers on a ring as exact binary fractions of any length.  [MG §2.1, Alg. 1]
 
 A label is a fraction in [0, 1) as bytes, most significant first, without zero bytes at its end; b"" is 0. Bytes compare
-as the fractions do, so order and arcs need no arithmetic, and a midpoint needs one more bit at most: nothing is ever
-rounded (A-MAG-7). Labels grow where many nodes join at one point; beyond `GRID_BYTES` a stretch of the ring is spread
-out (`respace.py`), so that what travels never exceeds `LABEL_BYTES_MAX`.
+as the fractions do, so order and arcs need no arithmetic. A midpoint needs at most one more bit, so nothing is ever
+rounded (A-MAG-7). Labels grow where many nodes join at one point. Beyond `GRID_BYTES`, a part of the ring is spread out
+(`respace.py`). So no label in a message exceeds `LABEL_BYTES_MAX`.
 
-Arcs are clockwise. "From below" means: on the arc that ends at the target (A-MAG-11).
+Arcs are clockwise. "From below" means on the arc that ends at the target (A-MAG-11).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Annotated
 from msgspec import Meta
 
 LABEL_BYTES_MAX = 64
-GRID_BYTES = 56  # re-spaced labels are multiples of 256^-56: 64 halvings fit between two of them
+GRID_BYTES = 56  # Re-spaced labels are multiples of 256^-56: 64 halvings fit between two of them.
 
 Label = bytes
 LabelField = Annotated[bytes, Meta(max_length=LABEL_BYTES_MAX)]
@@ -26,32 +26,32 @@ LabelField = Annotated[bytes, Meta(max_length=LABEL_BYTES_MAX)]
 
 @lru_cache(maxsize=200_000)
 def hashed(name: str) -> Label:
-    """Where a name is on a ring of uniform identifiers."""
+    """Return the position of a name on a ring of uniform identifiers."""
     return sha1(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).digest().rstrip(b"\0")
 
 
 def between(place: Label, start: Label, end: Label) -> bool:
-    """Is `place` on the arc (start, end]? The arc from a label to itself is the whole circle."""
+    """Return whether `place` is on the arc (start, end]. The arc from a label to itself is the whole circle."""
     if start < end:
         return start < place <= end
     return place > start or place <= end
 
 
 def inside(place: Label, start: Label, end: Label) -> bool:
-    """The same for the open arc (start, end)."""
+    """Return whether `place` is on the open arc (start, end)."""
     if start < end:
         return start < place < end
     return place != start and (place > start or place < end)
 
 
 def after(start: Label) -> Callable[[Label], tuple[bool, Label]]:
-    """A key that sorts labels clockwise from `start`; `start` itself comes last."""
+    """Return a key that sorts labels clockwise from `start`. `start` itself comes last."""
     return lambda place: (place <= start, place)
 
 
 def midpoint(start: Label, end: Label) -> Label:
-    """The middle of the arc from `start` to `end`; the point opposite where they are equal (A-MAG-6)."""
-    width = max(len(start), len(end)) + 1  # room for the bit that halving adds
+    """Return the middle of the arc from `start` to `end`, or the opposite point if they are equal (A-MAG-6)."""
+    width = max(len(start), len(end)) + 1  # one byte for the bit that halving adds
     circle = 1 << 8 * width
     first, last = (int.from_bytes(label.ljust(width, b"\0"), "big") for label in (start, end))
     arc = (last - first) % circle or circle
@@ -59,9 +59,10 @@ def midpoint(start: Label, end: Label) -> Label:
 
 
 def grid(label: Label, grid_bytes: int = GRID_BYTES) -> int:
-    """The last grid point at or before a label."""
+    """Return the last grid point at or before a label."""
     return int.from_bytes(label[:grid_bytes].ljust(grid_bytes, b"\0"), "big")
 
 
 def grid_label(point: int, grid_bytes: int = GRID_BYTES) -> Label:
+    """Return the label of a grid point."""
     return (point % (1 << 8 * grid_bytes)).to_bytes(grid_bytes, "big").rstrip(b"\0")

@@ -1,7 +1,7 @@
 """The messages of an OSCAR ring. A node may be on several rings: each has a name, its `layer`.
 
-`Peer` says who is where. Its stamp (incarnation, version) grows with every change of place, so that late news of a
-node do not put it back, and a node that restarted is not taken for its former self.
+A `Peer` is a node with its position. Incarnation and version grow with every change of the position. So late messages
+do not move a node back, and a restarted node is not taken for its earlier incarnation.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ Hops = Annotated[int, Meta(ge=0, le=HOPS_MAX)]
 
 
 class Peer(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A node and its position on the ring."""
+
     node: NodeName
     label: LabelField
     incarnation: Count = 1
-    version: Count = 0
+    version: Count = 0  # counts the positions that the node has had in this incarnation
 
 
 Peers = Annotated[tuple[Peer, ...], Meta(max_length=64)]
 
 
 class Locate(msgspec.Struct, frozen=True, gc=False, tag="locate"):
-    """Routed towards the place of `origin`; whoever is next below it answers."""
+    """Look up the position of `origin`. The last node before it answers."""
 
     layer: Layer
     origin: Peer
@@ -38,19 +40,21 @@ class Locate(msgspec.Struct, frozen=True, gc=False, tag="locate"):
 
 
 class Located(msgspec.Struct, frozen=True, gc=False, tag="located"):
+    """Answer a `Locate` with the nodes around the position."""
+
     layer: Layer
     peers: Peers
 
 
 class Stabilise(msgspec.Struct, frozen=True, gc=False, tag="stabilise"):
-    """To the successor: I am before you."""
+    """Tell the successor that the sender is its predecessor, and ask for its neighbors."""
 
     layer: Layer
     me: Peer
 
 
 class Neighbors(msgspec.Struct, frozen=True, gc=False, tag="neighbors"):
-    """The answer to `Stabilise`."""
+    """Answer a `Stabilise`."""
 
     layer: Layer
     me: Peer
@@ -59,7 +63,7 @@ class Neighbors(msgspec.Struct, frozen=True, gc=False, tag="neighbors"):
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False, tag="gone"):
-    """The sender leaves this ring, or this place of it, in order."""
+    """Tell that the sender leaves this ring, or this position, in order."""
 
     layer: Layer
 
@@ -71,11 +75,11 @@ class Walk(msgspec.Struct, frozen=True, gc=False, tag="walk"):
     origin: Peer
     query: Count
     end: LabelField
-    steps: Hops
+    steps: Hops  # links that the walk still has to cross
 
 
 class Walked(msgspec.Struct, frozen=True, gc=False, tag="walked"):
-    """Where a walk has ended."""
+    """Tell the origin of a walk where it has ended."""
 
     layer: Layer
     query: Count
@@ -84,34 +88,36 @@ class Walked(msgspec.Struct, frozen=True, gc=False, tag="walked"):
 
 
 class Connect(msgspec.Struct, frozen=True, gc=False, tag="connect"):
-    """Be my finger."""
+    """Ask the receiver to be a finger of the sender."""
 
     layer: Layer
     me: Peer
 
 
 class ConnectOk(msgspec.Struct, frozen=True, gc=False, tag="connect-ok"):
+    """Answer a `Connect`: the sender is now a finger of the receiver."""
+
     layer: Layer
     me: Peer
 
 
 class Beat(msgspec.Struct, frozen=True, gc=False, tag="beat"):
-    """A sign of life on a finger, with the place of the sender."""
+    """A heartbeat on a finger, with the position of the sender."""
 
     layer: Layer
     me: Peer
-    finger: bool  # the receiver is a finger of the sender; otherwise the other way round
+    finger: bool  # True: the receiver is a finger of the sender. False: the sender is one of the receiver.
 
 
 class Unlink(msgspec.Struct, frozen=True, gc=False, tag="unlink"):
-    """The link of that direction is over, or was never there."""
+    """Tell that the link in this direction has ended, or never existed."""
 
     layer: Layer
-    finger: bool  # the receiver was a finger of the sender
+    finger: bool  # True: the receiver was a finger of the sender.
 
 
 class Spread(msgspec.Struct, frozen=True, gc=False, tag="spread"):
-    """Looks clockwise for room: the receiver is the `count`-th after `origin`.  (A-MAG-7)"""
+    """Look for free labels in clockwise direction. The receiver is the `count`-th node after `origin`.  (A-MAG-7)"""
 
     layer: Layer
     origin: NodeName
@@ -120,15 +126,15 @@ class Spread(msgspec.Struct, frozen=True, gc=False, tag="spread"):
 
 
 class SpreadBack(msgspec.Struct, frozen=True, gc=False, tag="spread-back"):
-    """Room was found: the receiver moves up to grid point `place`, below the sender; those before it follow."""
+    """Move the receiver to grid point `place`, before the sender. The nodes before it follow."""
 
     layer: Layer
     origin: NodeName
     start: LabelField
     place: LabelField
-    step: LabelField  # a distance on the grid
-    me: Peer  # the sender, where it is now
-    successors: Peers  # and those after it
+    step: LabelField  # the distance between two nodes, as a label on the grid
+    me: Peer  # the sender at its present position
+    successors: Peers  # the nodes after the sender
 
 
 OscarMessage = (

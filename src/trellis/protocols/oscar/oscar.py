@@ -1,13 +1,13 @@
-"""A node's place on one OSCAR ring: the ring, the fingers, the routing table and the links that come of them.
+"""A node's position on one OSCAR ring: the ring, the fingers, the routing table and the links.
 
-    oscar.enter(label)          take a place and find one's neighbours by looking oneself up
-    oscar.give_place(...)       a place right after one's own, for somebody who asks   [MG Alg. 1, l. 3]
+    oscar.enter(label)          take a position, and find the nodes around it by looking it up
+    oscar.give_place(...)       give a position right after our own to a node that asks   [MG Alg. 1, l. 3]
     oscar.next_hop(target)      greedy routing from below
-    oscar.owns(target)          is a place of the ring ours?
+    oscar.owns(target)          return whether we are responsible for a position
 
-Where `claims` is set the links are the overlay that the driver sees.
+If `claims` is set, the links are reported to the driver as the overlay.
 
-O1  the links that were claimed are those of the table.
+O1  The reported links are those of the table.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ Handler = Callable[[NodeId, Any], Effects]
 
 
 class Oscar:
+    """One ring as a part of a node. Its owner passes on messages and timers of the `layer`.
+
+    `random_peer` returns any peer. `interest`, `similarity` and `in_use` are those of `Fingers`.
+    """
+
     def __init__(
         self,
         layer: str,
@@ -66,23 +71,27 @@ class Oscar:
         self.ring = Ring(layer, self.table, random_peer, random, self.config)
         self.fingers = Fingers(layer, self.table, self.ring, random, self.config, interest, similarity, in_use)
         self.respacing = Respacing(layer, self.table, self.config)
-        self.linked: set[NodeId] = set()
+        self.linked: set[NodeId] = set()  # nodes with which a link was last reported
         self._handlers = self._dispatch()
-        self.relinked = False  # the links have changed since this was last reset
-        self._beside: tuple[Peer | None, Peer | None] = (None, None)  # predecessor and successor as of then
+        self.relinked = False  # Set when links may have changed. The owner resets it.
+        # Predecessor and successor when the links were last examined.
+        self._beside: tuple[Peer | None, Peer | None] = (None, None)
 
     @property
     def me(self) -> Peer | None:
+        """Return our position, or None if we have none."""
         return self.table.me
 
     def next_hop(self, target: Label) -> Peer | None:
+        """Return the neighbor closest to `target` from below, or None if we are closer."""
         return self.table.next_hop(target)
 
     def owns(self, target: Label) -> bool:
+        """Return whether we are responsible for a position."""
         return self.table.owns(target)
 
     def enter(self, label: Label, peers: tuple[Peer, ...] = (), through: Contact | None = None) -> Effects:
-        """Take a place. `peers` are known to be around it; without them it is looked up, `through` a contact."""
+        """Take a position. `peers` are nodes around it. Without them it is looked up, `through` a contact."""
         self.table.move(label)
         effects = self.ring.learn(peers)
         effects += self.ring.start()
@@ -91,7 +100,7 @@ class Oscar:
         return self._linked([*effects, *self.fingers.start()])
 
     def exit(self) -> Effects:
-        """Give the place up, in order."""
+        """Give up the position in order."""
         effects = self.ring.leave()
         self.fingers.stop()
         self.table.clear()
@@ -101,8 +110,10 @@ class Oscar:
     def give_place(
         self, node: NodeId, incarnation: int, version: int
     ) -> tuple[Label | None, tuple[Peer, ...], Effects]:
-        """A label between us and our successor, and who is there. We know of the newcomer at once, so that the next
-        one who asks gets another label (A-MAG-8)."""
+        """Return a label between us and our successor, and the nodes around it. None: there is no such label now.
+
+        We count the newcomer as our successor at once, so the next node that asks gets another label (A-MAG-8).
+        """
         me, first = self.table.me, self.table.successor
         if me is None:
             return None, (), []
@@ -112,10 +123,11 @@ class Oscar:
         known = (me, *self.table.successors)
         effects = self.ring.learn([Peer(node, label, incarnation, version)], direct=True)
         if self.respacing.is_due(label):
-            effects += self.respacing.begin()  # the newcomer has its label before the wave reaches it
+            effects += self.respacing.begin()  # The newcomer gets its label before the wave reaches it.
         return label, known, self._linked(effects)
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        """Pass a message to the part that handles it."""
         handler = self._handlers.get(type(message))
         if handler is None:
             return []
@@ -123,7 +135,7 @@ class Oscar:
         return self._linked(effects) if self.table.changed else effects
 
     def _dispatch(self) -> dict[type, Handler]:
-        """A table of types: half of all messages of a run come through here."""
+        """Return the handler of each type of message. Half of all messages of a run come here."""
         ring, fingers, respacing = self.ring, self.fingers, self.respacing
         return {
             Walk: lambda _, walk: fingers.on_walk(walk),
@@ -142,6 +154,7 @@ class Oscar:
         }
 
     def on_timer(self, tag: str) -> Effects:
+        """Pass a timer of this layer to the part that handles it."""
         match tag.partition("/")[2]:
             case "ring":
                 effects = self.ring.on_timer()
@@ -156,19 +169,21 @@ class Oscar:
         return self._linked(effects) if self.table.changed else effects
 
     def on_peer_down(self, peer: NodeId) -> Effects:
+        """Give up a peer that has crashed or left, if there is a link with it."""
         if not self.table.is_linked(peer):
             return []
         self.ring.give_up(peer)
         return self._linked(self.fingers.on_down(peer))
 
     def check(self) -> None:
+        """Assert the invariants T1, F1 and O1."""
         self.table.check()
         self.fingers.check()
         if not self.table.changed:
             assert self.linked == {peer.node for peer in self.table.around}, f"O1: {self.id} is linked to others"
 
     def _keep_used(self, in_use: InUse) -> None:
-        """Who was beside us, and is not any more since somebody came in between: the link stays for its trees."""
+        """Keep links that trees use to a former successor or predecessor, if a node came in between."""
         table, (before, after) = self.table, self._beside
         last, first = self._beside = table.predecessor, table.successor
         if table.me is None:
@@ -185,7 +200,7 @@ class Oscar:
                 table.touch()
 
     def _linked(self, effects: Effects) -> Effects:
-        """The links as they are now, and what has changed of them."""
+        """Examine the links after a change, and add to the effects what has changed."""
         if self.table.me is not None and self.fingers.is_due:
             effects = [*effects, *self.fingers.estimate()]
         if self.fingers.in_use is not None:

@@ -1,11 +1,11 @@
-"""The ring itself: each node knows the next ones clockwise and the one before, and mends what it knows.
+"""The ring: each node knows the next nodes clockwise and the one before, and repairs this knowledge.
 
-Once per period a node asks its first successor for its neighbours and takes a closer one where there is one (Chord's
-stabilisation, with lists of successors). Whoever is silent for too long is given up and buried for a while, so that
-hearsay does not bring it back. Every few periods a node looks itself up from a random peer: a ring that fell into
-pieces, or that winds around more than once, becomes one again.
+Once per period a node asks its first successor for its neighbors, and takes a closer one as its successor if there is
+one. This is Chord's stabilisation, with lists of successors. A node that is silent for too long is given up and buried
+for a while, so that messages of others do not bring it back. Every few periods a node looks up its own position from a
+random peer. By this, a ring that fell into parts, or that winds around more than once, becomes one ring again.
 
-A node alone is a ring of one: joining and merging are the same thing.
+A single node is a ring of one, so joining a ring and merging two rings are the same.
 """
 
 from __future__ import annotations
@@ -21,26 +21,30 @@ from trellis.protocols.oscar.table import Table
 
 RandomPeer = Callable[[], Contact | None]
 _HOPS_MAX = 512
-_STRAY_HOPS_MAX = 16
+_STRAY_HOPS_MAX = 16  # Hops that a lookup may make among nodes that know no ring.
 
 
 class Ring:
+    """The successors and the predecessor of one node, in `table`."""
+
     def __init__(self, layer: str, table: Table, random_peer: RandomPeer, random: Random, config: OscarConfig) -> None:
         self.layer, self.table, self.config, self.random = layer, table, config, random
         self.random_peer = random_peer
         self.silence = 0  # periods since the first successor was heard
         self.predecessor_silence = 0
         self.rounds = 0
-        self.collisions = 0  # a partition hides who has a label already
-        self._watched: NodeId | None = None  # the successor that `silence` is about
-        self._buried: dict[NodeId, int] = {}  # node -> the round in which it may be spoken of again
+        # How often we had the same label as another node. A partition can hide that a label is in use.
+        self.collisions = 0
+        self._watched: NodeId | None = None  # the successor to which `silence` belongs
+        self._buried: dict[NodeId, int] = {}  # node -> the round from which on others may name it again
         self._tick = SetTimer(f"{layer}/ring", config.ring_ms)
 
     def start(self) -> Effects:
-        """The node has its place: from now on it keeps it."""
+        """Start the periodic work, after the node has got a position."""
         return [SetTimer(self._tick.tag, 1 + self.random.randrange(self.config.ring_ms)), *self._ask_successor()]
 
     def on_timer(self) -> Effects:
+        """Run a round: give up silent nodes, ask the successor, and look up our own position now and then."""
         table = self.table
         if table.me is None:
             return []
@@ -48,24 +52,26 @@ class Ring:
         effects: Effects = [self._tick]
         self._count_silence()
         if self.table.predecessor is None and not table.successors and self.rounds > 1:
-            effects += self.locate()  # alone: somebody must be there
+            effects += self.locate()  # We know nobody, so we look for the ring.
         elif self.rounds % self.config.locate_rounds == 0:
             effects += self.locate()
         return [*self._ask_successor(), *effects]
 
     def locate(self, through: Contact | None = None) -> Effects:
-        """Look oneself up, from a random peer or a given one."""
+        """Look up our own position, from a given peer or a random one."""
         peer = through or self.random_peer()
         if peer is None or self.table.me is None or peer == self.table.node:
             return []
         return [Send(peer, Locate(self.layer, self.table.me))]
 
     def on_locate(self, message: Locate) -> Effects:
+        """Forward a lookup, or answer it if we are the last node before the position."""
         table, origin = self.table, message.origin
         if origin.node == table.node or message.hops > _HOPS_MAX:
             return []
         if table.me is None or (not table.successors and message.hops < _STRAY_HOPS_MAX):
-            # Not on the ring, or alone: somebody else may know more. Two that are alone would found a ring apart.
+            # We are not on the ring, or alone, so another node may know more. Two single nodes would form a second
+            # ring.
             peer = self.random_peer()
             if peer is not None and peer != origin.node and message.hops < _STRAY_HOPS_MAX:
                 return [Send(peer, Locate(self.layer, origin, message.hops + 1))]
@@ -79,6 +85,7 @@ class Ring:
         return [*effects, *self.learn([origin], direct=True)]
 
     def on_stabilise(self, sender: NodeId, message: Stabilise) -> Effects:
+        """Answer a node that takes us for its successor, and take it as our predecessor if it is closer."""
         table, before = self.table, message.me
         self.heard(before)
         if table.me is None:
@@ -99,6 +106,7 @@ class Ring:
         return effects
 
     def on_neighbors(self, sender: NodeId, message: Neighbors) -> Effects:
+        """Take in the answer of our successor."""
         table = self.table
         self.heard(message.me)
         if table.me is None or table.successor is None or sender != table.successor.node:
@@ -108,15 +116,16 @@ class Ring:
         before = message.predecessor
         if before is not None and inside(before.label, table.me.label, message.me.label):
             told.append(before)
-        # What the successor does not know any more is forgotten: that is how the dead fade from the lists.
+        # Nodes that the successor does not know any more are forgotten. So crashed nodes disappear from the lists.
         return self._take(self._believable(told))
 
     def on_gone(self, sender: NodeId) -> Effects:
+        """Give up a node that leaves its position."""
         self.give_up(sender)
         return self._ask_successor() if self._watched == sender else []
 
     def learn(self, peers: Iterable[Peer], direct: bool = False) -> Effects:
-        """Of nodes that were named; `direct`: by themselves."""
+        """Take in nodes that were named. `direct`: each was named by itself."""
         if direct:
             for peer in peers:
                 self.heard(peer)
@@ -125,23 +134,25 @@ class Ring:
         return self._take([*self.table.successors, *self._believable(peers)])
 
     def heard(self, peer: Peer) -> None:
-        """A node's own word: it lives, and this is where it is."""
+        """Take in a node's own message: it is running, and this is its position."""
         self._buried.pop(peer.node, None)
         self.table.learn_place(peer)
 
     def give_up(self, node: NodeId) -> None:
-        """A neighbour is gone, or was silent for too long."""
+        """Give up a node that is gone, or was silent for too long, and bury it for a while."""
         self.table.drop(node)
         self._buried[node] = self.rounds + max(1, self.config.bury_ms // self.config.ring_ms)
 
     def is_buried(self, node: NodeId) -> bool:
+        """Return whether a node was given up not long ago."""
         return node in self._buried
 
     def leave(self) -> Effects:
+        """Tell all linked nodes that we leave our position."""
         return [Send(peer.node, Gone(self.layer)) for peer in self.table.around]
 
     def _believable(self, peers: Iterable[Peer]) -> list[Peer]:
-        """Those who may live. Where one of them has our very label, the one with the larger name gives way."""
+        """Return the peers that are not buried. If one has our label, the node with the larger name moves."""
         table, found = self.table, []
         for peer in peers:
             assert table.me is not None
@@ -153,13 +164,14 @@ class Ring:
                 first = table.successor
                 label = midpoint(table.me.label, first.label if first is not None else table.me.label)
                 if len(label) > self.config.label_bytes_max:
-                    continue  # no place is left to give way to
+                    continue  # There is no label left to move to.
                 table.move(label)
                 self.collisions += 1
             found.append(peer)
         return found
 
     def _take(self, peers: list[Peer]) -> Effects:
+        """Set the successors, and ask the first one if it is new."""
         self.table.set_successors(peers, self.config.successors)
         return self._ask_successor() if self._is_new_successor() else []
 
@@ -168,6 +180,7 @@ class Ring:
         return first is not None and first.node != self._watched
 
     def _ask_successor(self) -> Effects:
+        """Send `Stabilise` to the first successor."""
         first, me = self.table.successor, self.table.me
         if first is None or me is None:
             self._watched = None
@@ -177,6 +190,7 @@ class Ring:
         return [Send(first.node, Stabilise(self.layer, me))]
 
     def _count_silence(self) -> None:
+        """Count the periods of silence, and give up successor and predecessor if there are too many."""
         table = self.table
         self._buried = {node: until for node, until in self._buried.items() if until > self.rounds}
         if table.successor is not None:

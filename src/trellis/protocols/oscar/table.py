@@ -1,15 +1,16 @@
 """The routing table of a node on one ring, and greedy routing "from below" over it.  [MG §2.1; A-MAG-11]
 
-    down  the first successor and the fingers: RT(p), where routes and trees go on, clockwise
-    up    the predecessor and the guests (whose finger we are): where they come from
+    down  the first successor and the fingers: RT(p). Routes and trees continue there, clockwise.
+    up    the predecessor and `guests`, the nodes whose finger we are: routes and trees come from there.
 
-A finger that is let go of while trees lie over it is *parting*, and so is a successor when somebody comes in between:
-it carries what it carries, and no new route.
+A finger that is given up while trees use it is *parting*. So is a former successor when a node came in between. A
+parting link still carries its trees, but no new route.
 
-A link is known at both ends, so the two together are the node's links. Everything else that is known of the ring
-(further successors) is there to mend it and carries no route.
+Both ends know a link, so both lists together are the node's links. The other successors that are known serve to repair
+the ring, and carry no route.
 
-T1  successors are in clockwise order, none is repeated, none is oneself; so are predecessor, fingers and guests.
+T1  Successors are in clockwise order, without repetition. The node itself is not among successors, predecessor,
+    fingers, `guests` and parting nodes.
 """
 
 from __future__ import annotations
@@ -22,72 +23,81 @@ from trellis.protocols.oscar.messages import Peer
 
 
 class Table:
+    """The links of one node on one ring."""
+
     def __init__(self, node: NodeId, incarnation: int) -> None:
         self.node, self.incarnation = node, incarnation
-        self.me: Peer | None = None  # None: not on the ring
-        self.version = 0  # of the place that we have, or had last
+        self.me: Peer | None = None  # our position; None: we are not on the ring
+        self.version = 0  # the version of our present or last position
         self.successors: list[Peer] = []  # nearest first
         self.predecessor: Peer | None = None
         self.fingers: dict[NodeId, Peer] = {}
-        self.guests: dict[NodeId, Peer] = {}
-        self.parting: dict[NodeId, Peer] = {}
-        self.changed = False  # since somebody last took notice
-        self._stale = True
+        self.guests: dict[NodeId, Peer] = {}  # the nodes whose finger we are
+        self.parting: dict[NodeId, Peer] = {}  # former fingers and successors that still carry trees
+        self.changed = False  # Set by every change. `Oscar` resets it.
+        self._stale = True  # The lists below must be computed again.
         self._labels: list[Label] = []
         self._down: list[Peer] = []
         self._around: list[Peer] = []
 
     def move(self, label: Label | None) -> None:
-        """Take another place, or none."""
+        """Take another position, or none."""
         if label is not None:
             self.version += 1
         self.me = None if label is None else Peer(self.node, label, self.incarnation, self.version)
         self.touch()
 
     def touch(self) -> None:
+        """Note a change of the table."""
         self._stale = self.changed = True
 
     @property
     def successor(self) -> Peer | None:
+        """Return the first successor, if there is one."""
         return self.successors[0] if self.successors else None
 
     @property
     def down(self) -> list[Peer]:
-        """RT: the first successor and the fingers, by label."""
+        """Return RT, the first successor and the fingers, sorted by label."""
         if self._stale:
             self._refresh()
         return self._down
 
     @property
     def around(self) -> list[Peer]:
-        """Everybody at the other end of a link."""
+        """Return all nodes with which we have a link."""
         if self._stale:
             self._refresh()
         return self._around
 
     def is_down(self, node: NodeId) -> bool:
+        """Return whether a node is our first successor or a finger."""
         return node in self.fingers or bool(self.successors and self.successors[0].node == node)
 
     def carries(self, node: NodeId) -> bool:
-        """May a tree lie over the link to this node?"""
+        """Return whether the link to this node may carry a tree from us."""
         return node in self.parting or self.is_down(node)
 
     def is_up(self, node: NodeId) -> bool:
+        """Return whether a node is our predecessor, or has us as a finger."""
         return node in self.guests or (self.predecessor is not None and self.predecessor.node == node)
 
     def known_below(self, node: NodeId) -> Peer | None:
+        """Return a node that we know in clockwise direction, or None."""
         first = self.successor
         return self.fingers.get(node) or self.parting.get(node) or (first if first and first.node == node else None)
 
     def known_above(self, node: NodeId) -> Peer | None:
+        """Return a node that knows us in clockwise direction, or None."""
         last = self.predecessor
         return self.guests.get(node) or (last if last and last.node == node else None)
 
     def is_linked(self, node: NodeId) -> bool:
+        """Return whether there is a link with a node."""
         return self.carries(node) or self.is_up(node)
 
     def next_hop(self, target: Label, without: NodeId | None = None) -> Peer | None:
-        """The neighbour closest to `target` from below; None where nobody is closer than we are."""
+        """Return the neighbor closest to `target` from below, or None if no neighbor is closer than we are."""
         if self._stale:
             self._refresh()
         if not self._down or self.me is None or self.me.label == target:
@@ -100,7 +110,7 @@ class Table:
         return None
 
     def owns(self, target: Label) -> bool:
-        """Are we the first at or after a place of the ring, as far as we know? (A-MAG-5)"""
+        """Return whether we are the first node at or after a position, as far as we know (A-MAG-5)."""
         if self.me is None:
             return False
         if self.predecessor is None:
@@ -108,7 +118,7 @@ class Table:
         return between(target, self.predecessor.label, self.me.label)
 
     def learn_place(self, peer: Peer) -> None:
-        """Whoever is in the table is where its newest word says."""
+        """Update the position of a peer wherever it is in the table, if this one is newer."""
         for known in (self.fingers, self.guests, self.parting):
             old = known.get(peer.node)
             if old is not None and is_newer(peer, old):
@@ -124,6 +134,7 @@ class Table:
                 break
 
     def set_successors(self, peers: list[Peer], most: int) -> None:
+        """Set the successors to the newest entries of `peers`, at most `most` of them."""
         newest: dict[NodeId, Peer] = {}
         for peer in peers:
             known = newest.get(peer.node)
@@ -137,7 +148,7 @@ class Table:
             self.touch()
 
     def drop(self, node: NodeId) -> None:
-        """Gone from every place of the table."""
+        """Remove a node from all parts of the table."""
         for held in (self.fingers, self.guests, self.parting):
             held.pop(node, None)
         self.successors = [peer for peer in self.successors if peer.node != node]
@@ -146,6 +157,7 @@ class Table:
         self.touch()
 
     def clear(self) -> None:
+        """Remove all nodes."""
         for held in (self.fingers, self.guests, self.parting):
             held.clear()
         self.successors.clear()
@@ -153,6 +165,7 @@ class Table:
         self.touch()
 
     def check(self) -> None:
+        """Assert the invariant T1."""
         names = [peer.node for peer in self.successors]
         assert len(set(names)) == len(names), f"T1: {self.node} repeats a successor: {names}"
         held = [
@@ -187,4 +200,5 @@ class Table:
 
 
 def is_newer(peer: Peer, known: Peer) -> bool:
+    """Return whether `peer` is a newer position of the same node than `known`."""
     return (peer.incarnation, peer.version) > (known.incarnation, known.version)

@@ -1,12 +1,12 @@
 """Look for the pieces of messages in the store, and put bodies and lists together when all are there.
 
-A small message may refer to many large indexes, and the same references may come in message after message. So a
-reference is looked at again only where something can have changed: an index remembers how many of its pieces were found
-(`Held.found`), and a message how many of its references were complete (`Waiting.found`). A look stops behind a few that
-are incomplete, because a peer is asked for a few pieces at a time anyway. Lists are put together only
-where nothing is missing and the message uses them.
+A small message may refer to many large indexes, and the same references may come in many messages. So a reference is
+examined again only if something can have changed. An index remembers how many of its pieces were there (`Held.found`),
+and a message how many of its references were complete (`Waiting.found`). A look ends after a few incomplete references,
+because a peer is asked for a few pieces at a time in any case. Lists are put together only if nothing is missing and
+the message uses them.
 
-P2  the references looked at are linear in the bytes that came: those of messages and those of pieces.
+P2  The number of references examined is linear in the bytes received: those of messages and those of pieces.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ _CACHED_TOPICS_MAX = 1_000_000
 
 
 class Forgotten(Exception):
-    """A piece that was found has given way to others since."""
+    """Raised if a piece that was there has been dropped for others since."""
 
 
 class Assembly:
+    """Assembles messages and lists from the pieces in the store."""
+
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._lists: dict[bytes, tuple[Topics, int]] = {}  # lists that were put together, by reference; their bytes
-        self._cached = 0  # topics in these
+        self._lists: dict[bytes, tuple[Topics, int]] = {}  # reference -> a list that was put together, and its bytes
+        self._cached = 0  # number of topics in these lists
 
     def look(self, one: Waiting) -> bool:
         """Return whether all pieces of a message are there. If not, `one.missing` has some of those that are missing.
 
-        Raise WireError where a reference stands for something else than it says, or for too much.
+        Raise WireError if a reference stands for something else than it says, or for too much.
         """
         packed = one.packed
-        left = MISSING_MAX  # references that are looked at, from the first incomplete one on
+        left = MISSING_MAX  # References that are still examined, from the first incomplete one on.
         for number in range(one.found, len(packed.lists) + (packed.whole is not None)):
             is_list = number < len(packed.lists)
             ref = packed.lists[number] if is_list else packed.whole
@@ -57,13 +59,13 @@ class Assembly:
         return not one.missing
 
     def body(self, one: Waiting) -> bytes:
-        """Return the encoded message. Raise Forgotten where a piece is no longer there."""
+        """Return the encoded message. Raise Forgotten if a piece is not there any more."""
         if one.packed.whole is None:
             return one.packed.body
         return b"".join(part.data for part in self._parts(one.packed.whole))
 
     def list(self, ref: Ref) -> Topics:
-        """Return a list of topics. Raise Forgotten where a piece is no longer there."""
+        """Return a list of topics. Raise Forgotten if a piece is not there any more."""
         known = self._lists.get(ref.digest)
         if known is not None:
             return known[0]
@@ -81,7 +83,7 @@ class Assembly:
         return topics
 
     def _size(self, ref: Ref, kind: type, missing: dict[bytes, None]) -> int | None:
-        """Return the bytes that a reference stands for; None if some are missing, and note which."""
+        """Return the bytes that a reference stands for. None: some are missing, and are noted in `missing`."""
         if kind is Names and ref.digest in self._lists:
             return self._lists[ref.digest][1]
         held = self.store.held(ref.digest)
@@ -97,7 +99,10 @@ class Assembly:
         return held.total if self._is_complete(held, kind, missing) else None
 
     def _is_complete(self, index: Held, kind: type, missing: dict[bytes, None]) -> bool:
-        """Look at the pieces of an index that were not found yet: as far as one is missing, and a few beyond it."""
+        """Return whether all pieces of an index are there, and note missing ones.
+
+        Only pieces that were not there before are examined: up to the first missing one, and a few beyond it.
+        """
         assert isinstance(index.piece, Index)
         if index.found and index.kind is not kind:
             raise WireError("a list of topics that is also a part of a message")
@@ -119,7 +124,7 @@ class Assembly:
         return is_complete
 
     def _parts(self, ref: Ref) -> Sequence[Any]:
-        """Return the pieces that a reference stands for, which `look` has found."""
+        """Return the pieces that a reference stands for. `look` must have found them."""
         held = self.store.held(ref.digest)
         if held is None:
             raise Forgotten
@@ -129,12 +134,13 @@ class Assembly:
         for number, one in enumerate(held.piece.refs):
             part = self.store.get(one.digest)
             if part is None:
-                held.found = number  # so it is found to be missing at the next look
+                held.found = number  # So the next look finds that it is missing.
                 raise Forgotten
             parts.append(part)
         return parts
 
 
 def _check(held: Held, ref: Ref, kind: type) -> None:
+    """Raise WireError if a piece has another kind or size than its reference says."""
     if not isinstance(held.piece, kind) or held.size != ref.size:
         raise WireError("a piece of another kind or size than its reference says")

@@ -1,4 +1,4 @@
-"""What is said about pieces, and what a piece is."""
+"""The messages about pieces, and the types of pieces."""
 
 from __future__ import annotations
 
@@ -11,32 +11,36 @@ from trellis.protocols.wire import FRAME_BYTES_MAX, Codec, Name
 
 DIGEST_BYTES = 16
 PIECE_BYTES_MAX = 64 << 10
-NAMES_MAX = 256  # in one piece
-BYTES_MAX = 60 << 10  # of a message in one piece
-LISTS_MAX = 4_096  # different lists of topics in one message
-WANTS_MAX = 16  # pieces that one peer is asked for at a time: they fit into the queue of a stream
-MISSING_MAX = 2 * WANTS_MAX  # missing pieces of one message that are looked for at a time, or a few more
+NAMES_MAX = 256  # most names in one piece
+BYTES_MAX = 60 << 10  # most bytes of a message in one piece
+LISTS_MAX = 4_096  # most different lists of topics in one message
+WANTS_MAX = 16  # Most pieces that one peer is asked for at a time: they fit into the queue of a stream.
+MISSING_MAX = 2 * WANTS_MAX  # Missing pieces of one message that are noted at a time, or a few more.
 
 Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
 
 
 class Ref(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A reference to a piece: the digest of its content."""
+
     digest: Digest
     size: Annotated[int, Meta(ge=1, le=PIECE_BYTES_MAX)]  # bytes of the piece
 
 
 class Names(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="n"):
+    """A piece of a list of topics."""
+
     names: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=NAMES_MAX)]
 
 
 class Bytes(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="b"):
-    """A part of a message that is larger than a frame."""
+    """A piece of a message that is larger than a frame."""
 
     data: Annotated[bytes, Meta(min_length=1, max_length=BYTES_MAX)]
 
 
 class Index(msgspec.Struct, frozen=True, gc=False, array_like=True, tag="i"):
-    """What follows each other: pieces of one kind, none of them an index."""
+    """A list of pieces of one kind, in order. None of them is an index."""
 
     refs: Annotated[tuple[Ref, ...], Meta(min_length=1, max_length=PIECE_BYTES_MAX // DIGEST_BYTES)]
 
@@ -46,16 +50,23 @@ PIECES: Codec[Piece] = Codec(Piece, PIECE_BYTES_MAX)
 
 
 class Packed(msgspec.Struct, frozen=True, gc=False, tag="packed"):
+    """A message whose long lists, or whose whole body, are replaced by references."""
+
     body: Annotated[bytes, Meta(max_length=FRAME_BYTES_MAX)]  # the encoded message, with placeholders
-    whole: Ref | None  # instead of a body that is too large
-    lists: Annotated[tuple[Ref, ...], Meta(max_length=LISTS_MAX)]  # what the placeholders stand for, by number
+    whole: Ref | None  # set instead of a body that is too large
+    # The lists that the placeholders stand for, by number.
+    lists: Annotated[tuple[Ref, ...], Meta(max_length=LISTS_MAX)]
 
 
 class Want(msgspec.Struct, frozen=True, gc=False, tag="want"):
+    """Ask for pieces."""
+
     digests: Annotated[tuple[Digest, ...], Meta(max_length=WANTS_MAX)]
 
 
 class Give(msgspec.Struct, frozen=True, gc=False, tag="give"):
+    """Give a piece."""
+
     piece: Annotated[bytes, Meta(max_length=PIECE_BYTES_MAX)]
 
 

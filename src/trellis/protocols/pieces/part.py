@@ -1,4 +1,4 @@
-"""Pack messages for the wire, and put together what comes.  [The package's docstring tells the whole story.]"""
+"""Pack messages for the wire, and put received ones together.  [The package's docstring tells how pieces work.]"""
 
 from __future__ import annotations
 
@@ -29,24 +29,26 @@ from trellis.protocols.wire import FRAME_BYTES_MAX, MESSAGE_BYTES_MAX, TOPICS_BY
 
 STORE_BYTES_MAX = 2 * MESSAGE_BYTES_MAX  # so that the pieces of any one message fit
 
-_SHORT_LETTERS = 1_024  # lists with fewer letters stay in their message
+_SHORT_LETTERS = 1_024  # Lists with fewer letters stay in their message.
 _BODY_BYTES_MAX = FRAME_BYTES_MAX - (128 << 10)  # leaves room for the references
 _CACHED_TOPICS_MAX = 1_000_000
-_PLACEHOLDER = "\x00"  # what stands in a message instead of a list: this, and the number of its reference
+_PLACEHOLDER = "\x00"  # Replaces a list in a message, together with the number of its reference.
 
 
 class Came(msgspec.Struct, frozen=True, gc=False):
-    """Hand this message of `sender` to the node."""
+    """Deliver this message of `sender` to the node."""
 
     sender: NodeId
     message: msgspec.Struct
-    size: int  # bytes of the frame that it came in
+    size: int  # bytes of the frame in which it came
 
 
 PiecesEffects = list[Send | Came]
 
 
 class Pieces:
+    """Packs and unpacks the messages of one node. The driver calls `tick` while messages wait."""
+
     def __init__(self, codec: Codec[Any], store_bytes_max: int = STORE_BYTES_MAX) -> None:
         self.codec = codec
         self.lists = TopicLists.of(codec.union)
@@ -55,17 +57,18 @@ class Pieces:
         self.waiting = WaitingMessages(self.counters)
         self._turn = 0
         self.assembly = Assembly(self.store)
-        self._refs: dict[Topics, tuple[Ref, tuple[Ref, ...], int]] = {}  # lists that were cut: reference, pieces, bytes
-        self._cached = 0  # topics in these
+        # lists that were cut -> reference, all references, bytes
+        self._refs: dict[Topics, tuple[Ref, tuple[Ref, ...], int]] = {}
+        self._cached = 0  # number of topics in these lists
 
-    # Out
+    # Sending
 
     def pack(self, message: msgspec.Struct) -> bytes | Packed:
-        """Return the encoded message, or a `Packed` where it is too large or has long lists of topics.
+        """Return the encoded message, or a `Packed` if it is too large or has long lists of topics.
 
-        Raise WireError where it is larger than any message may be.
+        Raise WireError if it is larger than any message may be.
         """
-        if not self.lists.are_in(type(message)):  # as most messages: those of clients are among them
+        if not self.lists.are_in(type(message)):  # This is so for most messages, for example those of clients.
             body = self.codec.encode(message)
             if len(body) <= FRAME_BYTES_MAX:
                 return body
@@ -96,9 +99,9 @@ class Pieces:
         return Packed(b"", self.store.put(Index(tuple(parts))), refs)
 
     def _chosen(self, found: dict[Topics, tuple[Ref, int]]) -> list[Topics]:
-        """Return the lists that one message may hold: the first, and others in turn if they are too large together.
+        """Return the lists that one message may have: the first, and others in turn if all together are too large.
 
-        A descriptor whose list is not chosen is left out. That is gossip, and the next round tells of others.
+        A descriptor whose list is not chosen is left out. Descriptors are gossip, and the next round sends others.
         """
         chosen, room = list(found), MESSAGE_BYTES_MAX - TOPICS_BYTES_MAX
         if sum(size for _, size in found.values()) <= room and len(chosen) <= LISTS_MAX:
@@ -114,7 +117,7 @@ class Pieces:
         return chosen
 
     def _cut(self, topics: Topics) -> tuple[Ref, int]:
-        """Return the reference to a list, and the bytes of its pieces, which are in the store then."""
+        """Return the reference to a list and the bytes of its pieces, after putting these into the store."""
         known = self._refs.get(topics)
         if known is not None and all(self.store.get(one.digest) is not None for one in known[1]):
             return known[0], known[2]
@@ -133,7 +136,7 @@ class Pieces:
         return ref, size
 
     def write_out(self, message: msgspec.Struct) -> bytes:
-        """Return the message as a frame without references. Raise WireError where it does not fit."""
+        """Return the message as a frame without references. Raise WireError if it does not fit."""
         letters = 0
 
         def count(topics: Topics) -> Topics:
@@ -147,10 +150,10 @@ class Pieces:
             raise WireError(f"a {type(message).__name__} of {len(encoded) or letters} bytes is over {FRAME_BYTES_MAX}")
         return encoded
 
-    # In
+    # Receiving
 
     def on_message(self, sender: NodeId, data: bytes, now_ms: int) -> PiecesEffects:
-        """Take in a `Packed`, `Want` or `Give`. Raise WireError where the sender breaks the rules."""
+        """Handle a `Packed`, `Want` or `Give`. Raise WireError if the sender breaks the rules."""
         message = PIECES_MESSAGES.decode(data)
         match message:
             case Want():
@@ -162,24 +165,27 @@ class Pieces:
         if found is not None:
             return [found]
         if message.whole is None:
-            self.codec.decode(message.body)  # no nonsense waits
+            self.codec.decode(message.body)  # Raises for a body that is no message, so that it does not wait.
         self.waiting.add(one)
         return [*self.waiting.ask(now_ms)]
 
     def on_peer_down(self, peer: NodeId, now_ms: int) -> PiecesEffects:
+        """Drop the waiting messages of `peer`, and ask others for the pieces that it was asked for."""
         self.waiting.peer_down(peer)
         return [*self.waiting.ask(now_ms)]
 
     def tick(self, now_ms: int) -> PiecesEffects:
-        """Ask again for what did not come, and give up on what has waited for too long. Due while messages wait."""
+        """Ask again for pieces that did not come, and drop messages that have waited for too long."""
         self.waiting.tick(now_ms)
         return [*self.waiting.ask(now_ms)]
 
     def check(self) -> None:
+        """Assert the invariant P1."""
         assert self.store.bytes <= self.store.bytes_max, f"P1: {self.store.bytes} bytes are kept"
         self.waiting.check()
 
     def _on_want(self, sender: NodeId, want: Want) -> PiecesEffects:
+        """Send the pieces that the sender asks for, as far as we have them."""
         found = [self.store.get(digest) for digest in want.digests]
         self.counters["not there"] += found.count(None)
         given = [PIECES.encode(piece) for piece in found if piece is not None]
@@ -188,12 +194,13 @@ class Pieces:
         return [Send(sender, Give(one)) for one in given]
 
     def _on_give(self, sender: NodeId, give: Give, now_ms: int) -> PiecesEffects:
+        """Take in a piece, and deliver the messages that are complete now."""
         digest = digest_of(give.piece)
-        if not self.waiting.is_asked_for(digest):  # it comes late, and another peer was faster
+        if not self.waiting.is_asked_for(digest):  # It comes late: another peer was faster.
             self.counters["unasked"] += 1
             return []
         piece = PIECES.decode(give.piece)
-        if PIECES.encode(piece) != give.piece:  # we could not give it to others under its digest
+        if PIECES.encode(piece) != give.piece:  # We could not give it to others under its digest.
             raise WireError("a piece in another form than ours")
         self.store.put(piece)
         self.counters["got bytes"] += len(give.piece)
@@ -201,10 +208,11 @@ class Pieces:
         return [*(one for one in came if one is not None), *self.waiting.ask(now_ms)]
 
     def _try_again(self, number: int) -> Came | None:
+        """Try to put a waiting message together after a piece has come."""
         one = self.waiting.messages[number]
         try:
             found = self._put_together(one)
-        except WireError:  # its sender has gone wrong, not the one who gave us the last piece
+        except WireError:  # Its sender has broken the rules, and not the peer that gave us the last piece.
             one.missing.clear()
             self.waiting.drop(number, "refused")
             return None
@@ -215,16 +223,17 @@ class Pieces:
         return found
 
     def _put_together(self, one: Waiting) -> Came | None:
-        """The message, if all pieces are there; else `one.missing` has some that are not."""
+        """Return the message if all pieces are there. Otherwise `one.missing` has some that are not."""
         while self.assembly.look(one):
             try:
                 message = self.codec.decode(self.assembly.body(one))
                 return Came(one.sender, self._with_lists(message, one.packed.lists), one.size)
             except Forgotten:
-                one.found = one.total = 0  # look again from the beginning
+                one.found = one.total = 0  # Look again from the beginning.
         return None
 
     def _with_lists(self, message: msgspec.Struct, refs: tuple[Ref, ...]) -> msgspec.Struct:
+        """Return the message with its lists in place of the placeholders."""
         lists: dict[int, Topics] = {}
 
         def put_back(topics: Topics) -> Topics:
@@ -242,5 +251,8 @@ class Pieces:
 
 
 def _is_long(topics: Topics) -> bool:
-    """A list that begins like a placeholder is never written out, so that it cannot be taken for one."""
+    """Return whether a list is replaced by a reference.
+
+    A list that begins like a placeholder always is, so that it cannot be taken for one.
+    """
     return bool(topics) and (topics[0][0] == _PLACEHOLDER or sum(map(len, topics)) > _SHORT_LETTERS)

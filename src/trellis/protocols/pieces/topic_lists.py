@@ -1,7 +1,7 @@
 """Find the lists of topics in messages, and replace them.
 
-A field holds a list of topics if its type is `wire.Topics`. Such fields are found once for each type of message, in the
-message itself and in the structs that it holds (descriptors, records, samples).
+A field is a list of topics if its type is `wire.Topics`. Such fields are found once for each type of message, in the
+message itself and in the structs that it has (descriptors, records, samples).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trellis.protocols.wire import TOPICS_MAX, WireError
 Topics = tuple[str, ...]
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
-_LIST, _ONE, _EACH = "list", "one", "each"  # a field is a list of topics, a struct that has some, a tuple of these
+_LIST, _ONE, _EACH = "list", "one", "each"  # A field is a list of topics, a struct that has some, or a tuple of either.
 
 
 class TopicLists:
@@ -32,18 +32,18 @@ class TopicLists:
     @staticmethod
     @cache
     def of(union: Any) -> TopicLists:
-        """Return those of a union. They are found once in a process, which may run many nodes."""
+        """Return the instance of a union. It is made once in a process, which may run many nodes."""
         return TopicLists(union)
 
     def are_in(self, kind: type) -> bool:
-        """Return whether messages of this type can hold lists of topics."""
+        """Return whether messages of this type can have lists of topics."""
         return bool(self._fields.get(kind))
 
     def replace(self, message: Struct, change: Callable[[Topics], Topics | None]) -> Struct:
-        """Return the message with each list as `change` gives it back; the same object where nothing changes.
+        """Return the message with each list replaced by what `change` returns, or the same object if nothing changes.
 
-        Where `change` returns None, the element of a tuple that has the list is left out. Raise WireError where the
-        list is not inside of an element.
+        If `change` returns None, the element of a tuple that has the list is left out. Raise WireError if the list is
+        not inside of such an element.
         """
         changed = self._replaced(message, change)
         if changed is None:
@@ -51,6 +51,7 @@ class TopicLists:
         return changed
 
     def _replaced(self, value: Struct, change: Callable[[Topics], Topics | None]) -> Struct | None:
+        """Return the struct with its lists replaced, or None if it must be left out."""
         new: dict[str, Any] = {}
         for name, how in self._fields.get(type(value), ()):
             before = getattr(value, name)
@@ -70,10 +71,10 @@ class TopicLists:
         return msgspec.structs.replace(value, **new) if new else value
 
     def _look_into(self, kind: inspect.Type) -> bool:
-        """Note the fields of a struct that have lists of topics. True if there are any."""
+        """Note the fields of a struct that have lists of topics. Return whether there are any."""
         assert isinstance(kind, inspect.StructType)
         if kind.cls not in self._fields:
-            self._fields[kind.cls] = []  # a type that holds itself ends here
+            self._fields[kind.cls] = []  # A type that has itself as a field ends here.
             for field in kind.fields:
                 how = self._how(field.type)
                 if how is not None:
@@ -81,6 +82,7 @@ class TopicLists:
         return bool(self._fields[kind.cls])
 
     def _how(self, kind: inspect.Type) -> str | None:
+        """Return how a field of this type has lists of topics, or None if it has none."""
         match kind:
             case inspect.UnionType(types=kinds):
                 found = {self._how(one) for one in kinds} - {None}

@@ -1,9 +1,9 @@
-"""Messages that wait for pieces, and whom to ask for these.
+"""Messages that wait for pieces, and the peers to ask for these.
 
-Each missing piece is asked for once, of a peer whose message refers to it. If that peer does not answer in time, or
-dies, the others whose messages refer to the piece are asked. A silent peer is asked only if there is no other.
+Each missing piece is asked for once, from a peer whose message refers to it. If that peer does not answer in time, or
+crashes, the others whose messages refer to the piece are asked. A silent peer is asked only if there is no other.
 
-P1  the messages that wait and the pieces that a peer is asked for are bounded.
+P1  The messages that wait and the pieces that a peer is asked for are bounded.
 """
 
 from __future__ import annotations
@@ -14,44 +14,52 @@ from dataclasses import dataclass, field
 from trellis.protocols.effects import NodeId, Send
 from trellis.protocols.pieces.messages import WANTS_MAX, Packed, Want
 
-WAITING_MAX = 1_024  # messages of one peer
-WAITING_BYTES_MAX = 2 << 20  # the bytes of these
-WAITING_MAX_ALL = 8_192  # messages of all peers
-WAITING_BYTES_MAX_ALL = 16 << 20  # the bytes of these
-ASK_MS = 1_000  # a piece that has not come after this time is asked for again
-WAIT_MS = 15_000  # a message that has waited for this time counts as lost
+WAITING_MAX = 1_024  # most messages of one peer
+WAITING_BYTES_MAX = 2 << 20  # most bytes of these
+WAITING_MAX_ALL = 8_192  # most messages of all peers
+WAITING_BYTES_MAX_ALL = 16 << 20  # most bytes of these
+ASK_MS = 1_000  # A piece that has not come after this time is asked for again.
+WAIT_MS = 15_000  # A message that has waited for this time counts as lost.
 
-DROPPED = ("lost with their sender", "given up", "refused", "pushed out")  # counters of messages not handed over
+# counters of messages that were not delivered
+DROPPED = ("lost with their sender", "given up", "refused", "pushed out")
 
 
 @dataclass(eq=False)
 class Waiting:
-    """A message that cannot be handed over before its pieces are there."""
+    """A message that cannot be delivered before its pieces are there."""
 
     sender: NodeId
     packed: Packed
     size: int
     since_ms: int
     missing: dict[bytes, None] = field(default_factory=dict)
-    found: int = 0  # its first so many references were complete when we last looked
+    found: int = 0  # This many of its first references were complete when we last looked.
     total: int = 0  # bytes that these stand for
 
 
 class WaitingMessages:
+    """All messages that wait, and the pieces that were asked for."""
+
     def __init__(self, counters: Counter[str]) -> None:
         self.counters = counters
-        self.messages: dict[int, Waiting] = {}  # by number, the oldest first
+        self.messages: dict[int, Waiting] = {}  # by number, oldest first
         self._number = self._bytes = 0
-        self._of_peer: dict[NodeId, tuple[int, int]] = {}  # how many messages of each peer wait, and their bytes
-        self._needs: dict[bytes, dict[int, None]] = {}  # pieces that are missing -> numbers of the messages
-        # Pieces that a peer is to be asked for, unless they come first; each once, however many messages need it.
+        # the number of waiting messages of each peer, and their bytes
+        self._of_peer: dict[NodeId, tuple[int, int]] = {}
+        self._needs: dict[bytes, dict[int, None]] = {}  # missing pieces -> numbers of the messages that need them
+        # Pieces that a peer will be asked for, unless they come before. Each is here once, however many messages need
+        # it.
         self._todo: dict[NodeId, OrderedDict[bytes, None]] = {}
-        self._asked: dict[bytes, tuple[NodeId, int]] = {}  # pieces asked for: of whom, when
-        self._busy: Counter[NodeId] = Counter()  # pieces asked for, by peer
-        self._silent: set[NodeId] = set()  # peers that did not answer in time, and whose messages wait
+        self._asked: dict[bytes, tuple[NodeId, int]] = {}  # pieces that were asked for -> the peer, and the time
+        self._busy: Counter[NodeId] = Counter()  # number of pieces asked for, by peer
+        self._silent: set[NodeId] = set()  # Peers that did not answer in time, and whose messages wait.
 
     def add(self, one: Waiting) -> None:
-        """Where the peer has too many, its oldest give way: it says them again."""
+        """Add a message.
+
+        If there are too many of its peer, the oldest ones are dropped: the peer repeats what matters.
+        """
         self._number += 1
         self.messages[self._number] = one
         count, size = self._of_peer.get(one.sender, (0, 0))
@@ -68,7 +76,7 @@ class WaitingMessages:
             self.drop(next(iter(self.messages)), "pushed out")
 
     def need(self, number: int) -> None:
-        """Note what the message lacks."""
+        """Note which pieces the message lacks."""
         one = self.messages[number]
         todo = self._todo.setdefault(one.sender, OrderedDict())
         for digest in one.missing:
@@ -76,7 +84,7 @@ class WaitingMessages:
             todo[digest] = None
 
     def end(self, number: int) -> None:
-        """The message waits no longer."""
+        """Remove a message, because it waits no longer."""
         one = self.messages.pop(number)
         count, size = self._of_peer.pop(one.sender)
         todo = self._todo[one.sender]
@@ -93,14 +101,19 @@ class WaitingMessages:
                 todo.pop(digest, None)
 
     def drop(self, number: int, why: str) -> None:
+        """Remove a message that was not delivered, and count it under `why`."""
         self.counters[why] += 1
         self.end(number)
 
     def is_asked_for(self, digest: bytes) -> bool:
+        """Return whether a peer was asked for this piece."""
         return digest in self._asked
 
     def came(self, sender: NodeId, digest: bytes) -> list[int]:
-        """A piece that was asked for has come. Return the numbers of messages that lack nothing that they know of."""
+        """Note that a piece that was asked for has come.
+
+        Return the numbers of the messages that lack nothing now, as far as is known.
+        """
         self._silent.discard(sender)
         self._is_over(digest)
         complete = []
@@ -112,20 +125,23 @@ class WaitingMessages:
         return complete
 
     def peer_down(self, peer: NodeId) -> None:
+        """Drop the messages of a peer that is down, and ask others for its pieces."""
         for number in [number for number, one in self.messages.items() if one.sender == peer]:
             self.drop(number, "lost with their sender")
         self._ask_others([digest for digest, asked in self._asked.items() if asked[0] == peer])
 
     def tick(self, now_ms: int) -> None:
+        """Drop messages that have waited for too long, and ask others for pieces that did not come in time."""
         for number in [number for number, one in self.messages.items() if now_ms - one.since_ms > WAIT_MS]:
             self.drop(number, "given up")
         self._ask_others([digest for digest, asked in self._asked.items() if now_ms - asked[1] > ASK_MS])
 
     def ask(self, now_ms: int) -> list[Send]:
-        """Ask senders for what their messages lack, each for a few pieces at a time."""
+        """Return the questions for missing pieces. Each peer is asked for a few at a time."""
         wants: list[Send] = []
         for peer, todo in self._todo.items():
-            if not todo or self._busy[peer] > WANTS_MAX // 2:  # not piece by piece
+            # A peer is asked again only when half of its answers have come.
+            if not todo or self._busy[peer] > WANTS_MAX // 2:
                 continue
             wanted: list[bytes] = []
             while todo and self._busy[peer] < WANTS_MAX:
@@ -140,6 +156,7 @@ class WaitingMessages:
         return wants
 
     def check(self) -> None:
+        """Assert the invariant P1, and that all counts are right."""
         counts = Counter(one.sender for one in self.messages.values())
         sizes: Counter[NodeId] = Counter()
         for one in self.messages.values():
@@ -156,7 +173,7 @@ class WaitingMessages:
         assert needs == noted, "P1: what is missing is miscounted"
 
     def _ask_others(self, digests: list[bytes]) -> None:
-        """These were asked for in vain: ask the others whose messages refer to them; if there are none, ask again."""
+        """Have other peers asked for pieces that did not come. If there are none, the same peer is asked again."""
         for digest in digests:
             failed = self._is_over(digest)
             if failed in self._of_peer:
@@ -165,13 +182,13 @@ class WaitingMessages:
                 self._todo.setdefault(peer, OrderedDict())[digest] = None
 
     def _has_better(self, digest: bytes, peer: NodeId) -> bool:
-        """Whether `peer` was silent, and another one that was not is to be asked for this piece."""
+        """Return whether `peer` was silent and another peer that was not can be asked for this piece."""
         if peer not in self._silent:
             return False
         return any(self.messages[number].sender not in self._silent for number in self._needs[digest])
 
     def _is_over(self, digest: bytes) -> NodeId:
-        """Nobody is asked for this piece any more. Return who was."""
+        """Note that nobody is asked for a piece any more. Return the peer that was asked."""
         peer, _ = self._asked.pop(digest)
         self._busy[peer] -= 1
         if not self._busy[peer]:

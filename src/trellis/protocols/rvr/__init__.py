@@ -1,4 +1,7 @@
-"""RVR: rendezvous routing on a small-world ring, oblivious to interests; a multicast tree per topic.  [VI §IV]"""
+"""RVR: rendezvous routing on a small-world ring, whatever the interests, with a multicast tree for each topic.
+
+[VI §IV]
+"""
 
 from trellis.protocols.rvr.node import RvrNode
 

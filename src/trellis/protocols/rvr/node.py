@@ -1,8 +1,8 @@
-"""An RVR node: every subscriber looks up its topics, the paths are the tree, events travel the tree.  [VI §IV]
+"""The RVR node: every subscriber looks up its topics, and the paths of the lookups are the multicast tree.  [VI §IV]
 
-The table is successor, predecessor and RT-SIZE - 2 long links. Links are used both ways, as in Vitis (A-VIT-23). A
-publisher that is in the tree sends along its tree links in all directions; any other one towards the rendezvous node,
-until a node of the tree is met (A-VIT-22).
+The table has the successor, the predecessor and RT-SIZE - 2 long links. Both ends use a link, as in Vitis (A-VIT-23). A
+publisher that is in the tree sends an event along all its tree links. Any other publisher sends it towards the
+rendezvous node, until it comes to a node of the tree (A-VIT-22).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from trellis.protocols.vitis.select import around, take_small_world
 
 
 class RvrNode(RingNode):
+    """A node of RVR."""
+
     def __init__(
         self,
         node: NodeId,

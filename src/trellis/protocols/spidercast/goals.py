@@ -1,9 +1,9 @@
-"""What a neighbour maintenance task wants: when it needs another neighbour, and which one it can do without.
+"""The goal of a neighbor maintenance task: whether it needs another neighbor, and which one it can do without.
 
-`CoverTopics` is SpiderCast's: each topic of our interest is wanted by at least K neighbours.  [SC Fig. 3]
-`HaveLinks` is the baselines': a fixed number of neighbours.  [SC §3.9.1, A-SPC-20]
+`CoverTopics` is the goal of SpiderCast: at least K neighbors subscribe to each topic of our interest.  [SC Fig. 3]
+`HaveLinks` is the goal of the baselines: a fixed number of neighbors.  [SC §3.9.1, A-SPC-20]
 
-Both answer with bitsets: `under()` is empty where nothing is missing, `under_without(...)` where nothing would be.
+Both return bitsets. `under()` is 0 if nothing is missing, and `under_without(...)` if nothing would be missing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from trellis.protocols.membership import InterestView
 from trellis.protocols.spidercast.messages import Stamp
 from trellis.protocols.topics import TopicTable, places
 
-_ANY_TOPIC = -1  # a bitset of ones without end: a neighbor helps whatever it wants
+_ANY_TOPIC = -1  # The bitset of all topics: any neighbor helps.
 
 
 class Me:
-    """What a node knows about itself, shared by its tasks."""
+    """What a node knows about itself. Its tasks share this object."""
 
     def __init__(self, node: NodeId, topics: tuple[Topic, ...], table: TopicTable, incarnation: int) -> None:
         self.id, self.table = node, table
@@ -30,42 +30,49 @@ class Me:
         self.stamp = Stamp(incarnation, 0)
 
     def change(self, interest: int) -> None:
+        """Set the interest of the node. The version of its stamp grows."""
         self.interest = interest
         self.topics = self.table.topics(interest)
         self.stamp = Stamp(self.stamp.incarnation, self.stamp.version + 1)
 
 
 class Goal(Protocol):
+    """What a task asks about its neighbors. The task reports gained and lost neighbors."""
+
     @property
     def active(self) -> bool:
-        """False: the task's loop does not run (K = 0); it still accepts links."""
+        """Return whether the task's loop runs. If not (K = 0), the task still accepts links."""
         ...
 
     @property
     def limit(self) -> int:
-        """L^max."""
+        """Return L^max."""
         ...
 
     @property
     def depends_on_view(self) -> bool:
-        """True where a change of the view could change `under`."""
+        """Return whether a change of the view could change `under`."""
         ...
 
-    def gain(self, interest: int) -> None: ...
+    def gain(self, interest: int) -> None:
+        """Note a new neighbor with this interest."""
+        ...
 
-    def lose(self, interest: int) -> None: ...
+    def lose(self, interest: int) -> None:
+        """Note the loss of a neighbor with this interest."""
+        ...
 
     def under(self, neighbors: Collection[NodeId]) -> int:
-        """CALCKUNCOVERED, as the bitset of the under-covered topics."""
+        """Return the topics that are under-covered (CALCKUNCOVERED)."""
         ...
 
     def under_without(self, under: int, interest: int, also: int | None = None) -> int:
-        """The same without a neighbour of that interest, and without a second one."""
+        """Return the same after the loss of a neighbor with this interest, and of a second one if `also` is given."""
         ...
 
 
 class CoverTopics:
-    """Each topic of our interest is covered min(K, known other subscribers) times (A-SPC-10), or K times (literal)."""
+    """Cover each topic of our interest min(K, known other subscribers) times (A-SPC-10), or K times (`literal`)."""
 
     def __init__(self, k: int, me: Me, view: InterestView, *, literal: bool = False) -> None:
         self.k, self.me, self.view, self.literal = k, me, view, literal
@@ -99,8 +106,8 @@ class CoverTopics:
         return lacking
 
     def under_without(self, under: int, interest: int, also: int | None = None) -> int:
-        # A topic that this neighbour wants is known to have it as a subscriber, so losing the neighbour leaves the
-        # topic under-covered exactly where it is now covered K times or less.
+        # The view knows this neighbor as a subscriber of its topics. So without it a topic is under-covered exactly if
+        # it is covered K times or less now.
         lost = interest & self.me.interest & ~self.coverage.at_least(self.k + 1)
         if also is not None:
             lost |= also & self.me.interest & ~self.coverage.at_least(self.k + 1)
@@ -108,7 +115,7 @@ class CoverTopics:
         return under | lost
 
     def _somebody_is_left(self, topic: int, neighbors: Collection[NodeId]) -> bool:
-        """Does the view know a subscriber that is not our neighbour?"""
+        """Return whether the view knows a subscriber that is not our neighbor."""
         known = self.view.subscribers(topic)
         if known > len(neighbors):
             return True
@@ -116,7 +123,7 @@ class CoverTopics:
 
 
 class HaveLinks:
-    """A fixed target degree: `links` of them, wherever they lead."""
+    """Have a fixed number of links, to any nodes."""
 
     def __init__(self, links: int) -> None:
         self.links, self.count = links, 0

@@ -1,6 +1,6 @@
-"""Which tasks hold a link with whom: a link of the overlay may belong to both tasks (A-SPC-1).
+"""The links of a node, each with the tasks that hold it. A link may belong to both tasks (A-SPC-1).
 
-A link is up while at least one task holds it, and is watched for silence as long.
+A link is up, and its node watched for silence, while at least one task holds it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from trellis.protocols.suspicion import Suspicion
 
 
 class Links:
+    """The links of one node."""
+
     def __init__(self, suspicion: Suspicion) -> None:
         self.suspicion = suspicion
         self.tasks: dict[NodeId, tuple[Task, ...]] = {}  # in the order in which the links came up
@@ -19,6 +21,7 @@ class Links:
         return len(self.tasks)
 
     def up(self, node: NodeId, task: Task) -> Effects:
+        """Note that a task holds a link. It comes up with the first task."""
         tasks = self.tasks.get(node, ())
         self.tasks[node] = (*tasks, task)
         if tasks:
@@ -27,6 +30,7 @@ class Links:
         return [LinkUp(node)]
 
     def down(self, node: NodeId, task: Task) -> Effects:
+        """Note that a task does not hold a link any more. It goes down with the last task."""
         tasks = tuple(other for other in self.tasks[node] if other != task)
         if tasks:
             self.tasks[node] = tasks

@@ -1,8 +1,8 @@
 """The messages of SpiderCast.  [SC Fig. 4]
 
-Every message of a neighbour maintenance task says which task it belongs to (A-SPC-1). Interests travel as sorted topic
-names with a stamp: the incarnation of the node and the number of its interest changes, so that a late message does not
-bring an old interest back, and a node that restarted is not mistaken for its former self.
+Every message of a neighbor maintenance task says to which task it belongs (A-SPC-1). Interests are sent as sorted names
+of topics with a stamp: the node's incarnation and the number of changes of its interest. So a late message does not
+bring an old interest back, and a restarted node is not taken for its earlier incarnation.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ Size = Annotated[int, Meta(ge=0, le=1_000_000)]  # a degree or a target
 
 
 class Stamp(msgspec.Struct, frozen=True, gc=False, array_like=True, order=True):
-    """How new a piece of news about a node's interest is."""
+    """How new a message about a node's interest is. Greater is newer."""
 
     incarnation: Count
     version: Count
 
 
 class Connect(msgspec.Struct, frozen=True, gc=False, tag="connect"):
+    """Ask for a link. Degree and target are those of the sender in this task."""
+
     task: Task
     degree: Size
     target: Size
@@ -35,6 +37,8 @@ class Connect(msgspec.Struct, frozen=True, gc=False, tag="connect"):
 
 
 class ConnectOk(msgspec.Struct, frozen=True, gc=False, tag="connect-ok"):
+    """Accept a link."""
+
     task: Task
     degree: Size
     target: Size
@@ -43,7 +47,7 @@ class ConnectOk(msgspec.Struct, frozen=True, gc=False, tag="connect-ok"):
 
 
 class Redirect(msgspec.Struct, frozen=True, gc=False, tag="redirect"):
-    """Try `to` instead. Without `to` it only says no.  (A-SPC-8)"""
+    """Refuse a link, and suggest to ask `to` instead. `to` may be missing (A-SPC-8)."""
 
     task: Task
     to: NodeName | None = None
@@ -51,28 +55,34 @@ class Redirect(msgspec.Struct, frozen=True, gc=False, tag="redirect"):
 
 
 class Disconnect(msgspec.Struct, frozen=True, gc=False, tag="disconnect"):
+    """Ask a neighbor to give up the link."""
+
     task: Task
 
 
 class DisconnectOk(msgspec.Struct, frozen=True, gc=False, tag="disconnect-ok"):
+    """Agree to give up the link."""
+
     task: Task
 
 
 class Leave(msgspec.Struct, frozen=True, gc=False, tag="leave"):
-    """There is no link between us in this task (any more)."""
+    """Tell that there is no link of this task between the two nodes (any more)."""
 
     task: Task
 
 
 class State(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The sender's degree and target in one task."""
+
     degree: Size
     target: Size
 
 
 class Heartbeat(msgspec.Struct, frozen=True, gc=False, tag="heartbeat"):
-    """One for all tasks that share the link; a task that has no such link is absent.
+    """A heartbeat for all tasks that share the link. A task that has no such link is absent.
 
-    `interest` is there when it has changed since the last heartbeat, and in the answer to an `Inquire`.
+    `interest` is set if it has changed since the last heartbeat, and in the answer to an `Inquire`.
     """
 
     stamp: Stamp
@@ -82,7 +92,7 @@ class Heartbeat(msgspec.Struct, frozen=True, gc=False, tag="heartbeat"):
 
 
 class Inquire(msgspec.Struct, frozen=True, gc=False, tag="inquire"):
-    """Your heartbeat has a newer stamp than the interest I have of you: tell me.
+    """Ask for the receiver's interest, because its heartbeat has a newer stamp than the interest that the sender knows.
 
     Deviation: a message of our own. The paper does not say how a neighbor learns of a change that it missed.
     """
@@ -90,4 +100,4 @@ class Inquire(msgspec.Struct, frozen=True, gc=False, tag="inquire"):
 
 SpiderCastMessage = Heartbeat | Connect | ConnectOk | Redirect | Disconnect | DisconnectOk | Leave | Inquire
 CODEC: Codec[msgspec.Struct] = Codec(SpiderCastMessage | NewscastRequest | NewscastReply)
-CONTROL = (Connect, ConnectOk, Redirect, Disconnect, DisconnectOk, Leave)  # counted by [SC §3.8.1]
+CONTROL = (Connect, ConnectOk, Redirect, Disconnect, DisconnectOk, Leave)  # the messages that [SC §3.8.1] counts

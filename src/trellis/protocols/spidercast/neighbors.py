@@ -1,4 +1,4 @@
-"""Records of neighbours, and the choices among them: whom we miss least, and who is most like a stranger."""
+"""Records of neighbors, and the choices among them: the least needed neighbor, and the most similar one."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from trellis.protocols.spidercast.messages import Stamp
 
 
 class Neighbor:
-    """The record of a neighbour.  [SC Fig. 1: id, degree, target, interest]"""
+    """The record of a neighbor.  [SC Fig. 1: id, degree, target, interest]"""
 
     __slots__ = ("degree", "interest", "refused_at", "stamp", "target")
 
     def __init__(self, degree: int, target: int, interest: int, stamp: Stamp) -> None:
         self.degree, self.target, self.interest, self.stamp = degree, target, interest, stamp
-        self.refused_at = -1  # the task's `changes` when the neighbour last ignored a DISCONNECT
+        # The task's `changes` when the neighbor last ignored a DISCONNECT. -1: it has not ignored one.
+        self.refused_at = -1
 
 
 def high_degree(record: Neighbor, strictly: bool) -> bool:
-    """Does the neighbour show that it can do without a link?
+    """Return whether the neighbor's degree shows that it can do without a link.
 
-    A-SPC-6: the prose's `target <= degree`; with Fig. 3's `>` (strictly) no link is ever dropped below L^max.
+    A-SPC-6: the paper's text says `target <= degree`. With `>` as in Fig. 3 (`strictly`) no link is dropped below
+    L^max.
     """
     return record.degree > record.target if strictly else record.degree >= record.target
 
 
 def fewest_missed(candidates: Iterable[tuple[NodeId, Neighbor]], goal: Goal, under: int) -> tuple[list[NodeId], int]:
-    """Those whose loss leaves fewest topics under-covered, and what is under-covered then.  [SC Fig. 3, l. 11-18]"""
+    """Return the neighbors whose loss leaves fewest topics under-covered, and these topics.  [SC Fig. 3, l. 11-18]"""
     tied: list[NodeId] = []
     least, under_then = -1, 0
     for node, record in candidates:
@@ -42,7 +44,7 @@ def fewest_missed(candidates: Iterable[tuple[NodeId, Neighbor]], goal: Goal, und
 
 
 def most_alike(candidates: Iterable[tuple[NodeId, Neighbor]], interest: int) -> list[NodeId]:
-    """Those that share most topics with `interest`.  [SC Fig. 4, l. 8]"""
+    """Return the neighbors that share most topics with `interest`.  [SC Fig. 4, l. 8]"""
     tied: list[NodeId] = []
     most = 0
     for node, record in candidates:

@@ -1,13 +1,13 @@
-"""A SpiderCast node: the neighbour maintenance task twice, heartbeats, and what changes in between.  [SC §2]
+"""The SpiderCast node: the neighbor maintenance task twice, heartbeats, and changes of the interest.  [SC §2]
 
     spidercast   two `CoverTopics` tasks, greedy and random selection
     similarity   two `HaveLinks` tasks, the most similar and any node  [SC §3.9.1]
 
-Heartbeats are one message per neighbour and period, whatever tasks share the link. They are the signs of life, they
-carry degree and target, and an interest that has changed; a neighbour that missed the change sees it by the stamp and
-asks. Strangers learn the node's interest from the membership service: the driver's, or gossip of its own.
+A heartbeat is one message per neighbor and period, whichever tasks share the link. It shows that the node is running.
+It has degree and target, and the interest if that has changed. A neighbor that missed the change notices it by the
+stamp and asks. Other nodes learn the interest from the membership service: the driver's, or the node's own gossip.
 
-N1  a link is up exactly where a task holds it; exactly these are watched.
+N1  A link is up exactly if a task holds it. Exactly the nodes with links are watched.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ from trellis.protocols.topics import TopicTable
 
 
 class SpiderCastNode:
+    """A node of SpiderCast, or of one of its baselines, by the type of `config`."""
+
     def __init__(
         self,
         node: NodeId,
@@ -65,9 +67,10 @@ class SpiderCastNode:
         incarnation: int = 1,
         neighbours: Iterable[NodeId] = (),
     ) -> None:
-        """Chooses its neighbours from `view`; without one it builds its own by gossip, beginning at `contacts`.
+        """Create a node that chooses its neighbors from `view`.
 
-        `neighbours`: links of an overlay that was planned before, which it begins with.
+        Without a view it builds its own by gossip, beginning with `contacts`. `neighbours` are links of a planned
+        overlay, with which the node begins.
         """
         self.id, self.random, self.config = node, random, config
         self.me = Me(node, topics, table if table is not None else TopicTable(), incarnation)
@@ -80,14 +83,15 @@ class SpiderCastNode:
         self.suspicion = Suspicion(config.silence_max)
         self.links = Links(self.suspicion)
         self.first_neighbours = [peer for peer in neighbours if peer != node]
-        self.unknown = 0  # messages of other systems
-        self._announce = False  # the next heartbeats carry our interest
+        self.unknown = 0  # messages of other protocols
+        self._announce = False  # The next heartbeats must have our interest.
         goals, choices = _goals(config, self.me, view), _choices(config)
         self.greedy = self._task("greedy", goals[0], choices[0])
         self.random_task = self._task("random", goals[1], choices[1])
         self.tasks: dict[Task, NeighborTask] = {"greedy": self.greedy, "random": self.random_task}
 
     def _task(self, task: Task, goal: Goal, choose: Selection) -> NeighborTask:
+        """Return a task of this node."""
         return NeighborTask(
             task,
             goal,
@@ -101,7 +105,7 @@ class SpiderCastNode:
 
     @property
     def degree(self) -> int:
-        """The number of different neighbours, of both tasks together (A-SPC-1)."""
+        """Return the number of different neighbors of both tasks together (A-SPC-1)."""
         return len(self.links)
 
     def start(self) -> Effects:
@@ -112,6 +116,7 @@ class SpiderCastNode:
         return [*self.greedy.start(), *self.random_task.start(), first_heartbeat, *gossip]
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        """Pass a message to the task or the part that handles it."""
         if sender == self.id:
             self.unknown += 1
             return []
@@ -151,6 +156,7 @@ class SpiderCastNode:
         return effects
 
     def on_peer_down(self, peer: NodeId) -> Effects:
+        """Remove a peer that has crashed, in both tasks."""
         gossip = self.membership.on_peer_down(peer) if self.membership else []
         gossip += self._rouse(peer)
         return [*self.greedy.on_suspect(peer), *self.random_task.on_suspect(peer), *gossip]
@@ -159,18 +165,21 @@ class SpiderCastNode:
         return self.subscribe_all((topic,))
 
     def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        """Add topics to the interest, as one change."""
         return self._change(self.me.interest | self.me.table.own_bits(topics))
 
     def unsubscribe(self, topic: Topic) -> Effects:
         return self.unsubscribe_all((topic,))
 
     def unsubscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        """Remove topics from the interest, as one change."""
         return self._change(self.me.interest & ~self.me.table.bits(tuple(topics)))
 
     def leave(self) -> Effects:
         return [*self.greedy.leave(), *self.random_task.leave()]
 
     def check(self) -> None:
+        """Assert the invariant N1, and those of the tasks and of gossip."""
         held = {node for task in self.tasks.values() for node in task.neighbors}
         assert held == set(self.links.tasks), f"N1: {self.id} holds {held}, its links are {set(self.links.tasks)}"
         assert held == set(self.suspicion.watched), f"N1: {self.id} holds {held}, it watches {self.suspicion.watched}"
@@ -181,11 +190,13 @@ class SpiderCastNode:
             self.membership.check()
 
     def _rouse(self, peer: NodeId) -> Effects:
+        """End the rest of both tasks (`repair_only`), if a neighbor is lost."""
         return [*self.greedy.rouse(), *self.random_task.rouse()] if peer in self.links.tasks else []
 
     # Heartbeats
 
     def _tick(self) -> Effects:
+        """Send heartbeats to all neighbors, and remove the neighbors that were silent for too long."""
         effects: Effects = []
         beats: dict[tuple[Task, ...], Heartbeat] = {}
         for node, tasks in self.links.tasks.items():
@@ -200,15 +211,17 @@ class SpiderCastNode:
         return effects
 
     def _heartbeat(self, tasks: tuple[Task, ...], announce: bool) -> Heartbeat:
+        """Return a heartbeat for neighbors that share these tasks."""
         states = {name: State(len(self.tasks[name].neighbors), self.tasks[name].target) for name in tasks}
         interest = self.me.topics if announce else None
         return Heartbeat(self.me.stamp, states.get("greedy"), states.get("random"), interest)
 
     def _on_heartbeat(self, sender: NodeId, beat: Heartbeat) -> Effects:
+        """Take in degree, target and interest of a neighbor."""
         if self.suspicion.heard(sender, beat.stamp.incarnation) is Sign.STALE:
             return []
         effects: Effects = []
-        behind = False  # do we have an older interest of the sender?
+        behind = False  # whether we know an older interest of the sender
         for task, state in ((self.greedy, beat.greedy), (self.random_task, beat.random)):
             if state is not None:
                 effects += task.on_state(sender, state)
@@ -225,6 +238,7 @@ class SpiderCastNode:
         return effects
 
     def _tell(self, sender: NodeId) -> Effects:
+        """Answer a question for our interest."""
         self.suspicion.heard(sender)
         return [Send(sender, self._heartbeat(self.links.tasks.get(sender, ()), announce=True))]
 
@@ -234,6 +248,7 @@ class SpiderCastNode:
         return Descriptor(self.id, 0, self.me.stamp.incarnation, self.me.topics)
 
     def _change(self, interest: int) -> Effects:
+        """Set the interest of this node."""
         if interest == self.me.interest:
             return []
         self.me.change(interest)
@@ -249,7 +264,7 @@ class SpiderCastNode:
         return goal
 
     def _adapt(self, config: SpiderCastConfig) -> Effects:
-        """Raise K_r where greedy links alone are too few to be random enough.  [SC §3.3.1; A-SPC-2, -3]"""
+        """Raise K_r if greedy links alone are too few to be random enough.  [SC §3.3.1; A-SPC-2, -3]"""
         goal = self._random_coverage
         if not self.greedy.idle or self.greedy.asked_to_part is not None or self.greedy.under_covered():
             return []

@@ -1,8 +1,10 @@
-"""Whom to ask next: the only difference between the two tasks, and between SpiderCast and its baselines.
+"""The choice of the node to ask next: all that differs between the two tasks, and between SpiderCast and baselines.
 
-Each routine is given the view, the under-covered topics, our interest, and whom not to ask.  [SC Fig. 5, §3.9.1]
-The figure prints that cover is counted over `cands`; it is counted over the neighbours, as in Fig. 3 (A-SPC-5).
-Present neighbours and nodes that were asked just now are excluded (A-SPC-21).
+Each function gets the view, the under-covered topics, our interest, and the nodes that must not be asked.  [SC Fig. 5,
+§3.9.1]
+
+The figure prints that coverage is counted over `cands`. We count it over the neighbors, as in Fig. 3 (A-SPC-5). The
+excluded nodes are the present neighbors and nodes that were asked not long ago (A-SPC-21).
 """
 
 from __future__ import annotations
@@ -18,31 +20,31 @@ Selection = Callable[[InterestView, int, int, Collection[NodeId]], NodeId | None
 def next_greedy_coverage_node(
     view: InterestView, uncovered: int, interest: int, exclude: Collection[NodeId]
 ) -> NodeId | None:
-    """The node that covers most of what is under-covered; none that covers nothing (A-SPC-10).  [SC Fig. 5, l. 1-9]"""
+    """Return the node that covers most under-covered topics, if it covers any (A-SPC-10).  [SC Fig. 5, l. 1-9]"""
     return view.best_cover(uncovered, exclude)
 
 
 def next_greedy_node_literal(
     view: InterestView, uncovered: int, interest: int, exclude: Collection[NodeId]
 ) -> NodeId | None:
-    """The letter of l. 8: the best node even where the best covers nothing (A-SPC-10, alternative)."""
+    """Return the best node even if it covers nothing, by the letter of l. 8 (A-SPC-10, alternative)."""
     return view.similar(uncovered, exclude)
 
 
 def next_random_coverage_node(
     view: InterestView, uncovered: int, interest: int, exclude: Collection[NodeId]
 ) -> NodeId | None:
-    """Any node that covers something that is under-covered.  [SC Fig. 5, l. 10-19]"""
+    """Return a random node that covers an under-covered topic.  [SC Fig. 5, l. 10-19]"""
     return view.random_cover(uncovered, exclude)
 
 
 def next_similarity_node(
     view: InterestView, uncovered: int, interest: int, exclude: Collection[NodeId]
 ) -> NodeId | None:
-    """The node whose interest has most in common with ours.  [SC §3.9.1]"""
+    """Return the node whose interest shares most topics with ours.  [SC §3.9.1]"""
     return view.similar(interest, exclude)
 
 
 def next_random_node(view: InterestView, uncovered: int, interest: int, exclude: Collection[NodeId]) -> NodeId | None:
-    """Any node.  [SC §3.9.1]"""
+    """Return a random node.  [SC §3.9.1]"""
     return view.random_node(exclude)

@@ -1,23 +1,24 @@
-"""The neighbour maintenance task.  [SC Fig. 2, Fig. 3, Fig. 4]
+"""The neighbor maintenance task.  [SC Fig. 2, Fig. 3, Fig. 4]
 
-A node runs it twice, for greedy and for random coverage, each with neighbours of its own (A-SPC-1). An iteration asks
-at most one node for a link, or one neighbour to part. The handlers are the figure's; what it leaves open:
+A node runs it twice, for greedy and for random coverage, each with its own neighbors (A-SPC-1). An iteration asks at
+most one node for a link, or one neighbor to part. The handlers are those of the figures. What they leave open:
 
-- `neighbors` is keyed by name: a second CONNECT or CONNECT-OK of a neighbour refreshes its record (A-SPC-12).
+- `neighbors` is keyed by name. A second CONNECT or CONNECT-OK of a neighbor refreshes its record (A-SPC-12).
 - A CONNECT is *awaited* until it is answered or its quarantine ends. A CONNECT-OK that is not awaited is late or
-  repeated: it is answered with LEAVE, so that no link stays open at one end only (A-SPC-12).
-- Messages get lost, so a link may still stand at one end only. Whoever holds it says so in its next heartbeat, and
-  whoever does not answers with LEAVE (`on_state`), unless it awaits an answer from there at that moment.
-- One DISCONNECT is outstanding at a time (A-SPC-13). While it is, the neighbour that was asked counts as lost when
-  another one asks to part. A refusal is silent; after a timeout the neighbour is not asked again until its degree or
-  its target, or our own neighbours, have changed (A-SPC-23). Whoever was refused only because of our own request is
-  *willing*: it is asked in its turn, after a random wait, or neighbours that ask in step would refuse each other for
-  ever.
+  repeated. It is answered with LEAVE, so that no link is held by one end only (A-SPC-12).
+- Messages get lost, so a link may still be held by one end only. That end says so in its next heartbeat. The other end
+  answers with LEAVE (`on_state`), unless it awaits a CONNECT-OK at that moment.
+- One DISCONNECT is outstanding at a time (A-SPC-13). Meanwhile the asked neighbor counts as lost when another one asks
+  to part. A refusal is not answered. After a timeout the neighbor is not asked again until its degree or its target, or
+  our own neighbors, have changed (A-SPC-23).
+- A neighbor that we refused only because of our own request is *willing*. It is asked later, after a random wait.
+  Otherwise neighbors that ask at the same time would refuse each other for ever.
 
-T1  at most L^max + Margin neighbours; after the interest has shrunk no more than before, until it is back in bounds.
+T1  There are at most L^max + Margin neighbors. After the interest has shrunk there may be more, but their number does
+    not grow until it is within the bound again.
 T2  L <= L^max.
-T3  the goal counts exactly the interests of the neighbours.
-T4  the node that is asked to part, and those willing to, are neighbours; no neighbour is awaited.
+T3  The goal counts exactly the interests of the neighbors.
+T4  The node that is asked to part, and the willing ones, are neighbors. No neighbor is awaited.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ from trellis.protocols.spidercast.select import Selection
 
 
 class NeighborTask:
+    """One task of a node, with its neighbors."""
+
     def __init__(
         self,
         task: Task,
@@ -61,16 +64,17 @@ class NeighborTask:
         self.task, self.goal, self.choose = task, goal, choose
         self.me, self.view, self.links, self.random, self.config = me, view, links, random, config
         self.neighbors: dict[NodeId, Neighbor] = {}
-        self.redirects: dict[NodeId, int] = {}  # connect_cand_from_redirect, with interests, oldest first
-        self.quarantine: dict[NodeId, bool] = {}  # asked not long ago; True: an answer is awaited
-        self.asked_to_part: NodeId | None = None
-        self.willing: dict[NodeId, None] = {}  # to part: neighbours that we had to refuse because of `asked_to_part`
+        self.redirects: dict[NodeId, int] = {}  # connect_cand_from_redirect: node -> interest, oldest first
+        self.quarantine: dict[NodeId, bool] = {}  # Nodes that were asked not long ago. True: an answer is awaited.
+        self.asked_to_part: NodeId | None = None  # the neighbor with an outstanding DISCONNECT
+        # Neighbors that wanted to part, and that we refused because of `asked_to_part`.
+        self.willing: dict[NodeId, None] = {}
         self.target = goal.limit  # L (A-SPC-11)
-        self.bound = goal.limit + config.margin  # T1
-        self.changes = 0  # of the set of neighbours
-        self.stale = 0  # messages that came too late to mean anything
-        self._restless = True  # something has changed since an iteration that found nothing to do
-        self._rests = False  # until a neighbour is lost (`repair_only`)
+        self.bound = goal.limit + config.margin  # the bound of T1
+        self.changes = 0  # counts the changes of the set of neighbors, and of their interests
+        self.stale = 0  # messages that came too late to have an effect
+        self._restless = True  # Something has changed since an iteration that found nothing to do.
+        self._rests = False  # With `repair_only`: the task does nothing until a neighbor is lost.
         self._view_version = -1
         self._iterate = SetTimer(f"{task}/iterate", config.connect_timeout_ms)
         self._wake = SetTimer(f"{task}/iterate", 0)
@@ -79,13 +83,13 @@ class NeighborTask:
     # MAINTAINNEIGHBORS and its routines  [SC Fig. 2]
 
     def start(self) -> Effects:
-        """The first iteration falls anywhere in the first period: nodes that start together do not move in step."""
+        """Set the timer of the first iteration, at a random time, so that nodes do not act at the same moments."""
         if not self.goal.active or self._rests:
             return []
         return [SetTimer(self._iterate.tag, self.random.randrange(self.config.connect_timeout_ms))]
 
     def begin_with(self, nodes: Iterable[NodeId]) -> Effects:
-        """Links that were planned: the end whose name comes first asks."""
+        """Ask for links that were planned. The end with the smaller name asks."""
         self._rests = self.config.repair_only
         effects: Effects = []
         for node in nodes:
@@ -94,7 +98,7 @@ class NeighborTask:
         return effects
 
     def rouse(self) -> Effects:
-        """A neighbour is lost, in this task or in the other one."""
+        """End the rest, because a neighbor is lost in this task or in the other one."""
         if not self._rests:
             return []
         self._rests = False
@@ -102,13 +106,13 @@ class NeighborTask:
 
     @property
     def idle(self) -> bool:
-        """True where the last iteration found nothing to do and nothing has changed since."""
+        """Return whether the last iteration found nothing to do and nothing has changed since."""
         return not self._restless and (self._view_version == self.view.version or not self.goal.depends_on_view)
 
     def iterate(self) -> Effects:
-        """One turn of MAINTAINNEIGHBORS.  [SC Fig. 2, l. 1-13; A-SPC-15: every turn sleeps]"""
+        """Run one iteration of MAINTAINNEIGHBORS.  [SC Fig. 2, l. 1-13; A-SPC-15: there is a pause after each]"""
         if not self.goal.active:
-            return []  # l. 3; `wake` starts it again
+            return []  # l. 3; `wake` starts the loop again
         if self._rests:
             return []
         if self.idle:
@@ -121,18 +125,16 @@ class NeighborTask:
             gap = self.target - len(self.neighbors)
             if gap > 0:
                 effects += self._connect(under)
-        if self.config.repair_only:  # a view that knows nobody yet lacks nobody: only full coverage is an end
+        if self.config.repair_only:  # A view that knows nobody lacks nobody, so the task rests only with full coverage.
             self._rests = not under and not self.goal.depends_on_view
         elif not under or gap < 0:
             effects += self._disconnect(under)
-        self._restless = bool(
-            effects or self.willing
-        )  # as long as there is something to do, the next turn goes on with it
+        self._restless = bool(effects or self.willing)  # While there is something to do, the next iteration goes on.
         effects.append(self._iterate)
         return effects
 
     def wake(self) -> Effects:
-        """Cut the sleep short."""
+        """Run the next iteration at once."""
         self._restless = True
         return [self._wake] if self.goal.active and not self._rests else []
 
@@ -140,13 +142,13 @@ class NeighborTask:
         return self.goal.under(self.neighbors)
 
     def _connect(self, under: int) -> Effects:
-        """CONNECT().  [SC Fig. 2, l. 14-20]"""
+        """Ask the best node for a link (CONNECT).  [SC Fig. 2, l. 14-20]"""
         node = self._next_redirect(under)
         if node is None:
             exclude = {self.me.id, *self.neighbors, *self.quarantine}
             node = self.choose(self.view, under, self.me.interest, exclude)
         if node is None:
-            return []  # until a quarantine ends or the view changes
+            return []  # There is nobody to ask until a quarantine ends or the view changes.
         return self._ask(node)
 
     def _ask(self, node: NodeId) -> Effects:
@@ -157,6 +159,7 @@ class NeighborTask:
         ]
 
     def _next_redirect(self, under: int) -> NodeId | None:
+        """Return the oldest redirect candidate that can be asked, and forget those before it."""
         while self.redirects:
             node = next(iter(self.redirects))
             interest = self.redirects.pop(node)
@@ -168,12 +171,12 @@ class NeighborTask:
         return None
 
     def _disconnect(self, under: int) -> Effects:
-        """DISCONNECT().  [SC Fig. 2, l. 21-30]"""
+        """Ask a neighbor to part, if there is one too many (DISCONNECT).  [SC Fig. 2, l. 21-30]"""
         self.target = min(self.goal.limit, len(self.neighbors))
         if self.asked_to_part is not None:
             return []
-        # Deviation: [SC Fig. 2, l. 21-30] always asks. Where a neighbor is willing a coin decides, or two neighbors
-        # that ask each other in step would refuse each other for ever.
+        # Deviation: [SC Fig. 2, l. 21-30] always asks. If a neighbor is willing, a coin decides. Otherwise two
+        # neighbors that ask each other at the same time would refuse each other for ever.
         if self.willing and self.random.randrange(2):
             return []
         over = len(self.neighbors) - self.target
@@ -190,6 +193,7 @@ class NeighborTask:
         ]
 
     def _willing_candidate(self, under: int, over: int) -> tuple[NodeId | None, int]:
+        """Return a willing neighbor that we can do without, and what is under-covered then."""
         while self.willing:
             node = next(iter(self.willing))
             del self.willing[node]
@@ -199,7 +203,7 @@ class NeighborTask:
         return None, 0
 
     def _disconnect_candidate(self, under: int) -> tuple[NodeId | None, int]:
-        """DISCONNECTCANDIDATE(): one of those we miss least, and what is under-covered then.  [SC Fig. 3, l. 8-22]"""
+        """Return a least needed neighbor, and what is under-covered then: DISCONNECTCANDIDATE.  [SC Fig. 3, l. 8-22]"""
         asked_in_vain = self.changes
         strictly = self.config.drop_from == "above-target"
         candidates = [
@@ -213,21 +217,21 @@ class NeighborTask:
     # Handlers  [SC Fig. 4]
 
     def on_connect(self, sender: NodeId, message: Connect) -> Effects:
-        """CONNECT: accept below L^max + Margin, otherwise redirect.  [SC Fig. 4, l. 1-9]"""
+        """Accept a link if there are less than L^max + Margin, otherwise redirect (CONNECT).  [SC Fig. 4, l. 1-9]"""
         interest = self.me.table.bits(message.interest)
         record = Neighbor(message.degree, message.target, interest, message.stamp)
-        if sender in self.neighbors:  # repeated, crossed, or the answer was lost
+        if sender in self.neighbors:  # The message was repeated, it crossed ours, or our answer was lost.
             self._refresh(sender, record)
             return [Send(sender, self._connect_ok())]
         if len(self.neighbors) >= self.goal.limit + self.config.margin:
             return [Send(sender, self._redirect(sender, interest))]
         effects = self._add(sender, record)
-        effects.append(Send(sender, self._connect_ok()))  # l. 3 before l. 4-5: with L as it was
+        effects.append(Send(sender, self._connect_ok()))  # l. 3 comes before l. 4-5, so L is as it was
         self._raise_target()
         return effects
 
     def on_connect_ok(self, sender: NodeId, message: ConnectOk) -> Effects:
-        """CONNECT-OK.  [SC Fig. 4, l. 12-18]"""
+        """Take the sender as a neighbor if we await it (CONNECT-OK).  [SC Fig. 4, l. 12-18]"""
         awaited = self.quarantine.get(sender, False)
         record = Neighbor(message.degree, message.target, self.me.table.bits(message.interest), message.stamp)
         if sender in self.neighbors:
@@ -242,7 +246,7 @@ class NeighborTask:
         return [Send(sender, Leave(self.task))]
 
     def on_redirect(self, sender: NodeId, message: Redirect) -> Effects:
-        """REDIRECT.  [SC Fig. 4, l. 10-11]"""
+        """Remember the suggested node (REDIRECT).  [SC Fig. 4, l. 10-11]"""
         if not self.quarantine.get(sender, False):
             self.stale += 1
             return []
@@ -260,17 +264,17 @@ class NeighborTask:
         return []
 
     def on_leave(self, sender: NodeId) -> Effects:
-        """LEAVE.  [SC Fig. 4, l. 19-20]"""
-        self._answered(sender)  # a CONNECT-OK that this LEAVE has overtaken is void
+        """Remove the sender (LEAVE).  [SC Fig. 4, l. 19-20]"""
+        self._answered(sender)  # A CONNECT-OK that this LEAVE has overtaken does not count.
         return self._remove(sender)
 
     def on_disconnect(self, sender: NodeId) -> Effects:
-        """DISCONNECT: agree where we can do without the sender.  [SC Fig. 4, l. 21-26]"""
+        """Agree to part if we can do without the sender (DISCONNECT).  [SC Fig. 4, l. 21-26]"""
         record = self.neighbors.get(sender)
         if record is None:
-            return [Send(sender, DisconnectOk(self.task))]  # it stood at the other end only
-        # Deviation: [SC Fig. 4, l. 22] counts all other neighbors. The one that we have asked to part ourselves may be
-        # gone any moment, so it does not count (A-SPC-13).
+            return [Send(sender, DisconnectOk(self.task))]  # Only the other end held the link.
+        # Deviation: [SC Fig. 4, l. 22] counts all other neighbors. The one that we have asked to part may be gone at
+        # any moment, so it does not count (A-SPC-13).
         leaving = self.neighbors[self.asked_to_part] if self.asked_to_part not in (None, sender) else None
         remaining = len(self.neighbors) - (leaving is not None)
         also = None if leaving is None else leaving.interest
@@ -281,19 +285,19 @@ class NeighborTask:
             if leaving is not None and (len(self.neighbors) > self.target or not alone):
                 self.willing[sender] = None
                 self._restless = True
-            return []  # a refusal is silent
+            return []  # A refusal is not answered.
         effects = self._remove(sender)
         if not under:
-            # l. 26, within L^max, which bounds L by definition.
+            # l. 26; L^max bounds L by definition.
             self.target = min(self.goal.limit, len(self.neighbors))
         return [*effects, Send(sender, DisconnectOk(self.task))]
 
     def on_disconnect_ok(self, sender: NodeId) -> Effects:
-        """DISCONNECT-OK.  [SC Fig. 4, l. 27-28]"""
+        """Remove the sender, which has agreed to part (DISCONNECT-OK).  [SC Fig. 4, l. 27-28]"""
         return self._remove(sender)
 
     def on_suspect(self, node: NodeId) -> Effects:
-        """FAILUREDETECTIONSUSPECT, and a quarantine: the view may name the node for a while.  [SC Fig. 4, l. 29-30]"""
+        """Remove a suspected node, and quarantine it (FAILUREDETECTIONSUSPECT).  [SC Fig. 4, l. 29-30]"""
         self.redirects.pop(node, None)
         if node not in self.neighbors:
             return []
@@ -302,10 +306,10 @@ class NeighborTask:
         return [delay, *self._remove(node)]
 
     def on_state(self, sender: NodeId, state: State) -> Effects:
-        """A heartbeat of the sender says that it holds a link with us in this task."""
+        """Handle the part of a heartbeat that says that the sender holds a link with us in this task."""
         record = self.neighbors.get(sender)
         if record is None:
-            # Half a link, unless the answer to our CONNECT is still under way behind this heartbeat.
+            # The link is held by the sender only, unless the answer to our CONNECT is still under way.
             return [] if self.quarantine.get(sender, False) else [Send(sender, Leave(self.task))]
         if record.degree != state.degree or record.target != state.target:
             record.degree, record.target, record.refused_at = state.degree, state.target, -1
@@ -313,13 +317,16 @@ class NeighborTask:
         return []
 
     def on_interest(self, sender: NodeId, interest: int, stamp: Stamp) -> None:
-        """A neighbour has changed its interest: taken into account in the next round.  [SC §2.4]"""
+        """Take in a changed interest of a neighbor. The next iteration takes it into account.  [SC §2.4]"""
         record = self.neighbors.get(sender)
         if record is not None and stamp > record.stamp:
             self._replace_interest(record, interest, stamp)
 
     def on_own_interest(self) -> Effects:
-        """Our own interest, or K, has changed: L^max with it, in the next round, which is now.  [SC §2.4]"""
+        """Handle a change of our own interest, or of K, and so of L^max.
+
+        The next iteration is run at once.  [SC §2.4]
+        """
         self.changes += 1
         self.bound = max(self.goal.limit + self.config.margin, len(self.neighbors))
         self.target = min(self.target, self.goal.limit)
@@ -340,7 +347,7 @@ class NeighborTask:
         return []
 
     def leave(self) -> Effects:
-        """An orderly leave: LEAVE to all neighbours.  [SC §2.4]"""
+        """Leave in order: send LEAVE to all neighbors.  [SC §2.4]"""
         effects: Effects = [Send(node, Leave(self.task)) for node in self.neighbors]
         for node in list(self.neighbors):
             effects += self.links.down(node, self.task)
@@ -350,6 +357,7 @@ class NeighborTask:
         return effects
 
     def check(self) -> None:
+        """Assert the invariants T1, T2 and T4."""
         count = len(self.neighbors)
         assert count <= self.bound, f"T1: {self.me.id} has {count} {self.task} neighbours, the bound is {self.bound}"
         assert self.target <= self.goal.limit, f"T2: L = {self.target} of {self.me.id} is above {self.goal.limit}"
@@ -364,7 +372,7 @@ class NeighborTask:
         return ConnectOk(self.task, len(self.neighbors), self.target, self.me.topics, self.me.stamp)
 
     def _redirect(self, sender: NodeId, interest: int) -> Redirect:
-        """The neighbour that is most like the sender, among those that can take it.  [SC Fig. 4, l. 7-9; A-SPC-8]"""
+        """Return a REDIRECT to the most similar neighbor that has room.  [SC Fig. 4, l. 7-9; A-SPC-8]"""
         room = self.config.margin if self.config.redirect_to == "margin" else 0
         able = [
             (node, record)
@@ -393,7 +401,7 @@ class NeighborTask:
             self.target += 1
 
     def _remove(self, node: NodeId) -> Effects:
-        """REMOVECONNECTION.  [SC Fig. 4, l. 34-38]"""
+        """Remove a neighbor, and wake the task if it is needed (REMOVECONNECTION).  [SC Fig. 4, l. 34-38]"""
         record = self.neighbors.pop(node, None)
         if record is None:
             self.stale += 1
@@ -412,6 +420,7 @@ class NeighborTask:
         return effects
 
     def _refresh(self, node: NodeId, news: Neighbor) -> None:
+        """Update the record of a neighbor, unless the message is older than the record."""
         record = self.neighbors[node]
         if news.stamp < record.stamp:
             self.stale += 1
@@ -425,10 +434,10 @@ class NeighborTask:
         self.goal.lose(record.interest)
         self.goal.gain(interest)
         record.interest, record.stamp, record.refused_at = interest, stamp, -1
-        self.changes += 1  # who can be missed has changed
+        self.changes += 1  # Another neighbor may be the least needed one now.
         self._restless = True
 
     def _answered(self, node: NodeId) -> None:
-        """The quarantine goes on, but no answer is awaited any more."""
+        """Note that no answer of this node is awaited any more. Its quarantine goes on."""
         if node in self.quarantine:
             self.quarantine[node] = False

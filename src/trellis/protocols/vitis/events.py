@@ -1,12 +1,15 @@
-"""Event dissemination: notify, pull, notify on; each event is handled once per node.  [VI §III-C]
+"""Event dissemination: notify neighbors, let them pull the event, and handle each event once per node.  [VI §III-C]
 
-Whoever has an event notifies the neighbours that should have it (whom, the node says: `targets`). A node that is
-notified for the first time pulls the event from the sender, hands it to its application if it wants the topic, and
-notifies its own targets, except those that notified it. "The event is pulled from the same path as the notification
-propagated along", so the hops of both are the same. A pull that stays unanswered for a round is repeated, with the next
-of those that notified; the paper does not speak of losses.
+A node that has an event notifies the neighbors that should get it; the node itself says which these are (`targets`). A
+node that is notified for the first time pulls the event from the sender. It delivers the event to its application if it
+is subscribed, and notifies its own targets, except those that have notified it. In the paper's words, "the event is
+pulled from the same path as the notification propagated along", so both take the same number of hops.
 
-E1  an event is delivered at most once, as long as its identity is remembered: `seen_rounds` at least.
+A pull that is not answered for a round is repeated, each time with the next node that has notified us. The paper does
+not treat lost messages.
+
+E1  An event is delivered at most once while its identity is remembered: for at least `SEEN_FACTOR * event_rounds`
+    rounds.
 """
 
 from __future__ import annotations
@@ -16,13 +19,13 @@ from collections.abc import Callable
 from trellis.protocols.effects import Deliver, Effects, NodeId, Send, Topic
 from trellis.protocols.vitis.messages import Event, Handover, Notification, Pull
 
-Identity = tuple[NodeId, int]  # origin, sequence
+Identity = tuple[NodeId, int]  # origin and sequence
 NOTIFIERS_MAX = 8
 SEEN_FACTOR = 4
 
 
 class _Asked:
-    """An event that we were told of and do not have."""
+    """An event that we were notified of and have not received yet."""
 
     __slots__ = ("notice", "notifiers", "round", "tries")
 
@@ -31,6 +34,12 @@ class _Asked:
 
 
 class Events:
+    """The events of one node: those that it holds for others to pull, and those that it pulls.
+
+    `wants` says whether the node is subscribed to a topic, `targets` which neighbors an event on a topic goes to. A
+    pull is sent at most `tries_max` times.
+    """
+
     def __init__(
         self,
         owner: NodeId,
@@ -44,20 +53,22 @@ class Events:
         self.owner, self.wants, self.targets = owner, wants, targets
         self.event_rounds, self.tries_max = event_rounds, tries_max
         self.given_up = 0
-        self._sequence = incarnation << 32  # a new life does not repeat the identities of the one before
-        self._held: dict[Identity, tuple[Event, int]] = {}  # with the round in which it came
+        # The incarnation is part of a sequence. So a restarted node does not use an identity again.
+        self._sequence = incarnation << 32
+        self._held: dict[Identity, tuple[Event, int]] = {}  # with the round in which it was received
         self._asked: dict[Identity, _Asked] = {}
-        self._seen: dict[Identity, None] = {}  # two generations: the older one goes as a whole
+        self._seen: dict[Identity, None] = {}  # Identities in two generations. The older one is dropped as a whole.
         self._seen_before: dict[Identity, None] = {}
         self._round = 0
 
     def publish(self, topic: Topic, payload: bytes) -> tuple[Event, Effects]:
-        """A new event; the caller looks after it where nobody is to be notified."""
+        """Create an event and notify the targets. If there are none, the caller must pass the event on."""
         self._sequence += 1
         event = Event(topic, self.owner, self._sequence, 0, payload)
         return event, self._take(event, ())
 
     def on_notification(self, sender: NodeId, notice: Notification) -> Effects:
+        """Pull an event that is new to us. Otherwise note the sender as a further source of an event that we pull."""
         identity = (notice.origin, notice.sequence)
         if identity in self._seen or identity in self._seen_before:
             asked = self._asked.get(identity)
@@ -69,6 +80,7 @@ class Events:
         return [Send(sender, _pull(notice))]
 
     def on_pull(self, sender: NodeId, pull: Pull) -> Effects:
+        """Send an event that we hold to the node that pulls it."""
         held = self._held.get((pull.origin, pull.sequence))
         if held is None:
             return []
@@ -76,6 +88,7 @@ class Events:
         return [Send(sender, Event(event.topic, event.origin, event.sequence, event.hops + 1, event.payload))]
 
     def on_event(self, sender: NodeId, event: Event | Handover) -> Effects:
+        """Take in an event, if we have pulled it or have not seen it before."""
         identity = (event.origin, event.sequence)
         asked = self._asked.pop(identity, None)
         if asked is None and (identity in self._seen or identity in self._seen_before):
@@ -85,14 +98,14 @@ class Events:
         return self._take(event, (sender,) if asked is None else (sender, *asked.notifiers))
 
     def tick(self) -> Effects:
-        """Once per round: unanswered pulls again, old events away."""
+        """End a round: repeat pulls that were not answered, and drop events that are old enough."""
         self._round += 1
         effects: Effects = []
         for identity, asked in list(self._asked.items()):
-            if self._round - asked.round < 2:  # it may have been asked for right before this round began
+            if self._round - asked.round < 2:  # It may have been pulled just before this round began.
                 continue
             if asked.tries >= self.tries_max:
-                del self._asked[identity]  # whoever still has it may tell us again
+                del self._asked[identity]  # A node that still has it may notify us again.
                 self._seen.pop(identity, None)
                 self._seen_before.pop(identity, None)
                 self.given_up += 1
@@ -111,12 +124,14 @@ class Events:
         return effects
 
     def holds(self, origin: NodeId, sequence: int) -> bool:
+        """Return whether this event can be pulled from us."""
         return (origin, sequence) in self._held
 
     def check(self) -> None:
         assert self._asked.keys().isdisjoint(self._held), "an event is held and asked for"
 
     def _take(self, event: Event, senders: tuple[NodeId, ...]) -> Effects:
+        """Hold an event, deliver it if the node is subscribed, and notify the targets other than `senders`."""
         identity = (event.origin, event.sequence)
         self._seen[identity] = None
         self._held[identity] = (event, self._round)

@@ -1,14 +1,15 @@
-"""Gateway election: each cluster of a topic agrees, d hops around, on the node closest to the topic.  [VI Alg. 5]
+"""Gateway election: the nodes of a cluster agree, within d hops, on the one closest to the topic.  [VI Alg. 5]
 
-A node proposes itself, or the closest gateway that a neighbour proposes, one hop further. Accepted is what a neighbour
-says of itself, and what it has from somebody that we do not hear ourselves (l. 7); what it has from us is not taken
-back (A-VIT-11). Of the same gateway over the same hops the present parent stays, or the one with the smaller name wins:
-the outcome does not depend on the order of the table, and nothing changes without need.
+For each of its topics, a node proposes the closest gateway: itself, or one that a neighbor proposes, at one hop more. A
+neighbor's proposal is accepted if the neighbor proposes itself, or if its parent is a node that has not told us a
+proposal itself (l. 7). A proposal that the neighbor has from us is not accepted (A-VIT-11). If several neighbors
+propose the same gateway over the same number of hops, the present parent stays, else the smaller name wins. So the
+result does not depend on the order of the table, and does not change without need.
 
-The proposal for a topic follows from what the neighbours propose for it and from who they are. So it is computed anew
-only where one of these has changed since the last round.
+The proposal for a topic depends only on the proposals of the neighbors for it, and on which neighbors there are. It is
+computed again only if one of these has changed since the last round.
 
-H1  `heard` holds, for each of our topics, the last proposal of every firm neighbour that wants it.
+H1  `heard` has, for each of our topics, the last proposal of every firm neighbor that is subscribed to it.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ from trellis.protocols.vitis.neighbors import Neighbor, Neighbors
 
 
 class Gateways:
+    """The proposals of one node, one for each of its topics, and those of its neighbors."""
+
     def __init__(self, owner: NodeId, topics: tuple[Topic, ...], neighbors: Neighbors, config: VitisConfig) -> None:
         self.owner, self.neighbors = owner, neighbors
         self.hops_max = config.gateway_hops if config.hop_limit == "at-most" else config.gateway_hops - 1  # A-VIT-12
         self.take_back = config.take_back
         self.proposals: dict[Topic, Proposal] = {}
-        self.listed: Proposals = ()  # in the order of the topics: the form in which they travel
+        self.listed: Proposals = ()  # the proposals in the order of the topics, as a profile has them
         self.heard: dict[Topic, dict[NodeId, Proposal]] = {}
         self._mine = Proposal(owner, owner, 0)
         self._touched: set[Topic] = set()
         self.set_topics(topics)
 
     def set_topics(self, topics: tuple[Topic, ...]) -> None:
+        """Change the topics of the node. Proposals for topics that stay are kept until the next `update`."""
         self.proposals = {topic: self.proposals.get(topic, self._mine) for topic in topics}
         self._closeness = {topic: closeness(identifier(self.owner), identifier(topic)) for topic in topics}
         self.heard = {topic: {} for topic in topics}
@@ -45,7 +49,7 @@ class Gateways:
         self._list()
 
     def came(self, neighbor: Neighbor) -> None:
-        """It is a firm neighbour from now on, with these topics."""
+        """Note that a neighbor is firm from now on, with its present topics."""
         listed = neighbor.listed
         for place, topic in self._shared(neighbor):
             self._touched.add(topic)
@@ -53,28 +57,31 @@ class Gateways:
                 self.heard[topic][neighbor.node] = listed[place]
 
     def went(self, neighbor: Neighbor) -> None:
-        """It is no firm neighbour any more, or wants other topics now."""
+        """Note that a neighbor is not firm any more, or that its topics are about to change."""
         for _, topic in self._shared(neighbor):
             self._touched.add(topic)
             self.heard[topic].pop(neighbor.node, None)
 
     def listen(self, neighbor: Neighbor, listed: Proposals) -> None:
-        """The neighbour proposes these, one for each of its topics.  [l. 5-6]"""
+        """Note the proposals of a neighbor, one for each of its topics.  [l. 5-6]"""
         before, neighbor.listed = neighbor.listed, listed
         if not neighbor.firm:
             return
         known, count = len(before), len(listed)
         for place, topic in self._shared(neighbor):
-            # Proposals that stay are the very same objects, unless they came over the wire: then all look new, and are
-            # compared with those of others once more, to the same effect.
+            # Proposals that have not changed are the same objects, unless they came over the wire. Then all look new,
+            # and are compared again with the same result.
             if place < count and (place >= known or listed[place] is not before[place]):
                 self.heard[topic][neighbor.node] = listed[place]
                 self._touched.add(topic)
 
     def update(self) -> bool:
-        """UpdateProfile; says whether a proposal has changed."""
+        """Compute the proposals again where something has changed (UpdateProfile).
+
+        Return whether one is different now.
+        """
         changed = False
-        for topic in self._touched:  # in any order: no election depends on another
+        for topic in self._touched:  # The order does not matter: no election depends on another.
             proposal = self._elect(topic)
             if proposal is not self.proposals[topic]:
                 self.proposals[topic] = proposal
@@ -85,11 +92,16 @@ class Gateways:
         return changed
 
     def mine(self) -> list[Topic]:
-        """The topics that this node is a gateway of."""
+        """Return the topics for which this node is a gateway."""
         owner = self.owner
         return [topic for topic, proposal in self.proposals.items() if proposal.gateway == owner]
 
     def check(self) -> None:
+        """Assert the invariants H1 and I-18.
+
+        I-18: a proposed gateway is at most d hops away, and only a node that proposes itself has 0 hops and itself as
+        parent.
+        """
         for topic, proposal in self.proposals.items():
             assert proposal.hops <= self.hops_max, f"I-18: {self.owner} is {proposal.hops} hops from {proposal.gateway}"
             own = (proposal.gateway == self.owner, proposal.parent == self.owner, proposal.hops == 0)
@@ -102,7 +114,7 @@ class Gateways:
         assert told == self.heard, f"H1: {self.owner} did not listen"
 
     def _shared(self, neighbor: Neighbor) -> tuple[tuple[int, Topic], ...]:
-        """The topics that the neighbour and we want, each with its place among those of the neighbour."""
+        """Return the topics that both nodes are subscribed to, each with its index among the topics of the neighbor."""
         shared = neighbor.shared
         if shared is None:
             own = self.proposals
@@ -111,11 +123,12 @@ class Gateways:
         return shared
 
     def _elect(self, topic: Topic) -> Proposal:
+        """Return the best proposal for a topic. It is the same object as before if it has not changed."""
         place, owner, hops_max = identifier(topic), self.owner, self.hops_max
         before, heard = self.proposals[topic], self.heard[topic]
         gateway = last = owner  # l. 3
         closest = distance = self._closeness[topic]
-        best = (0, False, owner)  # hops, is it another parent than before, parent
+        best = (0, False, owner)  # hops, whether the parent is another one than before, parent
         for node, new in heard.items():
             told, parent = new.gateway, new.parent
             if new.hops >= hops_max or told == owner:

@@ -1,20 +1,21 @@
 """The messages of Vitis, RVR and OPT.  [VI §III]
 
-| message        | from, to                              | what it says                                              |
-| -------------- | ------------------------------------- | --------------------------------------------------------- |
-| Newscast, T-Man| as those parts do                     | samples; routing tables, `layer` "table"                  |
-| Profile        | every neighbour, once per period      | topics, gateway proposals, relay paths through the receiver|
-| Unlink         | a node that left our table            | you are not in my table (any more)                        |
-| Relay          | next hop, at once                     | these topics now relay through you, too                   |
-| Leave          | every neighbour                       | I go                                                      |
-| Notification   | interested neighbours, relay links    | I have this event                                         |
-| Pull           | whoever notified                      | send it                                                   |
-| Event          | whoever pulled                        | the event                                                 |
-| Handover       | next hop                              | an event of a publisher that neither wants nor relays it  |
+| message         | receiver                             | meaning                                                    |
+| --------------- | ------------------------------------ | ---------------------------------------------------------- |
+| Newscast, T-Man | as in those parts                    | samples; routing tables, `layer` "table"                   |
+| Profile         | every neighbor, once per period      | topics, gateway proposals, relay paths through the receiver|
+| Unlink          | a node that has left our table       | you are not in my table (any more)                         |
+| Relay           | next hop, at once                    | these topics are now relayed through you as well           |
+| Leave           | every neighbor                       | I leave the mesh                                           |
+| Notification    | subscribed neighbors, relay links    | I have this event                                          |
+| Pull            | the node that notified               | send me the event                                          |
+| Event           | the node that pulled                 | the event                                                  |
+| Handover        | next hop                             | an event whose publisher neither subscribes nor relays     |
 
-The profile is the heartbeat [VI Alg. 6]. A node sends it to those in its table and to those that have it in theirs, so
-that it serves as the response, too (A-VIT-8); `linked` tells the two apart. Relay state rides on it: what a profile no
-longer lists fades. An event's identity is (origin, sequence); a sequence holds the incarnation of its publisher.
+The profile is the heartbeat [VI Alg. 6]. A node sends it to the nodes in its table and to those that have it in theirs.
+So a profile also serves as the answer to one (A-VIT-8), and `linked` tells the two cases apart. Relay state is a part
+of the profile: paths that a profile no longer lists end. An event is identified by origin and sequence. The sequence
+includes the incarnation of the publisher.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ Payload = Annotated[bytes, Meta(max_length=PAYLOAD_BYTES_MAX)]
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Who connects our cluster to the rendezvous node, from whom we have that, and how far it is.  [VI Alg. 5]"""
+    """The gateway that connects a cluster to the rendezvous node.  [VI Alg. 5]
+
+    `parent` is the node from which the sender has the proposal, and `hops` the distance to the gateway. A node that
+    proposes itself has itself as parent and 0 hops.
+    """
 
     gateway: NodeName
     parent: NodeName
@@ -45,31 +50,43 @@ Proposals = Annotated[tuple[Proposal, ...], Meta(max_length=TOPICS_MAX)]
 
 
 class Profile(msgspec.Struct, frozen=True, gc=False, tag="profile"):
+    """The heartbeat of a node, with all that its neighbors need to know about it."""
+
     incarnation: Count
-    linked: bool  # the receiver is in the sender's table
+    linked: bool  # Whether the receiver is in the sender's table.
     topics: Topics  # sorted
-    proposals: Proposals = ()  # one for each topic, in their order; RVR and OPT have none
-    relays: Topics = ()  # the sender's lookups of these topics go on through the receiver
+    proposals: Proposals = ()  # One for each topic, in the same order. RVR and OPT have none.
+    relays: Topics = ()  # Topics whose lookups the sender forwards through the receiver.
     beside: Annotated[tuple[NodeName, ...], Meta(max_length=2)] = ()  # the sender's successor and predecessor
 
 
 class Unlink(msgspec.Struct, frozen=True, gc=False, tag="unlink"):
-    """Deviation: a message of our own. In the paper a node is forgotten when its profiles stay away [VI Alg. 6, l. 4].
-    Links are used both ways here (A-VIT-8), so each end has to know whether the other one still holds it."""
+    """Tell a node that it is not in the sender's table.
+
+    Deviation: a message of our own. In the paper a node is forgotten when its profiles stay away [VI Alg. 6, l. 4].
+    Here both ends use a link (A-VIT-8), so each end must know whether the other one still holds it.
+    """
 
 
 class Relay(msgspec.Struct, frozen=True, gc=False, tag="relay"):
-    """Deviation: sent at once where a path changes. Profiles list the same topics once in a round; with these alone a
-    change would take a round for each hop of the path [VI §III-B]."""
+    """Ask the next hop to relay these topics.
+
+    Deviation: sent at once where a path changes. Profiles list the same topics once in a round. With profiles alone, a
+    change would take a round for each hop of the path [VI §III-B].
+    """
 
     topics: Topics
 
 
 class Leave(msgspec.Struct, frozen=True, gc=False, tag="leave"):
+    """Tell the neighbors that the sender leaves."""
+
     pass
 
 
 class Notification(msgspec.Struct, frozen=True, gc=False, tag="notification"):
+    """Tell that the sender has an event."""
+
     topic: Name
     origin: NodeName
     sequence: Count
@@ -77,6 +94,8 @@ class Notification(msgspec.Struct, frozen=True, gc=False, tag="notification"):
 
 
 class Pull(msgspec.Struct, frozen=True, gc=False, tag="pull"):
+    """Ask for an event."""
+
     topic: Name
     origin: NodeName
     sequence: Count
@@ -84,6 +103,8 @@ class Pull(msgspec.Struct, frozen=True, gc=False, tag="pull"):
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag="event"):
+    """An event, sent to a node that has pulled it."""
+
     topic: Name
     origin: NodeName
     sequence: Count
@@ -92,6 +113,8 @@ class Event(msgspec.Struct, frozen=True, gc=False, tag="event"):
 
 
 class Handover(msgspec.Struct, frozen=True, gc=False, tag="handover"):
+    """An event on its way to a node that is subscribed to its topic or relays it."""
+
     topic: Name
     origin: NodeName
     sequence: Count

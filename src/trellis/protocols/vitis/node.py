@@ -1,4 +1,9 @@
-"""A Vitis node: clusters of similar nodes, gateways, relay paths to the rendezvous node.  [VI §III]"""
+"""The Vitis node: clusters of similar nodes, gateways, and relay paths to the rendezvous node.  [VI §III]
+
+`OverlayNode` has the routing table, heartbeats and events, and `RingNode` the ring and the relay paths. This module
+adds the selection of friends and the election of gateways. A node that is a gateway of a topic looks it up. An event
+goes to the subscribed neighbors and along the relay paths of its topic.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,8 @@ from trellis.protocols.vitis.select import Filter, Utility, around, friends, tak
 
 
 class VitisNode(RingNode):
+    """A node of Vitis."""
+
     config: VitisConfig
 
     def __init__(
@@ -32,7 +39,7 @@ class VitisNode(RingNode):
         incarnation: int = 1,
         rates: Mapping[Topic, float] | None = None,
     ) -> None:
-        """`rates`: how often topics are published on (A-VIT-5); None: all alike."""
+        """Create the node. `rates` says how often topics are published on (A-VIT-5). None: all rates are equal."""
         super().__init__(node, topics, random, config, contacts=contacts, table=table, incarnation=incarnation)
         self.long_links = LongLinks(self.identifier, config.sw_neighbors - 2, random, config.network_size)
         self.utility = Utility(self.topic_table, topics, rates)
@@ -41,12 +48,13 @@ class VitisNode(RingNode):
         self.relays.look_up(self.gateways.mine())
 
     def check(self) -> None:
+        """Assert the invariants of all parts, and that a topic is looked up exactly if this node is its gateway."""
         super().check()
         self.gateways.check()
         assert self.relays.own == set(self.gateways.mine()), f"{self.id} is a gateway without a lookup"
 
     def _choose(self, entries: Mapping[NodeId, Entry]) -> list[NodeId]:
-        """selectNeighbors [VI Alg. 4]"""
+        """Choose the table: successor, predecessor, long links, friends (selectNeighbors).  [VI Alg. 4]"""
         config = self.config
         taken = take_small_world(around(self.identifier, entries), self.long_links)
         self._set_beside(taken)
@@ -56,7 +64,7 @@ class VitisNode(RingNode):
         return chosen
 
     def _update(self) -> Effects:
-        """UpdateProfile [VI Alg. 5]"""
+        """Elect gateways and update the relay paths (UpdateProfile).  [VI Alg. 5]"""
         if self.gateways.update():
             self.relays.look_up(self.gateways.mine())  # l. 20-21
         return super()._update()
@@ -87,7 +95,10 @@ class VitisNode(RingNode):
         self.gateways.went(neighbor)
 
     def _targets(self, topic: Topic) -> list[NodeId]:
-        """Interested neighbours and relay links; a relay that is not interested: relay links only (A-VIT-19)."""
+        """Return the subscribed neighbors and the relay links of a topic.
+
+        A relay that is not subscribed itself uses the relay links only (A-VIT-19).
+        """
         links = self.relays.links(topic)
         if topic not in self.interest and not self.config.relays_flood:
             return links

@@ -1,12 +1,16 @@
-"""What Vitis, RVR and OPT share, so that comparing them is fair: samples, tables, heartbeats, events.  [VI §III, §IV]
+"""The node that Vitis, RVR and OPT share, so that they can be compared: samples, tables, heartbeats, events.
 
-    Newscast      who is there                                              [VI §IV: Newscast]
-    RoutingTable  T-Man with the selection of the system                    [VI Alg. 2-3]
-    Neighbors     links both ways, profiles as heartbeats                   [VI Alg. 6-7]
+[VI §III, §IV]
+
+    Newscast      peer sampling                                             [VI §IV: Newscast]
+    RoutingTable  T-Man with the selection of the protocol                  [VI Alg. 2-3]
+    Neighbors     links used by both ends, profiles as heartbeats           [VI Alg. 6-7]
     Events        notify and pull                                           [VI §III-C]
 
-A system says whom to keep (`_choose`), what else a profile tells (`_profile`, `_on_profile`), what a round brings
-(`_update`), and whom an event is for (`_targets`).
+A protocol overrides the hooks: which nodes the table keeps (`_choose`), what else a profile has (`_profile`,
+`_on_profile`), what is done in a round (`_update`), and where an event goes (`_targets`).
+
+Neighbors follow the table: `_follow_table` is called after each change of it, and makes links firm or lets them part.
 """
 
 # ruff: noqa: B027  hooks that a system may leave empty
@@ -33,6 +37,8 @@ from trellis.protocols.vitis.table import RoutingTable
 
 
 class OverlayNode(ABC):
+    """A node with a routing table, heartbeats and events. Abstract: a protocol says which nodes the table keeps."""
+
     def __init__(
         self,
         node: NodeId,
@@ -50,10 +56,10 @@ class OverlayNode(ABC):
         self.interest = as_set(topics)
         self.topic_table = table if table is not None else TopicTable()
         self.round = 0
-        self.unknown = 0
+        self.unknown = 0  # messages of no known type, or from ourselves
         self.neighbors = Neighbors()
-        self._in_table = 0  # neighbours that are in the table
-        self._selections = 0  # of the table, when neighbours last followed it
+        self._in_table = 0  # number of neighbors that are in the table
+        self._selections = 0  # The table's count of selections when neighbors last followed it.
         self._me = Descriptor(node, 0, incarnation, topics)
         self.sampling = Newscast(self._describe, contacts, random, config.newscast())
         gossip = TManConfig(period_ms=config.period_ms, age_max=config.age_max)
@@ -68,13 +74,14 @@ class OverlayNode(ABC):
         )
         self._tick = SetTimer("profile/tick", config.period_ms)
 
-    # What a driver calls.
+    # The methods that a driver calls.
 
     def start(self) -> Effects:
         first = SetTimer(self._tick.tag, self.random.randrange(self.config.period_ms))
         return [*self.sampling.start(), *self.table.start(), first]
 
     def on_message(self, sender: NodeId, message: msgspec.Struct) -> Effects:
+        """Pass a message to the part that handles it."""
         if sender == self.id:
             self.unknown += 1
             return []
@@ -113,7 +120,7 @@ class OverlayNode(ABC):
         return [*effects, *self._follow_table()]
 
     def on_peer_down(self, peer: NodeId) -> Effects:
-        """Gone: whoever says so, a broken stream, its silence or itself."""
+        """Remove a peer that has crashed or left, as a broken stream, its silence or the peer itself has shown."""
         self.sampling.on_peer_down(peer)
         self.table.on_peer_down(peer)
         neighbor = self.neighbors.get(peer)
@@ -126,15 +133,18 @@ class OverlayNode(ABC):
         return self.subscribe_all((topic,))
 
     def subscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        """Add topics to the interest of the node."""
         return self._change((*self.topics, *topics))
 
     def unsubscribe(self, topic: Topic) -> Effects:
         return self.unsubscribe_all((topic,))
 
     def unsubscribe_all(self, topics: Iterable[Topic]) -> Effects:
+        """Remove topics from the interest of the node."""
         return self._change(set(self.topics).difference(topics))
 
     def publish(self, topic: Topic, payload: bytes) -> Effects:
+        """Publish an event. If this node takes no part in the topic, hand the event over to one that does."""
         event, effects = self.events.publish(topic, payload)
         if not self._takes_part(topic):
             handover = Handover(topic, event.origin, event.sequence, 1, payload)
@@ -142,10 +152,15 @@ class OverlayNode(ABC):
         return effects
 
     def leave(self) -> Effects:
-        """Deviation: a node that leaves says so. The paper lets silence speak; a message each saves the wait."""
+        """Tell all neighbors that this node leaves.
+
+        Deviation: a node that leaves says so. In the paper its neighbors notice its silence. One message to each saves
+        that time.
+        """
         return [Send(node, Leave()) for node in self.neighbors.all]
 
     def check(self) -> None:
+        """Assert the invariants N1 and I-16, and those of the parts."""
         self.sampling.check()
         self.table.check()
         self.events.check()
@@ -155,60 +170,64 @@ class OverlayNode(ABC):
             assert one.firm == (one.in_table or one.links_us), f"N1: {self.id} and {node}"
         assert self.id not in self.neighbors, f"I-16: {self.id} is its own neighbour"
 
-    # What a system decides.
+    # The hooks that a protocol overrides.
 
     def _table_size(self) -> int | None:
+        """Return the most entries that the table may have. None: it has no limit."""
         return self.config.table_size
 
     @abstractmethod
     def _choose(self, entries: Mapping[NodeId, Entry]) -> list[NodeId]:
-        """Whom of these the table keeps."""
+        """Return the nodes that the table keeps among these entries."""
 
     def _profile(self, neighbor: Neighbor) -> Profile:
-        """What the neighbour is told in this round; the very same message as before where nothing has changed."""
+        """Return the profile for a neighbor in this round. It is the same object as before if nothing has changed."""
         sent, linked = neighbor.sent, neighbor.in_table
         if sent is None or sent.linked != linked or sent.topics is not self.topics:
             sent = neighbor.sent = Profile(self.incarnation, linked, self.topics)
         return sent
 
     def _on_profile(self, neighbor: Neighbor, profile: Profile) -> Effects:
-        """What a profile says beside topics and life."""
+        """Handle what a profile has besides topics and incarnation."""
         return []
 
     def _on_relay(self, sender: NodeId, message: Relay) -> Effects:
+        """Handle a request for relay paths. Only protocols with relay paths know any."""
         return []
 
     def _came(self, neighbor: Neighbor) -> None:
-        """It is a firm neighbour from now on, with its topics."""
+        """Handle that a neighbor is firm from now on, with its present topics."""
 
     def _went(self, neighbor: Neighbor) -> None:
-        """It is no firm neighbour any more, or not one with these topics."""
+        """Handle that a neighbor is not firm any more, or that its topics are about to change."""
 
     def _forget(self, neighbor: Neighbor) -> None:
-        """It is no neighbour any more, or has forgotten us."""
+        """Handle that a node is no neighbor any more, or has forgotten us."""
 
     def _update(self) -> Effects:
-        """Once per round, before profiles go out."""
+        """Do what the protocol does once per round, before profiles are sent."""
         return []
 
     def _targets(self, topic: Topic) -> list[NodeId]:
-        """Whom an event is passed to."""
+        """Return the neighbors that an event on this topic is sent to."""
         return self.neighbors.interested(topic)
 
     def _takes_part(self, topic: Topic) -> bool:
-        """Can an event be spread from here? Else it is handed over to somebody where it can."""
+        """Return whether an event on this topic can be spread from here. Otherwise it is handed over."""
         return True
 
     def _hand_over(self, message: Handover) -> Effects:
+        """Send an event to a node that is closer to the topic."""
         return []
 
     def _topics_changed(self) -> None:
+        """Handle a change of this node's topics."""
         pass
 
     # Profiles.
 
     def _exchange_profiles(self) -> Effects:
-        """ExchangeProfile [VI Alg. 6]: drop the silent, update, and send the profile to every neighbour."""
+        """Remove silent neighbors, update, and send a profile to every neighbor (ExchangeProfile).  [VI Alg. 6]"""
         self.round += 1
         effects: Effects = self.events.tick()
         now, silence_max, linger = self.round, self.config.silence_max, self.config.linger_rounds
@@ -227,11 +246,11 @@ class OverlayNode(ABC):
         return effects
 
     def _on_heartbeat(self, sender: NodeId, profile: Profile) -> Effects:
-        """RespondToExchangeProfile [VI Alg. 7]. The answer is our own profile of this round."""
+        """Handle a profile (RespondToExchangeProfile). The answer is our own profile of this round.  [VI Alg. 7]"""
         neighbor = self.neighbors.all.get(sender)
         if neighbor is None:
             return self._on_stranger(sender, profile)
-        if profile is neighbor.profile:  # nothing new, but that it lives
+        if profile is neighbor.profile:  # The same object again: it only shows that the neighbor is running.
             neighbor.heard = self.round
             return []
         if profile.incarnation != neighbor.incarnation:
@@ -253,8 +272,9 @@ class OverlayNode(ABC):
         return effects
 
     def _on_stranger(self, sender: NodeId, profile: Profile) -> Effects:
+        """Handle the profile of a node that is no neighbor: link with it, or refuse."""
         if not profile.linked or len(self.neighbors.all) >= self.config.incoming_max + self.config.table_size:
-            return [Send(sender, Unlink())]  # it takes us for a neighbour
+            return [Send(sender, Unlink())]  # It takes us for a neighbor, or there are too many already.
         neighbor = Neighbor(sender, profile.incarnation, profile.topics, self.round)
         neighbor.links_us = neighbor.spoke = True
         neighbor.profile = profile
@@ -263,6 +283,7 @@ class OverlayNode(ABC):
         return [*effects, *self._on_profile(neighbor, profile)]
 
     def _on_linked(self, neighbor: Neighbor, linked: bool) -> Effects:
+        """Handle what a neighbor says about having us in its table."""
         if linked == neighbor.links_us and neighbor.firm:
             return []
         neighbor.links_us = linked
@@ -273,6 +294,7 @@ class OverlayNode(ABC):
         return [Send(neighbor.node, Unlink()), *self._part(neighbor)]
 
     def _on_unlink(self, sender: NodeId) -> Effects:
+        """Handle that a node does not have us in its table any more."""
         neighbor = self.neighbors.get(sender)
         if neighbor is None:
             return []
@@ -282,7 +304,7 @@ class OverlayNode(ABC):
     # Links.
 
     def _follow_table(self) -> Effects:
-        """The table has changed: neighbours follow."""
+        """Update the neighbors after a change of the table."""
         entries, known = self.table.table.entries, self.neighbors.all
         effects: Effects = []
         if self._selections == self.table.selections and len(entries) == self._in_table:
@@ -304,7 +326,7 @@ class OverlayNode(ABC):
         return effects
 
     def _firm(self, neighbor: Neighbor) -> Effects:
-        """The link is firm from now on."""
+        """Make a link firm, if it is not."""
         if neighbor.firm:
             return []
         neighbor.parting = FIRM
@@ -313,7 +335,7 @@ class OverlayNode(ABC):
         return [LinkUp(neighbor.node)]
 
     def _part(self, neighbor: Neighbor) -> Effects:
-        """Neither end holds the other any more: the link carries events for a few more rounds."""
+        """Let a link part, because neither end has the other in its table. It carries events for some more rounds."""
         if not neighbor.firm:
             return []
         neighbor.parting, neighbor.sent = self.round, None
@@ -322,6 +344,7 @@ class OverlayNode(ABC):
         return [LinkDown(neighbor.node)]
 
     def _remove(self, node: NodeId) -> Effects:
+        """Remove a neighbor and its link at once."""
         neighbor = self.neighbors.all.pop(node, None)
         if neighbor is None:
             return []
@@ -333,7 +356,9 @@ class OverlayNode(ABC):
         return [LinkDown(node)]
 
     def _renew_table(self) -> None:
-        """Entries are as old as the last word of the neighbour; those that have us in their tables are candidates.
+        """Renew the entries of neighbors in the table, and set the other neighbors as candidates.
+
+        An entry is as old as the neighbor's last profile. Candidates are the neighbors that have us in their tables.
 
         Deviation: [VI Alg. 2, l. 7-8] selects from the table, samples and the partner's buffer, and not from neighbors
         that hold us. With them more links are held by both ends.
@@ -352,12 +377,13 @@ class OverlayNode(ABC):
                 incoming.append(told)
         self.table.candidates = incoming
 
-    # The own interest.
+    # The interest of this node.
 
     def _describe(self) -> Descriptor:
         return self._me
 
     def _change(self, topics: Iterable[Topic]) -> Effects:
+        """Set the topics of this node, and select the table again."""
         wanted = self.topic_table.normal(topics)
         if wanted == self.topics:
             return []
@@ -369,6 +395,7 @@ class OverlayNode(ABC):
         return self._follow_table()
 
     def _on_handover(self, sender: NodeId, message: Handover) -> Effects:
+        """Spread an event that was handed over, or pass it on."""
         if self._takes_part(message.topic):
             return self.events.on_event(sender, message)
         onwards = Handover(message.topic, message.origin, message.sequence, message.hops + 1, message.payload)

@@ -1,13 +1,16 @@
-"""Relay paths: lookups of hash(topic) leave soft state along the way, and merge into a tree.  [VI §III-B, §III-D]
+"""Relay paths: lookups of hash(topic) leave soft state at the nodes they pass, and merge into a tree.
 
-`up[topic]` is the next hop towards the rendezvous node (None: we are it, as far as we know); the way down is what
-neighbours list in their profiles, or ask for at once by `Relay`. A lookup stops where the topic is relayed already, and
-in Vitis at a subscriber: its own gateway is at least as close to the topic, so it is connected (A-VIT-17).
+[VI §III-B, §III-D]
 
-State is soft: a path lives as long as a gateway (RVR: a subscriber) renews it with every profile. A path that is no
-longer listed may linger ("Links that linger" in docs/vitis.md; A-VIT-18).
+`up[topic]` is the next hop towards the rendezvous node. None: this node is the rendezvous node, as far as it knows. The
+hops in the other direction are the neighbors that list the topic in their profiles, or ask for it with a `Relay`. A
+lookup ends at a node that relays the topic already. In Vitis it also ends at a subscriber: the subscriber's own gateway
+is at least as close to the topic, so the subscriber is connected (A-VIT-17).
 
-R1  up holds exactly the topics that we look up ourselves or on behalf of others.
+The state is soft: a path stays while a gateway (in RVR: a subscriber) renews it with every profile. A path that is not
+listed any more may be used for some rounds ("Links that linger" in docs/vitis.md; A-VIT-18). It is *fading* then.
+
+R1  `up` has exactly the topics that we look up for ourselves or for others.
 """
 
 from __future__ import annotations
@@ -23,38 +26,41 @@ from trellis.protocols.vitis.neighbors import Neighbor, Neighbors
 
 
 class RelayPaths:
+    """The relay paths that pass one node."""
+
     def __init__(
         self, owner: NodeId, neighbors: Neighbors, stops_here: Callable[[Topic], bool], linger_rounds: int
     ) -> None:
-        """`stops_here`: lookups of others end at us, whether we look up the topic ourselves or not."""
+        """Create the state. `stops_here` says whether lookups of other nodes for a topic end at this node."""
         self.neighbors, self.stops_here, self.linger_rounds = neighbors, stops_here, linger_rounds
         self.compass = Compass(owner)
-        self.up: dict[Topic, NodeId | None] = {}
-        self.own: set[Topic] = set()  # what we look up for ourselves
-        self._down: dict[Topic, dict[NodeId, None]] = {}  # the neighbours that we relay a topic for
-        self._fading: dict[Topic, dict[NodeId, int]] = {}  # those that we did it for until that round
-        self._fades: deque[tuple[int, Topic, NodeId]] = deque()  # the same, oldest first
-        self._via: dict[NodeId, dict[Topic, None]] = {}  # next hop -> topics
-        self._lists: dict[NodeId, tuple[Topic, ...]] = {}  # the same, as it stands in profiles
-        self._new: dict[NodeId, list[Topic]] = {}  # to be asked for at once
+        self.up: dict[Topic, NodeId | None] = {}  # topic -> next hop
+        self.own: set[Topic] = set()  # topics that we look up for ourselves
+        self._down: dict[Topic, dict[NodeId, None]] = {}  # the neighbors for which we relay a topic
+        # the neighbors for which we relayed it before, and the round in which that ended
+        self._fading: dict[Topic, dict[NodeId, int]] = {}
+        self._fades: deque[tuple[int, Topic, NodeId]] = deque()  # the same entries, oldest first
+        self._via: dict[NodeId, dict[Topic, None]] = {}  # next hop -> topics; the inverse of `up`
+        self._lists: dict[NodeId, tuple[Topic, ...]] = {}  # the same, as profiles have it
+        self._new: dict[NodeId, list[Topic]] = {}  # next hop -> topics that it must be asked for at once
         self._version = -1
-        self.changes = 0  # of what `relayed` and `shared_with` answer
+        self.changes = 0  # Counts the changes of what `relayed` and `shared_with` return.
 
     def relays(self, topic: Topic) -> bool:
-        """Are we on a path of this topic?"""
+        """Return whether this node is on a path of the topic."""
         return topic in self.up or topic in self._down
 
     def relayed(self) -> list[Topic]:
-        """All topics whose paths we are on, whether we want them or not."""
+        """Return all topics on whose paths this node is, subscribed or not."""
         return [*self.up, *(topic for topic in self._down if topic not in self.up)]
 
     def shared_with(self, neighbor: Neighbor) -> frozenset[Topic]:
-        """The topics whose paths go over the link to this neighbour, up or down; nothing that fades."""
+        """Return the topics whose paths use the link to this neighbor, in either direction, without fading ones."""
         via = self._via.get(neighbor.node)
         return neighbor.relays.union(via) if via else neighbor.relays
 
     def links(self, topic: Topic) -> list[NodeId]:
-        """The neighbours on paths of this topic, up and down; what fades is still used."""
+        """Return the neighbors on paths of a topic, in both directions, with fading ones."""
         found = dict(self._down.get(topic, ()))
         found.update((node, None) for node in self._fading.get(topic, ()) if node in self.neighbors)
         hop = self.up.get(topic)
@@ -63,14 +69,14 @@ class RelayPaths:
         return list(found)
 
     def listed_for(self, node: NodeId) -> tuple[Topic, ...]:
-        """The topics whose lookups go on through this neighbour: a part of the profile that it gets."""
+        """Return the topics whose lookups are forwarded through this neighbor, as the profile for it lists them."""
         known = self._lists.get(node)
         if known is None:
             known = self._lists[node] = tuple(sorted(self._via.get(node, ())))
         return known
 
     def look_up(self, topics: Iterable[Topic]) -> None:
-        """From now on we look up these topics for ourselves, and no others.  [Alg. 5, l. 20-21: RequestRelay]"""
+        """Look up exactly these topics for ourselves from now on.  [Alg. 5, l. 20-21: RequestRelay]"""
         before, self.own = self.own, set(topics)
         for topic in sorted(self.own - before):
             if topic not in self.up:
@@ -79,11 +85,11 @@ class RelayPaths:
             self._forget_if_needless(topic)
 
     def update(self, now: int) -> None:
-        """Once per round: routes follow the neighbours, and what has faded goes."""
+        """Begin a round: drop what has faded, and change the next hops if the neighbors have changed."""
         oldest = now - self.linger_rounds
         while self._fades and self._fades[0][0] < oldest:
             since, topic, node = self._fades.popleft()
-            if self._fading.get(topic, {}).get(node) == since:  # it did not come back meanwhile
+            if self._fading.get(topic, {}).get(node) == since:  # It has not been listed again since.
                 self._faded(topic, node)
         if self._version != self.neighbors.version:
             self._version = self.neighbors.version
@@ -95,17 +101,17 @@ class RelayPaths:
                 self._route(topic)
 
     def ask(self) -> Effects:
-        """Sends on what was asked for since the last time."""
+        """Return the requests for new paths since the last call."""
         effects: Effects = [Send(node, Relay(tuple(topics))) for node, topics in self._new.items()]
         self._new = {}
         return effects
 
     def told(self) -> None:
-        """Profiles have gone out: they said everything."""
+        """Drop the pending requests, because the profiles that are sent now say the same."""
         self._new = {}
 
     def on_list(self, neighbor: Neighbor, listed: tuple[Topic, ...], now: int) -> None:
-        """A profile says what its sender relays through us."""
+        """Take in the list of topics that a neighbor's profile says it relays through us."""
         before, neighbor.relays = neighbor.relays, frozenset(listed)
         for topic in sorted(before - neighbor.relays):
             self._fading.setdefault(topic, {})[neighbor.node] = now
@@ -116,20 +122,20 @@ class RelayPaths:
                 self._one_more(neighbor, topic)
 
     def on_relay(self, neighbor: Neighbor, topics: Iterable[Topic]) -> None:
-        """A neighbour asks for a path at once."""
+        """Take in a neighbor's request for paths."""
         new = [topic for topic in topics if topic not in neighbor.relays]
         neighbor.relays = neighbor.relays.union(new)
         for topic in new:
             self._one_more(neighbor, topic)
 
     def drop(self, neighbor: Neighbor) -> None:
-        """The neighbour is gone, or forgot everything."""
+        """Forget the paths of a neighbor that is gone or has forgotten us."""
         relays, neighbor.relays = neighbor.relays, frozenset()
         for topic in sorted(relays):
             self._one_less(neighbor, topic)
 
     def reconsider(self, topics: Iterable[Topic]) -> None:
-        """Whether lookups of these topics end at us has changed."""
+        """Update topics for which the answer of `stops_here` has changed."""
         for topic in topics:
             if topic in self._down and topic not in self.up and not self.stops_here(topic):
                 self._route(topic)
@@ -137,6 +143,7 @@ class RelayPaths:
                 self._forget_if_needless(topic)
 
     def check(self) -> None:
+        """Assert the invariant R1."""
         down = {topic for topic in self._down if not self.stops_here(topic)}
         assert set(self.up) == self.own | down, f"R1: {set(self.up) ^ (self.own | down)}"
         listed: dict[Topic, set[NodeId]] = {}
@@ -146,6 +153,7 @@ class RelayPaths:
         assert listed == {topic: set(nodes) for topic, nodes in self._down.items()}, "R1: children miscounted"
 
     def _one_more(self, neighbor: Neighbor, topic: Topic) -> None:
+        """Relay a topic for one more neighbor."""
         if neighbor.node in self._fading.get(topic, ()):
             self._faded(topic, neighbor.node)
         self._down.setdefault(topic, {})[neighbor.node] = None
@@ -154,6 +162,7 @@ class RelayPaths:
             self._route(topic)
 
     def _one_less(self, neighbor: Neighbor, topic: Topic) -> None:
+        """Relay a topic for one neighbor less."""
         left = self._down[topic]
         del left[neighbor.node]
         self.changes += 1
@@ -162,17 +171,20 @@ class RelayPaths:
             self._forget_if_needless(topic)
 
     def _faded(self, topic: Topic, node: NodeId) -> None:
+        """Remove a fading entry."""
         left = self._fading[topic]
         del left[node]
         if not left:
             del self._fading[topic]
 
     def _forget_if_needless(self, topic: Topic) -> None:
+        """End our lookup of a topic if neither we nor others need it."""
         if topic in self.up and topic not in self.own and (topic not in self._down or self.stops_here(topic)):
             self._leave(self.up.pop(topic), topic)
             self.changes += 1
 
     def _route(self, topic: Topic) -> None:
+        """Set the next hop of a topic by the present neighbors."""
         hop = self.compass.next_hop(identifier(topic))
         if topic in self.up:
             before = self.up[topic]
@@ -187,6 +199,7 @@ class RelayPaths:
             self._new.setdefault(hop, []).append(topic)
 
     def _leave(self, hop: NodeId | None, topic: Topic) -> None:
+        """Remove a topic from the list of a former next hop."""
         if hop is None:
             return
         via = self._via[hop]

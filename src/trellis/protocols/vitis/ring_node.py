@@ -1,4 +1,4 @@
-"""What Vitis and RVR share beyond the overlay: a ring that closes, lookups, relay paths.  [VI §III-A1, §III-B]"""
+"""What Vitis and RVR share beyond the overlay: a ring that closes, lookups and relay paths.  [VI §III-A1, §III-B]"""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from trellis.protocols.vitis.relays import RelayPaths
 
 
 class RingNode(OverlayNode):
+    """A node on the identifier ring that looks up topics and relays events for others."""
+
     def __init__(
         self,
         node: NodeId,
@@ -29,22 +31,24 @@ class RingNode(OverlayNode):
     ) -> None:
         super().__init__(node, topics, random, config, contacts=contacts, table=table, incarnation=incarnation)
         self.relays = RelayPaths(node, self.neighbors, self._stops_here, config.linger_rounds)
-        self.beside: tuple[NodeId, ...] = ()  # successor and predecessor
+        self.beside: tuple[NodeId, ...] = ()  # the successor and the predecessor
 
     def check(self) -> None:
         super().check()
         self.relays.check()
 
     def _stops_here(self, topic: Topic) -> bool:
-        """Do lookups of others end at us, although we are not the rendezvous node?"""
+        """Return whether lookups of other nodes for a topic end here, even if we are not the rendezvous node."""
         return False
 
     def _update(self) -> Effects:
+        """Update the relay paths, and ask for nodes that belong between us and the next nodes on the ring."""
         self.relays.update(self.round)
-        self.relays.told()  # by the profiles that go out now
+        self.relays.told()  # The profiles that are sent now say it.
         return self._close_ring()
 
     def _on_relay_list(self, neighbor: Neighbor, profile: Profile) -> Effects:
+        """Take in the relay paths of a profile."""
         if profile.relays is neighbor.relays_listed:
             return []
         neighbor.relays_listed = profile.relays
@@ -52,10 +56,11 @@ class RingNode(OverlayNode):
         return self.relays.ask()
 
     def _on_relay(self, sender: NodeId, message: Relay) -> Effects:
+        """Take in a request for relay paths."""
         neighbor = self.neighbors.get(sender)
         if neighbor is None or not neighbor.spoke:
-            return []  # its profile will say it again
-        # The next profile is looked at, even if it is the last one again.
+            return []  # Its next profile says the same again.
+        # Set both to None, so that the next profile is examined even if it is the same object as the last one.
         neighbor.profile = neighbor.relays_listed = None
         self.relays.on_relay(neighbor, message.topics)
         return self.relays.ask()
@@ -64,20 +69,22 @@ class RingNode(OverlayNode):
         self.relays.drop(neighbor)
 
     def _hand_over(self, message: Handover) -> Effects:
-        """Towards the rendezvous node (A-VIT-20, A-VIT-22); where that is us nobody wants the topic."""
+        """Send an event towards the rendezvous node (A-VIT-20, A-VIT-22). If we are that node, nobody is subscribed."""
         hop = self.relays.compass.next_hop(identifier(message.topic))
         return [] if hop is None else [Send(hop, message)]
 
     def _set_beside(self, taken: list[NodeId]) -> None:
+        """Set successor and predecessor. The tuple stays the same object if they have not changed."""
         beside = tuple(taken[:2])
         if beside != self.beside:
             self.beside = beside
 
     def _close_ring(self) -> Effects:
-        """Swap tables with whoever stands, as our neighbours on the ring say, between them and us.
+        """Exchange tables with nodes that, as our neighbors on the ring say, are between them and us.
 
-        Deviation: the paper leaves the ring to T-Man. With exchanges among 15 neighbours at random it closes slowly: in
-        a run of 1,000 nodes four successors were still wrong after 50 rounds. Chord's rule costs two names a profile.
+        Deviation: the paper leaves the ring to T-Man. With random exchanges among 15 neighbors the ring closes slowly:
+        in a run of 1,000 nodes four successors were still wrong after 50 rounds. Chord's rule costs two names in each
+        profile.
         """
         nearer: dict[NodeId, None] = {}
         for place, node in enumerate(self.beside):

@@ -1,7 +1,8 @@
-"""selectNeighbors: successor, predecessor, long links, and friends by utility.  [VI Alg. 4, Eq. 1]
+"""selectNeighbors: choose successor, predecessor, long links, and friends by utility.  [VI Alg. 4, Eq. 1]
 
-Each pick is taken out of the candidates before the next. What is left after successor, predecessor and the long links
-is ranked by utility; of equals those come first that are in the table already, or it would change in every round.
+Each chosen node is removed from the candidates before the next choice. The candidates that are left after successor,
+predecessor and long links are ranked by utility. Among equals, nodes that are in the table already come first.
+Otherwise the table would change in every round.
 """
 
 from __future__ import annotations
@@ -16,28 +17,29 @@ from trellis.protocols.ring import RING, identifier
 from trellis.protocols.small_world import LongLinks
 from trellis.protocols.topics import TopicTable, places
 
-Offset = tuple[int, NodeId]  # how far clockwise from oneself
+Offset = tuple[int, NodeId]  # distance clockwise from this node, and the node
 Interest = tuple[Topic, ...]
-_KNOWN_MAX = 512  # a candidate that comes again comes soon
+_KNOWN_MAX = 512  # A candidate that comes again comes soon, so a small cache is enough.
 
 
 class Utility:
-    """utility(self, other): rates of the shared topics over rates of all topics of the two.  [VI Eq. 1]
+    """utility(self, other): the rates of the shared topics over the rates of all topics of both.  [VI Eq. 1]
 
-    Without rates all topics count alike (A-VIT-5). Two nodes without topics have utility 0 (A-VIT-6).
+    Without rates all topics have the same weight (A-VIT-5). Two nodes without topics have utility 0 (A-VIT-6).
     """
 
     def __init__(self, table: TopicTable, topics: Interest, rates: Mapping[Topic, float] | None = None) -> None:
         self.table, self.rates = table, rates
-        self._totals: dict[Interest, float] = {}  # rates of all topics of others
+        self._totals: dict[Interest, float] = {}  # the sum of the rates of other interests
         self.set(topics)
 
     def set(self, topics: Interest) -> None:
-        """The topics of the node itself."""
+        """Set the topics of the node itself."""
         self.bits, self.count = self.table.own_bits(topics), len(topics)
         self._total = self._sum(self.bits)
 
     def of(self, interest: Interest) -> float:
+        """Return the utility of a node with this interest, from 0 to 1."""
         bits = self.table.bits(interest)
         if self.rates is None:
             shared = (self.bits & bits).bit_count()
@@ -53,6 +55,7 @@ class Utility:
         return together / (self._total + total - together)
 
     def _sum(self, bits: int) -> float:
+        """Return the sum of the rates of these topics."""
         if self.rates is None:
             return 0.0
         names, rates = self.table.names, self.rates
@@ -60,14 +63,17 @@ class Utility:
 
 
 def around(own: int, entries: Mapping[NodeId, Entry]) -> list[Offset]:
-    """The candidates in the order of the ring, clockwise from oneself: the successor first, the predecessor last."""
-    # A comparison is cheaper than a remainder of numbers this large, and this is where most of the time goes.
+    """Return the candidates in the order of the ring, clockwise: the successor first, the predecessor last."""
+    # A comparison is faster than a remainder of numbers this large, and most of the time is spent here.
     apart = [(identifier(node) - own, node) for node in entries]
     return sorted([one if one[0] >= 0 else (one[0] + RING, one[1]) for one in apart])
 
 
 def take_ring(ring: list[Offset]) -> list[NodeId]:
-    """Takes successor and predecessor out of the candidates; they may be one and the same (A-VIT-7).  [l. 2-7]"""
+    """Remove successor and predecessor from the candidates, and return them.  [l. 2-7]
+
+    A single candidate is returned once: it is successor and predecessor (A-VIT-7).
+    """
     taken = [ring.pop(0)[1]] if ring else []
     if ring:
         taken.append(ring.pop()[1])
@@ -75,13 +81,13 @@ def take_ring(ring: list[Offset]) -> list[NodeId]:
 
 
 def take_long_links(ring: list[Offset], distances: list[int]) -> list[NodeId]:
-    """Takes the candidate closest to each of the drawn distances.  [l. 8-10]"""
+    """Remove the candidate closest to each drawn distance, and return these.  [l. 8-10]"""
     taken = []
     for distance in distances:
         if not ring:
             break
         after = bisect_left(ring, (distance, "")) % len(ring)
-        before = after - 1  # -1 is the last one: the ring is closed
+        before = after - 1  # Index -1 is the last one: the ring is closed.
         if _apart(ring[before][0], distance) <= _apart(ring[after][0], distance):
             after = before
         taken.append(ring.pop(after)[1])
@@ -89,7 +95,7 @@ def take_long_links(ring: list[Offset], distances: list[int]) -> list[NodeId]:
 
 
 def take_small_world(ring: list[Offset], long_links: LongLinks) -> list[NodeId]:
-    """Successor, predecessor and long links."""
+    """Remove successor, predecessor and long links from the candidates, and return them."""
     taken = take_ring(ring)
     if taken:
         distances = long_links.distances(identifier(taken[0]), identifier(taken[-1]))
@@ -104,36 +110,42 @@ def friends(
     count: int,
     strangers: bool,
 ) -> list[NodeId]:
-    """The top `count` of those not taken, by utility; entries stand with the present table first.  [l. 11-16]"""
+    """Return the `count` nodes of the greatest utility that are not taken.  [l. 11-16]
+
+    `entries` must have the present table first. Without `strangers`, nodes of utility 0 are left out.
+    """
     gone = set(taken)
     ranked = [(-utility(entry[1].interest), node) for node, entry in entries.items() if node not in gone]
     if not strangers:
         ranked = [one for one in ranked if one[0] < 0]
-    ranked.sort(key=itemgetter(0))  # stable
+    ranked.sort(key=itemgetter(0))  # The sort is stable.
     return [node for _, node in ranked[:count]]
 
 
 class Filter:
-    """Remembers the last selection, and sees at a glance which candidates could change it.
+    """Remembers the last selection, and finds out quickly which candidates could change it.
 
-    Most cannot: they are neither nearer on the ring, nor nearer to where a long link should lead, nor of more utility
-    than the last friend. Nothing is sorted for them, and nothing is done at all when they come again.
+    Most cannot. They are not nearer on the ring, not nearer to where a long link should lead, and their utility is not
+    greater than that of the last friend. Such a candidate is not sorted, and is skipped when it comes again.
     """
 
     def __init__(self, own: int, utility: Utility, size: int) -> None:
         self.own, self.utility, self.size = own, utility, size
-        self._interests: dict[NodeId, Interest] = {}  # of the chosen
+        self._interests: dict[NodeId, Interest] = {}  # interests of the chosen nodes
         self._ring = (0, RING)  # offsets of successor and predecessor
-        self._long: list[tuple[int, int]] = []  # where a long link should lead, and how far off it is
-        self._least = 0.0  # utility of the last friend
-        self._refused: dict[NodeId, Interest] = {}  # candidates that were looked at since the last selection
+        # The offset that a long link should have, and the distance of the chosen node from it.
+        self._long: list[tuple[int, int]] = []
+        self._least = 0.0  # the utility of the last friend
+        # Candidates that were examined since the last selection and cannot change it.
+        self._refused: dict[NodeId, Interest] = {}
 
     def remember(
         self, chosen: list[NodeId], taken: int, entries: Mapping[NodeId, Entry], long_links: LongLinks
     ) -> None:
+        """Remember a selection. The first `taken` of `chosen` are successor, predecessor and long links."""
         self._refused, self._interests = {}, {}
         if len(chosen) < self.size or taken < 2:
-            return  # there is room: everybody may come in
+            return  # The table is not full, so every candidate can change it.
         self._interests = {node: entries[node][1].interest for node in chosen}
         offsets = [(identifier(node) - self.own) % RING for node in chosen[:taken]]
         self._ring = offsets[0], offsets[1]
@@ -143,7 +155,7 @@ class Filter:
         self._least = self.utility.of(self._interests[friends[-1]]) if friends else 1.0
 
     def fits(self, entries: Mapping[NodeId, Entry]) -> bool:
-        """Is the table still what was selected?"""
+        """Return whether the table is still what was selected."""
         known = self._interests
         if not known or known.keys() != entries.keys():
             return False
@@ -154,11 +166,12 @@ class Filter:
         return True
 
     def admitted(self, candidates: Iterable[Descriptor]) -> list[Descriptor]:
-        """Those of them that could change the selection. Asked while the table fits."""
+        """Return the candidates that could change the selection. May be called only while the table `fits`."""
         refused, own, (near, far), long, least = self._refused, self.own, self._ring, self._long, self._least
         utility = self.utility.of
         found = []
-        for one in [one for one in candidates if refused.get(one.node) is not one.interest]:  # few of very many
+        # Few are left of very many.
+        for one in [one for one in candidates if refused.get(one.node) is not one.interest]:
             node, interest = one.node, one.interest
             offset = identifier(node) - own
             if offset < 0:
@@ -177,9 +190,11 @@ class Filter:
         return found
 
     def forget(self) -> None:
+        """Forget the selection, so that every candidate counts."""
         self._interests = {}
 
 
 def _apart(one: int, other: int) -> int:
+    """Return the distance of two offsets, in the shorter direction."""
     far = (one - other) % RING
     return min(far, RING - far)
