@@ -1,12 +1,12 @@
-"""Churn traces: who joins, leaves, crashes, subscribes and unsubscribes, and when.
+"""Define churn traces: which nodes join, leave, crash, subscribe and unsubscribe, and when.
 
-I1  times never fall.
-I2  a join is of an absent node; every other event is of a present one.
-I3  present at the start: every node of the interests table whose first event is not a join.
-I4  a join with `subscribe` rows at the same time right behind it has those interests; a join without any
-    has its rows of the interests table.
+I1  Times never decrease.
+I2  Only an absent node joins; every other event happens to a present node.
+I3  At the start, every node of the interests table is present, except those whose first event is a join.
+I4  A join may be followed directly by `subscribe` rows of the same node and time; these are its interests. Otherwise
+    the joining node has its rows of the interests table.
 
-`ChurnTrace` keeps the rows as they are written; `replay` checks I1-I4 and yields what happens, joins whole.
+`ChurnTrace` keeps the rows as they are written. `replay` checks I1-I4 and yields the events, with all topics of a join.
 """
 
 from __future__ import annotations
@@ -34,18 +34,22 @@ class Event(enum.IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class ChurnTrace:
-    """The rows of a trace. `nodes` and `topics` are the trace's own names: it may know more than the interests."""
+    """The rows of a trace.
+
+    `nodes` and `topics` are the names in the trace, which may include names without interests.
+    """
 
     nodes: Names
     topics: Names
+    # Seconds, never decreasing.
     time: npt.NDArray[np.float64]
     node: IdArray
     event: npt.NDArray[np.int8]
-    topic: IdArray  # -1 where the event has none
+    topic: IdArray  # -1 if the event has no topic
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[float, object, str, object | None]]) -> ChurnTrace:
-        """From (time, node, event, topic or None) rows. For generators, small traces and tests."""
+        """Make a trace from rows (time, node, event, topic or None). For generators, small traces and tests."""
         listed = list(rows)
         node_names = [str(row[1]) for row in listed]
         topic_names = [None if row[3] is None else str(row[3]) for row in listed]
@@ -67,7 +71,7 @@ class ChurnTrace:
         return f"ChurnTrace({len(self)} rows, {len(self.nodes)} nodes)"
 
     def to_table(self) -> pa.Table:
-        """Columns time, node, event, topic, in time order."""
+        """Return a table with columns time, node, event and topic, in time order."""
         kinds = pa.array([event.name for event in Event])
         topic_ids = pa.array(self.topic, mask=self.topic < 0)
         return pa.table(
@@ -82,17 +86,20 @@ class ChurnTrace:
 
 @dataclass(frozen=True)
 class ChurnEvent:
-    """One thing that happens. `topics`: all interests of a joiner, the one topic of a subscription change."""
+    """One event. `topics` has all interests of a joining node, or the one topic of a subscription change."""
 
     time: float
     event: Event
     node: str
     topics: tuple[str, ...] = field(default=())
-    row: int = 0  # the trace row it came from
+    row: int = 0  # index of its row in the trace
 
 
 def replay(trace: ChurnTrace, interests: Interests) -> Iterator[ChurnEvent]:
-    """What happens, in order. A row that cannot happen raises InputError naming `row N` (from 0)."""
+    """Yield the events in order.
+
+    For a row that cannot happen, raise an InputError that names `row N`, counted from 0.
+    """
     state = _Presence(trace, interests)
     row = 0
     while row < len(trace):
@@ -103,7 +110,7 @@ def replay(trace: ChurnTrace, interests: Interests) -> Iterator[ChurnEvent]:
 
 
 class _Presence:
-    """Who is present with which topics while a trace is replayed."""
+    """The present nodes and their topics, while a trace is replayed."""
 
     def __init__(self, trace: ChurnTrace, interests: Interests) -> None:
         self.trace, self.interests = trace, interests
@@ -158,6 +165,7 @@ class _Presence:
         return topics
 
     def said_its_topics(self, event: ChurnEvent) -> bool:
+        """Return whether the interests of a join are in the trace, right after it."""
         after = event.row + 1
         return (
             after < len(self.trace)
@@ -205,7 +213,7 @@ class _Presence:
 
 
 class RowError(InputError):
-    """Wrong at one row of a table in memory; whoever read the table knows its file and line."""
+    """An error in one row of a table in memory. The code that read the table adds its file and line."""
 
     def __init__(self, row: int, what: str, remedy: str) -> None:
         super().__init__(f"row {row}", what, remedy)
