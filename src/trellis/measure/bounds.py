@@ -19,13 +19,13 @@ def links_lower_bound(interests: Interests, *, steps_max: int = STEPS_MAX) -> in
     Let (V, E) be any TCO.
 
     Span      Nodes that share a topic are connected in (V, E), and so are all nodes that a chain of shared topics
-              joins. With c such classes of nodes, |E| >= |V| - c. (So |E| >= |t.nodes| - 1 for each topic.) Trees
-              G(t) is connected, so it has at least |t.nodes| - 1 links. A link belongs to G(t) only for the topics that
+              joins. With c such classes of nodes, |E| >= |V| - c. (So |E| >= |t.nodes| - 1 for each topic.)
+    Trees     G(t) is connected, so it has at least |t.nodes| - 1 links. A link belongs to G(t) only for the topics that
               its ends share. These are at most s_max, the most topics that any two nodes share. Summing the links of
-              all G(t), s_max |E| >= sum_t (|t.nodes| - 1). Cover     Each topic of v with another subscriber is shared
-              with a neighbor of v. A neighbor shares at most s_v topics with v, where s_v is the maximum over all
-              nodes. So deg(v) >= ceil(live topics of v / s_v), where live topics have another subscriber. The degrees
-              sum to 2 |E|.
+              all G(t), s_max |E| >= sum_t (|t.nodes| - 1).
+    Cover     Each topic of v with another subscriber is shared with a neighbor of v. A neighbor shares at most s_v
+              topics with v, where s_v is the maximum over all nodes. So deg(v) >= ceil(live topics of v / s_v), where
+              live topics have another subscriber. The degrees sum to 2 |E|.
 
     Computing s_v exactly may cost more than `steps_max` steps (the sum over topics of subscribers squared). Then the
     number of live topics of v is used instead of s_v, and the second largest such number instead of s_max: no two nodes
