@@ -98,6 +98,7 @@ def topic_graphs(interests: Interests, overlay: Overlay) -> TopicGraphs:
 
 
 def position_type(interests: Interests) -> type[np.signedinteger]:
+    """Return the integer type that is wide enough for positions."""
     return np.int32 if interests.subscriptions < 2**31 else np.int64
 
 

@@ -25,6 +25,8 @@ from trellis.model.names import IdArray, Names
 
 
 class Event(enum.IntEnum):
+    """The kinds of churn events, with the numbers that stand for them in arrays."""
+
     join = 0
     leave = 1
     crash = 2
@@ -126,6 +128,7 @@ class _Presence:
         return set(self.interests.topics.take(self.interests.topics_of(self.interests.nodes.id_of(node))).to_pylist())
 
     def event_at(self, row: int) -> ChurnEvent:
+        """Return the event of a row, with its topics. Raise RowError if it is malformed."""
         trace = self.trace
         if row and trace.time[row] < trace.time[row - 1]:
             raise RowError(
@@ -141,6 +144,7 @@ class _Presence:
         return ChurnEvent(float(trace.time[row]), event, node, topics, row)
 
     def _joiner_topics(self, row: int, node: str) -> tuple[str, ...]:
+        """Return the interests of a joining node (I4)."""
         trace, end = self.trace, row + 1
         while (
             end < len(trace)
@@ -175,6 +179,7 @@ class _Presence:
         )
 
     def apply(self, event: ChurnEvent) -> None:
+        """Apply an event to the present nodes. Raise RowError if it cannot happen (I2)."""
         present = event.node in self.topics_of
         if event.event is Event.join:
             if present:

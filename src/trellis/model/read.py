@@ -332,6 +332,7 @@ def _refuse_empty(rows: Rows) -> None:
 
 
 def refuse_unknown(rows: Rows, column: str, ids: npt.NDArray[np.integer], what: str, remedy: str) -> None:
+    """Raise InputError at the first row whose id is negative, which means that its name is unknown."""
     unknown = np.flatnonzero(ids < 0)
     if len(unknown):
         name = rows.table[column][int(unknown[0])].as_py()

@@ -47,6 +47,7 @@ def fill_planes(slots, planes):
 
 @njit(cache=True)
 def fill_triangle(offsets, slots, by_topic, slot_at, node_at, row_start, contributions):
+    """Fill the contribution of every pair, for the form TRIANGLE."""
     component_at = np.empty(len(slot_at), np.int32)
     for at in range(len(slot_at)):
         component_at[at] = slots[slot_at[at], COMPONENT]
@@ -102,6 +103,7 @@ def fill_listed(offsets, slots, by_topic, slot_at, node_at, ends, columns, contr
 
 @njit(cache=True)
 def fill_candidates(offsets, slots, by_topic, row_start, columns, contributions):
+    """Fill the contributions of listed candidate pairs."""
     mine = np.full(len(by_topic), -1, np.int32)  # topic -> TC-component of the row's node
     for node in range(len(offsets) - 1):
         for slot in range(offsets[node], offsets[node + 1]):

@@ -4,11 +4,11 @@ This is an option of ours (GooPS asks for three hops; the papers here bound no d
 exceeds H is shortened. Topics of few subscribers come first, because their links also serve larger topics.
 
 H = 1      Every two subscribers are linked.
-H even     The *center* is the subscriber with most others within r = H / 2 hops. A node is far if it is more than r
-           hops from the center. Repeatedly, the far node with most far nodes around it is linked to a node that is less
-           than r hops from the center. The partner is the one that brings most far nodes near for its cost. Then it is
-           the one that shares most topics, then the one with fewer links. If no node is far, any two are within 2 r
-           hops.
+H even     The *center* is the subscriber with most others within r = H / 2 hops. With caps, nodes to which it could
+           still be linked count as well. A node is far if it is more than r hops from the center. Repeatedly, the far
+           node with most far nodes around it is linked to a node that is less than r hops from the center. The partner
+           is the one that brings most far nodes near for its cost. Then it is the one that shares most topics, then the
+           one with fewer links. If no node is far, any two are within 2 r hops.
 H odd      The same with r = (H - 1) / 2 and two centers that are linked to each other.
 
 Without caps, every topic can meet any bound H of 1 or more. A node with a cap takes no link beyond it. A topic that
@@ -48,6 +48,7 @@ class Short:
 
 
 def expect_hops(hops_max: int) -> None:
+    """Raise InputError if no topic could meet the bound."""
     if hops_max < 1:
         what = f"{hops_max} cannot be met by any topic of two subscribers or more"
         raise InputError("--hops-max", what, "give 1 or more; 3 is a common choice")

@@ -25,6 +25,7 @@ def link_list(u, v, head, following, to):
 
 @njit(cache=True)
 def put(end, one, other, head, following, to):
+    """Put a link with the ends `end` and `end + 1` at the heads of both lists."""
     to[end], to[end + 1] = other, one
     following[end], head[one] = head[one], end
     following[end + 1], head[other] = head[other], end + 1
@@ -58,6 +59,7 @@ def shorten_topic(nodes, hops_max, lists, limits, count, mark, stamp, depth, que
 
 @njit(cache=True)
 def is_short(nodes, hops_max, lists, mark, stamp, depth, queue):
+    """Return whether the topic's diameter is at most `hops_max`."""
     for node in nodes:  # noqa: SIM110  a kernel
         if count_near(node, hops_max, lists, mark, stamp, depth, queue) < len(nodes):
             return False
@@ -233,6 +235,7 @@ def best_partner(nodes, chosen, hops, radius, gains, lists, limits):
 
 @njit(cache=True)
 def shared_topics(offsets, topics, u, v):
+    """Return how many topics two nodes share."""
     count, a, b = 0, offsets[u], offsets[v]
     while a < offsets[u + 1] and b < offsets[v + 1]:
         if topics[a] < topics[b]:
@@ -270,6 +273,7 @@ def is_linked(u, v, lists):
 
 @njit(cache=True)
 def add(u, v, lists, limits, count):
+    """Add a link, and update room and degrees of its ends. Return the new number of links."""
     head, following, to = lists
     put(2 * count, u, v, head, following, to)
     change_ends(u, v, limits, 1)
@@ -288,6 +292,7 @@ def take_back(link, lists, limits):
 
 @njit(cache=True)
 def change_ends(u, v, limits, more):
+    """Change the degrees of both ends by `more`, and their room if they have a cap."""
     room, degrees = limits[0], limits[3]
     for end in (u, v):
         degrees[end] += more

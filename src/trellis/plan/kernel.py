@@ -279,6 +279,7 @@ def highest(bounds, which, start, end):
 
 @njit(cache=True)
 def highest_active(rows, active, which):
+    """Return the greatest bound of the active rows."""
     row, mask = rows[which], active[which]
     top = rows.dtype.type(0)
     for i in range(len(row)):
@@ -420,6 +421,7 @@ def lower(slots, by_topic, node_at, contributions, row_start, topic, kept, gone)
 
 @njit(cache=True)
 def lower_pairs(contributions, row_start, node, others):
+    """Lower the contributions of the pairs of `node` with `others` by one."""
     for k in range(len(others)):
         other = np.int64(others[k])
         if other > node:

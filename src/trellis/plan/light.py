@@ -155,6 +155,7 @@ def next_light_edge(
 
 @njit(cache=True)
 def greatest(scores, start, end):
+    """Return the greatest of scores[start:end]."""
     part = scores[start:end]
     top = scores.dtype.type(0)
     for k in range(len(part)):

@@ -88,6 +88,7 @@ class Maintenance:
         return construct(self.current.interests(), "lowoda", rho=self.config.rho, seed=self.config.seed).overlay
 
     def _round(self, event: ChurnEvent) -> Round:
+        """Handle one event, and return its row of the history."""
         begin, links, number = time.process_time(), self.current.links, len(self.history) + 1
         node = self.current.rank_of[event.node]
         subscriptions = int(self.current.topics_of.length[node])

@@ -145,6 +145,7 @@ def _chosen(
     left: int,
     progress: Progress | None,
 ) -> PricedEdges:
+    """Choose edges until all topics are connected, or no candidate contributes."""
     degrees = np.array(degrees, np.int64)
     cost, links_max = limits.cost_of(*ends_of(candidates)), limits.links_max
     room = np.where(links_max >= kernel.UNCAPPED, kernel.UNCAPPED, np.maximum(links_max - degrees, 0)).astype(np.int64)
@@ -189,7 +190,7 @@ def ends_of(candidates: Candidates) -> tuple[IdArray, IdArray]:
 
 
 def _rooms(components: Components, room: npt.NDArray[np.int64], topic_count: int) -> tuple[npt.NDArray[np.int64], ...]:
-    """Return the arrays of I4: room of each component and topic, and each topic's components with and without room."""
+    """Return the arrays of I4: room of each component and topic, each topic's components, and those without room."""
     if topic_count == 0:
         return tuple(np.zeros((4, 0), np.int64))
     slots = components.slots

@@ -126,6 +126,7 @@ def best_pair(offsets, slots, i, j, cost, values, bounds, tops, caps, degrees, t
 
 @njit(cache=True)
 def greatest(bounds, block):
+    """Return the greatest bound of a block."""
     top = 0.0
     for k in range(block * CHUNK, min((block + 1) * CHUNK, len(bounds))):
         top = max(top, bounds[k])
@@ -134,6 +135,7 @@ def greatest(bounds, block):
 
 @njit(cache=True)
 def gain_of(offsets, slots, u, v, form):
+    """Return the contribution of an edge: components joined, or blocks removed in the form BLOCKS."""
     if form == BLOCKS:
         return np.int64(block_contribution(offsets, slots, u, v))
     return np.int64(contribution(offsets, slots, u, v))

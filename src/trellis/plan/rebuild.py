@@ -45,6 +45,7 @@ class RebuildMaintenance:
         return self._rebuilt(before)
 
     def _rebuilt(self, before: npt.NDArray[np.int64]) -> Repair:
+        """Replace the overlay by a new plan, and return what that changed."""
         interests = self.current.interests()
         begin = time.process_time()
         overlay = construct(interests, "lowoda", rho=self.rho, seed=self.seed).overlay

@@ -69,6 +69,7 @@ class Replan:
         return len(self.add_u) + len(self.remove_u)
 
     def changes(self) -> Iterator[Change]:
+        """Yield the changes in their order: all additions, then all removals."""
         name = self.present.nodes.__getitem__
         for u, v in zip(self.add_u.tolist(), self.add_v.tolist(), strict=True):
             yield Change("add", name(u), name(v))

@@ -111,6 +111,7 @@ class Shape(NamedTuple):
         return self.nodes > EXACT_NODES and self.nanoseconds_of(self.best_form()) > EXACT_NS
 
     def nanoseconds_of(self, form: int) -> int:
+        """Return an estimate of the time that a form takes."""
         if form == BITS:
             return BITS_NS * self.pairs * groups_of(self.topics)
         if form == TRIANGLE:

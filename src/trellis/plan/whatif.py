@@ -27,6 +27,8 @@ Link = tuple[str, str]
 
 @dataclass(frozen=True)
 class Degrees:
+    """The maximum and mean degree of an overlay."""
+
     maximum: int
     mean: float
 

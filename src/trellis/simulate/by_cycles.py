@@ -198,6 +198,7 @@ def talks(instance: Instance, system: TableSystem, seed: int) -> Published:
 
 
 def publish(network: Network, events: list[tuple[str, str]]) -> None:
+    """Publish these (topic, node) events in the present round. Raise InputError for an unknown name."""
     if not events:
         return
     node_of = {name: place for place, name in enumerate(network.instance.nodes)}
@@ -241,6 +242,7 @@ class CycleProbe(Series):
         self._last: tuple[int, Snapshot] | None = None
 
     def sample(self, period_ms: int) -> Snapshot:
+        """Add one sample to the series, and return the snapshot behind it."""
         found, time_s = self.snapshot(), self.network.round * period_ms / 1000
         self.add_snapshot(time_s, found)
         counts = self.network.tables.count

@@ -121,6 +121,7 @@ class _Trial:
         self.safety_checks, self.settled = 0, False
 
     def run(self) -> None:
+        """Run the phases that the module's docstring lists. Raise Violation if a promise is broken."""
         engine, system = self.engine, self.engine.system
         engine.at(self.heal_ms, self.injector.heal)
         self._advance(self.heal_ms)

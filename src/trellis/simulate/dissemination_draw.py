@@ -51,6 +51,7 @@ def draw_dissemination(run: Run, path: Path) -> None:
 
 
 def draw_measured(found: Measured, name: str, path: Path) -> None:
+    """Draw a histogram of hops, and one of the traffic overhead of nodes."""
     title = f"{found.publications:,} events, hit ratio {found.hit_ratio:.2%}, {name}"
     with picture(path, title, rows=1, columns=2) as ((left, right),):
         left.bar(list(found.hops), list(found.hops.values()), color=BLUE)

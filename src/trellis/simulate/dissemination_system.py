@@ -43,6 +43,7 @@ class TableSystem(System):
     rates: Mapping[Topic, float] | None = None
 
     def _prepare(self, config: TableConfig, publications: int, rates: str = "") -> None:
+        """Set what all these systems have. Subclasses call this when they are created."""
         if publications < 0:
             raise InputError("", f"publications is {publications}", "give 0 or more")
         self.config, self.publications, self.codec, self.rates_file = config, publications, CODEC, rates
@@ -168,6 +169,7 @@ def node_of(world: World, name: NodeId) -> Any:
 
 
 def require(value: str, choices: tuple[str, ...], where: str) -> str:
+    """Return `value` if it is one of the choices, else raise InputError."""
     if value not in choices:
         raise InputError(f"{where} {value}", "is not known", f"choose from {', '.join(choices)}")
     return value

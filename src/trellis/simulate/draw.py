@@ -26,6 +26,7 @@ class InstanceDraw(msgspec.Struct, frozen=True):
 
 
 def draw_interests(draw: InstanceDraw, seed: int) -> dict[str, tuple[str, ...]]:
+    """Return the topics of each node of a drawn instance."""
     random = Random(ids.stream(seed, "instance"))
     weights = [1 / (place + 1) for place in range(draw.topics)]
     interests = {}
@@ -65,7 +66,7 @@ def draw_schedule(plan: FaultPlan, names: list[str], seed: int) -> Schedule:
 def _in_parts(fault: Fault, plan: FaultPlan, random: Random) -> list[Fault]:
     """Split half of the crashes and leaves of several nodes into two faults, perhaps of different kinds.
 
-    Both parts together hit at most as many nodes as the whole would. Without `stagger_ms` nothing is split.
+    Both parts together hit at most `crash_size_max` nodes. Without `stagger_ms` nothing is split.
     """
     many = plan.crash_size_max if fault.kind == "leave" else int(fault.value)
     if not plan.stagger_ms or not fault.kind.startswith(("crash", "leave")) or many < 2 or random.random() < 0.5:

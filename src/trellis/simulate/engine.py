@@ -93,7 +93,7 @@ class Engine:
         self.sent: dict[type, int] = {}  # messages by type, without copies that the network makes
         self.encoded: dict[type, int] = {}  # bytes by type, with `encode`
         self.delivered = self.undeliverable = self.timers_fired = self.deliveries = 0
-        self.links_formed = 0  # links of which both ends have claimed the link, counted when the second one does
+        self.links_formed = 0  # links that both ends have claimed, counted when the second end does
         # Number of changes of claims, topics, deliveries and living nodes, and the time of the last one.
         self.changes = 0
         self.changed_us = 0
@@ -224,6 +224,7 @@ class Engine:
         return True
 
     def crash(self, name: NodeId) -> bool:
+        """End a node at once, with no message from it."""
         actor = self.world.actors.get(name)
         if actor is None:
             return False
@@ -245,6 +246,7 @@ class Engine:
         return True
 
     def pause(self, name: NodeId) -> bool:
+        """Stop a node for a while. Its messages and timers wait until `resume`."""
         actor = self.world.actors.get(name)
         if actor is None or actor.state != UP:
             return False

@@ -95,6 +95,7 @@ class Injector:
         }
 
     def _happen(self, place: int, fault: Fault) -> None:
+        """Carry out a fault at its time, or later if its node must leave first. Count it if it took effect."""
         if self._formed_before is None:
             self._formed_before = self.engine.links_formed
         if fault.nodes and self._must_go_first(place, fault):
@@ -257,6 +258,7 @@ class Injector:
         return random.choice(awake) if awake else None
 
     def _victims(self, fault: Fault, random: Random) -> tuple[NodeId, ...]:
+        """Choose the nodes of a crash by its kind."""
         world, count = self.engine.world, max(1, int(fault.value))
         living = world.living
         if not living:

@@ -128,6 +128,7 @@ class NeighborProbe(Series):
         self._last: tuple[tuple[int, int], Snapshot] | None = None
 
     def sample(self, now_ms: int) -> Snapshot:
+        """Add one sample to the series, and return the snapshot behind it."""
         found, time_s, sent = self.snapshot(), now_ms / 1000, self.sent_by_type()
         self.add_snapshot(time_s, found)
         since = {kind: count - self._sent.get(kind, 0) for kind, count in sent.items()}

@@ -161,6 +161,7 @@ class Network:
         return arrival
 
     def _why_lost(self, sender: NodeId, receiver: NodeId) -> str | None:
+        """Return which condition loses a message, or None if it is not lost."""
         for cut in self._cuts:
             if (sender in cut) != (receiver in cut):
                 return "partition"

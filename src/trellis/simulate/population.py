@@ -151,6 +151,7 @@ class Population:
             self.membership.put(name, self.topics.bits(topics))
 
     def bring_up(self, name: NodeId, topics: tuple[Topic, ...]) -> Actor:
+        """Start a new incarnation of a name. The caller must carry out `start()` of its node."""
         incarnation = self._incarnations[name] = self._incarnations.get(name, 0) + 1
         actor = Actor(name, self._number_of(name), incarnation, topics, self.now_us)
         self.membership.put(name, self.topics.bits(topics))
@@ -160,6 +161,7 @@ class Population:
         return actor
 
     def bring_down(self, actor: Actor) -> None:
+        """End an incarnation. It never runs again (I1)."""
         actor.state = DOWN
         actor.waiting.clear()
         actor.timers.clear()

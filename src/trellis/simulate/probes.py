@@ -137,6 +137,7 @@ class Probe(Series):
         self._seen: tuple[int, int] | None = None
 
     def sample(self) -> Snapshot:
+        """Add one sample to the series, and return the snapshot behind it."""
         found = self.snapshot()
         self.add_snapshot(self.engine.world.now_us / 1e6, found)
         for metric, value in self.engine.system.metrics(self.engine.world).items():

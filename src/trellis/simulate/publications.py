@@ -87,6 +87,7 @@ class _Presence:
                 self._join(node, self.interests[node])
 
     def advance(self, time_ms: int) -> None:
+        """Apply all events up to and including this time."""
         while self._place < len(self._coming) and self._coming[self._place].time_ms <= time_ms:
             fault = self._coming[self._place]
             self._place += 1

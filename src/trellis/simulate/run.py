@@ -243,6 +243,7 @@ def make_folder(folder: str | Path, mark: str) -> Path:
 
 
 def write_json(value: Mapping[str, Any], path: Path) -> None:
+    """Write a JSON file, completely or not at all."""
     with written_whole(path) as beside:
         beside.write_text(json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 

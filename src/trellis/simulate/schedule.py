@@ -39,7 +39,7 @@ from trellis.files import written_whole
 # Kinds that a check draws by default. Kinds of crashes differ in the nodes that they hit.
 FAULT_KINDS = (
     "crash-uniform",  # any living nodes
-    "crash-adjacent",  # nodes that are linked to each other, at the same instant
+    "crash-adjacent",  # a node and some of its neighbors, at the same instant
     "crash-ring",  # consecutive nodes on the ring of `System.ring_key`
     "crash-hub",  # the node with most links
     "restart",  # a crash, and later a new incarnation of the same name
@@ -83,8 +83,8 @@ class FaultPlan(msgspec.Struct, frozen=True):
     crash_size_max: int = 2  # nodes that crash at the same instant
     # least time between two faults that take nodes away (OMen: the time that one repair may take)
     crash_gap_ms: int = 0
-    # Longest time between the two parts of a split group crash: the second one hits during the repair of the first. 0:
-    # never split.
+    # Longest time between the two parts of a split crash or leave, so that the second part comes during the repair of
+    # the first. 0: nothing is split.
     stagger_ms: int = 0
     # share of all nodes that may be absent or down; a crash that would exceed it is skipped
     down_share_max: float = 0.5

@@ -1,7 +1,8 @@
 """Define the interface between the engine and a system.
 
-A *system* prepares a protocol for the simulator. It says how a node is made, how its messages are encoded, what must
-hold at every instant, and what must hold once everything is healed and quiet. The engine knows nothing else about it.
+A *system* prepares a protocol for the simulator. It says how a node is made and how its messages are encoded. It also
+says what must hold at every instant, and what must hold once everything is healed and quiet. The engine knows nothing
+else about it.
 
     class SpiderCast(System):          # systems subclass `System` and override what differs from its defaults
         name = "spidercast"

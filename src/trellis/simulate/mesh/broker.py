@@ -188,6 +188,7 @@ class Broker:
                 self.ended(connection)
 
     def _connect(self, connection: Connection, packet: p.Connect) -> None:
+        """Begin or continue a session. A connection of the same client is taken over."""
         client = packet.client or f"auto-{len(self.store.sessions)}"
         old = self.by_client.get(client)
         if old is not None:
@@ -232,6 +233,7 @@ class Broker:
     # Subscriptions
 
     def _subscribe(self, connection: Connection, session: Kept, packet: p.Subscribe) -> None:
+        """Store the subscriptions, log them, and send retained messages as their retain handling says."""
         new = [one.filter not in session.filters for one in packet.asked]
         for one in packet.asked:
             session.filters[one.filter] = one
@@ -259,6 +261,7 @@ class Broker:
         connection.send(p.Ack(p.PUBACK if packet.qos == 1 else p.PUBREC, number))
 
     def _spread(self, packet: p.Publish, publisher: str, until_s: float = inf, line: Line | None = None) -> None:
+        """Store a retained message, and pass a message to all sessions with a matching filter."""
         if packet.retain:
             self.store.retained.pop(packet.topic, None)
             if packet.payload:
@@ -283,6 +286,7 @@ class Broker:
             connection.send(packet)
 
     def _pump(self, session: Kept) -> None:
+        """Send queued messages as long as the client's receive maximum allows."""
         connection = self.by_client.get(session.client)
         while connection is not None and session.queue and len(session.flying) < session.receive_max:
             one = session.queue.popleft()
@@ -308,6 +312,7 @@ class Broker:
         self._spread(packet, "", now_s + LOG_KEPT_S, line)
 
     def _tell_counts(self, seconds: int) -> None:
+        """Publish on `$SYS` the counts that have changed."""
         sessions = self.store.sessions.values()
         away = sum(one.client not in self.by_client for one in sessions)
         told = {

@@ -47,6 +47,8 @@ class State(msgspec.Struct):
 
 
 class Campaign:
+    """A campaign in memory. `resume` and `write` connect it with its folder."""
+
     def __init__(
         self, plan: MeshPlan, first_seed: int, corpus: list[Entry] | None = None, *, is_guided: bool = True
     ) -> None:

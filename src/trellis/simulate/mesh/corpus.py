@@ -65,6 +65,7 @@ def read_case(path: str | Path) -> Case:
 
 
 def run_case(case: Case, plan: MeshPlan) -> TrialResult:
+    """Run the trial of a case."""
     schedule = None if case.faults is None else Schedule(case.faults)
     return run_trial(case.seed, plan, schedule, case.limits)
 

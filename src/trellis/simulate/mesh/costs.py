@@ -24,10 +24,12 @@ _BUSY = ("flood", "many-topics")  # faults that keep a node busy: with them, slo
 
 
 def draw_slowness(random: Random, schedule: Schedule) -> int:
+    """Draw the factor by which computing is slow. It is large more often with floods."""
     return random.choice((*_SLOWNESS, 10, 10) if has_floods(schedule) else _SLOWNESS)
 
 
 def has_floods(schedule: Schedule) -> bool:
+    """Return whether an attack of the schedule keeps a node busy."""
     return any(one.kind in _BUSY for one in schedule.faults)
 
 

@@ -93,6 +93,7 @@ class MeshPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw_mesh(plan: MeshPlan, seed: int) -> list[str]:
+    """Return the names of the nodes of one seed."""
     random = Random(ids.stream(seed, "mesh", "nodes"))
     return [f"n{number}" for number in range(random.randint(plan.nodes_min, plan.nodes_max))]
 
@@ -217,6 +218,7 @@ def _unheard(plan: MeshPlan, sites: Mapping[str, str], random: Random) -> list[F
 
 
 def has_lies(schedule: Schedule) -> bool:
+    """Return whether a hostile peer of the schedule lies."""
     return any(one.kind in LIES for one in schedule.faults)
 
 

@@ -91,6 +91,7 @@ class Injector:
             self._happen(fault)
 
     def _apply(self, fault: Fault) -> bool:
+        """Carry out one fault. Return whether it took effect."""
         who, peer = fault.nodes[0], fault.peers[0] if fault.peers else ""
         faults, lasts_s = self.faults, fault.duration_ms / 1_000
         if fault.kind not in ("partition", "split", "one-way") and who in self.mesh.names and not self._is_free(who):
@@ -293,6 +294,7 @@ class Injector:
         peers: tuple[str, ...] = (),
         is_stop: bool = False,
     ) -> None:
+        """Record a fault, and end it after its time. A fault with `is_stop` stops its node until then."""
         if is_stop:
             self._standing[nodes[0]] += 1
 

@@ -197,6 +197,7 @@ class Session:
         self.witness.add(Confirmed(now, session, wanted, is_sure))
 
     async def want_no_more(self, wanted: str) -> None:
+        """Unsubscribe, and record the request and its confirmation."""
         connection = self._connected()
         self.witness.add(Unsubscribing(self.witness.now(), self.id, wanted))
         self.wanted.pop(wanted, None)

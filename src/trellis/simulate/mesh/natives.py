@@ -62,6 +62,7 @@ class Observed(Client):
         return self
 
     def received(self, stream: Stream, body: bytes) -> None:
+        """Handle data from the node, and record connections and confirmations that show in it."""
         self.heard = self.witness.now()
         super().received(stream, body)
         if self._is_over:
@@ -76,6 +77,7 @@ class Observed(Client):
                     self.witness.add(Confirmed(self.heard, self.id, message.topic))
 
     def ended(self, stream: Stream) -> None:
+        """Record that the connection was lost."""
         if stream is self._stream and self.at and not self._is_over:
             # The time at which the connection broke is unknown. Nothing is certain after the node's last message.
             self.witness.add(Away(self.heard, self.id))

@@ -109,6 +109,7 @@ class Site:
         self.mesh.world.after(_LOOK_S, self.watch)
 
     def _look(self) -> None:
+        """Record as confirmed the subscriptions that the mesh must know by now."""
         now = self.witness.now()
         waiting = [(key, one) for key, one in self._wishes.items() if not one.is_confirmed]
         host = self.mesh.host(self.node)

@@ -161,6 +161,7 @@ class Trial:
         self._until = plan.form_s + plan.span_s + plan.quiet_s / 2 + self._calm_s
 
     def run(self) -> TrialResult:
+        """Run the trial, and return its result."""
         plan = self.plan
         with self.world, listen() as self._heard, TemporaryDirectory(prefix="trellis-mesh-") as folder:
             self._folder = Path(folder)
@@ -238,6 +239,7 @@ class Trial:
         self.witness.add(Up(self.witness.now(), name))
 
     def _start_client(self, name: str, kind: str) -> None:
+        """Start a client on a host of its own, with habits drawn for it."""
         random = self._random("client", name)
         places = {}
         for node in self.names:

@@ -1,7 +1,8 @@
 """Draw values of every type that crosses the wire, including absurd ones, for hostile peers and clients.
 
-Values are huge numbers, the node's own name, unknown names and topics, empty and very long lists, and messages that the
-node itself has just sent with a field changed. The decoder accepts every value, so the handlers behind it are tested.
+Values are huge numbers, the node's own name, unknown names and topics, and empty and very long lists. Some messages
+repeat what the node itself has just sent, with a field changed. The decoder accepts every value, so the handlers behind
+it are tested.
 """
 
 from __future__ import annotations

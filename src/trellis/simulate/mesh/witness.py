@@ -49,6 +49,7 @@ class Witness:
         return round(self._clock(), 6)
 
     def add(self, event: Event) -> None:
+        """Add an event, and update what others ask about: disturbances, subscriptions, removals."""
         if isinstance(event, Disturbed | Down | Up):
             until = event.until if isinstance(event, Disturbed) else event.t
             self.disturbed_until = max(self.disturbed_until, until)

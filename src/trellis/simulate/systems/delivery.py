@@ -270,6 +270,7 @@ class Client:
         return 1 + int(self.random.expovariate(1 / self.system.every_ms))
 
     def _told(self, effects: list[Effect | Outcome]) -> Effects:
+        """Give outcomes to the ledger. Return the other effects, which the engine carries out."""
         for effect in effects:
             if type(effect) in _OUTCOMES:
                 break
@@ -305,4 +306,5 @@ class _Below:
 
 
 def mesh_of(world: World, name: NodeId) -> MeshNode:
+    """Return the mesh node of a client."""
     return cast(Client, world.node(name)).mesh

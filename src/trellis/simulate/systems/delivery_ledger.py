@@ -66,6 +66,7 @@ class Ledger(Watcher):
     # Called during the run
 
     def on_published(self, node: NodeId, outcome: Published, payload: bytes) -> None:
+        """Record a publication, with the subscribers that are confirmed at this time."""
         qualified = {
             name: self.clients[name].incarnation
             for name in self.world.living
@@ -76,6 +77,7 @@ class Ledger(Watcher):
         self.publications[payload] = self._by_identity[identity] = made
 
     def on_acknowledged(self, node: NodeId, outcome: Acknowledged) -> None:
+        """Record an acknowledgement, and check the copies that it names."""
         publication = self._by_identity[node, outcome.incarnation, outcome.topic, outcome.sequence]
         if publication.copies:
             raise Violation(f"{publication} was acknowledged twice")
@@ -90,6 +92,7 @@ class Ledger(Watcher):
             raise Violation(f"{publication} was acknowledged with {outcome.copies} copies; {len(there)} nodes want it")
 
     def on_deliver(self, node: NodeId, delivery: Deliver) -> None:
+        """Record a delivery, and check that it is no repeat, in order, and subscribed to."""
         publication = self.publications.get(delivery.payload)
         incarnation = self.world.incarnation(node)
         if publication is None or (publication.origin, publication.sequence) != (delivery.origin, delivery.sequence):
@@ -165,6 +168,7 @@ class Ledger(Watcher):
                     )
 
     def _judge_late(self, late_ms: int) -> None:
+        """Raise Violation unless every message published from `late_ms` on is acknowledged and at all subscribers."""
         late = [one for one in self.publications.values() if one.time_ms >= late_ms]
         if not late:
             raise Violation("nothing was published after the repair")
@@ -213,6 +217,7 @@ class Ledger(Watcher):
         return any(min(last_ms, end) - max(first_ms, start) >= _SPREAD_MS for start, end in times)
 
     def _split_topics(self) -> set[Topic]:
+        """Return the topics whose subscribers are not connected through each other."""
         near: dict[NodeId, set[NodeId]] = {name: set() for name in self.world.living}
         for u, v in self.world.links():
             near[u].add(v)
@@ -242,7 +247,7 @@ class Ledger(Watcher):
         ]
 
     def _is_stranger(self, name: NodeId, publication: Publication) -> bool:
-        """Return whether the node lives and was not subscribed at any time since the publication."""
+        """Return whether the node is up and was not subscribed at any time since the publication."""
         is_subscribed = publication.topic in self.world.topics_of(name) if name in self.clients else True
         return not is_subscribed and self._unsubscribed.get((name, publication.topic), -1) < publication.time_ms
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 class Opt(TableSystem):
+    """OPT, with bounded routing tables or without a limit."""
+
     name = "opt"
     config: OptConfig
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 class Rvr(TableSystem):
+    """RVR: rendezvous routing without clusters."""
+
     name = "rvr"
 
     def __init__(

@@ -12,6 +12,8 @@ from trellis.simulate.systems.magnet import Magnet
 
 
 class Scribe(Magnet):
+    """Magnet's trees on a ring that ignores interests."""
+
     name = "scribe"
     placement = "name"
 

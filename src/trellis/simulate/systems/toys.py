@@ -62,10 +62,14 @@ class Quiet:
 
 
 class Ball(msgspec.Struct, frozen=True, gc=False, tag="ball"):
+    """The only message of ping-pong."""
+
     turn: Count
 
 
 class PingPongNode(Quiet):
+    """A node that returns every ball."""
+
     def __init__(self, node: NodeId, partner: NodeId | None) -> None:
         super().__init__(node)
         self.partner = partner
@@ -80,6 +84,8 @@ class PingPongNode(Quiet):
 
 
 class PingPong(System):
+    """Nodes that exchange balls with a random partner for ever."""
+
     name = "pingpong"
 
     def __init__(self) -> None:
@@ -94,12 +100,16 @@ class PingPong(System):
 
 
 class Flood(msgspec.Struct, frozen=True, gc=False, tag="flood"):
+    """A publication on its way."""
+
     topic: Name
     origin: NodeName
     sequence: Count
 
 
 class FlooderNode(Quiet):
+    """A node that passes on every publication once."""
+
     def __init__(self, node: NodeId, topics: tuple[Topic, ...], neighbors: list[NodeId]) -> None:
         super().__init__(node)
         self.topics, self.neighbors, self.published = set(topics), neighbors, 0
@@ -135,6 +145,8 @@ class FlooderNode(Quiet):
 
 
 class Flooder(System):
+    """Nodes that flood publications over the links of the given overlay."""
+
     name = "flooder"
 
     def __init__(self) -> None:
@@ -164,6 +176,8 @@ MUTANTS = ("no-timeout", "no-retry", "one-sided", "forgets-rejoined")
 
 
 class MeshNode(Quiet):
+    """A node that links to all nodes it hears of. `mutant` names the defect that it has."""
+
     def __init__(self, node: NodeId, contacts: list[NodeId], random: Random, mutant: str | None) -> None:
         super().__init__(node)
         self.random, self.mutant = random, mutant

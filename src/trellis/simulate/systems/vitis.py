@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 class Vitis(TableSystem):
+    """Vitis: gateways, relay paths and clusters of friends."""
+
     name = "vitis"
     config: VitisConfig
 

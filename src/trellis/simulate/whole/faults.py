@@ -81,6 +81,7 @@ class Faults:
         self._asleep.setdefault(name, self.world.now_us)
 
     def wake(self, name: str) -> None:
+        """End `suspend`. Timers wait longer by the time for which the monotonic clock stood still."""
         host, since_us = self.world.host(name), self._asleep.pop(name, self.world.now_us)
         slept_us = self.world.now_us - since_us
         host.monotonic_us -= slept_us

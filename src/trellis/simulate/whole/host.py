@@ -121,6 +121,7 @@ class Host:
     # Resources that a kernel gives out
 
     def open_fd(self, socket: HostSocket) -> int:
+        """Return a new file descriptor. Raise OSError if there are too many."""
         if len(self.sockets) >= self.files_max:
             self.world.counters["no file descriptor"] += 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -131,6 +132,7 @@ class Host:
         return fd
 
     def free_port(self) -> int:
+        """Return a free local port for an outgoing connection."""
         used = {end.local[1] for end in self.ends}
         for _ in range(_PORT_MAX - _PORT_MIN):
             self._port = self._port + 1 if self._port < _PORT_MAX else _PORT_MIN

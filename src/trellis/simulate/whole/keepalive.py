@@ -28,6 +28,7 @@ class KeepAlive:
         self._end.host.world.at(when_us, self._look, self._number, unanswered)
 
     def _look(self, number: int, unanswered: int) -> None:
+        """Probe the other kernel if it was silent for too long. End the connection if it does not answer."""
         end = self._end
         now_us, network, peer = end.host.world.now_us, end.host.world.network, end.peer
         if end.is_gone or number != self._number:

@@ -151,6 +151,7 @@ class Network:
     # Paths
 
     def path(self, sender: Host, receiver: Host) -> Path:
+        """Return the path from one host to another. It is made at the first call."""
         pair = (sender.name, receiver.name)
         found = self._paths.get(pair)
         if found is None:

@@ -158,6 +158,7 @@ class HostSocket:
             end.shut()
 
     def close(self) -> None:
+        """Close the socket. A listener resets connections in its queue; SO_LINGER of 0 resets a connection."""
         if self.fd < 0:
             return
         fd, self.fd = self.fd, -1
@@ -230,6 +231,7 @@ class HostSocket:
     # Connecting: the kernel sends a SYN, and repeats it
 
     def connect(self, address: Any) -> None:
+        """Start to connect. As a non-blocking socket does, raise BlockingIOError."""
         self._check_open()
         if self.end is not None:
             raise OSError(errno.EISCONN, os.strerror(errno.EISCONN))
@@ -246,6 +248,7 @@ class HostSocket:
         return self.fd >= 0 and self.end is None and not self._error and self.host.is_up
 
     def _syn(self, attempt: int) -> None:
+        """Send a SYN, and plan to repeat it. Give up after the last attempt."""
         if not self._is_dialling or self._dialled is None:
             return
         world = self.host.world
@@ -263,6 +266,7 @@ class HostSocket:
         world.at(world.now_us + SYN_PAUSES_S[attempt] * SECOND, self._syn, attempt + 1)
 
     def _syn_arrives(self, target: Host) -> None:
+        """Handle our SYN at the other kernel: refuse it, drop it, or answer with a SYN-ACK."""
         if not self._is_dialling or not target.answers or self._dialled is None:
             return
         world, network = self.host.world, self.host.world.network

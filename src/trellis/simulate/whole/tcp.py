@@ -276,6 +276,7 @@ class End:
     # Arrival. `self` is the end that has sent the burst.
 
     def _arrive(self, number: int, burst: bytes | None) -> None:
+        """Handle the arrival of a burst at the other end, and of its acknowledgement here."""
         peer, now_us = self.peer, self._world.now_us
         is_next = number == self._arrived + 1  # Otherwise an earlier one was lost.
         if not is_next or not peer.host.answers or (peer.listener is not None and not peer.enter_queue()):
@@ -372,6 +373,7 @@ class End:
         self._pump()
 
     def _on_timer(self) -> None:
+        """Retransmit or probe. Fail with ETIMEDOUT if the other kernel was silent for too long."""
         if not self.host.answers and not self.is_gone:  # A machine that has stopped sends nothing.
             self._world.at(self._world.now_us + kernel.RTO_US_MIN, self._on_timer)
             return

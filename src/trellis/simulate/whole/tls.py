@@ -162,6 +162,7 @@ class Records(asyncio.Protocol):
     # The handshake
 
     def _take(self, kind: int, body: bytes) -> None:
+        """Handle a record of the handshake, or an alert."""
         number = self._number or int.from_bytes(body[:8], "big")
         found = self.loop.world.tls_offers.get(number)
         if found is None or (kind == _DATA and not self._is_made):

@@ -74,6 +74,7 @@ class Mesh:
         return show_address(self.host(name).address, port)
 
     def config(self, name: str) -> NodeConfig:
+        """Return the configuration of a node: its addresses on its host, completed by `configure`."""
         fields: dict[str, Any] = {
             "listen": self.address(name, PEERS),
             "client_listen": self.address(name, CLIENTS),
@@ -130,6 +131,7 @@ class Mesh:
     # Clients, each on a host of its own
 
     def subscribe(self, client: str, node: str, topics: Sequence[str]) -> asyncio.Task[Any]:
+        """Start a client of `trellis.connect` that subscribes and reads."""
         return self.host(client).start(self._reader(client, self.address(node, CLIENTS), topics))
 
     def publish(
@@ -139,11 +141,13 @@ class Mesh:
         return self.host(client).start(self._writer(client, self.address(node, CLIENTS), topic, every_s, count, size))
 
     def mqtt_subscribe(self, client: str, node: str, filters: Sequence[str]) -> asyncio.Task[Any]:
+        """Start an MQTT client that subscribes and reads."""
         return self.host(client).start(self._mqtt_reader(client, self.address(node, MQTT), filters))
 
     def mqtt_publish(
         self, client: str, node: str, topic: str, *, every_s: float, count: int | None = None, size: int = 64
     ) -> asyncio.Task[Any]:
+        """Start an MQTT client that publishes repeatedly."""
         return self.host(client).start(self._mqtt_writer(client, self.address(node, MQTT), topic, every_s, count, size))
 
     async def _reader(self, name: str, address: str, topics: Sequence[str]) -> None:

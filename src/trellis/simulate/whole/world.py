@@ -200,6 +200,7 @@ class World:
         return self.now_us / 1_000_000
 
     def run_for(self, seconds: float) -> None:
+        """Run all events of the next virtual seconds."""
         until_us = self.now_us + round(seconds * 1_000_000)
         self._run(until_us, None)
         self.now_us = max(self.now_us, until_us)
@@ -222,6 +223,7 @@ class World:
         return task.result()
 
     def _run(self, until_us: int, is_over: Callable[[], bool] | None) -> bool:
+        """Run events up to a time, or until `is_over`. Return whether `is_over` was true."""
         assert self._is_open, "use a world as a context: with World(...) as world"
         heap, due, before = self._heap, self.due, asyncio._get_running_loop()
         self.is_running = True
