@@ -43,7 +43,7 @@ class ChurnTrace:
 
     nodes: Names
     topics: Names
-    # Seconds, never decreasing.
+    # Never decreasing (I1). The simulator reads times as seconds.
     time: npt.NDArray[np.float64]
     node: IdArray
     event: npt.NDArray[np.int8]

@@ -61,10 +61,7 @@ def seldom_collecting() -> Iterator[None]:
 
 
 class Engine:
-    """One run.
-
-    Systems and probes read `world`, `run` advances the time, and the other methods are inputs from outside.
-    """
+    """One run. Systems and probes read `world`, `run` advances the time, and other methods are inputs from outside."""
 
     def __init__(
         self,
@@ -80,10 +77,7 @@ class Engine:
         broken_stream_ms: int | None = None,
         watchers: Sequence[Watcher] = (),
     ) -> None:
-        """Prepare a run of `interests`, which holds all nodes that may join.
-
-        Those in `absent` are not there at the start.
-        """
+        """Prepare a run. `interests` has all nodes that may join. Those in `absent` are not there at the start."""
         self.system, self.encode, self.broken_stream_ms = system, encode, broken_stream_ms
         self.digest = Digest()
         self._numbers: dict[Any, int] = {}  # number of each node, message type and tag, in order of first use
@@ -208,10 +202,7 @@ class Engine:
     # Inputs from outside. Each returns whether it could happen.
 
     def join(self, name: NodeId, topics: Iterable[Topic] = ()) -> bool:
-        """Start a new node, or a new incarnation of a node that is down.
-
-        By default its topics are those of `interests`.
-        """
+        """Start a node, or a new incarnation of one that is down. By default it has its topics of `interests`."""
         wanted = self.world.topics.normal(topics) or self.interests.get(name, ())
         if name in self.world.actors or not wanted:
             return False
@@ -419,10 +410,7 @@ class Engine:
             watcher.on_deliver(actor.name, effect)
 
     def _sweep(self) -> None:
-        """Remove stale timers.
-
-        The instant that is being read is left alone, because its reader iterates over the list.
-        """
+        """Remove stale timers. The instant that is being read stays as it is, because its reader iterates over it."""
         now, held = self.world.now_us, len(self._instants)  # Empty instants stay and cost a look at the next sweep.
         for time_us, instant in self._instants.items():
             if time_us != now:

@@ -118,7 +118,7 @@ MORE: dict[str, Choices] = {
 }
 _MORE_SHARES = (0.0, 0.2, 0.4)  # share of the limits in `MORE` that one seed has
 
-# The first two are shorter than a seed, so nodes leave whole topics and subscribe to them again.
+# The first two are shorter than a seed, so nodes leave whole topics and join them again.
 INTEREST_MS = (1_000, 2_000, 90_000)
 _FORGETFUL_SHARE = 0.4
 _FIRST = {"limits": LIMITS, "delivery": DELIVERY, "mqtt": MQTT, "omen": OMEN}

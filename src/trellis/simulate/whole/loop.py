@@ -55,7 +55,7 @@ class HostLoop(BareLoop):
 
     def __init__(self, world: World, host: Host) -> None:
         self.world, self.host, self.machine = world, host, HostMachine(host)
-        super().__init__(selector=object())  # type: ignore[arg-type] # the selector is never used
+        super().__init__(selector=object())  # type: ignore[arg-type]  # the selector is never used
         self._debug = False
         self._timers: list[tuple[int, int, Handle]] = []
         self._timer_number = 0
