@@ -1,4 +1,4 @@
-"""How few links a TCO of an instance can have: bounds that hold for every overlay."""
+"""Compute lower bounds of the number of links of a TCO."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from trellis.model.interests import Interests
 
 
 def links_lower_bound(interests: Interests, *, steps_max: int = STEPS_MAX) -> int:
-    """A number of links below which no overlay is a TCO. The greatest of three; (V, E) is any TCO.
+    """Return a number of links that every TCO of the instance has at least. It is the largest of three bounds.
 
-    Span      Nodes that share a topic are connected in (V, E), hence so are all nodes that a chain of shared topics
+    Let (V, E) be any TCO.
+
+    Span      Nodes that share a topic are connected in (V, E), and so are all nodes that a chain of shared topics
               joins. With c such classes of nodes, |E| >= |V| - c. (So |E| >= |t.nodes| - 1 for each topic.)
-    Trees     G(t) is connected, so it has at least |t.nodes| - 1 links. A link belongs to G(t) for the topics its
-              ends share only, at most s_max: the most that any two nodes share. Counting the links of all G(t),
-              s_max |E| >= sum_t (|t.nodes| - 1).
-    Cover     Each topic of v that has another subscriber is shared with a neighbour of v. A neighbour shares at most
-              s_v topics with v, the most that any node does, so deg(v) >= ceil(live topics of v / s_v).
-              The degrees sum to 2 |E|.
+    Trees     G(t) is connected, so it has at least |t.nodes| - 1 links. A link belongs to G(t) only for the topics that
+              its ends share. These are at most s_max, the most topics that any two nodes share. Summing the links of
+              all G(t), s_max |E| >= sum_t (|t.nodes| - 1).
+    Cover     Each topic of v with another subscriber is shared with a neighbor of v. A neighbor shares at most s_v
+              topics with v, where s_v is the maximum over all nodes. So deg(v) >= ceil(live topics of v / s_v), where
+              live topics have another subscriber. The degrees sum to 2 |E|.
 
-    Where finding the s_v exactly costs more than `steps_max` steps (the sum over topics of subscribers squared), live
-    topics of v, and for s_max the second largest number of live topics, stand in: no two nodes share more.
+    Computing s_v exactly may cost more than `steps_max` steps (the sum over topics of subscribers squared). Then the
+    number of live topics of v is used instead of s_v, and the second largest such number instead of s_max: no two nodes
+    share more.
     """
     popularity = interests.popularity
     live = np.diff(np.concatenate([[0], np.cumsum(popularity[interests.node_topics] > 1)])[interests.node_offsets])
@@ -44,7 +47,7 @@ def links_lower_bound(interests: Interests, *, steps_max: int = STEPS_MAX) -> in
 
 
 def most_shared(interests: Interests) -> npt.NDArray[np.int64]:
-    """For each node the most topics that it shares with any other node."""
+    """Return for each node the most topics that it shares with any other node."""
     popular = np.concatenate([[0], np.cumsum(interests.popularity[interests.node_topics])])
     steps = np.diff(popular[interests.node_offsets])
     most = np.zeros(len(interests.nodes), np.int64)
@@ -65,7 +68,7 @@ def most_shared(interests: Interests) -> npt.NDArray[np.int64]:
 
 
 def _span(interests: Interests) -> int:
-    """|V| less the number of classes of nodes that chains of shared topics join."""
+    """Return |V| minus the number of classes of nodes that chains of shared topics join."""
     nodes, topics = len(interests.nodes), len(interests.topics)
     subscriptions = (interests.subscription_nodes, interests.node_topics + nodes)
     graph = sparse.coo_array((np.ones(interests.subscriptions, np.int8), subscriptions), shape=(nodes + topics,) * 2)

@@ -1,4 +1,4 @@
-"""Everything that `trellis check` says about an overlay: is it a TCO, at what degree, with which topic diameters."""
+"""Check an overlay: whether it is a TCO, its degrees, and its topic diameters. `trellis check` prints the result."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from trellis.measure.threads import Progress
 from trellis.model.interests import Interests
 from trellis.model.overlay import Overlay
 
-SPLIT_MAX = 1000  # split topics that are described; all are counted
+SPLIT_MAX = 1000  # most split topics that are described; all are counted
 
 
 @dataclass(frozen=True, eq=False)
 class CheckResult:
-    """What was found."""
+    """The result of a check."""
 
     nodes: int
-    topics: int  # with subscribers
+    topics: int  # topics with subscribers
     subscriptions: int
     links: int
     connectivity: Connectivity
-    split: tuple[SplitTopic, ...]  # most components first, SPLIT_MAX at most
+    split: tuple[SplitTopic, ...]  # most components first, at most SPLIT_MAX
     degrees: Distribution
     degree_gini: float
-    diameters: TopicDiameters | None  # None: not asked for
-    cuts: Cuts | None = None  # what single nodes would split; None: not asked for
+    diameters: TopicDiameters | None  # None: not requested
+    cuts: Cuts | None = None  # topics that the loss of one node would split; None: not requested
 
     @property
     def is_tco(self) -> bool:
@@ -42,11 +42,11 @@ class CheckResult:
 
     @property
     def is_two_connected(self) -> bool | None:
-        """Whether every topic stays connected without any one node; None: not asked for."""
+        """Return whether every topic stays connected without any one node, or None if that was not requested."""
         return None if self.cuts is None else self.is_tco and not self.cuts.topics
 
     def to_json(self) -> dict[str, Any]:
-        """Plain Python values, ready for `json.dumps`."""
+        """Return plain Python values, ready for `json.dumps`."""
         found = self.connectivity
         return {
             "tco": self.is_tco,
@@ -88,11 +88,11 @@ def check_overlay(
     connectivity: int = 1,
     progress: Progress | None = None,
 ) -> CheckResult:
-    """Judge an overlay: `.is_tco` says whether every topic is connected, `.split` which are not and where.
+    """Check an overlay. `.is_tco` tells whether every topic is connected, and `.split` lists topics that are not.
 
-    diameters     measure exact topic diameters as well, from every node
-    connectivity  2: find what the loss of single nodes would split as well: `.is_two_connected`, `.cuts`
-    progress      follows the search for diameters, which takes most of the time
+    diameters     also measure exact topic diameters, from every node
+    connectivity  2: also find topics that the loss of one node would split (`.is_two_connected`, `.cuts`)
+    progress      called during the search for diameters, which takes most of the time
     """
     if connectivity not in (1, 2):
         raise InputError("--connectivity", f"{connectivity} cannot be checked", "give 1 or 2")

@@ -1,8 +1,8 @@
-"""Topic connectivity: into how many TC-components each topic falls.
+"""Measure topic connectivity: the number of TC-components of each topic.
 
-The overlay is a TCO when every G(t) has at most one component; topics with 0 or 1 subscriber are connected by
-definition. `missing` is `sum_t (components(t) - 1)` over the topics with subscribers: the number of components
-that links still to come must remove. One union-find over all topics at once; the cost is that of the induced links.
+An overlay is a TCO if every G(t) has at most one component. Topics with 0 or 1 subscriber are connected by definition.
+`missing` is `sum_t (components(t) - 1)` over the topics with subscribers: the number of components that further links
+must remove. One union-find covers all topics at once, and its cost is that of the induced links.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Connectivity:
-    components: IntArray  # of each topic: TC-components; 0 where nobody subscribes
-    links: IntArray  # of each topic: links of G(t)
-    component: PositionArray  # of each position: the first position of its TC-component
-    idle_links: int  # links whose ends share no topic: they serve none
+    """The components of every topic."""
+
+    components: IntArray  # number of TC-components of each topic; 0 without subscribers
+    links: IntArray  # number of links of each G(t)
+    component: PositionArray  # for each position, the first position of its TC-component
+    idle_links: int  # links whose ends share no topic, so they serve none
 
     @property
     def is_tco(self) -> bool:
@@ -34,7 +36,7 @@ class Connectivity:
 
     @property
     def split(self) -> IntArray:
-        """The topics with more than one component, ascending ("partitioned topics")."""
+        """Return the topics with more than one component, ascending ("partitioned topics")."""
         return np.flatnonzero(self.components > 1)
 
     @property
@@ -44,13 +46,13 @@ class Connectivity:
 
 @dataclass(frozen=True)
 class SplitTopic:
-    """Where a topic is split, for people to read."""
+    """A split topic, described for people."""
 
     topic: str
     subscribers: int
     components: int
-    sizes: tuple[int, ...]  # nodes of each component shown, largest first
-    members: tuple[tuple[str, ...], ...]  # names of some nodes of each component shown
+    sizes: tuple[int, ...]  # number of nodes of each shown component, largest first
+    members: tuple[tuple[str, ...], ...]  # names of some nodes of each shown component
 
     def __str__(self) -> str:
         parts = [
@@ -71,6 +73,7 @@ class SplitTopic:
 
 
 def connectivity(interests: Interests, overlay: Overlay) -> Connectivity:
+    """Return the components of all topics."""
     parent = np.arange(interests.subscriptions, dtype=position_type(interests))
     links_at = np.zeros(interests.subscriptions, np.int32)
     idle = 0
@@ -90,7 +93,7 @@ def split_topics(
     components_max: int = 4,
     members_max: int = 3,
 ) -> list[SplitTopic]:
-    """The split topics, most components first, with the largest components of each and some of their members."""
+    """Return the split topics, most components first, with the largest components of each and some of their members."""
     split = result.split
     order = np.lexsort([split, -result.components[split]])[:topics_max]
     return [_describe(interests, result, int(topic), components_max, members_max) for topic in split[order]]
@@ -116,9 +119,9 @@ def _describe(
 
 @njit(cache=True)
 def _unite(parent, links_at, us, vs):  # type: ignore[no-untyped-def]
-    """Joins the sets of both ends of each link. The root of a set is its first position.
+    """Join the sets of both ends of each link. The root of a set is its first position.
 
-    With path halving alone a find costs O(log n) amortised, and labels do not depend on the order of links.
+    With path halving alone, a find costs O(log n) amortized, and labels do not depend on the order of links.
     """
     for link in range(len(us)):
         links_at[us[link]] += 1
@@ -139,9 +142,10 @@ def _root(parent, position):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _gather(topic_offsets, parent, links_at, components, links):  # type: ignore[no-untyped-def]
-    """Points every position straight at its root, and counts roots and links of each topic."""
+    """Point every position directly at its root, and count roots and links of each topic."""
     for topic in range(len(components)):
         for position in range(topic_offsets[topic], topic_offsets[topic + 1]):
-            parent[position] = parent[parent[position]]  # a parent comes first: it points at its root already
+            # A parent has a smaller position, so it already points at its root.
+            parent[position] = parent[parent[position]]
             components[topic] += parent[position] == position
             links[topic] += links_at[position]

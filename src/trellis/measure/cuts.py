@@ -1,7 +1,7 @@
-"""What a topic loses with one node: into how many pieces it falls, for all nodes and topics at once.
+"""Find topics that the loss of one node would split, for all nodes and topics at once.
 
-A node *cuts* a topic when the other subscribers are no longer connected without it. A topic that no node cuts survives
-any single crash. A topic of one or two subscribers has no cut.
+A node *cuts* a topic if the other subscribers are not connected without it. A topic that no node cuts survives any
+single crash. A topic of one or two subscribers has no cut.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from trellis.model.overlay import Overlay
 
 @dataclass(frozen=True)
 class Cut:
-    """A topic that falls into pieces without a node."""
+    """A topic that falls apart without one of its nodes."""
 
     topic: str
     subscribers: int
-    node: str  # the one that leaves most pieces; the first of several
+    node: str  # the node whose loss leaves most pieces; the first of several
     pieces: int
-    nodes: int  # how many nodes cut the topic
+    nodes: int  # number of nodes that cut the topic
 
     def __str__(self) -> str:
         more = f"; {self.nodes - 1:,} more of its nodes cut it" if self.nodes > 1 else ""
@@ -44,13 +44,15 @@ class Cut:
 
 @dataclass(frozen=True)
 class Cuts:
-    topics: int  # that some node cuts
-    nodes: int  # that cut some topic
+    """All cuts of an overlay."""
+
+    topics: int  # topics that some node cuts
+    nodes: int  # nodes that cut some topic
     worst: tuple[Cut, ...]  # topics with most pieces first
 
 
 def find_cuts(interests: Interests, overlay: Overlay, *, topics_max: int) -> Cuts:
-    """All cuts of an overlay; at most `topics_max` topics are described."""
+    """Return all cuts of an overlay. At most `topics_max` topics are described."""
     pieces = pieces_without(interests, overlay)
     cutting = np.flatnonzero(pieces > 1)
     topic = np.searchsorted(interests.topic_offsets, cutting, side="right") - 1
@@ -68,7 +70,7 @@ def find_cuts(interests: Interests, overlay: Overlay, *, topics_max: int) -> Cut
 
 
 def pieces_without(interests: Interests, overlay: Overlay) -> npt.NDArray[np.int64]:
-    """For each subscription of `interests.topic_nodes`: into how many pieces its component falls without its node."""
+    """Return for each subscription of `topic_nodes` into how many pieces its component falls without its node."""
     graphs = topic_graphs(interests, overlay)
     pieces = np.zeros(interests.subscriptions, np.int64)
     extra_components(graphs.first, graphs.neighbors, pieces)
@@ -77,15 +79,15 @@ def pieces_without(interests: Interests, overlay: Overlay) -> npt.NDArray[np.int
 
 @njit(cache=True)
 def extra_components(first: Any, neighbors: Any, pieces: Any) -> None:
-    """For each position, into how many pieces its component falls when it is taken out.
+    """Add to `pieces`, for each position, the number of pieces of its component when the position is removed.
 
     Positions and their links are those of `trellis.measure.induced.TopicGraphs`: all topics side by side. One
-    depth-first search: a subtree hangs on its parent alone when no link from it leads further up (Hopcroft, Tarjan
-    1973). So a root falls into as many pieces as it has children, any other position into one more than the number
-    of children whose subtrees reach no higher than itself.
+    depth-first search is enough: a subtree is connected only through its parent if no link from it leads further up
+    (Hopcroft, Tarjan 1973). So a root leaves as many pieces as it has children. Any other position leaves one more than
+    the number of children whose subtrees reach no higher than itself.
     """
-    number = np.zeros(len(pieces), np.int64)  # in order of discovery, from 1; 0: not met
-    highest = np.zeros(len(pieces), np.int64)  # the smallest number that a link from the subtree leads to
+    number = np.zeros(len(pieces), np.int64)  # in order of discovery, from 1; 0: not discovered yet
+    highest = np.zeros(len(pieces), np.int64)  # the smallest number to which a link from the subtree leads
     parent = np.full(len(pieces), -1, np.int64)
     cursor = first[:-1].copy()
     met = 0
@@ -111,5 +113,5 @@ def extra_components(first: Any, neighbors: Any, pieces: Any) -> None:
             if above >= 0:
                 highest[above] = min(highest[above], highest[at])
                 pieces[above] += highest[at] >= number[above]
-                pieces[at] += 1  # what is above it
+                pieces[at] += 1  # the part above it
             at = above

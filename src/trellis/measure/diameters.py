@@ -1,16 +1,14 @@
-"""Exact topic diameters and radii: from every node of every topic, a breadth-first search inside G(t).
+"""Compute exact topic diameters and radii, by a breadth-first search inside G(t) from every node of every topic.
 
-[OMen 6.7; SpiderCast 3.2] The diameter of t is the greatest, the radius the least, eccentricity of its
-nodes in G(t). Measured are connected topics with at least two subscribers; split topics have no diameter.
+[OMen 6.7; SpiderCast 3.2] The diameter of t is the largest eccentricity of its nodes in G(t), and the radius is the
+smallest. Only connected topics with at least two subscribers are measured; split topics have no diameter.
 
-64 searches run at once, one a bit of a word [Then et al., "The more the merrier", VLDB 2014]. A step visits the nodes
-that some of the 64 searches reached in the step before, so no search costs more than it would alone. The cost:
+64 searches run at once, one for each bit of a word [Then et al., "The more the merrier", VLDB 2014]. A step visits the
+nodes that some of the 64 searches reached in the previous step, so no search costs more than it would alone. The cost
+is the sum over topics of |t.nodes| x links of G(t), times s / 64. Here s is the number of steps in which some search
+reaches a given node: about 4 in random overlays, and up to 64 in long paths.
 
-    sum over topics of |t.nodes| x links of G(t)     divided by 64 over the number of steps at which a node is
-                                                     reached by some search: about 4 in random overlays, so by 16;
-                                                     in long paths by about 1
-
-Nodes are taken in breadth-first order from the edge of G(t), so that the 64 are near each other and reach others at
+Nodes are taken in breadth-first order from the edge of G(t). So the 64 sources are near each other and reach others at
 nearly the same step.
 """
 
@@ -28,27 +26,29 @@ from trellis.measure.threads import Progress, in_threads, split_evenly
 from trellis.model.interests import Interests
 from trellis.model.overlay import Overlay
 
-PART_COST = 1 << 26  # sources x (nodes + link ends): some 10 ms
+PART_COST = 1 << 26  # sources x (nodes + link ends): about 10 ms
 
 
 @dataclass(frozen=True, eq=False)
 class TopicDiameters:
-    diameter: npt.NDArray[np.int32]  # of each topic; -1 where it is split or has fewer than two subscribers
-    radius: npt.NDArray[np.int32]  # likewise
+    """The diameters and radii of all topics, in hops."""
+
+    diameter: npt.NDArray[np.int32]  # of each topic; -1 if it is split or has fewer than two subscribers
+    radius: npt.NDArray[np.int32]  # of each topic, in the same way
 
     @property
     def measured(self) -> npt.NDArray[np.int64]:
-        """The topics that have a diameter."""
+        """Return the topics that have a diameter."""
         return np.flatnonzero(self.diameter >= 0)
 
     @property
     def maximum(self) -> int | None:
-        """Diam, the greatest topic diameter; None without any topic to measure."""
+        """Return Diam, the largest topic diameter, or None if no topic was measured."""
         return int(self.diameter.max()) if len(self.measured) else None
 
     @property
     def mean(self) -> float | None:
-        """diam, the mean topic diameter over the measured topics."""
+        """Return diam, the mean topic diameter over the measured topics, or None."""
         return float(self.diameter[self.measured].mean()) if len(self.measured) else None
 
     @property
@@ -68,7 +68,10 @@ def topic_diameters(
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> TopicDiameters:
-    """The exact diameter and radius of every connected topic. `connected`: the connectivity, if it is known."""
+    """Return the exact diameter and radius of every connected topic.
+
+    `connected` is the connectivity, if it is known.
+    """
     connected = connected or connectivity(interests, overlay)
     subscribers = interests.popularity
     measured = (connected.components == 1) & (subscribers > 1)
@@ -93,13 +96,13 @@ def topic_diameters(
 
 
 def search_cost(subscribers: npt.NDArray[np.int64], connected: Connectivity) -> int:
-    """What the searches of `topic_diameters` cost: sum over measured topics of subscribers x links of G(t)."""
+    """Return the cost of `topic_diameters`: the sum over measured topics of subscribers x links of G(t)."""
     return int(np.sum(np.where(connected.components == 1, subscribers * connected.links, 0)))
 
 
 @njit(cache=True)
 def _renumber(offsets, first, neighbors, measured, new_first, new_neighbors):  # type: ignore[no-untyped-def]
-    """The same graphs, the nodes of each in breadth-first order from a node that is far from others."""
+    """Renumber the nodes of each graph in breadth-first order from a node that is far from others."""
     rank = np.empty(len(first) - 1, neighbors.dtype)
     queue = np.empty(len(first) - 1, neighbors.dtype)
     for topic in range(len(measured)):
@@ -107,7 +110,7 @@ def _renumber(offsets, first, neighbors, measured, new_first, new_neighbors):  #
         if not measured[topic]:
             continue
         start = begin
-        for _ in range(2):  # the second search starts where the first ended
+        for _ in range(2):  # The second search starts where the first one ended.
             rank[begin:end] = -1
             queue[begin] = start
             rank[start] = begin
@@ -132,7 +135,7 @@ def _renumber(offsets, first, neighbors, measured, new_first, new_neighbors):  #
 
 @njit(cache=True, nogil=True)
 def _eccentricities(offsets, first, neighbors, measured, begin, end, eccentricity):  # type: ignore[no-untyped-def]
-    """Fills the eccentricity of the positions from `begin` to `end` whose topics are measured."""
+    """Fill the eccentricity of the positions from `begin` to `end` whose topics are measured."""
     topic = np.searchsorted(offsets, begin, side="right") - 1
     while begin < end:
         until = min(end, offsets[topic + 1])
@@ -151,11 +154,11 @@ def _eccentricities(offsets, first, neighbors, measured, begin, end, eccentricit
 def _search(  # type: ignore[no-untyped-def]
     first, neighbors, low, source, sources, seen, frontier, reached, queue, following, eccentricity
 ):
-    """Searches from `source` and the positions after it, one a bit. `frontier` and `reached` are zero before and after.
+    """Search from `source` and the positions after it, one per bit. `frontier` and `reached` are zero before and after.
 
-    seen      by position - low: the searches that reached it, in this step or before
-    frontier  those that reached it in the last step
-    reached   those that reach it in this step
+    seen      by position - low: the searches that have reached it so far
+    frontier  the searches that reached it in the last step
+    reached   the searches that reach it in this step
     """
     seen[:] = 0
     for bit in range(sources):
@@ -163,7 +166,7 @@ def _search(  # type: ignore[no-untyped-def]
         seen[place] = frontier[place] = np.uint64(1) << np.uint64(bit)
         queue[bit] = place
     active = sources
-    alive = ~np.uint64(0) >> np.uint64(64 - sources)  # searches that reached something in the last step
+    alive = ~np.uint64(0) >> np.uint64(64 - sources)  # searches that reached a new node in the last step
     step = 0
     while active > 0:
         step += 1
@@ -187,7 +190,7 @@ def _search(  # type: ignore[no-untyped-def]
             frontier[place] = reached[place]
             reaching |= reached[place]
             reached[place] = 0
-        ended = alive & ~reaching  # all they could reach, they had reached a step ago
+        ended = alive & ~reaching  # They reached their last node in the previous step.
         if ended != 0:
             for bit in range(sources):
                 if (ended >> np.uint64(bit)) & np.uint64(1):

@@ -1,4 +1,4 @@
-"""How a whole number is distributed over nodes or topics: moments, percentiles, histogram, CCDF."""
+"""Describe how a whole number is distributed over nodes or topics: moments, percentiles, histogram, CCDF."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERCENTILES = (50, 90, 99)
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """Different values, ascending, and how often each occurs. Of nothing, every figure is 0."""
+    """Different values, ascending, and how often each occurs. Without any number, every measure is 0."""
 
     values: npt.NDArray[np.int64]
     counts: npt.NDArray[np.int64]
@@ -29,7 +29,7 @@ class Distribution:
 
     @cached_property
     def total(self) -> int:
-        """How many numbers there are."""
+        """Return how many numbers there are."""
         return int(self.counts.sum())
 
     @cached_property
@@ -50,7 +50,7 @@ class Distribution:
 
     @property
     def variance(self) -> float:
-        """Of the numbers as they are, not an estimate from a sample."""
+        """Return the variance of the numbers themselves, not an estimate from a sample."""
         return self._moment(2)
 
     @property
@@ -59,11 +59,11 @@ class Distribution:
 
     @property
     def ccdf(self) -> npt.NDArray[np.float64]:
-        """For each value the share of the numbers that are at least as large."""
+        """Return for each value the share of the numbers that are at least as large."""
         return np.cumsum(self.counts[::-1])[::-1] / max(self.total, 1)
 
     def percentile(self, percent: float) -> int:
-        """The least value that at least `percent` % of the numbers do not exceed: always one of the numbers."""
+        """Return the smallest of the numbers that at least `percent` % of the numbers do not exceed."""
         if not self.total:
             return 0
         wanted = min(max(percent / 100 * self.total, 1), self.total)
@@ -84,16 +84,16 @@ class Distribution:
 
 
 def degrees(overlay: Overlay) -> Distribution:
-    """D(V, E) is its maximum, d(V, E) = 2|E|/|V| its mean."""
+    """Return the distribution of degrees. D(V, E) is its maximum, d(V, E) = 2|E|/|V| its mean."""
     return Distribution.of(overlay.degrees)
 
 
 def subscription_sizes(interests: Interests) -> Distribution:
-    """|v.topics| over the nodes."""
+    """Return the distribution of |v.topics| over the nodes."""
     return Distribution.of(interests.sizes)
 
 
 def popularity(interests: Interests) -> Distribution:
-    """|t.nodes| over the topics that have subscribers: tables of interests know no others."""
+    """Return the distribution of |t.nodes| over the topics with subscribers. Interest tables list no others."""
     popular = interests.popularity
     return Distribution.of(popular[popular > 0])

@@ -1,4 +1,4 @@
-"""Pictures of what `trellis profile` and `trellis check` say."""
+"""Draw the results of `trellis profile` and `trellis check`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ BARS_MAX = 60
 
 
 def draw_profile(interests: Interests, path: str | Path, measured: Profile | None = None) -> None:
-    """CCDFs of popularity and subscription size, popularity by rank, and tdi(d) (sizes where it is not measured)."""
+    """Draw CCDFs of popularity and subscription size, popularity by rank, and tdi(d).
+
+    If similarity was not measured, a histogram of subscription sizes takes the place of tdi(d).
+    """
     found = measured or profile(interests, sample=sample_within(interests))
     counts = (found.nodes, "node"), (found.topics, "topic"), (found.subscriptions, "subscription")
     with picture(path, ", ".join(_count(*of) for of in counts), rows=2, columns=2) as ((ccdf, sizes), (ranks, last)):
@@ -39,7 +42,7 @@ def draw_profile(interests: Interests, path: str | Path, measured: Profile | Non
 
 
 def draw_check(interests: Interests, overlay: Overlay, result: CheckResult, path: str | Path) -> None:
-    """Degrees; components of each topic, split ones marked; topic diameters by popularity, where they were measured."""
+    """Draw degrees, components of each topic with split ones marked, and topic diameters if they were measured."""
     split = len(result.connectivity.split)
     verdict = "topic-connected" if result.is_tco else f"{split:,} of {_count(result.topics, 'topic')} split"
     title = f"{_count(len(overlay.nodes), 'node')}, {_count(len(overlay), 'link')}: {verdict}"
@@ -61,7 +64,7 @@ def _draw_ccdf(axes: Axes, skew: Skew, title: str, label: str, color: str) -> No
     _log(axes, "x", x)
     _log(axes, "y", y, percent=True)
     law = skew.power_law
-    if law is not None and law.is_near:  # a line far from the points would only mislead
+    if law is not None and law.is_near:  # A line far from the points would mislead.
         tail = x >= law.x_min
         line = y[tail][0] * (x[tail] / law.x_min) ** (1 - law.exponent)
         label = f"exponent {law.exponent:.2f}"
@@ -95,7 +98,7 @@ def _draw_histogram(axes: Axes, numbers: Distribution, title: str, label: str, c
     if not numbers.total:
         return _say(axes, "no nodes")
     low, high = numbers.minimum, numbers.maximum
-    width = max(-(-(high - low + 1) // BARS_MAX), 1)  # numbers to a bar
+    width = max(-(-(high - low + 1) // BARS_MAX), 1)  # numbers per bar
     edges = np.arange(low, high + 1 + width, width) - 0.5
     heights, _ = np.histogram(numbers.values, edges, weights=numbers.counts)
     axes.bar(edges[:-1] + width / 2, heights, width=0.9 * width, color=color)
@@ -144,7 +147,7 @@ def _draw_diameters(axes: Axes, interests: Interests, found: TopicDiameters) -> 
 
 
 def _log(axes: Axes, which: Literal["x", "y"], values: npt.NDArray[np.generic], *, percent: bool = False) -> None:
-    """A logarithmic axis with plain numbers at its ticks, also where it spans less than a decade."""
+    """Make an axis logarithmic with plain numbers at its ticks, even if it spans less than a decade."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -176,7 +179,7 @@ def _whole_ticks(axes: Axes, which: Literal["x", "y"]) -> None:
 
 
 def _legend(axes: Axes) -> None:
-    """On the line of the title, at its right: never on the data."""
+    """Put the legend to the right of the title, where it hides no data."""
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
 
 

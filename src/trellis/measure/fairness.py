@@ -1,4 +1,4 @@
-"""Is the load shared fairly?  [SpiderCast 3.4; OMen 6.3]"""
+"""Measure whether load is shared fairly.  [SpiderCast 3.4; OMen 6.3]"""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import numpy.typing as npt
 
 
 def gini(loads: npt.ArrayLike) -> float:
-    """Half the mean difference between two loads, over the mean load: 0 all equal, towards 1 one bears all.
+    """Return the Gini coefficient: half the mean difference between two loads, divided by the mean load.
 
-    Of no loads, or of loads that are all zero: 0. Loads must not be negative.
+    It is 0 if all are equal, and approaches 1 if one node bears all. Without loads, or if all are zero, it is 0. Loads
+    must not be negative.
     """
     ordered = np.sort(np.asarray(loads, np.float64).ravel())
     total = float(ordered.sum())

@@ -1,9 +1,9 @@
-"""The links inside each topic: G(t), the subgraph of the overlay that t.nodes induce.
+"""Find the links inside each topic: G(t), the subgraph of the overlay that t.nodes induce.
 
-A subscription (v, t) has a *position*: its place in `interests.topic_nodes`, where the nodes of a topic stand
-together. A link (u, v) is a link of G(t) for each topic t that u and v share; as an *induced link* it joins the
-position of (u, t) with the position of (v, t). Found by merging the two topic lists of each link: the cost is
-the sum over links of the lengths of both lists, or of the shorter one times a logarithm where they differ much.
+A subscription (v, t) has a *position*: its index in `interests.topic_nodes`, where the nodes of a topic are adjacent. A
+link (u, v) is a link of G(t) for each topic t that u and v share. As an *induced link* it joins the position of (u, t)
+with that of (v, t). Induced links are found by merging the two topic lists of each link. The cost is the sum over links
+of the lengths of both lists, or of the shorter one times a logarithm if the lengths differ much.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trellis.model.overlay import Overlay
 PositionArray = npt.NDArray[np.signedinteger]  # int32 as long as that is enough
 
 BLOCK = 1 << 22  # induced links held at once: 32 MiB of positions
-GALLOP = 16  # a list this many times longer than the other is searched, not walked
+GALLOP = 16  # A list that is this many times longer than the other is searched instead of walked.
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class InducedLinks:
 
     u: PositionArray
     v: PositionArray
-    shared: npt.NDArray[np.int32]  # for each of those links the number of topics both ends share
+    shared: npt.NDArray[np.int32]  # for each of those links, the number of topics that both ends share
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +39,12 @@ class TopicGraphs:
     """All G(t) side by side, in CSR form over positions: no link leads from one topic into another."""
 
     offsets: OffsetArray  # the positions of topic t are offsets[t]..offsets[t + 1]
-    first: OffsetArray  # the neighbours of position p are neighbors[first[p]:first[p + 1]]
+    first: OffsetArray  # the neighbors of position p are neighbors[first[p]:first[p + 1]]
     neighbors: PositionArray
 
 
 def over_the_same_nodes(interests: Interests, overlay: Overlay) -> None:
+    """Raise InputError unless the overlay and the interests have the same nodes."""
     if interests.nodes is not overlay.nodes and interests.nodes != overlay.nodes:
         raise InputError(
             "",
@@ -53,14 +54,14 @@ def over_the_same_nodes(interests: Interests, overlay: Overlay) -> None:
 
 
 def positions(interests: Interests) -> PositionArray:
-    """The position of each entry of `interests.node_topics`."""
+    """Return the position of each entry of `interests.node_topics`."""
     found = np.empty(interests.subscriptions, position_type(interests))
     _positions(interests.node_topics, interests.topic_offsets, found)
     return found
 
 
 def induced_links(interests: Interests, overlay: Overlay) -> Iterator[InducedLinks]:
-    """All induced links, in blocks of bounded size, in the order of the overlay's links."""
+    """Yield all induced links, in blocks of limited size, in the order of the overlay's links."""
     over_the_same_nodes(interests, overlay)
     position, sizes = positions(interests), interests.sizes
     room = np.cumsum(np.minimum(sizes[overlay.u], sizes[overlay.v]))
@@ -84,7 +85,7 @@ def induced_links(interests: Interests, overlay: Overlay) -> Iterator[InducedLin
 
 
 def topic_graphs(interests: Interests, overlay: Overlay) -> TopicGraphs:
-    """Memory: 8 bytes for each induced link and for each subscription, and one block."""
+    """Return all G(t). This takes 8 bytes for each induced link and for each subscription, and one block."""
     first = np.zeros(interests.subscriptions + 1, np.int64)
     for block in induced_links(interests, overlay):
         _count_ends(block.u, block.v, first)
@@ -97,12 +98,13 @@ def topic_graphs(interests: Interests, overlay: Overlay) -> TopicGraphs:
 
 
 def position_type(interests: Interests) -> type[np.signedinteger]:
+    """Return the integer type that is wide enough for positions."""
     return np.int32 if interests.subscriptions < 2**31 else np.int64
 
 
 @njit(cache=True)
 def _positions(node_topics, topic_offsets, out):  # type: ignore[no-untyped-def]
-    """Nodes come in ascending order, as they stand in `topic_nodes`."""
+    """Fill the position of each entry. Nodes come in ascending order, as in `topic_nodes`."""
     cursor = topic_offsets[:-1].copy()
     for entry in range(len(node_topics)):
         topic = node_topics[entry]
@@ -112,14 +114,14 @@ def _positions(node_topics, topic_offsets, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _induce(offsets, topics, position, us, vs, out_u, out_v, shared):  # type: ignore[no-untyped-def]
-    """Fills the positions of the induced links of the links (us, vs) and the number of them for each link."""
+    """Fill the positions of the induced links of the links (us, vs), and the number of them for each link."""
     count = 0
     for link in range(len(us)):
         begin = count
         u, v = us[link], vs[link]
         i, i_end, j, j_end = offsets[u], offsets[u + 1], offsets[v], offsets[v + 1]
         swapped = i_end - i > j_end - j
-        if swapped:  # i walks the shorter list
+        if swapped:  # i walks through the shorter list.
             i, i_end, j, j_end = j, j_end, i, i_end
         gallop = j_end - j > GALLOP * (i_end - i)
         while i < i_end and j < j_end:

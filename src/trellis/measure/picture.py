@@ -1,6 +1,6 @@
-"""Pictures in one style: PNG or SVG, by the name of the file.
+"""Draw pictures in one style: PNG or SVG, by the name of the file.
 
-The same input gives the same bytes: fonts come with matplotlib, its settings are not read from the user's files, and
+The same input gives the same bytes. Fonts come with matplotlib, settings are not read from the user's files, and
 neither date nor version is written.
 """
 
@@ -51,7 +51,7 @@ STYLE = {
 
 @contextmanager
 def picture(path: str | Path, title: str, *, rows: int, columns: int) -> Iterator[list[list[Axes]]]:
-    """Gives the axes to draw on, row by row; at the end writes the picture whole."""
+    """Yield the axes to draw on, row by row. At the end write the picture, completely or not at all."""
     kind = Path(path).suffix.lower().lstrip(".")
     if kind not in ("png", "svg"):
         raise InputError(str(path), "is neither a .png nor a .svg file", "name the picture so")

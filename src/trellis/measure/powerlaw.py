@@ -1,6 +1,6 @@
-"""Does a tail fall like a power law, and how steeply?  [Magnet Fig. 7; Vitis Fig. 8; Clauset, Shalizi, Newman 2009]
+"""Fit power laws to tails of distributions.  [Magnet Fig. 7; Vitis Fig. 8; Clauset, Shalizi, Newman 2009]
 
-Two readings of "exponent", never to be mixed up (Magnet Fig. 7 does not say which):
+"Exponent" has two meanings, which must not be confused (Magnet Fig. 7 does not say which it uses):
 
     the exponent    a of P(X = x) ~ x^-a for whole x >= x_min, by maximum likelihood
     the slope       of log P(X >= x) over log x, by least squares; a power law of exponent a has about 1 - a
@@ -16,37 +16,41 @@ from scipy.special import zeta
 
 from trellis.measure.distributions import Distribution
 
-EXPONENT_MIN, EXPONENT_MAX = 1.0 + 1e-6, 25.0  # steeper than the latter no tail of ours is a power law
-TAIL_MIN = 10  # numbers in a tail, below which no x_min is tried
-CANDIDATES_MAX = 200  # values of x_min tried; with more different values, evenly spread over their ranks
+EXPONENT_MIN, EXPONENT_MAX = 1.0 + 1e-6, 25.0  # Steeper than the latter, no tail of ours is a power law.
+TAIL_MIN = 10  # An x_min whose tail has fewer numbers is not tried.
+CANDIDATES_MAX = 200  # Most values of x_min to try. If there are more, they are spread evenly over the ranks.
 
 
 @dataclass(frozen=True)
 class PowerLaw:
+    """A power law fitted to a tail."""
+
     exponent: float
     error: float  # standard error of the exponent
     x_min: int  # where the tail begins
-    tail: int  # numbers in it
-    distance: float  # Kolmogorov-Smirnov: greatest difference between the tail's CDF and the law's
+    tail: int  # how many numbers it has
+    distance: float  # Kolmogorov-Smirnov distance: the largest difference between the CDFs of the tail and of the law
 
     @property
     def is_near(self) -> bool:
-        """Near enough to be worth a line in a picture: a rule of thumb, no test."""
+        """Return whether the law is near enough to be drawn. This is a rule of thumb, not a test."""
         return self.distance < 0.1
 
 
 @dataclass(frozen=True)
 class CcdfSlope:
+    """A line fitted to a CCDF on logarithmic axes."""
+
     slope: float
     r_squared: float
-    decades: float  # how far the values reach, as a power of ten
+    decades: float  # range of the values, as a power of ten
 
 
 def fit_power_law(numbers: Distribution, x_min: int | None = None) -> PowerLaw | None:
-    """Discrete maximum likelihood; without `x_min`, the one whose fit is nearest to the tail it leaves.
+    """Fit by discrete maximum likelihood. Without `x_min`, choose the one whose fit is nearest to its tail.
 
-    None where there is nothing to fit: a tail of fewer than two different positive values, or one that falls faster
-    than any power law up to the exponent 25.
+    Return None if there is nothing to fit: a tail with fewer than two different positive values, or one that falls
+    faster than any power law up to the exponent 25.
     """
     if x_min is not None:
         return _fit(numbers, max(x_min, 1))
@@ -59,9 +63,9 @@ def fit_power_law(numbers: Distribution, x_min: int | None = None) -> PowerLaw |
 
 
 def ccdf_slope(numbers: Distribution, x_min: int = 1) -> CcdfSlope | None:
-    """Least squares through the points (log x, log P(X >= x)), one for each different value from `x_min` on.
+    """Fit a line through the points (log x, log P(X >= x)), one for each different value from `x_min` on.
 
-    None with fewer than two different values.
+    Return None if there are fewer than two different values.
     """
     tail = numbers.values >= max(x_min, 1)
     if np.count_nonzero(tail) < 2:
@@ -83,13 +87,13 @@ def _fit(numbers: Distribution, x_min: int) -> PowerLaw | None:
     def loss(exponent: float) -> float:  # -log likelihood of one number; convex in the exponent
         return float(np.log(zeta(exponent, x_min))) + exponent * mean_log
 
-    from scipy.optimize import minimize_scalar  # imported here: it takes 0.3 s, and few commands fit a power law
+    from scipy.optimize import minimize_scalar  # The import takes 0.3 s, and few commands fit a power law.
 
     best = minimize_scalar(loss, bounds=(EXPONENT_MIN, EXPONENT_MAX), method="bounded", options={"xatol": 1e-9})
     exponent = float(best.x)
     if exponent > EXPONENT_MAX - 1e-3:
         return None
-    # The Fisher information of one number is the second derivative of the log of the normalising constant.
+    # The Fisher information of one number is the second derivative of the log of the normalizing constant.
     step = min(1e-3, (exponent - 1) / 4)
     below, at, above = np.log(zeta(exponent + step * np.array([-1, 0, 1]), x_min))
     error = float(size * max(below - 2 * at + above, 1e-15) / step**2) ** -0.5
@@ -97,7 +101,10 @@ def _fit(numbers: Distribution, x_min: int) -> PowerLaw | None:
 
 
 def _distance(exponent: float, x_min: int, values: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> float:
-    """The tail's CDF is flat between its values, so the difference is greatest at a value or just before one."""
+    """Return the Kolmogorov-Smirnov distance of the law.
+
+    The tail's CDF is flat between its values, so the difference is largest at a value or just before one.
+    """
     at_least = np.cumsum(counts[::-1])[::-1] / counts.sum()
     norm = zeta(exponent, x_min)
     before = np.abs(at_least - zeta(exponent, values) / norm)

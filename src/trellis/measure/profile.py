@@ -1,4 +1,4 @@
-"""Everything that `trellis profile` says about an instance: how large, how skewed, how alike its nodes are."""
+"""Profile an instance: its size, its skew, and how similar its nodes are. `trellis profile` prints the result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trellis.model.interests import Interests
 
 @dataclass(frozen=True, eq=False)
 class Skew:
-    """A distribution, how unequal it is, and how its tail falls (None where it has none)."""
+    """A distribution, its inequality, and how its tail falls (None if it has none)."""
 
     distribution: Distribution
     gini: float
@@ -54,16 +54,18 @@ class Rates:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
+    """The profile of an instance."""
+
     nodes: int
-    topics: int  # with subscribers
+    topics: int  # topics with subscribers
     subscriptions: int
-    sizes: Skew  # topics of a node
-    popularity: Skew  # nodes of a topic
-    rates: Rates | None  # None: all equal
-    similarity: alike.Similarity | None  # None: not asked for
+    sizes: Skew  # topics per node
+    popularity: Skew  # nodes per topic
+    rates: Rates | None  # None: all are equal
+    similarity: alike.Similarity | None  # None: not requested
 
     def to_json(self) -> dict[str, Any]:
-        """Plain Python values, ready for `json.dumps`."""
+        """Return plain Python values, ready for `json.dumps`."""
         return {
             "nodes": self.nodes,
             "topics": self.topics,
@@ -92,7 +94,7 @@ def profile(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Profile:
-    """Measures an instance. Similarity takes most of the time; see `similarity.sample_within` for large instances."""
+    """Measure an instance. Similarity takes most of the time; see `similarity.sample_within` for large instances."""
     return Profile(
         nodes=len(interests.nodes),
         topics=int(np.count_nonzero(interests.popularity)),

@@ -1,12 +1,12 @@
-"""How alike the interests of nodes are: pairwise intersection and top-d-intersection.  [SpiderCast 3.4]
+"""Measure how similar the interests of nodes are: pairwise intersection and top-d-intersection.  [SpiderCast 3.4]
 
-The intersection of two nodes n and m, in %, is `100 |n.topics & m.topics| / min(|n.topics|, |m.topics|)`; with a
-node without topics it is 0. `tdi_n(d)` is its mean over the d other nodes of highest intersection with n (over all
-others where there are fewer than d), and `tdi(d)` the mean of that over the nodes.
+The intersection of two nodes n and m, in %, is `100 |n.topics & m.topics| / min(|n.topics|, |m.topics|)`. It is 0 if
+one of them has no topics. `tdi_n(d)` is its mean over the d other nodes of highest intersection with n, or over all
+others if there are fewer than d. `tdi(d)` is the mean of `tdi_n(d)` over the nodes.
 
-Exact. The cost is the sum over topics of subscribers squared, at 100 topics of 1000 subscribers 10^8 steps. On large
-instances a sample of nodes may stand for all: each is still compared with every other node, so its own
-`tdi_n` is exact, and the result says how many were measured.
+The result is exact. The cost is the sum over topics of subscribers squared: 10^8 steps for 100 topics of 1000
+subscribers. On large instances, a sample of nodes may be measured instead of all. Each of them is still compared with
+every other node, so its own `tdi_n` is exact. The result says how many were measured.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from trellis.measure.threads import Progress, in_threads, split_evenly
 from trellis.model.interests import Interests
 
 D = 20  # SpiderCast's d: the degree that nodes reach [SC 3.4]
-STEPS_MAX = 2 * 10**9  # some ten seconds on two cores; on a million nodes, whose counts no cache holds, a minute
+STEPS_MAX = 2 * 10**9  # About ten seconds on two cores; a minute for a million nodes, whose counts exceed the cache.
 BINS = 11  # intersections of 0, then above 0 up to 10 %, ..., above 90 up to 100 %
 
 
 @dataclass(frozen=True, eq=False)
 class Similarity:
+    """Intersections of the interests of nodes."""
+
     nodes: int
-    measured: int  # nodes whose intersections with all others were taken
-    seed: int | None  # of the sample; None: all were measured
+    measured: int  # nodes whose intersections with all others were computed
+    seed: int | None  # seed of the sample; None: all nodes were measured
     top_intersection: npt.NDArray[np.float64]  # tdi(1), tdi(2), ...
-    mean: float  # intersection over all pairs
-    histogram: npt.NDArray[np.int64]  # pairs by intersection, see BINS; a pair counts for each end measured
+    mean: float  # mean intersection over all pairs, in %
+    histogram: npt.NDArray[np.int64]  # pairs by intersection, see BINS; a pair counts once for each measured end
 
     def tdi(self, d: int) -> float:
         assert 1 <= d <= len(self.top_intersection), f"tdi({d}) was not measured: give a d_max of at least {d}"
@@ -49,7 +51,7 @@ def similarity(
     progress: Progress | None = None,
     threads: int | None = None,
 ) -> Similarity:
-    """tdi(1) to tdi(d_max), and how intersections are spread, over all nodes or over `sample` drawn ones."""
+    """Return tdi(1) to tdi(d_max) and the distribution of intersections, of all nodes or of a random sample."""
     if d_max < 1:
         raise InputError("", f"the d of tdi(d) is {d_max}", "compare with at least 1 other node")
     if sample is not None and sample < 1:
@@ -88,13 +90,13 @@ def similarity(
 
 
 def sample_within(interests: Interests, steps_max: int = STEPS_MAX) -> int | None:
-    """How many nodes can be measured within `steps_max` steps; None where all can."""
+    """Return how many nodes can be measured within `steps_max` steps, or None if all can."""
     steps = int(_steps(interests).sum())
     return None if steps <= steps_max else max(len(interests.nodes) * steps_max // steps, 1)
 
 
 def _steps(interests: Interests) -> npt.NDArray[np.int64]:
-    """For each node the subscribers of its topics, with repeats: what it costs to compare it with all others."""
+    """Return for each node the number of subscribers of its topics, with repeats. This is the cost of comparing it."""
     popularity = np.concatenate([[0], np.cumsum(interests.popularity[interests.node_topics])])
     return np.diff(popularity[interests.node_offsets])
 
@@ -103,10 +105,10 @@ def _steps(interests: Interests) -> npt.NDArray[np.int64]:
 def _intersections(  # type: ignore[no-untyped-def]
     node_offsets, node_topics, topic_offsets, topic_nodes, chosen, top, histogram
 ):
-    """Adds tdi_n(d) of each chosen node n to top[d - 1] and its pairs to the histogram; returns their sum."""
+    """Add tdi_n(d) of each chosen node n to top[d - 1], and its pairs to the histogram. Return their sum."""
     nodes, d_max = len(node_offsets) - 1, len(top)
     shared = np.zeros(nodes, np.int32)
-    others = np.empty(nodes, np.int32)  # those that share a topic with n
+    others = np.empty(nodes, np.int32)  # nodes that share a topic with n
     values = np.empty(nodes, np.float64)
     total = 0.0
     for n in chosen:
@@ -139,8 +141,8 @@ def _intersections(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _best_first(values, count, wanted):  # type: ignore[no-untyped-def]
-    """The `wanted` greatest of the first `count` values, greatest first. (np.partition takes 9 s to compile.)"""
-    heap = values[:wanted].copy()  # the least of them on top
+    """Return the `wanted` largest of the first `count` values, largest first. (np.partition takes 9 s to compile.)"""
+    heap = values[:wanted].copy()  # the smallest of them is at the top
     for place in range(wanted // 2 - 1, -1, -1):
         _sink(heap, place, wanted)
     for place in range(wanted, count):

@@ -1,4 +1,4 @@
-"""Kernels that release the lock, a few at a time, with progress reported from the calling thread."""
+"""Run kernels that release the GIL in several threads, and report progress from the calling thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def in_threads(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Runs `task(part, bounds[part], bounds[part + 1])` for each part. The first error ends the rest."""
+    """Run `task(part, bounds[part], bounds[part + 1])` for each part. The first error cancels the rest."""
     total, done = sum(costs), 0
     with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
         try:
@@ -32,15 +32,15 @@ def in_threads(
                 done += cost_of[future]
                 if progress is not None:
                     progress(done, total)
-        except BaseException:  # an interrupt too: what has not started must not start
+        except BaseException:  # Also after an interrupt, parts that have not started must not start.
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
 def split_evenly(costs: npt.NDArray[np.int64], part_cost: int, parts_max: int) -> tuple[list[int], list[int]]:
-    """Cuts a row of items into runs of about equal cost: the bounds of the runs, and what each costs.
+    """Split a sequence of items into parts of about equal cost. Return the bounds of the parts, and the cost of each.
 
-    Depends on the costs alone, not on the machine: sums over parts come out the same everywhere.
+    The result depends only on the costs, not on the machine. So sums over parts are the same everywhere.
     """
     reached = np.concatenate([[0], np.cumsum(costs)])
     total = int(reached[-1])

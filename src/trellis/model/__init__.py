@@ -1,4 +1,4 @@
-"""What an instance, an overlay and a churn trace are, and how they are read and written. No algorithms."""
+"""Define instances, overlays and churn traces, and read and write them. This package has no algorithms."""
 
 from trellis.model.churn import ChurnEvent, ChurnTrace, Event, replay
 from trellis.model.interests import Interests

@@ -1,12 +1,12 @@
-"""Churn traces: who joins, leaves, crashes, subscribes and unsubscribes, and when.
+"""Define churn traces: which nodes join, leave, crash, subscribe and unsubscribe, and when.
 
-I1  times never fall.
-I2  a join is of an absent node; every other event is of a present one.
-I3  present at the start: every node of the interests table whose first event is not a join.
-I4  a join with `subscribe` rows at the same time right behind it has those interests; a join without any
-    has its rows of the interests table.
+I1  Times never decrease.
+I2  Only an absent node joins; every other event happens to a present node.
+I3  At the start, every node of the interests table is present, except those whose first event is a join.
+I4  A join may be followed directly by `subscribe` rows of the same node and time; these are its interests. Otherwise
+    the joining node has its rows of the interests table.
 
-`ChurnTrace` keeps the rows as they are written; `replay` checks I1-I4 and yields what happens, joins whole.
+`ChurnTrace` keeps the rows as they are written. `replay` checks I1-I4 and yields the events, with all topics of a join.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from trellis.model.names import IdArray, Names
 
 
 class Event(enum.IntEnum):
+    """The kinds of churn events, with the numbers that stand for them in arrays."""
+
     join = 0
     leave = 1
     crash = 2
@@ -34,18 +36,22 @@ class Event(enum.IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class ChurnTrace:
-    """The rows of a trace. `nodes` and `topics` are the trace's own names: it may know more than the interests."""
+    """The rows of a trace.
+
+    `nodes` and `topics` are the names in the trace, which may include names without interests.
+    """
 
     nodes: Names
     topics: Names
+    # Never decreasing (I1). The simulator reads times as seconds.
     time: npt.NDArray[np.float64]
     node: IdArray
     event: npt.NDArray[np.int8]
-    topic: IdArray  # -1 where the event has none
+    topic: IdArray  # -1 if the event has no topic
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[float, object, str, object | None]]) -> ChurnTrace:
-        """From (time, node, event, topic or None) rows. For generators, small traces and tests."""
+        """Make a trace from rows (time, node, event, topic or None). For generators, small traces and tests."""
         listed = list(rows)
         node_names = [str(row[1]) for row in listed]
         topic_names = [None if row[3] is None else str(row[3]) for row in listed]
@@ -67,7 +73,7 @@ class ChurnTrace:
         return f"ChurnTrace({len(self)} rows, {len(self.nodes)} nodes)"
 
     def to_table(self) -> pa.Table:
-        """Columns time, node, event, topic, in time order."""
+        """Return a table with columns time, node, event and topic, in time order."""
         kinds = pa.array([event.name for event in Event])
         topic_ids = pa.array(self.topic, mask=self.topic < 0)
         return pa.table(
@@ -82,17 +88,20 @@ class ChurnTrace:
 
 @dataclass(frozen=True)
 class ChurnEvent:
-    """One thing that happens. `topics`: all interests of a joiner, the one topic of a subscription change."""
+    """One event. `topics` has all interests of a joining node, or the one topic of a subscription change."""
 
     time: float
     event: Event
     node: str
     topics: tuple[str, ...] = field(default=())
-    row: int = 0  # the trace row it came from
+    row: int = 0  # index of its row in the trace
 
 
 def replay(trace: ChurnTrace, interests: Interests) -> Iterator[ChurnEvent]:
-    """What happens, in order. A row that cannot happen raises InputError naming `row N` (from 0)."""
+    """Yield the events in order.
+
+    For a row that cannot happen, raise an InputError that names `row N`, counted from 0.
+    """
     state = _Presence(trace, interests)
     row = 0
     while row < len(trace):
@@ -103,7 +112,7 @@ def replay(trace: ChurnTrace, interests: Interests) -> Iterator[ChurnEvent]:
 
 
 class _Presence:
-    """Who is present with which topics while a trace is replayed."""
+    """The present nodes and their topics, while a trace is replayed."""
 
     def __init__(self, trace: ChurnTrace, interests: Interests) -> None:
         self.trace, self.interests = trace, interests
@@ -119,6 +128,7 @@ class _Presence:
         return set(self.interests.topics.take(self.interests.topics_of(self.interests.nodes.id_of(node))).to_pylist())
 
     def event_at(self, row: int) -> ChurnEvent:
+        """Return the event of a row, with its topics. Raise RowError if it is malformed."""
         trace = self.trace
         if row and trace.time[row] < trace.time[row - 1]:
             raise RowError(
@@ -134,6 +144,7 @@ class _Presence:
         return ChurnEvent(float(trace.time[row]), event, node, topics, row)
 
     def _joiner_topics(self, row: int, node: str) -> tuple[str, ...]:
+        """Return the interests of a joining node (I4)."""
         trace, end = self.trace, row + 1
         while (
             end < len(trace)
@@ -158,6 +169,7 @@ class _Presence:
         return topics
 
     def said_its_topics(self, event: ChurnEvent) -> bool:
+        """Return whether the interests of a join are in the trace, right after it."""
         after = event.row + 1
         return (
             after < len(self.trace)
@@ -167,6 +179,7 @@ class _Presence:
         )
 
     def apply(self, event: ChurnEvent) -> None:
+        """Apply an event to the present nodes. Raise RowError if it cannot happen (I2)."""
         present = event.node in self.topics_of
         if event.event is Event.join:
             if present:
@@ -205,7 +218,7 @@ class _Presence:
 
 
 class RowError(InputError):
-    """Wrong at one row of a table in memory; whoever read the table knows its file and line."""
+    """An error in one row of a table in memory. The code that read the table adds its file and line."""
 
     def __init__(self, row: int, what: str, remedy: str) -> None:
         super().__init__(f"row {row}", what, remedy)

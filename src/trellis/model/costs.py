@@ -1,6 +1,6 @@
-"""What links cost, and how many links a node may have: two tables that `trellis plan` takes beside the interests.
+"""Read what links cost and how many links a node may have: two tables that `trellis plan` takes beside the interests.
 
-Costs come between nodes (a table u, v, cost), or between regions (the same table, where u and v are regions, and a
+Costs are given between nodes (a table u, v, cost), or between regions (the same table with regions as u and v, and a
 table node, region). Both directions of a link cost the same, so a pair is listed once.
 """
 
@@ -19,25 +19,28 @@ from trellis.model.read import Rows, first_repeated, read_rows, refuse_unknown
 
 CostArray = npt.NDArray[np.float64]
 
-COST_MAX = 1e15  # so that sums of costs stay exact enough
+COST_MAX = 1e15  # limit that keeps sums of costs exact enough
 LINKS_MAX = 2**31 - 1  # the cap of a node that has none
 
 
 @dataclass(frozen=True, eq=False)
 class LinkCosts:
-    """The cost of a link between any two nodes. Build it with `read_costs`, `between_nodes` or `between_regions`."""
+    """The cost of a link between any two nodes. Create it with `read_costs`, `between_nodes` or `between_regions`."""
 
     nodes: Names
-    place: IdArray  # of each node: the place that it is priced by; the node itself, or its region
+    place: IdArray  # for each node, the place that determines its costs: the node itself, or its region
     places: Names  # the names of these places
-    keys: npt.NDArray[np.int64]  # of each priced pair of places, lower * len(places) + higher; ascending
+    keys: npt.NDArray[np.int64]  # one key for each priced pair of places: lower * len(places) + higher; ascending
     values: CostArray  # the cost of each of these pairs
-    default: float | None = None  # the cost of pairs that are not listed; None: they have no cost
-    source: str = ""  # the file that the costs come from, for errors
+    default: float | None = None  # the cost of all other pairs; None: they have no cost
+    source: str = ""  # the file of the costs, for error texts
     unused: int = 0  # rows about places without a node
 
     def of(self, u: npt.ArrayLike, v: npt.ArrayLike) -> CostArray:
-        """Return the cost of each link (u, v), given by the ids of its ends. A pair without a cost is refused."""
+        """Return the cost of each link (u, v), given by the ids of its ends.
+
+        Raise InputError for a pair without a cost.
+        """
         one, other = self.place[np.asarray(u, np.int64)], self.place[np.asarray(v, np.int64)]
         wanted = np.minimum(one, other).astype(np.int64) * len(self.places) + np.maximum(one, other)
         at = np.minimum(np.searchsorted(self.keys, wanted), max(len(self.keys) - 1, 0))
@@ -53,12 +56,12 @@ class LinkCosts:
         return costs
 
     def total(self, u: npt.ArrayLike, v: npt.ArrayLike) -> float:
-        """Return what all links (u, v) cost together."""
+        """Return the sum of the costs of all links (u, v)."""
         return float(self.of(u, v).sum())
 
     @property
     def is_complete(self) -> bool:
-        """Whether any two nodes have a cost."""
+        """Return whether every two nodes have a cost."""
         if self.default is not None:
             return True
         if self.places is self.nodes:
@@ -69,7 +72,7 @@ class LinkCosts:
         return bool(np.all(np.isin(wanted, self.keys)))
 
     def over(self, nodes: Names) -> LinkCosts:
-        """Return the same costs over some of the nodes."""
+        """Return the same costs for a subset of the nodes."""
         return LinkCosts(
             nodes,
             self.place[self.nodes.ids_of(nodes.array)],
@@ -84,28 +87,28 @@ class LinkCosts:
 
 @dataclass(frozen=True, eq=False)
 class LinkCaps:
-    """How many links each node may have."""
+    """The largest number of links of each node."""
 
     nodes: Names
-    links_max: npt.NDArray[np.int64]  # of each node; LINKS_MAX where it has no cap
+    links_max: npt.NDArray[np.int64]  # for each node; LINKS_MAX if it has no cap
 
     @classmethod
     def of_names(cls, nodes: Names, caps: dict[str, int]) -> LinkCaps:
-        """From {node: links_max}; other nodes have no cap."""
+        """Make caps from {node: links_max}. All other nodes have no cap."""
         links_max = np.full(len(nodes), LINKS_MAX, np.int64)
         for name, most in caps.items():
             links_max[nodes.id_of(name)] = most
         return cls(nodes, links_max)
 
     def over(self, nodes: Names) -> LinkCaps:
-        """Return the same caps over some of the nodes."""
+        """Return the same caps for a subset of the nodes."""
         return LinkCaps(nodes, self.links_max[self.nodes.ids_of(nodes.array)])
 
 
 def between_nodes(
     nodes: Names, costs: dict[tuple[str, str], float], default: float | None = None, source: str = ""
 ) -> LinkCosts:
-    """From {(node, node): cost}. For small instances and tests."""
+    """Make costs from {(node, node): cost}. For small instances and tests."""
     place = np.arange(len(nodes), dtype=np.int32)
     return _priced(nodes, place, nodes, costs, default, source)
 
@@ -117,7 +120,7 @@ def between_regions(
     default: float | None = None,
     source: str = "",
 ) -> LinkCosts:
-    """From {node: region} and {(region, region): cost}. For small instances and tests."""
+    """Make costs from {node: region} and {(region, region): cost}. For small instances and tests."""
     places = Names(sorted(set(regions.values())))
     place = np.array([places.id_of(regions[name]) for name in nodes], np.int32)
     return _priced(nodes, place, places, costs, default, source)
@@ -143,9 +146,9 @@ def read_costs(
 ) -> LinkCosts:
     """Read the costs of links between `nodes`.
 
-    path     a table u, v, cost: of nodes, or of regions where `regions` is given
+    path     a table u, v, cost: of nodes, or of regions if `regions` is given
     regions  a table node, region, with a row for every node
-    default  the cost of pairs that are not listed; without it such a pair is refused when a plan asks for it
+    default  the cost of pairs that are not listed; without it, `LinkCosts.of` refuses such a pair
     """
     if default is not None and not 0 <= default <= COST_MAX:
         raise InputError("--cost-default", f"{default:g} is no cost", f"give a number from 0 to {COST_MAX:g}")
@@ -167,7 +170,7 @@ def read_costs(
             remedy = "remove the row, or name the regions of the nodes: --regions FILE"
             refuse_unknown(rows, column, ids, "no node of the interests", remedy)
         _refuse_loops(rows, u, v)
-    else:  # a table of all regions there are serves a fleet that is in some of them
+    else:  # A table may list more regions than the nodes are in.
         unused = int(np.count_nonzero((u < 0) | (v < 0)))
     keys = _refuse_repeated(rows, u, v, len(places))
     order = np.argsort(keys)
@@ -219,7 +222,7 @@ def _refuse_loops(rows: Rows, u: IdArray, v: IdArray) -> None:
 
 
 def _refuse_repeated(rows: Rows, u: IdArray, v: IdArray, count: int) -> npt.NDArray[np.int64]:
-    """Return the key of each row's pair; -1 where a place is unknown. A pair that is there twice is refused."""
+    """Return the key of each row's pair, or -1 if a place is unknown. Raise InputError if a pair is listed twice."""
     low, high = np.minimum(u, v).astype(np.int64), np.maximum(u, v).astype(np.int64)
     keys = np.where(low >= 0, low * count + high, -1)
     known = np.flatnonzero(keys >= 0)

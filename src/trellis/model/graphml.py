@@ -1,4 +1,4 @@
-"""GraphML, so that an overlay opens in Gephi, Cytoscape, yEd and networkx."""
+"""Write overlays as GraphML, for Gephi, Cytoscape, yEd and networkx."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEAD = (
 
 
 def write_graphml(overlay: Overlay, path: str | Path) -> None:
-    """Nodes by name, nodes without links too; the same overlay gives the same bytes."""
+    """Write the nodes by name, including nodes without links. The same overlay gives the same bytes."""
     for name in overlay.nodes:
         if any(ord(letter) < 32 and letter not in "\t\n\r" for letter in name):
             raise InputError(str(path), f"the name {name!r} has a letter that XML cannot hold", "use another format")
@@ -30,5 +30,5 @@ def write_graphml(overlay: Overlay, path: str | Path) -> None:
 
 
 def _attribute(name: str) -> str:
-    # A parser turns raw white space inside an attribute into blanks: write it as references.
+    # A parser turns white space inside an attribute into blanks, so it is written as references.
     return quoteattr(name, {"\t": "&#9;", "\n": "&#10;", "\r": "&#13;"})

@@ -1,7 +1,7 @@
-"""Interests: who subscribes to what.  [OMen §2: (V, T, I)]
+"""Define interests: which nodes subscribe to which topics.  [OMen §2: (V, T, I)]
 
-Nodes and topics are dense ids inside; both directions are kept in CSR form. The topics of node v are
-`node_topics[node_offsets[v]:node_offsets[v + 1]]`, ascending; the nodes of topic t likewise.
+Inside, nodes and topics are dense ids, and both directions are kept in CSR form. The topics of node v are
+`node_topics[node_offsets[v]:node_offsets[v + 1]]`, ascending. The nodes of topic t are found in the same way.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ OffsetArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Interests:
-    """An instance (V, T, I). Build it with `from_pairs`, `from_ids` or `trellis.model.read_interests`."""
+    """An instance (V, T, I). Create it with `from_pairs`, `from_ids` or `trellis.model.read_interests`."""
 
     nodes: Names
     topics: Names
     node_offsets: OffsetArray
     node_topics: IdArray
-    rates: npt.NDArray[np.float64] | None = None  # publication rate of each topic; None: all equal
+    rates: npt.NDArray[np.float64] | None = None  # publication rate of each topic; None: all are equal
 
     @classmethod
     def from_pairs(cls, pairs: Iterable[tuple[object, object]] | Mapping[Any, Iterable[object]]) -> Interests:
-        """From (node, topic) pairs or {node: topics}; names compare as text. For small instances and tests."""
+        """Make interests from (node, topic) pairs or {node: topics}. Names compare as text.
+
+        For small instances and tests.
+        """
         if isinstance(pairs, Mapping):
             pairs = [(node, topic) for node, topics in pairs.items() for topic in topics]
         rows = [(str(node), str(topic)) for node, topic in pairs]
@@ -53,7 +56,10 @@ class Interests:
         topic_ids: npt.ArrayLike,
         rates: npt.NDArray[np.float64] | None = None,
     ) -> Interests:
-        """From one (node id, topic id) per subscription, in any order."""
+        """Make interests from one (node id, topic id) per subscription, in any order.
+
+        Raise InputError for a repeated one.
+        """
         pairs = np.asarray(node_ids, np.int64) * max(len(topics), 1) + np.asarray(topic_ids, np.int64)
         if not np.all(pairs[1:] > pairs[:-1]):
             pairs = np.sort(pairs)
@@ -79,17 +85,17 @@ class Interests:
 
     @property
     def sizes(self) -> OffsetArray:
-        """Number of topics of each node."""
+        """Return the number of topics of each node."""
         return np.diff(self.node_offsets)
 
     @property
     def popularity(self) -> OffsetArray:
-        """Number of nodes of each topic."""
+        """Return the number of subscribers of each topic."""
         return np.bincount(self.node_topics, minlength=len(self.topics)).astype(np.int64)
 
     @property
     def subscription_nodes(self) -> IdArray:
-        """The node of each entry of `node_topics`."""
+        """Return the node of each entry of `node_topics`."""
         return np.repeat(np.arange(len(self.nodes), dtype=np.int32), self.sizes)
 
     @cached_property
@@ -115,10 +121,10 @@ class Interests:
         return self.topic_nodes[self.topic_offsets[topic] : self.topic_offsets[topic + 1]]
 
     def to_table(self) -> pa.Table:
-        """Columns node, topic: one row a subscription, by node, then by topic."""
+        """Return a table with columns node and topic: one row for each subscription, by node and then by topic."""
         return pa.table({"node": self.nodes.take(self.subscription_nodes), "topic": self.topics.take(self.node_topics)})
 
     def rates_table(self) -> pa.Table:
-        """Columns topic, rate. Equal rates are written out as 1."""
+        """Return a table with columns topic and rate. If all rates are equal, each is 1."""
         rates = np.ones(len(self.topics)) if self.rates is None else self.rates
         return pa.table({"topic": self.topics.array, "rate": pa.array(rates)})

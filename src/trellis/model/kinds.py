@@ -1,14 +1,14 @@
-"""The tables that Trellis reads and writes, told apart by their columns.
+"""Define the kinds of tables that Trellis reads and writes. A kind is recognized by its columns.
 
-| kind      | columns                   | one row is                                     |
-| --------- | ------------------------- | ---------------------------------------------- |
-| interests | node, topic               | a subscription                                 |
-| rates     | topic, rate               | the publication rate of a topic                |
-| overlay   | u, v                      | a link                                         |
-| churn     | time, node, event, topic  | something that happens to a node, in time order |
+| kind      | columns                   | one row is                                      |
+| --------- | ------------------------- | ----------------------------------------------- |
+| interests | node, topic               | a subscription                                  |
+| rates     | topic, rate               | the publication rate of a topic                 |
+| overlay   | u, v                      | a link                                          |
+| churn     | time, node, event, topic  | an event of a node, in time order               |
 | costs     | u, v, cost                | the cost of a link between two nodes or regions |
-| regions   | node, region              | the region of a node                           |
-| caps      | node, links_max           | the most links that a node may have            |
+| regions   | node, region              | the region of a node                            |
+| caps      | node, links_max           | the most links that a node may have             |
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from trellis.errors import InputError
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of table: its columns in the order they are written."""
+    """One kind of table, with its columns in the order in which they are written."""
 
     name: str
-    names: tuple[str, ...]  # columns that hold names: never empty
-    numbers: tuple[str, ...] = ()  # columns that hold finite numbers
-    optional: tuple[str, ...] = ()  # columns of names where nothing is allowed
+    names: tuple[str, ...]  # columns of names, which are never empty
+    numbers: tuple[str, ...] = ()  # columns of finite numbers
+    optional: tuple[str, ...] = ()  # columns of names that may be empty
+    # All columns in their order; empty: names, numbers, optional.
     order: tuple[str, ...] = ()
 
     @property
@@ -51,7 +52,7 @@ KINDS = (INTERESTS, RATES, OVERLAY, CHURN, COSTS, REGIONS, CAPS)
 
 
 def kind_of(columns: Iterable[str], where: str) -> Kind:
-    """The kind of table that has just these columns, in any order."""
+    """Return the kind of table that has exactly these columns, in any order."""
     listed = list(columns)
     for kind in KINDS:
         if sorted(kind.columns) == sorted(listed):
@@ -65,12 +66,12 @@ def kind_of(columns: Iterable[str], where: str) -> Kind:
 
 
 def expect_columns(kind: Kind, columns: Iterable[str], where: str) -> None:
-    """Exactly the columns of `kind`, in any order."""
+    """Raise InputError unless these are exactly the columns of `kind`, in any order."""
     listed = list(columns)
     missing = [column for column in kind.columns if column not in listed]
     extra = [column for column in listed if column not in kind.columns]
     wanted = f"a table of {kind.name} has exactly the columns {', '.join(kind.columns)}"
-    if missing and kind is INTERESTS:  # often a table that somebody else has written
+    if missing and kind is INTERESTS:  # Other programs often write such tables.
         raise InputError(
             where,
             f"column {', '.join(missing)} is missing: the first line is {_shown(listed)}",

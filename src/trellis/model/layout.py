@@ -1,6 +1,6 @@
-"""Tables that others have written: which of their columns are ours, and whether the first line names them.
+"""Describe tables of other programs: which of their columns are ours, and whether the first line names them.
 
-Layout.of("node=client_id,topic=subscription")      by name; columns that are not named are left out
+Layout.of("node=client_id,topic=subscription")      by name; columns that are not named are ignored
 Layout.of("client_id,subscription")                 the same, in the order of our columns
 Layout.of("node=3,topic=1", header=False)           by number, from 1
 """
@@ -16,17 +16,18 @@ from trellis.model.kinds import INTERESTS, KINDS, Kind, expect_columns
 
 @dataclass(frozen=True)
 class Layout:
-    """How a table is laid out. Without any argument it is a table of ours."""
+    """The layout of a table. By default it is that of Trellis's own tables."""
 
-    columns: Mapping[str, str] = field(default_factory=dict)  # our column -> its name there, or its number from 1
+    # our column -> its name in the table, or its number from 1
+    columns: Mapping[str, str] = field(default_factory=dict)
     header: bool = True  # whether the first line of a text table names the columns
-    separator: str | None = None  # of a text table, one character; None: told from the file's name
+    separator: str | None = None  # one character that separates fields of a text table; None: by the file's name
 
     @classmethod
     def of(
         cls, columns: str | Mapping[str, str | int] | None, *, header: bool = True, separator: str | None = None
     ) -> Layout:
-        """Check what a user has written."""
+        """Return the layout that a user has described. Raise InputError if it makes no sense."""
         if separator is not None:
             separator = {"\\t": "\t", "tab": "\t"}.get(separator, separator)
             if len(separator.encode()) != 1 or separator in '"\r\n':
@@ -40,15 +41,15 @@ class Layout:
 
     @property
     def kind(self) -> Kind | None:
-        """The kind of table that has the named columns; None where no column is named."""
+        """Return the kind of table that has the named columns, or None if no column is named."""
         if not self.columns:
             return None
         return next((kind for kind in KINDS if set(self.columns) == set(kind.columns)), INTERESTS)
 
     def places(self, kind: Kind, found: Sequence[str], where: str) -> dict[str, int]:
-        """Return for each column of `kind` its place, from 0, among the columns that the table has.
+        """Return for each column of `kind` its index, from 0, among the columns of the table.
 
-        found  the names in the first line, or where there is no such line its fields
+        found  the names in the first line, or its fields if it does not name columns
         """
         unknown = [name for name in self.columns if name not in kind.columns]
         if unknown:

@@ -1,9 +1,9 @@
-"""JSON lines: one object a line, with a key for each column, as brokers and their tools export subscriptions.
+"""Read JSON lines: one object per line with a key for each column, as brokers and their tools export subscriptions.
 
 {"node": "n1", "topic": "plant/3/heat"}
 
-Other keys are left out; `--columns node=clientid,topic=filter` names the keys where they are others. Values are text or
-whole numbers, as in the other tables. Blank lines do not count.
+Other keys are ignored. `--columns node=clientid,topic=filter` gives the keys if they have other names. Values are text
+or whole numbers, as in the other tables. Blank lines are skipped.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _REMEDY = "write one JSON object a line"
 
 
 def is_lines(path: Path) -> bool:
-    """Whether the file's name says that it holds JSON lines, plain or gzip."""
+    """Return whether the file's name says that it holds JSON lines, plain or gzip."""
     return (Path(path.stem).suffix if path.suffix == ".gz" else path.suffix) in SUFFIXES
 
 
 def read_keys(path: Path) -> list[str]:
-    """The keys of the first object."""
+    """Return the keys of the first object."""
     for _, found in objects(path):
         return list(found)
     raise InputError(str(path), "the file is empty", _REMEDY)
 
 
 def line_batches(path: Path, kind: Kind, layout: Layout) -> Iterator[pa.RecordBatch]:
-    """The rows in batches; names come dictionary-encoded, numbers as float64."""
+    """Yield the rows in batches. Names are dictionary-encoded, numbers are float64."""
     if not layout.header or layout.separator is not None:
         wrong = "--separator" if layout.header else "--no-header"
         raise InputError(str(path), "JSON lines name their values themselves", f"leave out {wrong}")
@@ -62,7 +62,7 @@ def line_batches(path: Path, kind: Kind, layout: Layout) -> Iterator[pa.RecordBa
 
 
 def objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each object with its line."""
+    """Yield each object with its line number."""
     decode = msgspec.json.Decoder(dict[str, Any]).decode
     with opened(path) as file:
         line = 0
@@ -81,7 +81,7 @@ def objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _keys(kind: Kind, layout: Layout, found: list[str], where: str) -> dict[str, str]:
-    """For each of our columns its key, by the keys of the first object."""
+    """Return for each of our columns its key, chosen among the keys of the first object."""
     wanted = [name for name in kind.columns if name not in kind.optional]
     if not layout.columns and set(wanted) <= set(found):
         return {name: name for name in kind.columns}
@@ -94,7 +94,7 @@ def _value(value: Any, name: str, kind: Kind, where: str) -> Any:
             raise InputError(where, f"{name} is not a number", "write a finite number")
         return float(value)
     if value is None:
-        return ""  # an empty name is told, or allowed, as in the other tables
+        return ""  # As in other tables, an empty name is refused or allowed later.
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise InputError(where, f"{name} is neither text nor a whole number", "names are text or whole numbers")
     return str(value)

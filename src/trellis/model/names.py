@@ -1,7 +1,7 @@
-"""Names of nodes or topics, and the dense ids that stand for them inside.
+"""Keep names of nodes or topics, and the dense ids that stand for them inside.
 
-Ids follow the *shortlex* order of the names (shorter first, then by bytes): 2 before 10, n9 before n10.
-So the same set of rows gives the same ids whatever the order of the rows or the parts of a table.
+Ids follow the *shortlex* order of the names (shorter first, then by bytes): 2 before 10, n9 before n10. So the same set
+of rows gives the same ids, whatever the order of the rows or of the parts of a table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ IdArray = npt.NDArray[np.int32]
 
 
 class Names:
-    """An immutable list of different names; the id of a name is its place."""
+    """An immutable list of different names. The id of a name is its index."""
 
     def __init__(self, names: Iterable[str] | pa.Array) -> None:
         array = names if isinstance(names, pa.Array) else pa.array(list(names), pa.string())
@@ -28,7 +28,7 @@ class Names:
 
     @classmethod
     def in_order(cls, names: Iterable[str] | pa.Array) -> tuple[Names, IdArray]:
-        """The names in shortlex order, and for each given name its id there. The names must differ."""
+        """Return the names in shortlex order, and the id of each given name there. The names must differ."""
         array = Names(names).array
         table = pa.table({"length": pc.binary_length(array), "name": array})
         order = pc.sort_indices(table, sort_keys=[("length", "ascending"), ("name", "ascending")])
@@ -51,7 +51,7 @@ class Names:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Names) and self.array.equals(other.array)
 
-    __hash__ = None  # type: ignore[assignment]  # compared by value, and large
+    __hash__ = None  # type: ignore[assignment] # compared by value, and large
 
     def __repr__(self) -> str:
         shown = ", ".join(self.array[:5].to_pylist())
@@ -62,20 +62,20 @@ class Names:
         return {name: index for index, name in enumerate(self)}
 
     def id_of(self, name: str) -> int:
-        """The id of `name`; KeyError where there is none."""
+        """Return the id of `name`. Raise KeyError if it is unknown."""
         return self._place[name]
 
     def ids_of(self, names: pa.Array | pa.ChunkedArray | Iterable[str]) -> IdArray:
-        """For each name its id, -1 where it is unknown. Vectorised."""
+        """Return the id of each name, or -1 if it is unknown. This is vectorized."""
         if not isinstance(names, pa.Array | pa.ChunkedArray):
             names = pa.array(list(names), pa.string())
         found = pc.fill_null(pc.index_in(names, value_set=self.array), -1)
         return np.asarray(found, dtype=np.int32)
 
     def take(self, chosen: npt.ArrayLike) -> pa.StringArray:
-        """The names of the given ids, as an Arrow array."""
+        """Return the names of the given ids, as an Arrow array."""
         return self.array.take(pa.array(np.asarray(chosen)))
 
     def keys(self, seed: int | str) -> npt.NDArray[np.uint64]:
-        """The tie-breaking key of each name (see `trellis.ids.key`)."""
+        """Return the tie-breaking key of each name (see `trellis.ids.key`)."""
         return np.fromiter((ids.key(seed, name) for name in self), np.uint64, len(self))

@@ -1,4 +1,7 @@
-"""Overlay: who is linked to whom. Simple, undirected, over the nodes of an instance.  [OMen §2: G = (V, E)]"""
+"""Define overlays: which nodes are linked.
+
+A simple undirected graph over an instance's nodes.  [OMen §2: G = (V, E)]
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """Links (u, v) with u < v, each once, ascending. Build it with `from_ids` or `from_pairs`."""
+    """Links (u, v) with u < v, each once, ascending. Create it with `from_ids` or `from_pairs`."""
 
     nodes: Names
     u: IdArray
@@ -29,7 +32,7 @@ class Overlay:
 
     @classmethod
     def from_ids(cls, nodes: Names, u: npt.ArrayLike, v: npt.ArrayLike) -> Overlay:
-        """From the ids of both ends of each link, in any order and direction."""
+        """Make an overlay from the ids of both ends of each link, in any order and direction."""
         ends = np.sort(np.stack([np.asarray(u, np.int64).ravel(), np.asarray(v, np.int64).ravel()]), axis=0)
         loops = np.flatnonzero(ends[0] == ends[1])
         if len(loops):
@@ -44,7 +47,7 @@ class Overlay:
 
     @classmethod
     def from_pairs(cls, nodes: Names, pairs: Iterable[tuple[object, object]]) -> Overlay:
-        """From pairs of names. For small overlays and tests."""
+        """Make an overlay from pairs of names. For small overlays and tests."""
         rows = [(str(u), str(v)) for u, v in pairs]
         return cls.from_ids(nodes, [nodes.id_of(u) for u, _ in rows], [nodes.id_of(v) for _, v in rows])
 
@@ -52,7 +55,7 @@ class Overlay:
         return f"Overlay({len(self.nodes)} nodes, {len(self)} links)"
 
     def __len__(self) -> int:
-        """Number of links."""
+        """Return the number of links."""
         return len(self.u)
 
     @cached_property
@@ -69,7 +72,7 @@ class Overlay:
 
     @property
     def neighbors(self) -> IdArray:
-        """CSR: the neighbours of v are `neighbors[offsets[v]:offsets[v + 1]]`, ascending."""
+        """Return all neighbors in CSR form: those of v are `neighbors[offsets[v]:offsets[v + 1]]`, ascending."""
         return self._adjacency[1]
 
     def neighbors_of(self, node: int) -> IdArray:
@@ -80,11 +83,11 @@ class Overlay:
         return np.diff(self.offsets)
 
     def to_table(self) -> pa.Table:
-        """Columns u, v: one row a link."""
+        """Return a table with columns u and v: one row for each link."""
         return pa.table({"u": self.nodes.take(self.u), "v": self.nodes.take(self.v)})
 
     def to_networkx(self) -> networkx.Graph:
-        """A networkx graph with names as nodes; nodes without links are there too."""
+        """Return a networkx graph with names as nodes, including nodes without links."""
         import networkx
 
         graph = networkx.Graph()

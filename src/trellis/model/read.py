@@ -1,8 +1,8 @@
-"""Reading: any table of ours from any file, streamed through Arrow, with errors that name the place.
+"""Read any table of Trellis from any file, streamed through Arrow. Errors name the file and line.
 
-`read_interests`, `read_overlay`, `read_churn` and `read_rates` give the model's objects; `read_rows` gives the
-checked table behind them. Names become dense ids batch by batch, so that a table of tens of millions of rows costs
-two int32 per row and the names once.
+`read_interests`, `read_overlay`, `read_churn` and `read_rates` return the model's objects. `read_rows` returns the
+checked table behind them. Names become dense ids batch by batch. So a table of tens of millions of rows costs two int32
+per row, and each name once.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from trellis.model.names import IdArray, Names
 from trellis.model.overlay import Overlay
 from trellis.model.text import numbered_rows, read_batches, read_header, separator_of
 
-REPEATED = ("merge", "refuse")  # what may happen to a subscription that is there more than once
+REPEATED = ("merge", "refuse")  # what happens to a repeated subscription
 _FORMATS = "name it .parquet, .tsv, .csv or .jsonl (the last three also .gz), or name a folder of Parquet parts"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A table as it was read: names dictionary-encoded over one dictionary a column, and where each row stands."""
+    """A table as it was read. Names are dictionary-encoded, with one dictionary per column."""
 
     kind: Kind
     path: Path
@@ -41,7 +41,7 @@ class Rows:
     layout: Layout = OURS
 
     def where(self, row: int) -> str:
-        """`a.tsv:18` for text, `a.parquet, row 17` (from 1) for Parquet, with the part's name in a folder."""
+        """Return the place of a row: `a.tsv:18` for text, `a.parquet, row 17` (from 1, in the part) for Parquet."""
         if is_lines(self.path):
             return next(f"{self.path}:{line}" for place, (line, _) in enumerate(objects(self.path)) if place == row)
         separator = separator_of(self.path, self.layout)
@@ -57,13 +57,13 @@ class Rows:
         return str(self.path)
 
     def ids(self, column: str, names: Names) -> IdArray:
-        """The column as ids of `names`, -1 for a name that is not there."""
+        """Return the column as ids of `names`, or -1 for an unknown name."""
         values = self.table[column].combine_chunks()
         known = np.append(names.ids_of(values.dictionary), np.int32(-1))
         return known[np.asarray(pc.fill_null(values.indices, -1))]
 
     def names(self, *columns: str) -> Names:
-        """All names of the columns, in shortlex order. Empty is no name (optional columns have it)."""
+        """Return all names of the columns, in shortlex order. The empty text of optional columns is no name."""
         found = pa.chunked_array([self.table[column].combine_chunks().dictionary for column in columns], pa.string())
         return Names.in_order(pc.unique(found.filter(pc.not_equal(found, ""))))[0]
 
@@ -77,12 +77,12 @@ def read_interests(
     separator: str | None = None,
     repeated: str = "refuse",
 ) -> Interests:
-    """Interests from a table of node, topic; publication rates from a table of topic, rate.
+    """Read interests from a table of node, topic, and publication rates from a table of topic, rate.
 
-    columns    for a table that somebody else has written: "node=client_id,topic=subscription", or numbers from 1
+    columns    for a table of another program: "node=client_id,topic=subscription", or numbers from 1
     header     whether the first line of a text table names the columns
-    separator  of the fields of a text table; told from the file's name unless given
-    repeated   a row that is there again: "refuse" raises InputError with its line, "merge" counts it once
+    separator  character between the fields of a text table; by default it follows from the file's name
+    repeated   for a repeated row: "refuse" raises InputError with its line, "merge" counts it once
     """
     layout = Layout.of(columns, header=header, separator=separator)
     interests = interests_in(read_rows(path, INTERESTS, layout), repeated)
@@ -92,7 +92,7 @@ def read_interests(
 
 
 def interests_in(rows: Rows, repeated: str = "refuse") -> Interests:
-    """The interests that the rows say; repeated rows are refused, or count once."""
+    """Return the interests in the rows. Repeated rows are refused, or count once."""
     if repeated not in REPEATED:
         raise InputError(f"--repeated {repeated}", "is not known", f"choose from {', '.join(REPEATED)}")
     if not rows.table.num_rows:
@@ -110,7 +110,7 @@ def interests_in(rows: Rows, repeated: str = "refuse") -> Interests:
 
 
 def first_rows(rows: Rows) -> npt.NDArray[np.int64]:
-    """The rows without those that only repeat an earlier one, in their order."""
+    """Return the indexes of rows that do not repeat an earlier one, in their order."""
     key = np.zeros(rows.table.num_rows, np.int64)
     for column in rows.kind.names:
         values = rows.table[column].combine_chunks()
@@ -119,7 +119,10 @@ def first_rows(rows: Rows) -> npt.NDArray[np.int64]:
 
 
 def read_rates(path: str | Path, topics: Names) -> npt.NDArray[np.float64]:
-    """The rate of each topic; a topic of the interests without a rate is an error, a rate of no topic too."""
+    """Return the rate of each topic.
+
+    Raise InputError for a topic without a rate, and for a rate of an unknown topic.
+    """
     rows = read_rows(path, RATES)
     ids, values = rows.ids("topic", topics), np.asarray(rows.table["rate"], np.float64)
     refuse_unknown(rows, "topic", ids, "no topic of the interests", "remove the row")
@@ -142,12 +145,12 @@ def read_rates(path: str | Path, topics: Names) -> npt.NDArray[np.float64]:
 
 
 def read_overlay(path: str | Path, nodes: Names | None = None) -> Overlay:
-    """An overlay over `nodes`, the names of its interests; without them, over the nodes that it links."""
+    """Read an overlay over `nodes`, the nodes of its interests. Without them, it is over the nodes that it links."""
     return overlay_in(read_rows(path, OVERLAY), nodes)
 
 
 def overlay_in(rows: Rows, nodes: Names | None = None) -> Overlay:
-    """The overlay that the rows say; self-loops, repeated links and unknown nodes are refused."""
+    """Return the overlay in the rows. Raise InputError for self-loops, repeated links and unknown nodes."""
     known = rows.names("u", "v") if nodes is None else nodes
     u, v = rows.ids("u", known), rows.ids("v", known)
     for column, ids in (("u", u), ("v", v)):
@@ -162,12 +165,12 @@ def overlay_in(rows: Rows, nodes: Names | None = None) -> Overlay:
 
 
 def read_churn(path: str | Path, interests: Interests | None = None) -> ChurnTrace:
-    """A churn trace; with `interests`, every event is checked against who is there."""
+    """Read a churn trace. With `interests`, check every event against the nodes that are present."""
     return churn_in(read_rows(path, CHURN), interests)
 
 
 def churn_in(rows: Rows, interests: Interests | None = None) -> ChurnTrace:
-    """The churn trace that the rows say; events that cannot happen are refused."""
+    """Return the churn trace in the rows. With `interests`, raise InputError for events that cannot happen."""
     nodes, topics = rows.names("node"), rows.names("topic")
     events = Names([event.name for event in Event])
     trace = ChurnTrace(
@@ -198,7 +201,10 @@ def churn_in(rows: Rows, interests: Interests | None = None) -> ChurnTrace:
 
 
 def read_rows(path: str | Path, kind: Kind | None = None, layout: Layout = OURS) -> Rows:
-    """The table at `path`, checked for columns, encoding, empty names and numbers. Any kind where none is given."""
+    """Read the table at `path` and check columns, encoding, empty names and numbers.
+
+    Without `kind`, accept any kind.
+    """
     path = Path(path)
     kind = kind or layout.kind or kind_of(_columns(path, layout), str(path))
     schema = pa.schema(
@@ -233,11 +239,11 @@ def _columns(path: Path, layout: Layout) -> list[str]:
 
 
 def _parts(path: Path) -> list[Path]:
-    """The Parquet files behind a path, in name order: itself, or the parts of a folder that Spark finished."""
+    """Return the Parquet files of a path in name order: the file itself, or the parts of a finished folder."""
     if path.is_dir():
         if (path / "_temporary").exists():
             raise InputError(str(path), "the job that writes this folder has not finished", "run it again")
-        # A folder with its own name on a part's name (a=1/) is a partitioned table: none of ours is.
+        # A folder with subfolders such as a=1/ is a partitioned table, which Trellis does not write.
         parts = sorted(part for part in path.glob("*.parquet") if part.name[0] not in "._")
         if not parts:
             raise InputError(str(path), "the folder holds no Parquet part", _FORMATS)
@@ -266,7 +272,7 @@ def _parquet_batches(path: Path, kind: Kind, layout: Layout) -> Iterator[pa.Reco
         schema = _opened_parquet(part).schema_arrow
         places = layout.places(kind, schema.names, str(part))
         theirs = {name: schema.names[place] for name, place in places.items()}
-        for name, place in places.items():  # a dictionary cannot be asked for where a value has parts
+        for name, place in places.items():  # Arrow cannot make a dictionary of nested values.
             if pa.types.is_nested(schema.types[place]):
                 what = f"column {theirs[name]} is {schema.types[place]}"
                 raise InputError(str(part), what, "names are text or whole numbers")
@@ -300,7 +306,7 @@ def _typed(values: pa.Array, kind: Kind, column: str, part: Path) -> pa.Array:
 
 
 def _refuse_broken_text(values: pa.Array, column: str, part: Path) -> None:
-    # Parquet carries any bytes in a text column; Arrow takes them on trust.
+    # Parquet allows any bytes in a text column, and Arrow does not check them.
     try:
         values.dictionary.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -310,7 +316,7 @@ def _refuse_broken_text(values: pa.Array, column: str, part: Path) -> None:
 
 
 def _refuse_empty(rows: Rows) -> None:
-    """No empty name and no missing value, but in optional columns, where both mean 'nothing'."""
+    """Raise InputError for an empty name or a missing value, except in optional columns, where both mean no value."""
     for column in rows.kind.columns:
         values = rows.table[column].combine_chunks()
         if column in rows.kind.numbers:
@@ -326,6 +332,7 @@ def _refuse_empty(rows: Rows) -> None:
 
 
 def refuse_unknown(rows: Rows, column: str, ids: npt.NDArray[np.integer], what: str, remedy: str) -> None:
+    """Raise InputError at the first row whose id is negative, which means that its name is unknown."""
     unknown = np.flatnonzero(ids < 0)
     if len(unknown):
         name = rows.table[column][int(unknown[0])].as_py()
@@ -333,7 +340,7 @@ def refuse_unknown(rows: Rows, column: str, ids: npt.NDArray[np.integer], what: 
 
 
 def first_repeated(values: npt.NDArray[np.integer]) -> int:
-    """The row of the first value that stood before, -1 where all differ."""
+    """Return the index of the first value that occurred before, or -1 if all differ."""
     order = np.argsort(values, kind="stable")
     again = order[1:][values[order][1:] == values[order][:-1]]
     return int(again.min()) if len(again) else -1

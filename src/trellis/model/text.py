@@ -1,7 +1,7 @@
-"""TSV and CSV: one header line, LF, quoted by doubling `"` where a name holds a separator, a quote or a line end.
+"""Read and write TSV and CSV: one header line, LF, and quotes doubled in names with a separator, quote or line end.
 
-Arrow parses at full speed and only says that something is wrong. Then, and only then, the file is read once more,
-slowly, to say where: `diagnose`.
+Arrow parses fast, but reports only that something is wrong. Only then the file is read once more, slowly, to find the
+line: `diagnose`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from trellis.model.layout import OURS, Layout
 
 SEPARATORS = {".tsv": "\t", ".csv": ","}
 _BLOCK_BYTES = 1 << 24
-_TEXT = pa.large_string()  # a block of lines may pass the 2 GiB of pa.string()
+_TEXT = pa.large_string()  # A block of lines may exceed the 2 GiB of pa.string().
 
 
 def separator_of(path: Path, layout: Layout = OURS) -> str | None:
-    """The separator that the layout or the file's name asks for; None where it is not the name of a text table."""
+    """Return the separator of the layout or of the file's name, or None if the name is not that of a text table."""
     if layout.separator is not None and path.suffix != ".parquet" and not path.is_dir():
         return layout.separator
     return SEPARATORS.get(Path(path.stem).suffix if path.suffix == ".gz" else path.suffix)
@@ -38,11 +38,11 @@ def separator_of(path: Path, layout: Layout = OURS) -> str | None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a plain or gzip file, with the errors of both as one clear line."""
+    """Open a plain or gzip file for reading, and turn errors of either kind into InputError."""
     try:
         with path.open("rb") as plain:
             if path.suffix == ".gz":
-                # Python's reader, not Arrow's: it refuses a truncated stream instead of ending quietly.
+                # Python's reader refuses a truncated stream. Arrow's reader would end silently.
                 with gzip.GzipFile(fileobj=plain, mode="rb") as unzipped:
                     yield cast(IO[bytes], unzipped)
             else:
@@ -56,13 +56,13 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def read_header(path: Path, separator: str) -> list[str]:
-    """The column names of the first line; its fields where it is a row like the others."""
+    """Return the fields of the first line, which are the column names unless the line is a row."""
     with opened(path) as file:
         first = file.readline(1 << 20)
     if not first:
         raise InputError(str(path), "the file is empty", "its first line must name the columns")
     try:
-        line = first.decode("utf-8-sig")  # spreadsheets write a byte order mark; Arrow skips it, too
+        line = first.decode("utf-8-sig")  # Spreadsheets write a byte order mark. Arrow skips it as well.
     except UnicodeDecodeError as error:
         raise _not_utf8(path, 1) from error
     try:
@@ -74,7 +74,7 @@ def read_header(path: Path, separator: str) -> list[str]:
 
 
 def read_batches(path: Path, kind: Kind, separator: str, layout: Layout = OURS) -> Iterator[pa.RecordBatch]:
-    """The rows in batches; names come dictionary-encoded, numbers as float64."""
+    """Yield the rows in batches. Names are dictionary-encoded, numbers are float64."""
     found = read_header(path, separator)
     at = {place: name for name, place in layout.places(kind, found, f"{path}:1").items()}
     types = {
@@ -108,9 +108,9 @@ def read_batches(path: Path, kind: Kind, separator: str, layout: Layout = OURS) 
                 yield batch
         except pa.ArrowInvalid as error:
             diagnose(path, kind, separator, layout)
-            # Arrow saw something that we did not: its own words are all there is.
+            # `diagnose` found nothing, so Arrow's own text is all there is.
             raise InputError(str(path), str(error).splitlines()[0], "mend the file") from error
-    # Arrow takes a quote that nobody closes for one long name. Such a name holds a line end, or the quotes are odd.
+    # Arrow reads an unclosed quote as one long name. Such a name contains a line end, or the number of quotes is odd.
     if broken_lines or counted.quotes % 2:
         diagnose(path, kind, separator, layout)
 
@@ -136,7 +136,7 @@ def _holds_line_ends(batch: pa.RecordBatch) -> bool:
 
 
 def diagnose(path: Path, kind: Kind, separator: str, layout: Layout = OURS) -> None:
-    """Reads the whole file slowly and raises InputError for the first line that is wrong, if there is one."""
+    """Read the whole file slowly, and raise InputError for the first wrong line, if there is one."""
     found = read_header(path, separator)
     columns = found if layout.header else [f"field {place + 1}" for place in range(len(found))]
     numbers = {place for name, place in layout.places(kind, found, f"{path}:1").items() if name in kind.numbers}
@@ -153,7 +153,7 @@ def diagnose(path: Path, kind: Kind, separator: str, layout: Layout = OURS) -> N
 
 
 def numbered_rows(path: Path, separator: str, layout: Layout = OURS) -> Iterator[tuple[int, list[str]]]:
-    """Each row, without the header, with the line it begins on. Slow: for error messages only."""
+    """Yield each row, without the header, with the line where it begins. It is slow, and only for error texts."""
     with opened(path) as file:
         reader = csv.reader(_decoded(path, file), delimiter=separator, strict=True)
         begins = 1
@@ -190,12 +190,12 @@ def _is_number(value: str) -> bool:
 
 
 def text_of(table: pa.Table, separator: str) -> Iterator[bytes]:
-    """The whole file as bytes: header, then the rows. The same table gives the same bytes."""
+    """Yield the bytes of the whole file: header, then rows. The same table gives the same bytes."""
     yield (separator.join(table.column_names) + "\n").encode()
     for batch in table.to_batches(max_chunksize=1 << 20):
         fields = [_quoted(column, separator) for column in batch.columns]
         fields[-1] = _joined(fields[-1], "\n", by="")
-        # The values of an Arrow string array lie end to end: as every line ends in LF, they are the file.
+        # The values of an Arrow string array are adjacent in memory. Since every line ends in LF, they are the file.
         values = _joined(*fields, by=separator).buffers()[2]
         yield values.to_pybytes() if values is not None else b""
 
@@ -215,12 +215,12 @@ def _joined(*parts: pa.Array | str, by: str) -> pa.Array:
 
 
 def write_text(table: pa.Table, path: Path, separator: str, *, zipped: bool) -> None:
-    """Writes to `path` itself; the caller names a place beside the real one."""
+    """Write the table to `path` directly. The caller passes a temporary path."""
     with path.open("wb") as plain:
         if not zipped:
             plain.writelines(text_of(table, separator))
             return
-        # No name and no time in the gzip header: the same table gives the same bytes.
+        # The gzip header has no name and no time, so the same table gives the same bytes.
         with gzip.GzipFile(filename="", fileobj=plain, mode="wb", mtime=0) as file:
             for piece in text_of(table, separator):
                 file.write(piece)

@@ -1,4 +1,4 @@
-"""Writing: any table of ours, in the format that the file's name asks for, whole or not at all."""
+"""Write any table of Trellis in the format of the file's name, completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trellis.model.text import separator_of, write_text
 
 
 def write_table(table: pa.Table, path: str | Path) -> None:
-    """`.parquet`, `.tsv`, `.csv`, `.tsv.gz` or `.csv.gz`. The same table gives the same bytes."""
+    """Write a table as `.parquet`, `.tsv`, `.csv`, `.tsv.gz` or `.csv.gz`. The same table gives the same bytes."""
     path = Path(path)
     expect_format(path)
     separator = separator_of(path)
@@ -27,7 +27,7 @@ def write_table(table: pa.Table, path: str | Path) -> None:
 
 
 def expect_format(path: str | Path) -> None:
-    """Refuses a name that tells no format: to be asked before hours of work, not after."""
+    """Raise InputError if the name has no known format. Call this before long work, not after it."""
     path = Path(path)
     if separator_of(path) is None and path.suffix != ".parquet":
         raise InputError(

@@ -1,8 +1,8 @@
-"""Overlays built and mended with knowledge of all interests.
+"""Build and repair overlays with knowledge of all interests.
 
-`construct` builds: GM, MinMaxODA, LowODA and the baselines ring, random and star. `maintain.Maintenance` mends.
-The package can be called: `trellis.plan(interests)` is `api.plan` (see `trellis.doors`).
-Names load when they are asked for: a help page reads the configurations here without waiting for kernels.
+`construct` builds overlays: GM, MinMaxODA, LowODA and the baselines ring, random and star. `maintain.Maintenance`
+repairs them. The package itself can be called: `trellis.plan(interests)` is `api.plan` (see `trellis.doors`). Names
+load when they are first used, so a help page can read the configurations here without waiting for kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""`trellis.plan` and `trellis.maintain`: what Python programs call, and what the commands of these names print."""
+"""Define `trellis.plan` and `trellis.maintain`, which Python programs call.
+
+The commands of these names print results.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def plan(
     progress: Progress | None = None,
     on_compile: Callable[[], None] | None = None,
 ) -> Construction:
-    """A topic-connected overlay with few links per node, as `.overlay` of what is returned.
+    """Return a topic-connected overlay with few links per node, as `.overlay` of the result.
 
     algorithm         gm takes the fewest links, minmax the lowest maximum degree (give or take one), lowoda comes close
                       to both; ring, random and star are baselines
@@ -45,18 +48,18 @@ def plan(
     candidates        gm, minmax, lowoda: the pairs of nodes to choose links from. all: every pair that shares a topic.
                       sampled: a few for each node, in nearly linear time. auto: all, unless there are more than 20,000
                       nodes and it would take long, or more memory than is allowed
-    sample, keep      candidates sampled: how many subscribers of each topic a node looks at, at least, and how many
-                      of all these it keeps
-    connectivity      2: with more links, so that no loss of a single node splits a topic
-    costs             gm, lowoda: links that join the most for their cost (`trellis.model.costs.read_costs`)
-    caps              gm, lowoda: how many links each node may have (`trellis.model.costs.read_caps`). Where a cap
-                      cannot be kept, `.excess` of what is returned says at which node and why
-    hops_max          with more links, so that no topic has a greater diameter; `.short` says what that has cost, and
-                      which topics caps keep from it
+    sample, keep      for sampled candidates: the least number of subscribers of each topic that a node looks at, and
+                      how many of all these it keeps
+    connectivity      2: add links so that the loss of any one node splits no topic
+    costs             gm, lowoda: prefer links that join most for their cost (`trellis.model.costs.read_costs`)
+    caps              gm, lowoda: the most links of each node (`trellis.model.costs.read_caps`). If a cap cannot be
+                      kept, `.excess` of the result says at which node and why
+    hops_max          add links so that no topic has a larger diameter; `.short` tells what that has cost, and for which
+                      topics caps prevent it
     seed              breaks ties: the same seed gives the same overlay
-    memory_bytes_max  refuse a plan that needs more; 60 % of the machine's unless given
-    progress          told now and then how many components of topics are joined, of how many
-    on_compile        told once if a kernel is compiled now, which takes some seconds; not if all come from the cache
+    memory_bytes_max  refuse a plan that needs more; by default 60 % of the machine's memory
+    progress          called now and then with the number of joined components of topics, and of all
+    on_compile        called once if a kernel must be compiled, which takes some seconds
     """
     if candidates not in CANDIDATES:
         raise InputError("--candidates", f'"{candidates}" is unknown', f"choose one of {', '.join(CANDIDATES)}")
@@ -89,7 +92,7 @@ def plan(
 def _sampling(
     interests: Interests, algorithm: str, candidates: str, sampling: Sampling, allowed: int, is_limited: bool
 ) -> Sampling | None:
-    """The sampling if candidates are to be drawn, None if all pairs are looked at."""
+    """Return the sampling if candidates are to be drawn, or None if all pairs are compared."""
     if candidates != "auto":
         return sampling if candidates == "sampled" else None
     if algorithm not in GREEDY_RULES:
@@ -115,19 +118,19 @@ def maintain(
     progress: Callable[[int, int], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
 ) -> Maintenance:
-    """Keep an overlay topic-connected while the events of `churn` happen; `.history` has a row for each.
+    """Keep an overlay topic-connected while the events of `churn` happen. `.history` of the result has a row for each.
 
-    What is returned also has `.overlay()` and `.interests()` as they are at the end, and `.split_topics()`.
+    The result also has `.overlay()` and `.interests()` at the end of the run, and `.split_topics()`.
 
-    overlay          where it starts; lowoda's unless given
+    overlay          the overlay to start from; by default that of lowoda
     algorithm        shadows: new links near the lost node only; naive: anywhere; rebuild: a new plan after every event
     coverage_factor  backups for each topic of a node (lambda): more give better links, from larger shadow sets
     rho              lowoda's parameter
-    backups          how backups are chosen; `trellis maintain --help` lists the ways
-    components       where two nodes count as connected already
-    check_every      check every topic each so many rounds; 0: only at the end, by whoever asks
-    progress         told after every round: how many, of how many
-    should_stop      asked after every round: True ends the run there, and `.history.complete` is False
+    backups          how backups are chosen; `trellis maintain --help` lists the choices
+    components       which nodes count as already connected; `trellis maintain --help` lists the choices
+    check_every      number of rounds between two checks of every topic; 0: never
+    progress         called after every round with the number of rounds so far, and of all
+    should_stop      called after every round: True ends the run there, and `.history.complete` is False
     """
     config = MaintainConfig(
         algorithm=algorithm,

@@ -1,21 +1,21 @@
-"""The five routines that build backup sets.  [SH Alg. 11, 12; OMen §4.2]
+"""Build backup sets by one of five routines.  [SH Alg. 11, 12; OMen §4.2]
 
-All repeat a set cover of v's topics `covers` times; a node that is chosen is no candidate for the later covers, so
-the covers are disjoint. A topic without a candidate left is dropped from the cover (A-SHD-6).
+All repeat a set cover of v's topics `covers` times. A chosen node is no candidate for later covers, so the covers are
+disjoint. A topic without a remaining candidate is dropped from the cover (A-SHD-6).
 
     PRIMAL_DUAL            draw an uncovered topic, take its subscriber of least positive weight, lower the
-                           weights of its other subscribers by as much  [SH Alg. 12]
+                           weights of its other subscribers by the same amount  [SH Alg. 12]
     PRIMAL_DUAL_CARRY      the same, but the lowered weights stay for the next cover (A-SHD-5)
     PRIMAL_DUAL_UNCOVERED  draw an uncovered topic, take its subscriber with most uncovered topics  [OMen §4.2]
     GREEDY                 take the node with most uncovered topics  [OMen §4.2]
     GREEDY_WEIGHTED        take the node of least weight per uncovered topic  [SH Alg. 11]
 
-weight(u) = |u.neighbors| + |u.primaries|. Ties go to the lowest rank. Chance is an xorshift64 generator (Marsaglia
-2003), started anew for every set from a stream of its own.
+weight(u) = |u.neighbors| + |u.primaries|. Ties go to the lowest rank. Random numbers come from an xorshift64 generator
+(Marsaglia 2003), which is restarted for every set from a stream of its own.
 
-While v's set is built, `closed` marks who is no candidate (v and its backups), `uncovered` the topics that the cover in
-hand still lacks; `rest` lists the latter, ascending. All three routines below write what they choose behind `count`,
-and return the new count.
+While v's set is built, `closed` marks nodes that are no candidates (v and its backups). `uncovered` marks the topics
+that the present cover still lacks, and `rest` lists them, ascending. The routines below write their choices at index
+`count` and after it, and return the new count.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def build(
     weight: Any,
     only_topic: Any,
 ) -> Any:
-    """Backups for each of `nodes`, one after the other.  [SH Alg. 6, 8, 9]
+    """Choose backups for each of `nodes`, one after the other.  [SH Alg. 6, 8, 9]
 
-    covers      how many disjoint covers each node gets
-    draws       where each node's stream of chance starts; not 0
-    weight      of every node, before; changed as backups are dropped and chosen
+    covers      number of disjoint covers of each node
+    draws       first state of each node's random stream; not 0
+    weight      weight of every node; it is changed as backups are dropped and chosen
     only_topic  -1: a new set, the present one is dropped; otherwise backups for this topic beside the present ones
     returns     offsets, chosen, cover: the new backups of nodes[i] are chosen[offsets[i]:offsets[i + 1]], in the
-                order they were chosen; cover says in which of the covers
+                order in which they were chosen; cover has the number of the cover of each
     """
     room = 0
     for i in range(len(nodes)):
@@ -121,7 +121,7 @@ def build(
         _mark(closed, backups, False)
         for at in range(offsets[i], count):
             closed[chosen[at]] = False
-            weight[chosen[at]] += 1  # v is one of its primaries now
+            weight[chosen[at]] += 1  # v is now one of its primaries.
             left[chosen[at]] = weight[chosen[at]]
         offsets[i + 1] = count
     return offsets, chosen[: offsets[-1]], cover[: offsets[-1]]
@@ -143,9 +143,9 @@ def _by_weight(
     cover: Any,
     count: Any,
 ) -> Any:
-    """[SH Alg. 12]. `left` holds the lowered weights; it equals `weight` before and after."""
+    """Cover the topics by SH Alg. 12. `left` holds the lowered weights; it equals `weight` before and after."""
     member_data, member_start, member_length = member_rows
-    lowered = np.empty(len(wanted) * covers, np.int32)  # topics whose subscribers were
+    lowered = np.empty(len(wanted) * covers, np.int32)  # topics whose subscribers' weights were lowered
     lowerings = 0
     for number in range(covers):
         before = count
@@ -173,16 +173,18 @@ def _by_weight(
                     left[member_data[m]] = weight[member_data[m]]
             lowerings = 0
         if count == before:
-            break  # nobody for any topic: nobody for a later cover either
+            break  # If no topic has a candidate, a later cover has none either.
     return count
 
 
 @njit(cache=True)
 def _lightest(subscribers: Any, closed: Any, left: Any, state: Any) -> Any:
-    """The candidate of least positive weight, or -1; all positive ones lose that weight.  [SH Alg. 12, l. 8-9, 13-14]
+    """Return the candidate of least positive weight, or -1.
 
-    Deviation: where all candidates have come down to 0 the listing has none; we take one of them at random, as its
-    cost is paid already (A-SHD-4).
+    Lower all positive weights by it.  [SH Alg. 12, l. 8-9, 13-14]
+
+    Deviation: where all candidates have come down to 0 the listing has none; we take one of them at random, because its
+    cost is already paid (A-SHD-4).
     """
     best, spent = -1, 0
     for at in range(len(subscribers)):
@@ -222,7 +224,7 @@ def _by_topic(
     cover: Any,
     count: Any,
 ) -> Any:
-    """The primal-dual routine as OMen §4.2 words it."""
+    """Cover the topics by the primal-dual routine in the wording of OMen §4.2."""
     topic_data, topic_start, topic_length = topic_rows
     member_data, member_start, member_length = member_rows
     for number in range(covers):
@@ -269,7 +271,10 @@ def _greedily(
     cover: Any,
     count: Any,
 ) -> Any:
-    """[SH Alg. 11], or OMen's without weights. `gain` is scratch: of each subscriber, its uncovered topics."""
+    """Cover the topics by SH Alg. 11, or by OMen's routine without weights.
+
+    `gain` is scratch: uncovered topics per node.
+    """
     topic_data, topic_start, topic_length = topic_rows
     member_data, member_start, member_length = member_rows
     near = _subscribers(wanted, member_rows, gain)
@@ -301,7 +306,7 @@ def _greedily(
 
 @njit(cache=True)
 def _subscribers(wanted: Any, member_rows: Any, mark: Any) -> Any:
-    """Everybody who has one of the topics, once."""
+    """Return every node that has one of the topics, once."""
     member_data, member_start, member_length = member_rows
     room, count = 0, 0
     for t in range(len(wanted)):
@@ -320,7 +325,7 @@ def _subscribers(wanted: Any, member_rows: Any, mark: Any) -> Any:
 
 @njit(cache=True)
 def _greediest(near: Any, gain: Any, weight: Any, closed: Any, weighted: Any) -> Any:
-    """The candidate of least weight per uncovered topic, -1 when nobody has one.  [SH Alg. 11, l. 6-9]"""
+    """Return the candidate of least weight per uncovered topic, or -1 if none has one.  [SH Alg. 11, l. 6-9]"""
     best = -1
     for at in range(len(near)):
         u = near[at]
@@ -329,7 +334,7 @@ def _greediest(near: Any, gain: Any, weight: Any, closed: Any, weighted: Any) ->
         if best < 0:
             best = u
             continue
-        # weight / gain compared without fractions; without weights, 1 / gain
+        # Compare weight / gain without fractions. Without weights, compare 1 / gain.
         mine = (weight[u] if weighted else 1) * gain[best]
         theirs = (weight[best] if weighted else 1) * gain[u]
         if mine < theirs or (mine == theirs and u < best):
@@ -362,7 +367,7 @@ def _still(rest: Any, uncovered: Any) -> Any:
 
 @njit(cache=True)
 def _below(state: Any, bound: Any) -> Any:
-    """Uniform in 0..bound-1, from the upper 32 bits of the next number."""
+    """Return a uniform number in 0..bound-1, from the upper 32 bits of the next random number."""
     x = state[0]
     x ^= x << np.uint64(13)
     x ^= x >> np.uint64(7)

@@ -1,7 +1,7 @@
-"""Overlays that are topic-connected without much thought, to compare with: ring, star, random.
+"""Build simple topic-connected overlays for comparison: ring, star, random.
 
-They take the nodes by rank (`trellis.plan.ties`) and the topics in the order of their names, so that they
-depend on names and seed alone, and return each link once, topic by topic.
+They take the nodes by rank (`trellis.plan.ties`) and the topics in the order of their names. So they depend only on
+names and seed. They return each link once, topic by topic.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ Links = tuple[IdArray, IdArray]
 
 
 def ring(offsets: OffsetArray, topics: IdArray, topic_count: int) -> Links:
-    """RingPT: for each topic a ring of its nodes in the order of their keys, the identifiers of ours.  [SC §3.9.2]
+    """Build RingPT: for each topic, a ring of its nodes in the order of their keys.  [SC §3.9.2]
 
-    Two nodes have one link. Links that rings have in common are merged.
+    The keys take the place of the paper's identifiers. Two nodes have one link. Links that several rings have in common
+    are merged.
     """
     slot_at, node_at, start = _by_topic(offsets, topics, topic_count)
     topic_at = topics[slot_at]
     last = start[topic_at + 1] - 1
     nth = np.arange(len(node_at))
-    following = np.where(nth < last, nth + 1, start[topic_at])  # the last closes the ring,
-    linked = (nth < last) | (last - start[topic_at] > 1)  # if that is a link of its own
+    following = np.where(nth < last, nth + 1, start[topic_at])  # The last node closes the ring,
+    linked = (nth < last) | (last - start[topic_at] > 1)  # if that is a link of its own.
     return _each_once(len(offsets) - 1, node_at[linked], node_at[following[linked]])
 
 
 def star(offsets: OffsetArray, topics: IdArray, topic_count: int) -> Links:
-    """For each topic links from all its nodes to the one with the smallest key."""
+    """Link, for each topic, all its nodes to the one with the smallest key."""
     slot_at, node_at, start = _by_topic(offsets, topics, topic_count)
     hub = node_at[start[topics[slot_at]]]
     return _each_once(len(offsets) - 1, hub[hub != node_at], node_at[hub != node_at])
@@ -45,11 +46,11 @@ def random(
     node_keys: npt.NDArray[np.uint64],
     topic_keys: npt.NDArray[np.uint64],
 ) -> Links:
-    """Random links that contribute, until all topics are connected.
+    """Add random links that contribute, until all topics are connected.
 
-    Topic by topic, its nodes come in random order, and each that is not connected
-    with those before it is linked to one of them, all equally likely. So every link contributes. The
-    order and the draws are hashes of both keys: they do not depend on other nodes and topics.
+    The nodes of each topic come in random order. Each node that is not connected with those before it is linked to one
+    of them, all equally likely. So every link contributes. The order and the draws are hashes of both keys, and do not
+    depend on other nodes and topics.
     """
     slot_at, node_at, start = _by_topic(offsets, topics, topic_count)
     chance = _mix(_mix(node_keys[node_at]) ^ topic_keys[topics[slot_at]])
@@ -63,7 +64,7 @@ def random(
 
 
 def _by_topic(offsets: OffsetArray, topics: IdArray, topic_count: int) -> tuple[IdArray, IdArray, OffsetArray]:
-    """Slots and their nodes by topic, ascending; and where each topic starts."""
+    """Return slots and their nodes by topic, ascending, and where each topic starts."""
     slot_at = np.argsort(topics, kind="stable").astype(np.int32)
     owner = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
     start = np.zeros(topic_count + 1, np.int64)
@@ -72,7 +73,7 @@ def _by_topic(offsets: OffsetArray, topics: IdArray, topic_count: int) -> tuple[
 
 
 def _each_once(nodes: int, u: IdArray, v: IdArray) -> Links:
-    """Pairs (i, j), i < j, where they first appear."""
+    """Return each pair once as (i, j), i < j, in the order of first appearance."""
     i, j = np.minimum(u, v), np.maximum(u, v)
     _, first = np.unique(i.astype(np.int64) * nodes + j, return_index=True)
     first.sort()
@@ -80,7 +81,7 @@ def _each_once(nodes: int, u: IdArray, v: IdArray) -> Links:
 
 
 def _mix(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """SplitMix64: 64 bits that look independent of those given."""
+    """Return SplitMix64 of the words: 64 bits that look independent of the given ones."""
     words = words + np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,19 +1,19 @@
-"""Blocks of a topic's graph, and which edges merge them: the kernels of two-connected topics.
+"""Find the blocks of a topic's graph, and which edges merge them: the kernels of two-connected topics.
 
 A *block* of G(t) is a largest set of its links of which any two lie on a common cycle, or a link on no cycle. A topic
-of three subscribers or more survives the loss of any one of them exactly when its graph is one block.
+of three or more subscribers survives the loss of any one of them exactly if its graph is one block.
 
-Take a spanning tree of G(t). A link that is not of the tree closes a cycle with the tree's path between its ends, so
-it makes one block of all blocks on this path; and the blocks of G(t) are what remains when all its other links have
-done so (the fundamental cycles of a tree span all cycles). So it is enough to keep the blocks of the tree's links:
+Take a spanning tree of G(t). A link outside the tree closes a cycle with the tree's path between its ends, so it merges
+all blocks on this path into one. The blocks of G(t) are the result of merging for all its other links, because the
+fundamental cycles of a tree span all cycles. So it is enough to keep the blocks of the tree's links:
 
     a slot (a node in a topic) stands for the tree's link from it to its parent
     slots[slot, COMPONENT]   a slot nearer to the one that stands for its block; itself for the latter
-    slots[slot, FOLLOWING]   where the slot stands for its block: the slot of the block that is nearest to the root
-    slots[slot, SIZE]        how far the slot is from the root
+    slots[slot, FOLLOWING]   if the slot stands for its block: the slot of the block that is nearest to the root
+    slots[slot, SIZE]        distance of the slot from the root
 
-The edge (i, j) would remove, in each topic that both have, one block less than there are on the path between them.
-That is its contribution, and it never grows, as those of `trellis.plan.kernel`.
+The contribution of the edge (i, j) is summed over the topics that both have. For each it is one less than the number of
+blocks on the path between them. It never grows, like the contributions of `trellis.plan.kernel`.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -25,12 +25,12 @@ import numpy as np
 from trellis.jit import njit
 from trellis.plan.state import COMPONENT, FOLLOWING, SIZE, TOPIC
 
-MOST = 2**16 - 1  # contributions above it count as that much
+MOST = 2**16 - 1  # larger contributions count as this
 
 
 @njit(cache=True)
 def block_contribution(offsets, slots, i, j):
-    """How many blocks the edge (i, j) would remove."""
+    """Return how many blocks the edge (i, j) would remove."""
     gain, a, b = 0, offsets[i], offsets[j]
     while a < offsets[i + 1] and b < offsets[j + 1]:
         if slots[a, TOPIC] < slots[b, TOPIC]:
@@ -46,7 +46,7 @@ def block_contribution(offsets, slots, i, j):
 
 @njit(cache=True)
 def link_blocks(offsets, slots, i, j):
-    """Put the edge (i, j) in: in every topic that both have, the blocks between them become one."""
+    """Add the edge (i, j): in every topic that both have, the blocks between them become one."""
     a, b = offsets[i], offsets[j]
     while a < offsets[i + 1] and b < offsets[j + 1]:
         if slots[a, TOPIC] < slots[b, TOPIC]:
@@ -61,10 +61,10 @@ def link_blocks(offsets, slots, i, j):
 
 @njit(cache=True)
 def blocks_between(slots, one, other):
-    """How many blocks the path between two slots of a topic passes through.
+    """Return how many blocks the path between two slots of a topic passes through.
 
-    Both climb from block to block, always the one that is further from the root. Where their ways meet inside a block,
-    one of them leaves it by its top before the other comes in: that block was the last one it climbed.
+    Both ends climb from block to block, always the one that is further from the root. If their paths meet inside a
+    block, one of them leaves it at its top before the other enters it. That block was the last one that it climbed.
     """
     count, last_one, last_other = 0, np.int64(-1), np.int64(-1)
     while one != other:
@@ -81,7 +81,7 @@ def blocks_between(slots, one, other):
 
 @njit(cache=True)
 def merge_between(slots, one, other):
-    """Make one block of all on the path between two slots of a topic. It ends where the two ways up meet."""
+    """Merge all blocks on the path between two slots of a topic into one. It ends where the two paths up meet."""
     merged = np.int64(-1)
     while one != other:
         if slots[one, SIZE] < slots[other, SIZE]:
@@ -91,7 +91,7 @@ def merge_between(slots, one, other):
             merged = block
             one = np.int64(slots[block, FOLLOWING])
         elif block == merged:
-            one = other  # the other has left this block by its top already
+            one = other  # The other path has already left this block at its top.
         else:
             slots[block, COMPONENT] = merged
             one = np.int64(slots[block, FOLLOWING])
@@ -100,7 +100,7 @@ def merge_between(slots, one, other):
 
 @njit(cache=True)
 def block_of(slots, slot):
-    """The slot that stands for the block of the tree's link above `slot`."""
+    """Return the slot that stands for the block of the tree's link above `slot`."""
     while slots[slot, COMPONENT] != slot:
         slots[slot, COMPONENT] = slots[slots[slot, COMPONENT], COMPONENT]  # path halving
         slot = np.int64(slots[slot, COMPONENT])
@@ -109,9 +109,9 @@ def block_of(slots, slot):
 
 @njit(cache=True)
 def fill_blocks(offsets, slots, u, v, first, neighbors):
-    """The blocks of the links (u, v), which connect every topic. Returns how many are too many over all topics.
+    """Compute the blocks of the links (u, v), which connect every topic. Return how many are too many over all topics.
 
-    first, neighbors  room for the slots that each slot is linked to: zeros, one more than slots; two for each link of
+    first, neighbors  space for the slots that each slot is linked to: zeros, one more than slots; two for each link of
                       each topic
     """
     for turn in range(3):  # count, place, and merge
@@ -143,13 +143,17 @@ def fill_blocks(offsets, slots, u, v, first, neighbors):
     left = 0
     for slot in range(len(slots)):
         left += slots[slot, COMPONENT] == slot and slots[slot, SIZE] > 0
-        left -= slots[slot, SIZE] == 0 and first[slot + 1] > first[slot]  # a root: one block of its topic may stay
+        # For each root, one block of its topic may stay.
+        left -= slots[slot, SIZE] == 0 and first[slot + 1] > first[slot]
     return left
 
 
 @njit(cache=True)
 def _fill_trees(slots, first, neighbors):
-    """A spanning tree of each topic, breadth first: each slot is a block of its own, with its parent as the top."""
+    """Build a spanning tree of each topic, breadth first.
+
+    Each slot is a block of its own, with its parent as the top.
+    """
     queue = np.empty(len(slots), np.int32)
     for slot in range(len(slots)):
         slots[slot, COMPONENT] = slot

@@ -1,9 +1,9 @@
-"""Bridges between brokers: what travels over them, where it goes in circles or arrives twice, and who is left out.
+"""Analyze bridges between brokers: what travels over them, loops, duplicates, and brokers that are left out.
 
 A rule of a bridge lets messages *flow* from one broker to another, perhaps under another name. To find out what happens
-to a message, one is sent in thought: a *probe* for each filter, published at each broker that has it. A broker passes a
-message on over every bridge with a fitting rule, but not back over the bridge that it came by. A probe that comes back
-to a broker it has been at goes in a *loop*. One that comes to a broker by two ways under one name arrives twice.
+to a message, one is simulated: a *probe* for each filter, published at each broker that has it. A broker passes a
+message on over every bridge with a matching rule, but not back over the bridge by which it came. A probe that returns
+to a broker on its path is in a *loop*. A probe that comes to a broker by two paths under one name arrives twice.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from trellis.plan.mosquitto import BrokerFile
 from trellis.protocols.mqtt.topics import matches
 
 PROBE = "trellis-probe"
-COPIES_MAX = 1_000  # of one probe; loops and many ways multiply them
-FOUND_MAX = 1_000  # loops, and duplicates, that are named
+COPIES_MAX = 1_000  # most copies of one probe, because loops and many paths multiply them
+FOUND_MAX = 1_000  # most loops, and most duplicates, that are reported
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -31,7 +31,7 @@ class Flow:
     filter: str  # at the source
     source_prefix: str
     target_prefix: str
-    bridge: int  # number of the connection: nothing goes back over it
+    bridge: int  # number of the connection, because nothing goes back over it
     where: str
 
     def renamed(self, topic: str) -> str:
@@ -41,10 +41,11 @@ class Flow:
 
 @dataclass(frozen=True)
 class Found:
-    """A loop or a duplicate: the topic, and the ways that a message takes."""
+    """A loop or a duplicate: the topic, and the paths that a message takes."""
 
     topic: str
-    ways: tuple[tuple[str, ...], ...]  # a loop: one way, which ends where it has been; a duplicate: two ways
+    # a loop: one path, which ends at a broker that it has passed; a duplicate: two paths
+    ways: tuple[tuple[str, ...], ...]
 
     def __str__(self) -> str:
         return f"{self.topic}: {' and '.join(' > '.join(way) for way in self.ways)}"
@@ -55,27 +56,28 @@ class Bridges:
     """All bridges of some brokers, and what is wrong with them."""
 
     brokers: tuple[str, ...]  # ascending
-    outside: tuple[str, ...]  # those of them that only an address tells of
-    links: tuple[tuple[str, str], ...]  # pairs of brokers with a bridge or several, ascending
+    outside: tuple[str, ...]  # brokers of which only an address is known
+    links: tuple[tuple[str, str], ...]  # pairs of brokers with one or more bridges, ascending
     flows: tuple[Flow, ...]
-    interests: dict[str, tuple[str, ...]]  # topic (a filter) -> the brokers that have it
-    islands: tuple[tuple[str, ...], ...]  # groups of brokers without a bridge between them; one group: none
-    split: dict[str, tuple[tuple[str, ...], ...]]  # topic -> groups of brokers that it does not travel between
+    interests: dict[str, tuple[str, ...]]  # topic (a filter) -> brokers that have it
+    # groups of brokers without a bridge between them; all brokers in one group if there are none
+    islands: tuple[tuple[str, ...], ...]
+    split: dict[str, tuple[tuple[str, ...], ...]]  # topic -> groups of brokers between which it does not travel
     loops: tuple[Found, ...]
     duplicates: tuple[Found, ...]
     parallel: tuple[tuple[str, str], ...]  # pairs of brokers with several bridges
     renamed: int  # rules whose prefixes change names; a mesh of Trellis does not
-    publications: int  # probes that were sent: each topic from each of its brokers
-    copies: int  # that all these probes made on bridges; a loop is followed once
-    reached: int  # brokers that they came to, each once, beside their own
-    wanted: int  # brokers that they would come to if every topic were connected
+    publications: int  # number of probes: each topic from each of its brokers
+    copies: int  # copies of all probes on bridges; a loop is followed once
+    reached: int  # brokers that the probes reached, each once per probe, without the first
+    wanted: int  # brokers that they would reach if every topic were connected
     cut_short: bool  # whether a probe made more copies than are followed
 
 
 def find_bridges(files: Iterable[BrokerFile], addresses: dict[str, str] | None = None) -> Bridges:
-    """Put the files of all brokers together.
+    """Combine the files of all brokers.
 
-    addresses  broker by address, "host:port" or "host": for those that their names do not tell
+    addresses  "host:port" or "host" -> broker, for addresses that do not tell its name
     """
     brokers = list(files)
     resolve = _Resolver(brokers, addresses or {})
@@ -124,7 +126,7 @@ def find_bridges(files: Iterable[BrokerFile], addresses: dict[str, str] | None =
 
 
 class _Resolver:
-    """Which broker an address is."""
+    """Finds the broker of an address."""
 
     def __init__(self, brokers: list[BrokerFile], addresses: dict[str, str]) -> None:
         self.given = {address.lower(): name for address, name in addresses.items()}
@@ -135,7 +137,7 @@ class _Resolver:
                 self.by_port.setdefault(port, []).append(broker.name)
 
     def __call__(self, broker: BrokerFile, connection: str, address: tuple[str, int], where: str) -> str:
-        """Return the name of a broker: as given, by host, by port on this machine, by connection, or the address."""
+        """Return the name of a broker: as given, by host, by local port, by connection, or else the address."""
         host, port = address
         local = self.by_port.get(port, []) if host in LOOPBACK else []
         found = (
@@ -154,26 +156,26 @@ class _Resolver:
 
 
 class _Probes:
-    """Sends messages in thought, and keeps what happens to them."""
+    """Simulates messages, and keeps what happens to them."""
 
     def __init__(self, flows: list[Flow]) -> None:
         self.flows: dict[str, list[Flow]] = {}
         for flow in flows:
             self.flows.setdefault(flow.source, []).append(flow)
-        self.loops: dict[frozenset[str], Found] = {}  # by the brokers of the loop: each is named once
-        self.duplicates: dict[frozenset[str], Found] = {}  # by the brokers of both ways
+        self.loops: dict[frozenset[str], Found] = {}  # brokers of the loop -> the loop, so each is reported once
+        self.duplicates: dict[frozenset[str], Found] = {}  # brokers of both paths -> the duplicate
         self.sent = self.copies = self.reached = 0
         self.cut_short = False
 
     def send(self, topic: str, broker: str, name: str) -> None:
-        """Follow one message of this name from the broker on, over all ways that meet no broker twice."""
+        """Follow one message of this name from the broker, over all paths that pass no broker twice."""
         self.sent += 1
         came: dict[tuple[str, str], tuple[str, ...]] = {(broker, name): (broker,)}
         ways: deque[tuple[tuple[str, ...], str, int]] = deque([((broker,), name, -1)])
         copies = 0
         while ways:
             way, name, bridge = ways.popleft()
-            taken: set[tuple[int, str]] = set()  # one copy on each bridge and under each name
+            taken: set[tuple[int, str]] = set()  # one copy on each bridge under each name
             for flow in self.flows.get(way[-1], []):
                 there = flow.renamed(name)
                 if flow.bridge == bridge or (flow.bridge, there) in taken or not matches(flow.filter, name):
@@ -198,26 +200,27 @@ class _Probes:
 
     def _note_loop(self, topic: str, way: tuple[str, ...], back: str) -> None:
         if len(self.loops) < FOUND_MAX:
-            first = way.index(min(way))  # a loop is told from its first broker on, wherever the message came in
+            # A loop is reported from its first broker in order of names, wherever the message came in.
+            first = way.index(min(way))
             turned = (*way[first:], *way[:first])
             self.loops.setdefault(frozenset(way), Found(topic, ((*turned, turned[0]),)))
 
     def _note_duplicate(self, topic: str, first: tuple[str, ...], second: tuple[str, ...]) -> None:
-        while len(first) > 1 and len(second) > 1 and first[1] == second[1]:  # where they part
+        while len(first) > 1 and len(second) > 1 and first[1] == second[1]:  # Skip the common beginning of both paths.
             first, second = first[1:], second[1:]
         if len(self.duplicates) < FOUND_MAX:
             self.duplicates.setdefault(frozenset((*first, *second)), Found(topic, (first, second)))
 
 
 def probe_of(filter_: str) -> str:
-    """Return a topic that the filter matches, and few others do."""
+    """Return a topic that this filter matches, and few other filters do."""
     return "/".join(PROBE if level in ("+", "#") else level for level in filter_.split("/"))
 
 
 def _names(flows: list[Flow]) -> dict[str, dict[str, str]]:
     """Return for each topic the brokers that have it, and its filter there.
 
-    Filters that rules turn into each other are one topic, called by the shortest of them.
+    Filters that rules turn into each other are one topic, which is named after the shortest of them.
     """
     leader: dict[str, str] = {}
 
@@ -242,7 +245,7 @@ def _by_length(name: str) -> tuple[int, str]:
 
 
 def _split(flows: list[Flow], names_of: dict[str, dict[str, str]]) -> Iterator[tuple[str, tuple[tuple[str, ...], ...]]]:
-    """Yield each topic with the groups of its brokers that messages of it travel in, in one direction at least."""
+    """Yield each topic with groups of its brokers. Inside a group, messages travel in at least one direction."""
     for topic, holders in names_of.items():
         yield (
             topic,
@@ -258,7 +261,7 @@ def _split(flows: list[Flow], names_of: dict[str, dict[str, str]]) -> Iterator[t
 
 
 def _groups(names: Iterable[str], links: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], ...]:
-    """Return the connected parts, the largest first."""
+    """Return the connected parts, largest first."""
     near: dict[str, set[str]] = {name: set() for name in names}
     for u, v in links:
         if u in near and v in near:

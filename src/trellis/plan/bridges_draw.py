@@ -1,4 +1,4 @@
-"""The picture of bridges: brokers in a circle, arrows where messages flow; loops, duplicates and islands stand out."""
+"""Draw bridges: brokers in a circle, arrows for flows, and colors for loops, duplicates and islands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from trellis.measure.picture import BLUE, GREEN, INK, MUTED, ORANGE, RED, picture
 from trellis.plan.bridges import Bridges, Found
 
-NAMED_MAX = 60  # brokers whose names are written
+NAMED_MAX = 60  # most brokers whose names are written
 
 
 def draw_bridges(bridges: Bridges, planned: list[tuple[str, str]], path: str | Path) -> None:
-    """Draw the bridges at the left, and the links of a plan for the same topics at the right."""
+    """Draw the bridges on the left, and the links of a plan for the same topics on the right."""
     title = f"{len(bridges.brokers)} brokers, {len(bridges.links)} bridged pairs; a plan has {len(planned)} links"
     looping, doubled = _pairs(bridges.loops), _pairs(bridges.duplicates)
     island = {name: place for place, group in enumerate(bridges.islands) for name in group}

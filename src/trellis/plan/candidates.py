@@ -1,24 +1,24 @@
-"""Candidate pairs by sampling: what keeps planning nearly linear where all pairs would be too many.
+"""Sample candidate pairs, so that planning is nearly linear if all pairs would be too many.
 
-LowODA compares all pairs of nodes that share a topic, and these grow with the square of the nodes. Here every node
-gets a short list of candidates instead, and the edge choice looks at listed pairs alone:
+LowODA compares all pairs of nodes that share a topic, and their number grows with the square of the nodes. Here every
+node gets a short list of candidates instead, and only listed pairs are considered as edges:
 
-1. Nodes go by their ranks (`trellis.plan.ties`), which is a random order. Each node looks at a stretch of this order,
-   all around or from a random place on, with about MEETINGS subscriptions to topics of its own. The stretch tells
-   which topics the node shares with each other node in it.
-2. A topic with fewer than `sample` subscribers in the stretch gets the next ones beyond it, up to `sample`. The topics
+1. Nodes are ordered by rank (`trellis.plan.ties`), which is a random order. Each node looks at a section of this order
+   that starts at a random place, or at all of it. The section has about MEETINGS subscriptions to topics of the node.
+   It shows which topics the node shares with each other node in it.
+2. A topic with fewer than `sample` subscribers in the section gets the next ones beyond it, up to `sample`. The topics
    shared with these are found one by one.
-3. The node keeps the `keep` others that share the most with it. A topic weighs the more, the rarer it is: one that a
-   share p of all nodes has weighs p^-1/2, from 1 to 64. Links for rare topics connect the popular ones on their way,
-   not the other way round; so weighed candidates give fewer links than all pairs where popularity is skewed. Ties go
-   round the topics in turn, so that each topic has its share of the list.
-4. In each topic, every two subscribers that follow each other in the order of ranks are a candidate pair as well,
-   and so are the last and the first.
+3. The node keeps the `keep` others that share most with it. Rare topics weigh more: a topic that a share p of all nodes
+   has weighs p^-1/2, from 1 to 64. Links for rare topics also connect popular ones, but not the other way round. So
+   with skewed popularity, weighted candidates give fewer links than all pairs. Ties go round the topics in turn, so
+   that each topic gets its part of the list.
+4. In each topic, every two consecutive subscribers in the order of ranks are a candidate pair as well, and so are the
+   last and the first.
 
-I1  The candidates can connect every topic: by step 4 they hold a ring of all its subscribers. The edge choice ends
-    only when no candidate contributes, and then both ends of every step of each ring are connected. A ring stays
-    connected when one of its nodes is lost, so they can connect every topic twice as well.
-I2  There are at most `keep` pairs a node and one pair a subscription.
+I1  The candidates can connect every topic: by step 4 they contain a ring of all its subscribers. The choice of edges
+    ends only when no candidate contributes. Then both ends of every step of each ring are connected. A ring stays
+    connected when one of its nodes is lost, so the candidates can also make every topic two-connected.
+I2  There are at most `keep` pairs per node and one pair per subscription.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -36,14 +36,14 @@ from trellis.jit import njit
 from trellis.model.interests import OffsetArray
 from trellis.model.names import IdArray
 
-COUNT_MAX = 100_000  # of a sampling's numbers
-WEIGHT_MAX = 64  # of a topic
+COUNT_MAX = 100_000  # largest value of the numbers of a sampling
+WEIGHT_MAX = 64  # largest weight of a topic
 GOLDEN, HALF = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
-MEETINGS = 4000  # subscriptions that a node looks at; at 100,000 nodes x 10,000 topics x 20 that is all of them
+MEETINGS = 4000  # Subscriptions that a node looks at. For 100,000 nodes x 10,000 topics x 20, these are all of them.
 
 
 class Candidates(NamedTuple):
-    """Pairs (i, j), i < j, as rows: the partners j of node i, ascending, are columns[row_start[i]:row_start[i + 1]]."""
+    """Pairs (i, j), i < j, as rows. The partners j of node i, ascending, are columns[row_start[i]:row_start[i + 1]]."""
 
     row_start: OffsetArray
     columns: IdArray
@@ -53,11 +53,11 @@ class Candidates(NamedTuple):
 class Sampling:
     """How many nodes become candidates. `docs/planning.md` says what the numbers cost and bring."""
 
-    # At least so many subscribers of each topic are looked at. More find better partners where some topics are much
-    # more popular than others; the time of sampling grows with it.
+    # At least this many subscribers of each topic are looked at. A larger number finds better partners if some topics
+    # are much more popular than others. The time of sampling grows with it.
     sample: int = 64
-    # So many of them are kept for each node. More bring the plan closer to that of all pairs; memory and the time of
-    # the edge choice grow with it.
+    # This many of them are kept for each node. A larger number brings the plan closer to that of all pairs. Memory and
+    # the time to choose edges grow with it.
     keep: int = 48
 
     def __post_init__(self) -> None:
@@ -66,16 +66,16 @@ class Sampling:
                 raise InputError("", f"{name} is {value}", f"give a number from 1 to {COUNT_MAX:,}")
 
     def pairs_max(self, nodes: int, subscriptions: int) -> int:
-        """No more pairs than that are listed (I2)."""
+        """Return a number that the listed pairs never exceed (I2)."""
         return min(nodes * self.keep + subscriptions, nodes * (nodes - 1) // 2)
 
     def bytes_of(self, nodes: int, subscriptions: int) -> int:
-        """Memory of the draw at its peak, the candidates included."""
+        """Return the memory of the draw at its peak, including the candidates, in bytes."""
         return 4 * (2 * nodes * self.keep + 3 * subscriptions) + 64 * nodes
 
 
 def sampled(offsets: OffsetArray, topics: IdArray, topic_count: int, sampling: Sampling, seed: int | str) -> Candidates:
-    """Draw the candidate pairs of nodes that go by their ranks."""
+    """Draw the candidate pairs. Nodes are given by rank."""
     nodes = len(offsets) - 1
     start = np.zeros(topic_count + 1, np.int64)
     np.cumsum(np.bincount(topics, minlength=topic_count), out=start[1:])
@@ -101,12 +101,12 @@ def sampled(offsets: OffsetArray, topics: IdArray, topic_count: int, sampling: S
 
 
 def weights(popularity: OffsetArray, nodes: int) -> IdArray:
-    """What each topic counts in the choice of candidates."""
+    """Return the weight of each topic in the choice of candidates."""
     return np.clip(np.rint(np.sqrt(nodes / np.maximum(popularity, 1))), 1, WEIGHT_MAX).astype(np.int32)
 
 
 def listed(u: IdArray, v: IdArray, nodes: int) -> Candidates:
-    """Given pairs, in any order, as rows."""
+    """Return given pairs, in any order, as rows."""
     i, j = np.minimum(u, v), np.maximum(u, v)
     row_start = np.zeros(nodes + 1, np.int64)
     np.cumsum(np.bincount(i, minlength=nodes), out=row_start[1:])
@@ -115,7 +115,7 @@ def listed(u: IdArray, v: IdArray, nodes: int) -> Candidates:
 
 @njit(cache=True)
 def _fill_subscribers(offsets, topics, ends, node_at):
-    """The subscribers of each topic, ascending; `ends` starts as the starts of the topics."""
+    """Fill the subscribers of each topic, ascending. `ends` holds at first the starts of the topics."""
     for node in range(len(offsets) - 1):
         for slot in range(offsets[node], offsets[node + 1]):
             node_at[ends[topics[slot]]] = node
@@ -124,18 +124,19 @@ def _fill_subscribers(offsets, topics, ends, node_at):
 
 @njit(cache=True)
 def _draw(offsets, topics, start, weight, node_at, meetings, sample, kept, seed):
-    """Steps 1 to 3: fill each row of `kept` with the candidates of its node, in no special order.
+    """Do steps 1 to 3: fill each row of `kept` with the candidates of its node, in no particular order.
 
-    The subscribers that a node looks at in its t-th topic are looked[t] of them from first[t] on, where the first
-    subscriber follows the last.
+    In its t-th topic a node looks at looked[t] subscribers from first[t] on, where the first subscriber follows the
+    last.
     """
     nodes, largest = len(kept), 0
     for node in range(nodes):
         largest = max(largest, offsets[node + 1] - offsets[node])
     first, looked = np.empty(largest, np.int64), np.empty(largest, np.int64)
-    shared = np.zeros(nodes, np.int32)  # by node: weight of topics shared with the row's; 0 again when that is done
-    shares = np.zeros(largest * WEIGHT_MAX + 1, np.int64)  # by weight: nodes met that share as much
-    mine = np.full(len(start), -1, np.int32)  # by topic: the last row's node that has it
+    # node -> weight of the topics shared with the node of the row; reset to 0 after each row
+    shared = np.zeros(nodes, np.int32)
+    shares = np.zeros(largest * WEIGHT_MAX + 1, np.int64)  # weight -> number of met nodes that share as much
+    mine = np.full(len(start), -1, np.int32)  # topic -> the last node of a row that has it
     met = np.empty(nodes + 1, np.int32)
     for node in range(nodes):
         own = topics[offsets[node] : offsets[node + 1]]
@@ -170,7 +171,7 @@ def _draw(offsets, topics, start, weight, node_at, meetings, sample, kept, seed)
 
 @njit(cache=True)
 def _first_from(node_at, low, high, rank):
-    """The first place in low:high whose node is not before `rank`."""
+    """Return the first index in low:high whose node has at least this rank."""
     while low < high:
         middle = (low + high) // 2
         if node_at[middle] < rank:
@@ -182,7 +183,10 @@ def _first_from(node_at, low, high, rank):
 
 @njit(cache=True)
 def _meet(node_at, at, high, end, weight, shared, met, count):
-    """Count subscribers from place `at` on, up to place `high` or rank `end`: how many, and the new count of `met`."""
+    """Count subscribers from index `at` up to index `high` or rank `end`.
+
+    Return how many, and the new count of `met`.
+    """
     begin = at
     while at < high and node_at[at] < end:
         other = node_at[at]
@@ -195,10 +199,10 @@ def _meet(node_at, at, high, end, weight, shared, met, count):
 
 @njit(cache=True)
 def _keep(start, node_at, own, most, first, looked, shared, shares, met, row):
-    """Step 3: fill `row` with those who share the most, then set `shared` and `shares` back to 0."""
+    """Do step 3: fill `row` with the nodes that share most. Then reset `shared` and `shares` to 0."""
     for k in range(len(met)):
         shares[shared[met[k]]] += 1
-    least, above = most, 0  # those kept share at least `least`; `above` of them share more
+    least, above = most, 0  # Kept nodes share at least `least`; `above` of them share more.
     while least > 0 and above + shares[least] <= len(row):
         above += shares[least]
         least -= 1
@@ -226,13 +230,13 @@ def _keep(start, node_at, own, most, first, looked, shared, shares, met, row):
 
 @njit(cache=True)
 def _subscriber(node_at, low, high, place):
-    """The subscriber at a place of the topic low:high, behind whose end its start follows."""
+    """Return the subscriber at an index of the topic low:high. After its end, its start follows."""
     return node_at[place if place < high else place - (high - low)]
 
 
 @njit(cache=True)
 def mix(word):
-    """SplitMix64: 64 bits that look independent of those given."""
+    """Return SplitMix64 of the word: 64 bits that look independent of the given ones."""
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return word ^ (word >> np.uint64(31))
@@ -240,7 +244,7 @@ def mix(word):
 
 @njit(cache=True)
 def _count(kept, start, node_at, ends):
-    """How many pairs have node j as their higher end, repeated ones included: in ends[j + 1]."""
+    """Count in ends[j + 1] the pairs with node j as their higher end, including repeated ones."""
     for node in range(len(kept)):
         for k in range(kept.shape[1]):
             if kept[node, k] >= 0:
@@ -254,7 +258,7 @@ def _count(kept, start, node_at, ends):
 
 @njit(cache=True)
 def _place(kept, start, node_at, ends, lower):
-    """Put the lower end of each pair among those of its higher end; `ends` starts as where these start."""
+    """Put the lower end of each pair to those of its higher end. `ends` holds at first where these start."""
     for node in range(len(kept)):
         for k in range(kept.shape[1]):
             other = kept[node, k]
@@ -273,8 +277,8 @@ def _place(kept, start, node_at, ends, lower):
             ends[high] += 1
 
 
-# The next two take the higher ends in ascending order. So the columns of every row come out ascending, and a pair that
-# is there again is told by the last column of its row.
+# The next two functions take the higher ends in ascending order. So the columns of every row are ascending, and the
+# last column of a row shows whether a pair is repeated.
 
 
 @njit(cache=True)
@@ -288,7 +292,7 @@ def _count_rows(ends, lower, last, row_start):
 
 @njit(cache=True)
 def _fill_rows(ends, lower, last, cursor, columns):
-    """`cursor` starts as the starts of the rows."""
+    """Fill the columns. `cursor` holds at first the starts of the rows."""
     for high in range(len(last)):
         for at in range(ends[high], ends[high + 1]):
             low = lower[at]

@@ -1,8 +1,7 @@
-"""The TC-components of an overlay, slot by slot, and links that join them.  [OMen §2; SH III]
+"""Compute the TC-components of an overlay, slot by slot, and links that join them.  [OMen §2; SH III]
 
-A *slot* is one (node, topic) of the interests in CSR form. Two slots of a topic are in the same
-TC-component when their nodes are connected through nodes of that topic. Here each slot is given the
-number of one slot that stands for its TC-component.
+A *slot* is one (node, topic) of the interests in CSR form. Two slots of a topic are in the same TC-component if their
+nodes are connected through nodes of that topic. Each slot gets the number of one slot that stands for its TC-component.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -17,7 +16,7 @@ from trellis.model.names import IdArray
 
 
 def tc_components(offsets: OffsetArray, topics: IdArray, u: IdArray, v: IdArray) -> tuple[IdArray, IdArray]:
-    """For each slot the slot that stands for its TC-component; for each link (u, v) in turn its contribution."""
+    """Return for each slot the slot that stands for its TC-component, and the contribution of each link (u, v)."""
     component = np.arange(len(topics), dtype=np.int32)
     gains = np.zeros(len(u), np.int32)
     _link_all(offsets, topics, np.asarray(u, np.int32), np.asarray(v, np.int32), component, gains)
@@ -34,10 +33,10 @@ def _link_all(offsets, topics, u, v, parent, gains):
 
 @njit(cache=True)
 def join_at_random(offsets, topics, parent, topic_start, slot_at, node_at, draws, u, v, gains):
-    """Topic by topic, each node that is not yet connected with those before it is linked to one of them.
+    """Link, topic by topic, each node that is not yet connected with those before it to one of them.
 
     slot_at, node_at  the slots of each topic and their nodes, from topic_start[t] on, in random order
-    draws             for each of them 32 random bits: which of those before it
+    draws             32 random bits for each of them, which choose one of those before it
     """
     links = 0
     for topic in range(len(topic_start) - 1):
@@ -52,7 +51,7 @@ def join_at_random(offsets, topics, parent, topic_start, slot_at, node_at, draws
 
 @njit(cache=True)
 def _link(offsets, topics, parent, one, other):
-    """Join the TC-components of both ends in all topics that they share; how many were joined."""
+    """Join the TC-components of both ends in all topics that they share. Return how many were joined."""
     gain, a, b = 0, offsets[one], offsets[other]
     while a < offsets[one + 1] and b < offsets[other + 1]:
         if topics[a] < topics[b]:

@@ -1,4 +1,4 @@
-"""Build an overlay: interests in, a topic-connected overlay out.  [SH Alg. 1-2; OMen §4.1, Table 1]"""
+"""Build a topic-connected overlay from interests.  [SH Alg. 1-2; OMen §4.1, Table 1]"""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ from trellis.plan.twice import block_edges
 
 GREEDY_RULES = ("gm", "minmax", "lowoda")
 ALGORITHMS = (*GREEDY_RULES, "ring", "random", "star")
-ALIASES = {"ringpt": "ring"}  # the papers' names
-LIMITED_RULES = ("gm", "lowoda")  # those that take costs and caps
-# algorithm, form, all pairs or not, with costs or caps or not: those whose kernels this process has compiled or loaded
+ALIASES = {"ringpt": "ring"}  # names used in the papers
+LIMITED_RULES = ("gm", "lowoda")  # rules that accept costs and caps
+# (algorithm, form, whether all pairs, whether with costs or caps) whose kernels this process has compiled or loaded
 _warm: set[tuple[str, int, bool, bool]] = set()
 
 
 @dataclass(frozen=True, eq=False)
 class Construction:
-    """An overlay and how it came about. Ids are those of the interests."""
+    """An overlay and how it was built. Ids are those of the interests."""
 
     overlay: Overlay  # existing links and new ones
-    new_u: IdArray  # the new links in the order chosen; new_u has the smaller key
+    new_u: IdArray  # the new links in the order in which they were chosen; new_u has the smaller key
     new_v: IdArray
-    contributions: IdArray  # of each new link, when it was chosen; 0 for links that only shorten topics
+    contributions: IdArray  # contribution of each new link when it was chosen; 0 for links that only shorten topics
     split_topics: IdArray  # topics that the candidates cannot join [A-LOW-4]; normally none
     algorithm: str
     rho: float
     seed: int | str
-    connectivity: int  # 2: no loss of a single node splits a topic
-    candidates: int | None  # pairs that the edges were chosen among; None: all pairs that share a topic
-    seconds: float  # of the algorithm alone: without keys of names, compiling, and making the overlay
-    cost: float | None = None  # of all links together; None: no costs were given
+    connectivity: int  # 2: the loss of any one node splits no topic
+    candidates: int | None  # number of pairs among which edges were chosen; None: all pairs that share a topic
+    seconds: float  # time of the algorithm, without keys of names, compiling, and making the overlay
+    cost: float | None = None  # cost of all links; None: no costs were given
     excess: tuple[Excess, ...] = ()  # nodes with more links than their cap allows, and why
     short: Short | None = None  # what the bound of hops has cost; None: no bound was given
 
@@ -81,24 +81,24 @@ def construct(
 ) -> Construction:
     """Add links to `existing` (default: none) until every topic is connected.
 
-    gm       always an edge of greatest contribution; of several one that leaves
-             the maximum degree alone: LowODA with rho = 1                      [OMen Table 1]
+    gm       always an edge of greatest contribution; among several one that does not raise
+             the maximum degree: LowODA with rho = 1                                [OMen Table 1]
     minmax   always e2, the edge of greatest contribution among those that
-             raise the maximum degree least; of several the lightest
-             (`trellis.plan.ties`); LowODA with rho = infinity but for ties     [OMen Table 1]
-    lowoda   e1 if contrib(e1) > rho * contrib(e2), otherwise e2                 [SH Alg. 1-2]
+             raise the maximum degree least; among several the lightest
+             (`trellis.plan.ties`); except for ties, LowODA with rho = infinity     [OMen Table 1]
+    lowoda   e1 if contrib(e1) > rho * contrib(e2), otherwise e2                    [SH Alg. 1-2]
     ring, random, star   see `trellis.plan.baselines`; ringpt, SpiderCast's name, is ring
 
     Any overlay may exist at the start: its links count in degrees and are no candidates [A-LOW-5].
     candidates  E_pot: gm, minmax and lowoda choose only among these links, instead of all pairs
-    sampling    the same among candidates that are drawn (`trellis.plan.candidates`), which can connect every topic
-    connectivity  2: add links until no loss of a single node splits a topic (`trellis.plan.twice`)
-    costs, caps  gm and lowoda: links that join the most for their cost, at nodes that may have more
+    sampling    choose among drawn candidates (`trellis.plan.candidates`), which can connect every topic
+    connectivity  2: add links until the loss of any one node splits no topic (`trellis.plan.twice`)
+    costs, caps  gm and lowoda: prefer links that join most for their cost, at nodes that may have more
                  (`trellis.plan.priced`)
-    hops_max    add links until no topic diameter is greater, as far as caps allow it (`trellis.plan.hops`)
-    seed        of the keys that break ties (`trellis.plan.ties`) and, for random, of its chance
-    progress    told from time to time how many TC-components are joined, of how many
-    on_compile  told once if a kernel is compiled now, which takes some seconds; not if all come from the cache
+    hops_max    add links until no topic diameter is larger, as far as caps allow it (`trellis.plan.hops`)
+    seed        seed of the keys that break ties (`trellis.plan.ties`) and, for random, of the draws
+    progress    called from time to time with the number of joined TC-components, and of all
+    on_compile  called once if a kernel must be compiled, which takes some seconds
     """
     algorithm = ALIASES.get(algorithm, algorithm)
     _check(interests, algorithm, rho, existing, candidates, sampling, connectivity)
@@ -115,7 +115,7 @@ def construct(
     form = Shape.of(offsets, topics, topic_count).best_form() if exact and not is_limited else LISTS
     _warm_up(algorithm, form, exact, is_limited, on_compile)
     limits = Limits(costs, caps, order)
-    beyond: dict[int, list[int]] = {}  # by node: topics that its links beyond the cap were needed for
+    beyond: dict[int, list[int]] = {}  # node -> topics for which it needed links beyond its cap
 
     started = time.perf_counter()
     among: Candidates | None = None
@@ -126,7 +126,7 @@ def construct(
     component, _ = tc_components(offsets, topics, rank[start_links.u], rank[start_links.v])
     if is_limited:
         if costs is not None:
-            costs.of(start_links.u, start_links.v)  # a missing cost is refused now, not after the work
+            costs.of(start_links.u, start_links.v)  # Refuse a missing cost now, not after the work.
         if among is None:
             among = listed_pairs(offsets, topics, topic_count, component)
         degrees = start_links.degrees[order]
@@ -231,7 +231,7 @@ def _twice(
     seed: int | str,
     progress: Progress | None,
 ) -> Edges:
-    """The edges chosen so far, and those that make each topic one block."""
+    """Return the edges chosen so far, and those that make each topic one block."""
     assert not len(new.split), "only connected topics can be made two-connected"
     u, v = np.concatenate([rank[start_links.u], new.i]), np.concatenate([rank[start_links.v], new.j])
     degrees = np.bincount(u, minlength=len(rank)) + np.bincount(v, minlength=len(rank))
@@ -250,7 +250,7 @@ def _note_beyond(beyond: dict[int, list[int]], priced: PricedEdges, order: IdArr
 
 
 def rho_of(algorithm: str, rho: float) -> float:
-    """What makes LowODA's rule one of the three."""
+    """Return the rho with which LowODA's rule is the given algorithm."""
     return {"gm": 1.0, "minmax": np.inf}.get(algorithm, rho)
 
 
@@ -261,13 +261,13 @@ def memory_needed(
     is_limited: bool = False,
     hops_max: int | None = None,
 ) -> int:
-    """Bytes that gm, minmax and lowoda take at most, beside the interests themselves.
+    """Return how many bytes gm, minmax and lowoda need at most, beside the interests themselves.
 
     is_limited  with costs or caps
     """
     shape = Shape.of(interests.node_offsets, interests.node_topics, len(interests.topics))
     second = shape.bytes_sampled(sampling or Sampling()) + 64 * shape.slots if connectivity == 2 else 0
-    if hops_max == 1:  # all pairs that share a topic become links
+    if hops_max == 1:  # All pairs that share a topic become links.
         second = max(second, 64 * shape.listed_max)
     if is_limited:
         listed = shape.listed_max if sampling is None else sampling.pairs_max(shape.nodes, shape.slots)
@@ -284,7 +284,7 @@ def memory_needed(
 
 
 def _warm_up(algorithm: str, form: int, exact: bool, is_limited: bool, on_compile: Callable[[], None] | None) -> None:
-    """Compile the kernels or load them from the cache on disk; `on_compile` is called if one is compiled."""
+    """Compile the kernels, or load them from the cache on disk. Call `on_compile` if one must be compiled."""
     if (algorithm, form, exact, is_limited) in _warm:
         return
     with compiling(on_compile or (lambda: None)):  # two nodes with one topic
@@ -312,7 +312,7 @@ def _check(
 ) -> None:
     if algorithm not in ALGORITHMS:
         raise InputError("", f'unknown algorithm "{algorithm}"', f"choose one of {', '.join([*ALGORITHMS, *ALIASES])}")
-    if not rho >= 1:  # so that nan is refused as well
+    if not rho >= 1:  # This also refuses nan.
         raise InputError("", f"rho is {rho}", "give a number of at least 1, or inf")
     if connectivity not in (1, 2):
         raise InputError("", f"connectivity is {connectivity}", "give 1 or 2")
@@ -338,7 +338,7 @@ def _check_limits(interests: Interests, algorithm: str, costs: LinkCosts | None,
 
 
 def _expect_costs(limits: Limits, offsets: OffsetArray, topics: IdArray, topic_count: int) -> None:
-    """Refuse costs that lack some pair of nodes that share a topic: a bound of hops may link any of them."""
+    """Refuse costs that lack a pair of nodes that share a topic, because a bound of hops may link any of them."""
     if Shape.of(offsets, topics, topic_count).prefers_sampling(is_limited=True):
         what = "with a bound of hops so many nodes need a cost for every pair"
         raise InputError("--costs", what, "give a cost for those that are not listed: --cost-default")
@@ -347,7 +347,7 @@ def _expect_costs(limits: Limits, offsets: OffsetArray, topics: IdArray, topic_c
 
 
 def _by_rank(interests: Interests, order: IdArray) -> tuple[OffsetArray, IdArray]:
-    """The interests in CSR form with the nodes in that order."""
+    """Return the interests in CSR form with the nodes in that order."""
     sizes = interests.sizes[order]
     offsets = np.zeros(len(order) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
@@ -356,14 +356,14 @@ def _by_rank(interests: Interests, order: IdArray) -> tuple[OffsetArray, IdArray
 
 
 def _pairs(u: IdArray, v: IdArray) -> tuple[IdArray, IdArray]:
-    """As (i, j), i < j, ascending."""
+    """Return the pairs as (i, j), i < j, ascending."""
     i, j = np.minimum(u, v), np.maximum(u, v)
     order = np.lexsort((j, i))
     return i[order], j[order]
 
 
 def _absent(i: IdArray, j: IdArray, there_i: IdArray, there_j: IdArray) -> tuple[IdArray, IdArray]:
-    """The pairs (i, j) that are not there yet."""
+    """Return the pairs (i, j) that do not exist yet."""
     new = ~np.isin(i.astype(np.int64) << 32 | j, there_i.astype(np.int64) << 32 | there_j)
     return i[new], j[new]
 

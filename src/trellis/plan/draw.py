@@ -1,4 +1,4 @@
-"""The picture of a run of `trellis maintain`: degrees over the rounds, and what each repair changed."""
+"""Draw a run of `trellis maintain`: degrees over the rounds, and what each repair changed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = {
 
 
 def draw_history(history: History, path: str | Path) -> None:
-    """Maximum and mean degree by round; links changed by subscription size, one colour a kind of event."""
+    """Draw maximum and mean degree by round, and changed links by subscription size, one color per kind of event."""
     rounds = list(history)
     mark = "" if history.complete else f" of {history.rounds_expected:,}, stopped there"
     with picture(path, f"{len(rounds):,} rounds{mark}", rows=1, columns=2) as ((degrees, repairs),):

@@ -1,7 +1,7 @@
-"""GM, MinMaxODA and LowODA on arrays: a set of nodes, their TC-components, their degrees.  [SH Alg. 2]
+"""Run GM, MinMaxODA and LowODA on arrays: a set of nodes, their TC-components, their degrees.  [SH Alg. 2]
 
-Whole instances come here through `trellis.plan.construction`. Maintenance comes here with the few nodes of a
-shadow set, the TC-components that they have in the whole overlay, and their real degrees [A-LOW-3].
+`trellis.plan.construction` calls this with whole instances. Maintenance calls it with the few nodes of a shadow set,
+the TC-components that they have in the whole overlay, and their real degrees [A-LOW-3].
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from trellis.plan.state import ALL, COMPONENT, DEGREE_MAX, EDGES, GIANT, LEFT, L
 from trellis.plan.tables import Shape, make_components, make_pairs, make_ties
 
 Progress = Callable[[int, int], None]  # TC-components joined so far, and all that are to be joined
-EDGES_PER_CALL = 4096  # so that a run can be interrupted and shows its progress
+EDGES_PER_CALL = 4096  # few enough that a run can be interrupted and shows its progress
 
 
 class Edges(NamedTuple):
-    """Edges (i, j), i < j, in the order chosen, and what each contributed."""
+    """Edges (i, j), i < j, in the order in which they were chosen, and the contribution of each."""
 
     i: IdArray
     j: IdArray
     contribution: IdArray
-    split: IdArray  # topics that stay split, since no candidate joins them [A-LOW-4]
+    split: IdArray  # topics that stay split, because no candidate joins them [A-LOW-4]
 
 
 def low_edges(
@@ -47,18 +47,18 @@ def low_edges(
     form: int | None = None,
     progress: Progress | None = None,
 ) -> Edges:
-    """E_new, so that the nodes here are connected in each of their topics.
+    """Return E_new, which connects the nodes here in each of their topics.
 
-    Nodes go by their rank (`trellis.plan.ties`): the tie rule is "smallest (i, j), i < j". Lighter edges may
-    come before that; the uncovered topics of a node are then those in which it is a TC-component of its own.
+    Nodes are given by rank (`trellis.plan.ties`), and the tie rule is "smallest (i, j), i < j". Lighter edges may be
+    preferred before that. The uncovered topics of a node are then those in which it is a TC-component of its own.
 
     offsets, topics  the interests of these nodes in CSR form, topics ascending within a node
     component        for each entry of `topics` the entry that stands for its TC-component, as from
                      `trellis.plan.components`
     degree_max       D, the maximum degree that counts: of these nodes, or of the whole overlay
-    rho              of LowODA; 1 makes it GM, infinity takes e2 at all times
-    light            MinMaxODA: e2 at all times, and lighter edges first (`trellis.plan.light`)
-    candidates       E_pot; all pairs when left out
+    rho              parameter of LowODA; with 1 it is GM, with infinity it always takes e2
+    light            MinMaxODA: always e2, and lighter edges first (`trellis.plan.light`)
+    candidates       E_pot; all pairs if not given
     form             how pairs are kept (`trellis.plan.tables`); it changes the time, not the result
     """
     nodes = len(offsets) - 1

@@ -1,9 +1,9 @@
-"""Which nodes a plan gives more links than their cap allows, and why.
+"""Find nodes to which a plan gives more links than their cap allows, and why.
 
-Three proofs are tried. A node needs so many links that its neighbors have all its topics: so at least as many as it
-takes of the greatest overlaps to reach the number of its topics. A topic of k subscribers needs k - 1 links, so the
-caps of its subscribers must allow 2 (k - 1) ends. And all caps together must allow as many links as every overlay has
-(`trellis.measure.bounds`). Where none says that a cap cannot be kept, another plan may keep it.
+Three proofs are tried. First, the neighbors of a node must have all its topics. So it needs at least as many links as
+it takes of the largest overlaps to reach the number of its topics. Second, a topic of k subscribers needs k - 1 links,
+so the caps of its subscribers must allow 2 (k - 1) ends. Third, all caps together must allow as many links as every
+overlay has (`trellis.measure.bounds`). If no proof shows that a cap cannot be kept, another plan may keep it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trellis.model.costs import LinkCaps
 from trellis.model.interests import Interests
 from trellis.model.overlay import Overlay
 
-NAMED_MAX = 3  # topics that an excess names
+NAMED_MAX = 3  # most topics that an excess names
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Excess:
     node: str
     links_max: int
     links: int
-    topics: tuple[str, ...]  # some that its links beyond the cap were needed for
-    proven: bool  # whether no overlay keeps the cap, or the links were there before
+    topics: tuple[str, ...]  # some topics for which it needed links beyond the cap
+    proven: bool  # whether no overlay can keep the cap, or the links existed before
     reason: str
 
     def __str__(self) -> str:
@@ -40,10 +40,10 @@ class Excess:
 def find_excess(
     interests: Interests, overlay: Overlay, caps: LinkCaps, existing: Overlay, joined: dict[int, list[int]]
 ) -> Iterator[Excess]:
-    """Yield every node with too many links, the greatest excess first.
+    """Yield every node with too many links, the largest excess first.
 
-    existing  the links that were there before
-    joined    by node: topics that its links beyond the cap were needed for
+    existing  the links that existed before
+    joined    node -> topics for which it needed links beyond the cap
     """
     over = overlay.degrees - caps.links_max
     if not np.any(over > 0):
@@ -66,7 +66,7 @@ def find_excess(
 
 
 def _proof(interests: Interests, caps: LinkCaps, node: int, existing: int) -> str | None:
-    """Return why no overlay can keep the cap of the node; None where that is not known."""
+    """Return why no overlay can keep the cap of the node, or None if that is not known."""
     most = int(caps.links_max[node])
     if existing > most:
         return f"it has {existing:,} links already"
@@ -86,7 +86,7 @@ def _proof(interests: Interests, caps: LinkCaps, node: int, existing: int) -> st
 
 
 def _too_few(interests: Interests, caps: LinkCaps) -> str | None:
-    """Return why no overlay can keep all caps, where they allow too few links altogether."""
+    """Return why no overlay can keep all caps, if they allow too few links altogether."""
     allowed = int(np.minimum(caps.links_max, len(interests.nodes) - 1).sum()) // 2
     least = links_lower_bound(interests)
     if allowed >= least:
@@ -108,7 +108,7 @@ def links_needed(interests: Interests, node: int) -> int:
 
 
 def ends_allowed(interests: Interests, links_max: npt.NDArray[np.int64], topic: int) -> tuple[int, int]:
-    """Return how many ends of links inside the topic the caps allow, and how many connect it at least."""
+    """Return how many ends of links inside the topic the caps allow, and how many are needed to connect it."""
     subscribers = interests.nodes_of(topic)
     inside = np.minimum(links_max[subscribers], len(subscribers) - 1)
     return int(inside.sum()), 2 * (len(subscribers) - 1)

@@ -1,4 +1,4 @@
-"""Filling the kernel's tables at the start.  [SH Alg. 2, l. 2-3]"""
+"""Fill the kernel's tables at the start.  [SH Alg. 2, l. 2-3]"""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -12,7 +12,7 @@ from trellis.plan.state import CHUNK, COMPONENT, FOLLOWING, GIANT, OWNER, PLACE,
 
 @njit(cache=True)
 def fill_places(slots, by_topic, slot_at, node_at):
-    """Slots and their nodes by topic, ascending."""
+    """Fill the slots and their nodes by topic, ascending."""
     places = by_topic[:, START].copy()
     for slot in range(len(slots)):
         place = places[slots[slot, TOPIC]]
@@ -22,7 +22,7 @@ def fill_places(slots, by_topic, slot_at, node_at):
 
 @njit(cache=True)
 def fill_circles(slots, by_topic):
-    """Circles of slots and their sizes from COMPONENT; the giant is the first of the largest."""
+    """Fill the circles of slots and their sizes from COMPONENT. The giant is the first of the largest."""
     for slot in range(len(slots)):
         stands = slots[slot, COMPONENT]
         slots[stands, SIZE] += 1
@@ -37,7 +37,7 @@ def fill_circles(slots, by_topic):
 
 @njit(cache=True)
 def fill_planes(slots, planes):
-    """Every node is outside the giant of each of its topics, until the giants are singled out."""
+    """Mark every node as outside the giant of each of its topics. The giants are marked later."""
     for slot in range(len(slots)):
         node, topic = slots[slot, OWNER], slots[slot, TOPIC]
         group, word, bit = topic // 256, topic % 256 // 64, np.uint64(1) << np.uint64(topic % 64)
@@ -47,6 +47,7 @@ def fill_planes(slots, planes):
 
 @njit(cache=True)
 def fill_triangle(offsets, slots, by_topic, slot_at, node_at, row_start, contributions):
+    """Fill the contribution of every pair, for the form TRIANGLE."""
     component_at = np.empty(len(slot_at), np.int32)
     for at in range(len(slot_at)):
         component_at[at] = slots[slot_at[at], COMPONENT]
@@ -64,12 +65,12 @@ def count_in_row(contributions, row, others, theirs, mine):
         contributions[row + others[k]] += theirs[k] != mine
 
 
-# The next two visit each pair from its higher end, so that the columns of every row come out ascending.
+# The next two functions visit each pair from its higher end, so that the columns of every row are ascending.
 
 
 @njit(cache=True)
 def count_listed(offsets, slots, by_topic, slot_at, node_at):
-    """For each node, with how many later nodes it could make an edge that contributes."""
+    """Return for each node with how many later nodes it could form an edge that contributes."""
     lengths = np.zeros(len(offsets) - 1, np.int64)
     last = np.full(len(offsets) - 1, -1, np.int32)
     for node in range(len(offsets) - 1):
@@ -84,7 +85,7 @@ def count_listed(offsets, slots, by_topic, slot_at, node_at):
 
 @njit(cache=True)
 def fill_listed(offsets, slots, by_topic, slot_at, node_at, ends, columns, contributions):
-    """`ends` starts as the starts of the rows."""
+    """Fill the listed pairs and their contributions. `ends` holds at first the starts of the rows."""
     last = np.full(len(offsets) - 1, -1, np.int32)
     for node in range(len(offsets) - 1):
         for slot in range(offsets[node], offsets[node + 1]):
@@ -102,7 +103,8 @@ def fill_listed(offsets, slots, by_topic, slot_at, node_at, ends, columns, contr
 
 @njit(cache=True)
 def fill_candidates(offsets, slots, by_topic, row_start, columns, contributions):
-    mine = np.full(len(by_topic), -1, np.int32)  # by topic: the TC-component of the row's node
+    """Fill the contributions of listed candidate pairs."""
+    mine = np.full(len(by_topic), -1, np.int32)  # topic -> TC-component of the row's node
     for node in range(len(offsets) - 1):
         for slot in range(offsets[node], offsets[node + 1]):
             mine[slots[slot, TOPIC]] = slots[slot, COMPONENT]

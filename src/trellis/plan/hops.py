@@ -1,17 +1,18 @@
-"""Topics of few hops: links on top of a topic-connected overlay that bound the greatest topic diameter.
+"""Add links to a topic-connected overlay that bound the largest topic diameter.
 
-This is an option of ours (GooPS asks for three hops; the papers here bound no diameter). For each topic whose diameter
-exceeds H, topics of few subscribers first, since their links also serve the larger topics that contain them:
+This is an option of ours (GooPS asks for three hops; the papers here bound no diameter). Each topic whose diameter
+exceeds H is shortened. Topics of few subscribers come first, because their links also serve larger topics.
 
-H = 1      every two subscribers are linked.
-H even     the *centre* is the subscriber with the most others within r = H / 2 hops. Then, again and again, a node that
-           has the most far ones around it (more than r hops from the centre) is linked to a node less than r hops from
-           the centre: to the one that brings the most far nodes near for its cost, then to the one that shares the most
-           topics with it, then to the one with fewer links. Any two are within 2 r hops when nobody is far.
-H odd      the same with r = (H - 1) / 2 and two centres that are linked to each other.
+H = 1      Every two subscribers are linked.
+H even     The *center* is the subscriber with most others within r = H / 2 hops. With caps, nodes to which it could
+           still be linked count as well. A node is far if it is more than r hops from the center. Repeatedly, the far
+           node with most far nodes around it is linked to a node that is less than r hops from the center. The partner
+           is the one that brings most far nodes near for its cost. Then it is the one that shares most topics, then the
+           one with fewer links. If no node is far, any two are within 2 r hops.
+H odd      The same with r = (H - 1) / 2 and two centers that are linked to each other.
 
-Without caps every topic can be met for every H of 1 or more. A node with a cap takes no link beyond it: a topic that
-cannot be met then keeps the links that it had, and is told.
+Without caps, every topic can meet any bound H of 1 or more. A node with a cap takes no link beyond it. A topic that
+then cannot meet the bound keeps the links that it had, and is reported.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ class Short:
     links_before: int
     links_added: int
     degree_max_before: int
-    diameter_before: int  # the greatest topic diameter without the added links
-    diameter: int  # and with them
+    diameter_before: int  # the largest topic diameter without the added links
+    diameter: int  # the largest topic diameter with them
     topics_shortened: int
-    unmet: tuple[tuple[str, int], ...]  # topics that stay longer, as caps forbid the links, and their diameters
+    unmet: tuple[tuple[str, int], ...]  # topics that stay longer because caps forbid the links, with their diameters
 
 
 def expect_hops(hops_max: int) -> None:
+    """Raise InputError if no topic could meet the bound."""
     if hops_max < 1:
         what = f"{hops_max} cannot be met by any topic of two subscribers or more"
         raise InputError("--hops-max", what, "give 1 or more; 3 is a common choice")
@@ -62,7 +64,7 @@ def shorten(
     *,
     progress: Progress | None = None,
 ) -> tuple[IdArray, IdArray, Short]:
-    """Return both ends (ids) of the links to add to a topic-connected overlay, and what they bring.
+    """Return both ends (ids) of the links to add to a topic-connected overlay, and what they change.
 
     limits           costs and caps by rank
     offsets, topics  the interests in CSR form, the nodes by rank
@@ -99,7 +101,7 @@ def shorten(
 
 
 class _Links:
-    """All links as lists that the kernel reads and adds to. Nodes go by their ranks."""
+    """All links as lists that the kernel reads and extends. Nodes are given by rank."""
 
     def __init__(self, overlay: Overlay, limits: Limits, offsets: OffsetArray, topics: IdArray) -> None:
         nodes = len(overlay.nodes)
@@ -135,7 +137,7 @@ class _Links:
         self.unmet += verdict == kernel.UNMET
 
     def new(self) -> tuple[IdArray, IdArray]:
-        """Both ends of each added link, as ids."""
+        """Return both ends of each added link, as ids."""
         ends = self.order[self.to[2 * self.before : 2 * self.count]].reshape(-1, 2)
         return ends[:, 1].copy(), ends[:, 0].copy()
 
@@ -147,7 +149,7 @@ class _Links:
 
 
 def _prices(limits: Limits) -> tuple[npt.NDArray[np.generic], ...]:
-    """What `cost_between` takes: the place of each rank and the number of places, keys, costs and the default."""
+    """Return the arguments of `cost_between`: the place of each rank and the number of places, keys, costs, default."""
     costs = limits.costs
     if costs is None:
         return np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.ones(1)

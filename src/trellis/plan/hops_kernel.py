@@ -1,7 +1,7 @@
-"""The kernel of short topics: links that bring all subscribers of one topic near its centre (`trellis.plan.hops`).
+"""Find links that bring all subscribers of one topic near its center: the kernel of `trellis.plan.hops`.
 
 The links of a node are a list: `head[node]`, then `following[end]`, with the other node in `to[end]`. A link has two
-ends, 2k and 2k + 1. Lists grow at their heads, so that the links of a topic that cannot be met are taken back in turn.
+ends, 2k and 2k + 1. Lists grow at their heads, so the links of a topic that cannot be shortened are removed in reverse.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -25,6 +25,7 @@ def link_list(u, v, head, following, to):
 
 @njit(cache=True)
 def put(end, one, other, head, following, to):
+    """Put a link with the ends `end` and `end + 1` at the heads of both lists."""
     to[end], to[end + 1] = other, one
     following[end], head[one] = head[one], end
     following[end + 1], head[other] = head[other], end + 1
@@ -35,10 +36,10 @@ def shorten_topic(nodes, hops_max, lists, limits, count, mark, stamp, depth, que
     """Add links until the topic's diameter is at most `hops_max`. Return whether it is, and the new number of links.
 
     nodes   the subscribers, ascending
-    lists   head, following, to; with room for the links of this topic
-    limits  room of each node (how many links it may still have), and what `cost_between` takes
-    mark    of each node: `stamp` here marks subscribers
-    depth, queue, place  scratch, of each node
+    lists   head, following, to; with space for the links of this topic
+    limits  room of each node (how many links it may still have), and the arguments of `cost_between`
+    mark    of each node: `stamp` marks subscribers
+    depth, queue, place  scratch, one entry per node
     """
     for k in range(len(nodes)):
         mark[nodes[k]], depth[nodes[k]], place[nodes[k]] = stamp, FAR, k
@@ -58,6 +59,7 @@ def shorten_topic(nodes, hops_max, lists, limits, count, mark, stamp, depth, que
 
 @njit(cache=True)
 def is_short(nodes, hops_max, lists, mark, stamp, depth, queue):
+    """Return whether the topic's diameter is at most `hops_max`."""
     for node in nodes:  # noqa: SIM110  a kernel
         if count_near(node, hops_max, lists, mark, stamp, depth, queue) < len(nodes):
             return False
@@ -66,7 +68,7 @@ def is_short(nodes, hops_max, lists, mark, stamp, depth, queue):
 
 @njit(cache=True)
 def count_near(start, hops_max, lists, mark, stamp, depth, queue):
-    """Return how many nodes of the topic are within `hops_max` hops; `queue` has them."""
+    """Return how many nodes of the topic are within `hops_max` hops. `queue` lists them."""
     end = reach(start, hops_max, lists, mark, stamp, depth, queue)
     forget(end, depth, queue)
     return end
@@ -74,16 +76,18 @@ def count_near(start, hops_max, lists, mark, stamp, depth, queue):
 
 @njit(cache=True)
 def forget(end, depth, queue):
-    """Make the scratch ready for the next search."""
+    """Make the scratch arrays ready for the next search."""
     for at in range(end):
         depth[queue[at]] = FAR
 
 
 @njit(cache=True)
 def reach(start, hops_max, lists, mark, stamp, depth, queue):
-    """Search the topic from `start`, `hops_max` hops far. Return how many nodes are in the queue; depth has their hops.
+    """Search the topic from `start` up to `hops_max` hops.
 
-    All depths are FAR before, and must be again before the next search: `forget`.
+    Return how many nodes are in the queue; `depth` has their hops.
+
+    All depths must be FAR before a search: call `forget` after it.
     """
     head, following, to = lists
     depth[start], queue[0] = 0, start
@@ -106,7 +110,7 @@ def reach(start, hops_max, lists, mark, stamp, depth, queue):
 
 @njit(cache=True)
 def link_all(nodes, lists, limits, count):
-    """One hop: every two subscribers are linked."""
+    """Link every two subscribers, for a bound of one hop."""
     for a in range(len(nodes)):
         for b in range(a + 1, len(nodes)):
             if not is_linked(nodes[a], nodes[b], lists):
@@ -118,7 +122,7 @@ def link_all(nodes, lists, limits, count):
 
 @njit(cache=True)
 def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, queue, place):
-    """Two hops or more: one centre, or two linked ones where `hops_max` is odd, and everybody near one of them."""
+    """Link all subscribers near one center, or near one of two linked centers if `hops_max` is odd."""
     head, following, to = lists
     room, radius = limits[0], hops_max // 2
     near = np.zeros(len(nodes), np.bool_)
@@ -126,7 +130,7 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
     best, best_near = -1, -1
     for node in nodes:
         size = count_near(node, radius, lists, mark, stamp, depth, queue)
-        served = size + min(room[node], len(nodes) - size)  # those that it could be linked to count as well
+        served = size + min(room[node], len(nodes) - size)  # Nodes to which it could still be linked count as well.
         if served > best or (served == best and size > best_near):
             first, best, best_near = node, served, size
     if hops_max % 2 == 1:
@@ -147,7 +151,7 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
             return UNMET, count
         if not is_linked(first, second, lists):
             count = add(first, second, lists, limits, count)
-    hops = np.full(len(nodes), FAR, np.int64)  # of each subscriber, by its place: to the nearest centre
+    hops = np.full(len(nodes), FAR, np.int64)  # for each subscriber, by its index: hops to the nearest center
     for centre in (first, second):
         if centre >= 0:
             end = reach(centre, radius, lists, mark, stamp, depth, queue)
@@ -188,7 +192,7 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
             tried[chosen] = True
             continue
         count = add(node, nodes[partner], lists, limits, count)
-        # Bring the hops up to date: from the chosen node on, those that are nearer now.
+        # Update the hops: from the chosen node on, of nodes that are nearer now.
         hops[chosen] = min(hops[chosen], hops[partner] + 1)
         queue[0], taken, end = node, 0, 1
         while taken < end:
@@ -206,9 +210,10 @@ def link_to_centre(nodes, hops_max, lists, limits, count, mark, stamp, depth, qu
 
 @njit(cache=True)
 def best_partner(nodes, chosen, hops, radius, gains, lists, limits):
-    """Return the place of the node nearer to the centre that brings the most near for its cost; -1 if there is none.
+    """Return the index of the best partner nearer to the center, or -1 if there is none.
 
-    Of several the one that shares the most topics with the chosen one comes first, then one with fewer links.
+    It brings most nodes near for its cost. Among several, it shares most topics with the chosen node, then has fewest
+    links.
     """
     room, offsets, topics, degrees = limits[0], limits[1], limits[2], limits[3]
     found, best, best_shared = -1, 0.0, 0
@@ -230,6 +235,7 @@ def best_partner(nodes, chosen, hops, radius, gains, lists, limits):
 
 @njit(cache=True)
 def shared_topics(offsets, topics, u, v):
+    """Return how many topics two nodes share."""
     count, a, b = 0, offsets[u], offsets[v]
     while a < offsets[u + 1] and b < offsets[v + 1]:
         if topics[a] < topics[b]:
@@ -245,7 +251,7 @@ def shared_topics(offsets, topics, u, v):
 
 @njit(cache=True)
 def cost_between(u, v, limits):
-    """Return the cost of a link; not a number where it has none."""
+    """Return the cost of a link, or not-a-number if it has none."""
     place, keys, values, default = limits[4], limits[5], limits[6], limits[7]
     if len(keys) == 0:
         return default[0]
@@ -267,6 +273,7 @@ def is_linked(u, v, lists):
 
 @njit(cache=True)
 def add(u, v, lists, limits, count):
+    """Add a link, and update room and degrees of its ends. Return the new number of links."""
     head, following, to = lists
     put(2 * count, u, v, head, following, to)
     change_ends(u, v, limits, 1)
@@ -285,6 +292,7 @@ def take_back(link, lists, limits):
 
 @njit(cache=True)
 def change_ends(u, v, limits, more):
+    """Change the degrees of both ends by `more`, and their room if they have a cap."""
     room, degrees = limits[0], limits[3]
     for end in (u, v):
         degrees[end] += more

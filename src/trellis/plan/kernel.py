@@ -1,27 +1,26 @@
-"""The kernel of GM and LowODA, in part also of MinMaxODA: which edge comes next, exactly.  [SH Alg. 1, Alg. 2]
+"""Choose the next edge exactly: the kernel of GM and LowODA, in part also of MinMaxODA.  [SH Alg. 1, Alg. 2]
 
-Nodes are ranks here (`trellis.plan.ties`), so a tie goes to the smallest (i, j), i < j. Row i holds the
-pairs (i, j), j > i, in *chunks* of 64. A *slot* is one (node, topic) of the interests in CSR form.
+Nodes are ranks here (`trellis.plan.ties`), so a tie goes to the smallest (i, j), i < j. Row i holds the pairs (i, j),
+j > i, in *chunks* of 64. A *slot* is one (node, topic) of the interests in CSR form.
 
-Contributions never grow. So a bound that was once right stays right, and within one *level* (one value
-of the greatest contribution) a single sweep over the rows in order meets every edge of that level in the
-order of the tie rule. Each chunk keeps a bound, and is looked at only when the level has come down to
-it. There are three forms to look at a chunk (`trellis.plan.tables` chooses):
+Contributions never grow. So an upper bound that was once right stays right. Within one *level* (one value of the
+greatest contribution), a single sweep over the rows in order meets every edge of that level in the order of the tie
+rule. Each chunk keeps a bound, and is examined only when the level has come down to it. There are three forms of
+examining a chunk (`trellis.plan.tables` chooses):
 
-BITS      Nothing is kept of a pair. Each node has two bitsets: its topics, and those in which it is
-          outside the *giant*, one TC-component singled out per topic. Shared topics in which not both
-          ends are in the giant, counted 256 at a time, bound a contribution; the bound is off only
-          where both ends are in one TC-component that is not the giant, so what is about to be taken
-          is checked exactly. For few topics.
+BITS      Nothing is kept for a pair. Each node has two bitsets: its topics, and those in which it is outside the
+          *giant*, one chosen TC-component per topic. The number of shared topics in which not both ends are in the
+          giant, counted 256 at a time, is a bound of the contribution. The bound is too high only if both ends are in
+          one TC-component that is not the giant. So an edge is checked exactly before it is taken. For few topics.
 TRIANGLE  The contribution of every pair is kept, and lowered pair by pair when TC-components merge
-          [SH Alg. 2, l. 8-9]: each pair is touched once a topic. For many topics.
-LISTS     A bound is kept for each of a list of candidate pairs, and set right when the level has come
-          down to it. For few pairs among many nodes. BLOCKS is the same for another kind of contribution,
-          that of `trellis.plan.blocks`.
+          [SH Alg. 2, l. 8-9]. Each pair is touched once per topic. For many topics.
+LISTS     A bound is kept for each of a list of candidate pairs, and corrected when the level has come down to it. For
+          few pairs among many nodes. BLOCKS is the same for another kind of contribution, that of
+          `trellis.plan.blocks`.
 
-The class of e2, the edges that raise the maximum degree D least, are those between *active* nodes, of
-degree below D. While D stays, that class only shrinks, so it has a sweep of its own; when D grows it
-starts anew. Index ALL or LOW tells the sweep over all pairs (e1) from the one over active pairs (e2).
+The class of e2, the edges that raise the maximum degree D least, are those between *active* nodes, of degree below D.
+While D stays the same, that class only shrinks, so it has a sweep of its own, which restarts when D grows. Index ALL
+means the sweep over all pairs (e1), and LOW the one over active pairs (e2).
 
 MinMaxODA always takes e2, and has ties and a sweep of its own (`trellis.plan.light`).
 
@@ -76,7 +75,7 @@ def _ctpop(typing_context, word):
 
 
 def popcount(word):
-    """How many bits of a 64-bit word are set; one instruction when compiled."""
+    """Return how many bits of a 64-bit word are set. Compiled, it is one instruction."""
     return int(word).bit_count()
 
 
@@ -87,19 +86,19 @@ def _popcount(word):
 
 @njit(cache=True)
 def choose_edges(components, pairs, state, rho, edges_max):
-    """Choose edges until no candidate contributes (True) or `edges_max` edges are chosen (False).
+    """Choose edges until no candidate contributes (return True) or `edges_max` edges are chosen (return False).
 
     findLowEdge: e1 if contrib(e1) > rho * contrib(e2), else e2. GM is rho = 1; MinMaxODA is in `trellis.plan.light`.
     """
-    # The inner kernels take arrays: a tuple of many costs more to pass than they take to run.
+    # The inner kernels take arrays: passing a large tuple costs more time than they take to run.
     offsets, slots, by_topic, slot_at, node_at = components
     form, planes, contributions, columns, row_start, chunk_start, bounds, rows, active = pairs
     degrees, cursors, totals, edges = state
     scratch, words = np.empty(CHUNK, bounds.dtype), np.empty(planes.shape[1:3], np.uint64)
     while totals[EDGES] < edges_max:
         gain, i, j, raises = 0, 0, -1, False
-        for which in (LOW, ALL):  # e2 first, since it tells how much e1 has to bring
-            needed = rho * gain if gain > 0 else 0.0  # no e2 that leaves D alone: then e2 is e1 [A-LOW-1]
+        for which in (LOW, ALL):  # e2 comes first, because it determines how much e1 must contribute.
+            needed = rho * gain if gain > 0 else 0.0  # If no e2 leaves D unchanged, e2 is e1 [A-LOW-1].
             if which == ALL and cursors[ALL, LEVEL] <= needed:
                 continue
             if which == ALL:
@@ -126,7 +125,7 @@ def choose_edges(components, pairs, state, rho, edges_max):
             link(
                 offsets, slots, by_topic, slot_at, node_at, form, planes, contributions, row_start, i, j
             )  # fmt: skip
-        if raises:  # e1 was not in the class of e2: one of its ends had degree D
+        if raises:  # e1 was not in the class of e2: one of its ends had degree D.
             totals[DEGREE_MAX] += 1
             for node in range(len(degrees)):
                 active[LOW, node] = active[ALL, node] if degrees[node] < totals[DEGREE_MAX] else 0
@@ -143,14 +142,14 @@ def choose_edges(components, pairs, state, rho, edges_max):
 
 @njit(cache=True)
 def refresh_rows(chunk_start, bounds, rows):
-    """The sweep LOW has lowered bounds of ALL as well; bring the rows of ALL up to date."""
+    """Update the rows of ALL, because the sweep LOW has lowered bounds of ALL as well."""
     for i in range(rows.shape[1]):
         rows[ALL, i] = highest(bounds, ALL, chunk_start[i], chunk_start[i + 1])
 
 
 @njit(cache=True)
 def copy(source, target):
-    for k in range(len(source)):  # spelled out: `target[:] = source` takes seconds to compile
+    for k in range(len(source)):  # A loop, because `target[:] = source` takes seconds to compile.
         target[k] = source[k]
 
 
@@ -159,9 +158,9 @@ def next_edge(
     offsets, slots, form, planes, contributions, columns, row_start, chunk_start, bounds, rows, active,
     cursors, scratch, words, which, limit,
 ):  # fmt: skip
-    """(contribution, i, j) of the best pair, if it brings more than `limit`; otherwise j is -1.
+    """Return (contribution, i, j) of the best pair if it contributes more than `limit`; otherwise j is -1.
 
-    Goes on from the cursor (I2) and leaves it at the pair: once that is taken, its row may hold more.
+    The search starts at the cursor (I2) and leaves it at the pair: after that is taken, its row may hold more.
     """
     level, i = cursors[which, LEVEL], cursors[which, ROW]
     while level > limit:
@@ -176,7 +175,7 @@ def next_edge(
                     if bounds[which, k] < level:
                         continue
                     nth = k - chunk_start[i]
-                    first = (block + nth) * CHUNK  # column of the chunk, but in LISTS
+                    first = (block + nth) * CHUNK  # column of the chunk, except in LISTS
                     if form == BITS:
                         best = meet(planes, block + nth, words, scratch)
                         low, j = best, -1
@@ -213,8 +212,10 @@ def next_edge(
 
 @njit(cache=True)
 def meet(planes, block, words, upper):
-    """BITS: for each node of a block, the topics that it shares with the row's node and in which not both
-    are in the giant. Returns the greatest."""
+    """BITS: count the topics that each node of a block shares with the row's node, unless both are in the giant.
+
+    Return the largest count.
+    """
     upper[:] = 0
     best = ZERO
     for group in range(planes.shape[1]):
@@ -222,7 +223,7 @@ def meet(planes, block, words, upper):
         in0, in1, in2, in3 = words[group, 0], words[group, 1], words[group, 2], words[group, 3]
         out0, out1, out2, out3 = words[group, 4], words[group, 5], words[group, 6], words[group, 7]
         best = ZERO
-        for k in range(CHUNK):  # eight at a time where the processor can
+        for k in range(CHUNK):  # eight at a time if the processor can
             shared = upper[k] + popcount((in0 & p[4, k]) | (out0 & p[0, k]))
             shared += popcount((in1 & p[5, k]) | (out1 & p[1, k]))
             shared += popcount((in2 & p[6, k]) | (out2 & p[2, k]))
@@ -234,7 +235,7 @@ def meet(planes, block, words, upper):
 
 @njit(cache=True)
 def look(array, start, active, which, first, level):
-    """The greatest of a chunk, the greatest of its active pairs, and the first active column of that level."""
+    """Return a chunk's greatest value, the greatest of its active pairs, and the first active column of the level."""
     cells, mask = array[start : start + CHUNK], active[which, first : first + CHUNK]
     best, low = cells[0], cells[0] & mask[0]
     for k in range(CHUNK):
@@ -249,7 +250,7 @@ def look(array, start, active, which, first, level):
 
 @njit(cache=True)
 def look_listed(offsets, slots, form, contributions, columns, start, end, active, which, i, level):
-    """LISTS: the same for the listed pairs start:end of row i, which are set right where it matters."""
+    """LISTS: do the same for the listed pairs start:end of row i. Their bounds are corrected where it matters."""
     best, low = np.int64(0), np.int64(0)
     for k in range(start, end):
         gain, j = np.int64(contributions[k]), np.int64(columns[k])
@@ -278,6 +279,7 @@ def highest(bounds, which, start, end):
 
 @njit(cache=True)
 def highest_active(rows, active, which):
+    """Return the greatest bound of the active rows."""
     row, mask = rows[which], active[which]
     top = rows.dtype.type(0)
     for i in range(len(row)):
@@ -287,7 +289,7 @@ def highest_active(rows, active, which):
 
 @njit(cache=True)
 def contribution(offsets, slots, i, j):
-    """Topics whose TC-components the edge (i, j) would join.  [SH Alg. 2, l. 3]"""
+    """Return the number of topics whose TC-components the edge (i, j) would join.  [SH Alg. 2, l. 3]"""
     gain, a, b = 0, offsets[i], offsets[j]
     while a < offsets[i + 1] and b < offsets[j + 1]:
         if slots[a, TOPIC] < slots[b, TOPIC]:
@@ -305,7 +307,7 @@ def contribution(offsets, slots, i, j):
 def link(
     offsets, slots, by_topic, slot_at, node_at, form, planes, contributions, row_start, i, j
 ):  # fmt: skip
-    """Put the edge (i, j) in: its ends become connected in every topic that they share."""
+    """Add the edge (i, j): its ends become connected in every topic that they share."""
     a, b = offsets[i], offsets[j]
     while a < offsets[i + 1] and b < offsets[j + 1]:
         if slots[a, TOPIC] < slots[b, TOPIC]:
@@ -327,7 +329,7 @@ def link(
 def join(
     slots, by_topic, slot_at, node_at, form, planes, contributions, row_start, topic, kept, gone
 ):  # fmt: skip
-    """Merge two TC-components: the smaller takes the name of the larger, or of the giant."""
+    """Merge two TC-components. The smaller one takes the name of the larger one, or of the giant."""
     giant = np.int64(by_topic[topic, GIANT])
     if gone == giant or (kept != giant and slots[gone, SIZE] > slots[kept, SIZE]):
         kept, gone = gone, kept
@@ -344,7 +346,7 @@ def join(
     # Two circles become one.
     slots[kept, FOLLOWING], slots[gone, FOLLOWING] = slots[gone, FOLLOWING], slots[kept, FOLLOWING]
     slots[kept, SIZE] += slots[gone, SIZE]
-    # I3. A giant is replaced by one of twice its size, so all these changes cost no more than the last.
+    # I3. A giant is replaced by one of at least twice its size, so all these changes cost no more than the last one.
     if kept != giant and slots[kept, SIZE] >= 2 * slots[giant, SIZE]:
         if form == BITS:
             mark(slots, planes, topic, giant, True)
@@ -355,7 +357,7 @@ def join(
 
 @njit(cache=True)
 def single_out_giants(slots, by_topic, slot_at, node_at, form, planes):
-    """To begin with: `by_topic` names the giants, and all are outside."""
+    """Enter the giants at the start. `by_topic` names them, and all slots are outside at first."""
     for topic in range(len(by_topic) - 1):
         if by_topic[topic, GIANT] >= 0:
             enter_giant(slots, by_topic, slot_at, node_at, form, planes, topic, np.int64(by_topic[topic, GIANT]))
@@ -363,14 +365,14 @@ def single_out_giants(slots, by_topic, slot_at, node_at, form, planes):
 
 @njit(cache=True)
 def enter_giant(slots, by_topic, slot_at, node_at, form, planes, topic, first):
-    """All slots in the circle of `first` enter the giant of their topic."""
+    """Let all slots in the circle of `first` enter the giant of their topic."""
     if form == BITS:
         mark(slots, planes, topic, first, False)
     if form != TRIANGLE:
         return
     slot, there = first, by_topic[topic, START] + by_topic[topic, OUTSIDERS]
     while True:
-        there -= 1  # the last outsider and this slot change places
+        there -= 1  # The last outsider and this slot swap their positions.
         here, other = slots[slot, PLACE], slot_at[there]
         slot_at[here], slot_at[there] = other, slot
         node_at[here], node_at[there] = slots[other, OWNER], slots[slot, OWNER]
@@ -383,7 +385,7 @@ def enter_giant(slots, by_topic, slot_at, node_at, form, planes, topic, first):
 
 @njit(cache=True)
 def mark(slots, planes, topic, first, outside):
-    """BITS: all slots in the circle of `first` are outside the giant, or no longer."""
+    """BITS: mark all slots in the circle of `first` as outside the giant, or as no longer outside."""
     group, word, bit = topic // 256, 4 + topic % 256 // 64, ONE << np.uint64(topic % 64)
     slot = first
     while True:
@@ -399,7 +401,7 @@ def mark(slots, planes, topic, first, outside):
 
 @njit(cache=True)
 def lower(slots, by_topic, node_at, contributions, row_start, topic, kept, gone):
-    """TRIANGLE: all pairs between two TC-components that merge lose this topic.  [SH Alg. 2, l. 8-9]"""
+    """TRIANGLE: remove this topic from the pairs between two TC-components that merge.  [SH Alg. 2, l. 8-9]"""
     if kept == by_topic[topic, GIANT]:
         others = node_at[by_topic[topic, START] + by_topic[topic, OUTSIDERS] : by_topic[topic + 1, START]]
     else:
@@ -419,6 +421,7 @@ def lower(slots, by_topic, node_at, contributions, row_start, topic, kept, gone)
 
 @njit(cache=True)
 def lower_pairs(contributions, row_start, node, others):
+    """Lower the contributions of the pairs of `node` with `others` by one."""
     for k in range(len(others)):
         other = np.int64(others[k])
         if other > node:

@@ -1,14 +1,15 @@
-"""The kernel of MinMaxODA: always e2, and of several the lightest.  [OM Table 1; `trellis.plan.ties`]
+"""Choose edges for MinMaxODA: always e2, and among several the lightest.  [OM Table 1; `trellis.plan.ties`]
 
-A pair has a *score*: its contribution first, then how light its ends are, by the uncovered topics that they had when
-the maximum degree D last rose. While D stays, contributions fall and lightness does not change, so a score never grows,
-and the lazy sweep of `trellis.plan.kernel` over active pairs goes by scores just as there by contributions:
+A pair has a *score*: first its contribution, then how light its ends are. The lightness of a node follows from the
+uncovered topics that it had when the maximum degree D last rose. While D stays, contributions fall and lightness does
+not change, so a score never grows. So the lazy sweep of `trellis.plan.kernel` works with scores instead of
+contributions:
 
 I4  scores[k] is at least every score of an active pair in chunk k.
 I5  No active pair has a score above cursors[LOW, LEVEL], and none that has it is in a row before cursors[LOW, ROW].
 
-It visits a row once for each of its scores, of which there are more than contributions: hence rows and blocks of rows
-have bounds too. I1 of the kernel holds for ALL, which is where the sweep starts anew when D rises.
+The sweep visits a row once for each of its scores, and there are more scores than contributions. So rows and blocks of
+rows have bounds as well. I1 of the kernel holds for ALL, from which the sweep restarts when D rises.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -34,13 +35,13 @@ from trellis.plan.state import (
     TRIANGLE,
 )
 
-# A score is contribution << 16 | how light the lighter end is << 8 | how light the other is, if the contribution is 1.
+# score: contribution << 16 | lightness of the lighter end << 8 | lightness of the other end, if the contribution is 1
 SCORE_SHIFT, LIGHT_SHIFT, LIGHTEST = 16, 8, 2**8 - 1
 
 
 @njit(cache=True)
 def choose_light_edges(components, pairs, state, ties, edges_max):
-    """As `trellis.plan.kernel.choose_edges`, but always e2, and of equal ones the lightest."""
+    """Choose edges as `trellis.plan.kernel.choose_edges` does, but always e2, and among equal ones the lightest."""
     offsets, slots, by_topic, slot_at, node_at = components
     form, planes, contributions, columns, row_start, chunk_start, bounds, _, active = pairs
     degrees, cursors, totals, edges = state
@@ -49,7 +50,7 @@ def choose_light_edges(components, pairs, state, ties, edges_max):
     while totals[EDGES] < edges_max:
         gain, i, j = 0, 0, -1
         for again in range(2):
-            if again:  # no edge leaves D alone, so all of them raise it by 1: D is one more from now on
+            if again:  # No edge leaves D unchanged, so each would raise it by 1. D is one more from now on.
                 totals[DEGREE_MAX] += 1
                 weigh(components, pairs, state, ties)
             gain, i, j = next_light_edge(
@@ -76,7 +77,7 @@ def choose_light_edges(components, pairs, state, ties, edges_max):
 
 @njit(cache=True)
 def weigh(components, pairs, state, ties):
-    """D has grown: who is active, how light each node is from now on, and a new sweep by these."""
+    """Start a new sweep after D has grown: compute the active nodes and the lightness of each node."""
     offsets, slots = components.offsets, components.slots
     chunk_start, bounds, active = pairs.chunk_start, pairs.bounds, pairs.active
     degrees, cursors, totals = state.degrees, state.cursors, state.totals
@@ -101,7 +102,7 @@ def next_light_edge(
     offsets, slots, form, planes, contributions, columns, row_start, chunk_start, bounds, active,
     cursors, scratch, words, light, scores, row_scores, block_scores,
 ):  # fmt: skip
-    """(contribution, i, j) of the active pair of the greatest score; j is -1 if none contributes."""
+    """Return (contribution, i, j) of the active pair of the greatest score; j is -1 if none contributes."""
     level, i = cursors[LOW, LEVEL], cursors[LOW, ROW]
     while level >> SCORE_SHIFT > 0:
         while i < len(row_scores):
@@ -118,7 +119,7 @@ def next_light_edge(
                     if scores[k] < level:
                         continue
                     nth = k - chunk_start[i]
-                    first = (block + nth) * CHUNK  # column of the chunk, but in LISTS
+                    first = (block + nth) * CHUNK  # column of the chunk, except in LISTS
                     if form == BITS:
                         meet(planes, block + nth, words, scratch)
                         if nth == 0:
@@ -154,6 +155,7 @@ def next_light_edge(
 
 @njit(cache=True)
 def greatest(scores, start, end):
+    """Return the greatest of scores[start:end]."""
     part = scores[start:end]
     top = scores.dtype.type(0)
     for k in range(len(part)):
@@ -163,16 +165,17 @@ def greatest(scores, start, end):
 
 @njit(cache=True)
 def score(gain, one, other):
-    """What MinMaxODA goes by: the contribution, and how light the ends are."""
+    """Return the score of a pair: its contribution, and how light its ends are."""
     second = min(one, other) if gain == 1 else 0
     return (np.int64(gain) << SCORE_SHIFT) + (np.int64(max(one, other)) << LIGHT_SHIFT) + np.int64(second)
 
 
 @njit(cache=True)
 def weigh_chunk(array, start, active, light, i, first, level):
-    """The greatest contribution of a chunk, the greatest score of its active pairs, the first column of that level."""
+    """Return a chunk's greatest contribution, its active pairs' greatest score, and the first column of the level."""
     cells, mask, lights = array[start : start + CHUNK], active[LOW, first : first + CHUNK], light[first : first + CHUNK]
-    mine, narrow = light[i], light.dtype.type  # numba widens sums, and the loop would do half as many at a time
+    # Numba widens sums, and then the loop would handle half as many at a time.
+    mine, narrow = light[i], light.dtype.type
     best, low = cells[0], narrow(0)
     for k in range(CHUNK):
         best = max(best, cells[k])
@@ -186,7 +189,7 @@ def weigh_chunk(array, start, active, light, i, first, level):
 
 @njit(cache=True)
 def weigh_listed(offsets, slots, contributions, columns, start, end, active, light, i, level):
-    """LISTS: the same for the listed pairs start:end of row i, which are set right where it matters."""
+    """LISTS: do the same for the listed pairs start:end of row i. Their bounds are corrected where it matters."""
     best, low = np.int64(0), np.int64(0)
     for k in range(start, end):
         gain, j = np.int64(contributions[k]), np.int64(columns[k])

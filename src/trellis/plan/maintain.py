@@ -1,12 +1,13 @@
-"""Keeping an overlay topic-connected while a churn trace happens, with central knowledge.  [SH V; OMen Table 3]
+"""Keep an overlay topic-connected while a churn trace happens, with central knowledge.  [SH V; OMen Table 3]
 
     run = Maintenance(interests, trace, config=MaintainConfig(algorithm="shadows"))
     for round_ in run.rounds():
         ...
     run.history.to_table(), run.overlay(), run.interests()
 
-A crash is a leave here: who has central knowledge sees both at once. All chance comes from streams per (seed,
-purpose, round, node), so a run replays. After every event the overlay is a TCO of those present  [SH Lemmas 2-4].
+A crash is a leave here, because central knowledge shows both at once. All random numbers come from streams per (seed,
+purpose, round, node), so a run can be repeated. After every event the overlay is a TCO of the present nodes
+[SH Lemmas 2-4].
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from trellis.plan.shadows import Shadows
 
 
 class Algorithm(Protocol):
-    """What answers the events: `IncrementalMaintenance` or `RebuildMaintenance`."""
+    """Handles the events: `IncrementalMaintenance` or `RebuildMaintenance`."""
 
     def join(self, node: int, topics: IdArray, round_: int) -> Repair: ...
     def leave(self, nodes: list[int], round_: int) -> Repair: ...
@@ -41,7 +42,7 @@ class Algorithm(Protocol):
 
 
 class Maintenance:
-    """One run: checked, its first overlay and its backup sets built; nothing has happened yet."""
+    """One run. When it is created, its inputs are checked and its first overlay and backup sets are built."""
 
     def __init__(
         self,
@@ -51,7 +52,8 @@ class Maintenance:
         config: MaintainConfig | None = None,
     ) -> None:
         self.config = MaintainConfig() if config is None else config
-        self.events = tuple(replay(trace, interests))  # all of it now: a trace that does not fit is told at once
+        # Replay all of it now, so that a trace that does not fit is reported at once.
+        self.events = tuple(replay(trace, interests))
         self.history = History(len(self.events))
         self.current = CurrentOverlay(
             _either(interests.nodes, trace.nodes), _either(interests.topics, trace.topics), self.config.seed
@@ -62,27 +64,31 @@ class Maintenance:
         self.algorithm = algorithm_for(self.current, self.config)
 
     def rounds(self) -> Iterator[Round]:
-        """Lets one event after the other happen. May be left between two rounds and taken up again."""
+        """Handle one event after the other, and yield a round for each.
+
+        A caller may stop and continue between two rounds.
+        """
         for event in self.events[len(self.history) :]:
             round_ = self._round(event)
             self.history.append(round_)
             yield round_
 
     def interests(self) -> Interests:
-        """Of the nodes present now."""
+        """Return the interests of the nodes that are present now."""
         return self.current.interests()
 
     def overlay(self) -> Overlay:
-        """As it is now, over the nodes of `interests()`."""
+        """Return the present overlay, over the nodes of `interests()`."""
         return self.current.overlay()
 
     def _built(self) -> Overlay:
-        """The paper starts from LowODA's overlay.  [SH VI]"""
+        """Return the overlay of LowODA, from which the paper starts.  [SH VI]"""
         from trellis.plan.construction import construct
 
         return construct(self.current.interests(), "lowoda", rho=self.config.rho, seed=self.config.seed).overlay
 
     def _round(self, event: ChurnEvent) -> Round:
+        """Handle one event, and return its row of the history."""
         begin, links, number = time.process_time(), self.current.links, len(self.history) + 1
         node = self.current.rank_of[event.node]
         subscriptions = int(self.current.topics_of.length[node])
@@ -122,12 +128,12 @@ class Maintenance:
                 return self.algorithm.unsubscribe(node, int(topics[0]), number)
 
     def split_topics(self) -> int:
-        """The full check: how many topics have more than one component now."""
+        """Check the whole overlay, and return how many topics have more than one component now."""
         return len(connectivity(self.interests(), self.overlay()).split)
 
 
 def algorithm_for(current: CurrentOverlay, config: MaintainConfig) -> Algorithm:
-    """The algorithm that the configuration names, its Step I done."""
+    """Return the algorithm of the configuration, with its Step I done."""
     if config.algorithm == "rebuild":
         from trellis.plan.rebuild import RebuildMaintenance
 
@@ -139,7 +145,7 @@ def algorithm_for(current: CurrentOverlay, config: MaintainConfig) -> Algorithm:
 
 
 def expect_tco(current: CurrentOverlay) -> None:
-    """Every algorithm mends what an event broke, and nothing that was broken before."""
+    """Raise InputError if the overlay is no TCO. The algorithms repair only what an event has split."""
     interests = current.interests()
     result = connectivity(interests, current.overlay())
     if not result.is_tco:
@@ -152,7 +158,10 @@ def expect_tco(current: CurrentOverlay) -> None:
 
 
 def _fitting(overlay: Overlay, interests: Interests, current: CurrentOverlay) -> Overlay:
-    """The overlay, when it is over nodes of the interests, links only those present, and is a TCO of them."""
+    """Return the overlay if it has only nodes of the interests and links only present ones.
+
+    Otherwise raise InputError.
+    """
     unknown = np.flatnonzero(interests.nodes.ids_of(overlay.nodes.array) < 0)
     if len(unknown):
         raise InputError(
@@ -170,7 +179,7 @@ def _fitting(overlay: Overlay, interests: Interests, current: CurrentOverlay) ->
 
 
 def _present_at_the_start(interests: Interests, events: tuple[ChurnEvent, ...]) -> list[str]:
-    """Every node of the interests whose first event is not a join."""
+    """Return every node of the interests whose first event is not a join."""
     first: dict[str, Event] = {}
     for event in events:
         first.setdefault(event.node, event.event)

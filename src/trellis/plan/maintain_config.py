@@ -1,4 +1,4 @@
-"""What a run of `maintain` can be told. No numpy here: a help page may read it."""
+"""Define the settings of `maintain`. This module needs no numpy, so a help page can read it quickly."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ COMPONENTS = {
 
 @dataclass(frozen=True)
 class MaintainConfig:
-    """Refuses nonsense when built."""
+    """The settings of a run. A value that makes no sense raises InputError."""
 
     algorithm: str = "shadows"
-    rho: float = 3.0  # raising it keeps the maximum degree lower and takes more links; 3 in the paper
-    coverage_factor: int = 3  # lambda: raising it gives better links and larger shadow sets; 3 in the paper
+    rho: float = 3.0  # A higher value keeps the maximum degree lower and takes more links. The paper uses 3.
+    coverage_factor: int = 3  # lambda: a higher value gives better links and larger shadow sets. The paper uses 3.
     backups: str = "primal-dual"
-    components: str = "overlay"  # A-SHD-11; only `overlay` comes near the paper's figures
-    check_every: int = 0  # every so many rounds the whole overlay is checked; 0: never
+    components: str = "overlay"  # A-SHD-11; only `overlay` comes near the paper's figures.
+    check_every: int = 0  # rounds between two checks of the whole overlay; 0: never
     seed: int | str = 0
 
     def __post_init__(self) -> None:

@@ -1,14 +1,14 @@
-"""What a run of `maintain` tells: one row a round.
+"""Keep the history of a run of `maintain`: one row per round.
 
-round, time, event, node    which event, from 1
-subscriptions               topics of the node: of a leaver before it left, otherwise after the event
+round, time, event, node    the event, counted from 1
+subscriptions               topics of the node: before it left if it leaves, otherwise after the event
 shadow_set                  |S|; all present nodes for naive joins and leaves and for rebuild  [SH Def. 3]
-links_added, links_removed  links that went with their node count as removed (A-MOD-2)
-repair_ratio                both together, over the links before the event; null where there were none
+links_added, links_removed  links that ended with their node count as removed (A-MOD-2)
+repair_ratio                both together, divided by the links before the event; null if there were none
 degree_max, degree_mean     over the present nodes, after the event
 nodes, links                present, after the event
 seconds_step2, seconds      processor time of Step II alone, and of the whole round
-split_topics                topics found split by the full check; null where none was asked for
+split_topics                topics that the full check found split; null if none was requested
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import pyarrow as pa
 
 
 class Round(NamedTuple):
+    """One row of the history. The module's docstring explains the columns."""
+
     round: int
     time: float
     event: str
@@ -51,7 +53,7 @@ SCHEMA = pa.schema(
 
 
 class History:
-    """The rounds so far; always whole rounds, so that it may be written at any time."""
+    """The rounds so far. It has only complete rounds, so it may be written at any time."""
 
     def __init__(self, rounds_expected: int) -> None:
         self.rounds_expected = rounds_expected
@@ -71,11 +73,14 @@ class History:
 
     @property
     def complete(self) -> bool:
-        """False while rounds of the trace are missing: whoever writes it then must mark it as partial."""
+        """Return whether all rounds of the trace are there. A writer must mark an incomplete history as partial."""
         return len(self) == self.rounds_expected
 
     def to_table(self, *, times: bool = True) -> pa.Table:
-        """Without `times`, the same seed gives the same table. The schema's metadata says whether it is complete."""
+        """Return the table. Without `times`, the same seed gives the same table.
+
+        Its metadata tells whether it is complete.
+        """
         columns = list(zip(*self._rounds, strict=True)) or [()] * len(SCHEMA)
         about = {"complete": self.complete, "rounds": len(self), "rounds_expected": self.rounds_expected}
         table = pa.table(

@@ -1,10 +1,10 @@
-"""TCO_cur: who is present with which topics, and who is linked to whom, while nodes come and go.  [SH Struct 5]
+"""Keep TCO_cur: the present nodes with their topics and links, while nodes join and leave.  [SH Struct 5]
 
-Inside, a node is its *rank*: its place when all nodes that ever occur are ordered by (key, name). Ties between links
-go to the smaller (lower rank, higher rank), so kernels compare ids and nothing else, and a tie comes out the same
-whoever else is there. Topics are ids of `topics`.
+Inside, a node is its *rank*: its index when all nodes that ever occur are ordered by (key, name). Ties between links go
+to the smaller (lower rank, higher rank). So kernels only compare ids, and other nodes do not change how a tie ends.
+Topics are ids of `topics`.
 
-I1  an absent node has no topics, no links, and stands in no list.
+I1  An absent node has no topics and no links, and is in no list.
 I2  `members[t]` holds v iff `topics_of[v]` holds t; `neighbors[v]` holds w iff `neighbors[w]` holds v.
 """
 
@@ -25,7 +25,7 @@ from trellis.plan.ties import in_rank_order
 
 
 class CurrentOverlay:
-    """The overlay of one moment, over all nodes and topics that a run will ever see."""
+    """The present overlay, over all nodes and topics that occur in a run."""
 
     def __init__(self, nodes: Iterable[str], topics: Names, seed: int | str) -> None:
         given = Names(nodes)
@@ -39,14 +39,14 @@ class CurrentOverlay:
 
     @classmethod
     def of(cls, interests: Interests, overlay: Overlay, seed: int | str) -> CurrentOverlay:
-        """Everybody of an instance present, linked as the overlay says."""
+        """Return an overlay in which all nodes of an instance are present, with the links of `overlay`."""
         current = cls(interests.nodes, interests.topics, seed)
         current.admit_all(interests, interests.nodes)
         current.link_as(overlay)
         return current
 
     def admit_all(self, interests: Interests, names: Iterable[str]) -> None:
-        """The named nodes of an instance come with the topics they have there. All names must be known here."""
+        """Add the named nodes of an instance with their topics. All names must be known here."""
         id_of = np.full(len(self.names), -1, np.int64)
         for name in names:
             id_of[self.rank_of[name]] = interests.nodes.id_of(name)
@@ -60,11 +60,11 @@ class CurrentOverlay:
         self.members.insert(topics, owners)
 
     def link_as(self, overlay: Overlay) -> None:
-        """Adds the links of an overlay, whose names must be known here."""
+        """Add the links of an overlay, whose names must be known here."""
         rank = np.array([self.rank_of[name] for name in overlay.nodes], np.int32)
         self.link(rank[overlay.u], rank[overlay.v])
 
-    # What happens to it.
+    # Changes
 
     def admit(self, node: int, topics: npt.ArrayLike) -> None:
         assert not self.present[node]
@@ -72,7 +72,7 @@ class CurrentOverlay:
         self.add_topics(node, topics)
 
     def dismiss(self, node: int) -> None:
-        """The node is gone, with all its links."""
+        """Remove the node and all its links."""
         self.unlink(node, self.neighbors[node])
         self.members.remove(self.topics_of[node], node)
         self.topics_of.clear(node)
@@ -99,7 +99,7 @@ class CurrentOverlay:
         self.neighbors.length[:] = 0
         self.links = 0
 
-    # What can be seen of it.
+    # Properties
 
     @property
     def nodes(self) -> int:
@@ -111,29 +111,32 @@ class CurrentOverlay:
 
     @property
     def degrees(self) -> npt.NDArray[np.int64]:
-        """Of all nodes, 0 for the absent."""
+        """Return the degrees of all nodes, 0 for absent ones."""
         return self.neighbors.length
 
     @property
     def degree_max(self) -> int:
-        """D(V, E), over the whole overlay (A-LOW-3)."""
+        """Return D(V, E), over the whole overlay (A-LOW-3)."""
         return int(self.degrees.max(initial=0))
 
     @property
     def degree_mean(self) -> float:
-        """d(V, E) = 2|E| / |V|."""
+        """Return d(V, E) = 2|E| / |V|."""
         return 2 * self.links / self.nodes if self.links else 0.0
 
     def shared_topics(self, node: int, others: IdArray) -> npt.NDArray[np.int64]:
-        """How many topics each of `others` shares with `node`."""
+        """Return how many topics each of `others` shares with `node`."""
         return _shared(*self.topics_of.arrays, node, others)
 
     def subscribers_among(self, nodes: IdArray, topic: int) -> IdArray:
-        """Those of `nodes` that subscribe to the topic, ascending."""
+        """Return those of `nodes` that subscribe to the topic, ascending."""
         return np.intersect1d(nodes, self.members[topic], assume_unique=True)
 
     def interests(self) -> Interests:
-        """Of the nodes present; a node that dropped its last topic is there without any."""
+        """Return the interests of the present nodes.
+
+        A node that dropped its last topic is among them, without topics.
+        """
         everyone = self.everyone
         nodes, place = Names.in_order(self.names.take(everyone))
         sizes = self.topics_of.length[everyone]
@@ -142,7 +145,7 @@ class CurrentOverlay:
         return Interests.from_ids(nodes, self.topic_names, np.repeat(place, sizes), topics)
 
     def overlay(self) -> Overlay:
-        """Over the same nodes as `interests()`."""
+        """Return the overlay over the same nodes as `interests()`."""
         everyone = self.everyone
         nodes, place = Names.in_order(self.names.take(everyone))
         id_of = np.full(len(self.names), -1, np.int32)
@@ -151,7 +154,7 @@ class CurrentOverlay:
         return Overlay.from_ids(nodes, id_of[us], id_of[ws])
 
     def pairs(self) -> tuple[IdArray, IdArray]:
-        """All links by the ranks of their ends, the lower first."""
+        """Return all links by the ranks of their ends, the lower one first."""
         return _pairs(*self.neighbors.arrays, self.links)
 
 

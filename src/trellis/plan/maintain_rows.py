@@ -1,9 +1,9 @@
-"""Growing sorted lists of ids, one per row, in one pool: neighbours, topics, subscribers, backups, primaries.
+"""Keep growing sorted lists of ids in one pool, one per row: neighbors, topics, subscribers, backups, primaries.
 
-A row that is full moves to the end of the pool with twice the room; the hole stays, so the pool is at most about
-four times what it holds. Kernels read a row as `data[start[row] : start[row] + length[row]]`.
+A full row moves to the end of the pool and gets twice the space. The gap stays, so the pool is at most about four times
+as large as its content. Kernels read a row as `data[start[row] : start[row] + length[row]]`.
 
-I1  a row is ascending without repeats: what is in it does not depend on the order in which it came.
+I1  A row is ascending without repeats, so its content does not depend on the order of insertions.
 """
 
 from __future__ import annotations
@@ -31,21 +31,24 @@ class Rows:
 
     @property
     def arrays(self) -> tuple[IdArray, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """data, start, length: what a kernel that reads the rows takes. They are replaced when the pool grows."""
+        """Return data, start and length, the arguments of kernels that read rows.
+
+        They are replaced when the pool grows.
+        """
         return self.data, self.start, self.length
 
     def __getitem__(self, row: int) -> IdArray:
-        """A copy: it stays as it is when the row changes."""
+        """Return a copy of a row, which does not change with the row."""
         begin = self.start[row]
         return self.data[begin : begin + self.length[row]].copy()
 
     def insert(self, rows: npt.ArrayLike, values: npt.ArrayLike) -> None:
-        """Puts each value into its row. A value that is there already is a bug of the caller."""
+        """Put each value into its row. The value must not be there already."""
         rows_, values_ = _pairs(rows, values)
         self.data = _insert(self.data, self.start, self.length, self._room, self._used, rows_, values_)
 
     def remove(self, rows: npt.ArrayLike, values: npt.ArrayLike) -> None:
-        """Takes each value out of its row, where it must be."""
+        """Remove each value from its row. The value must be there."""
         _remove(self.data, self.start, self.length, *_pairs(rows, values))
 
     def clear(self, row: int) -> None:
@@ -53,7 +56,7 @@ class Rows:
 
 
 def _pairs(rows: npt.ArrayLike, values: npt.ArrayLike) -> tuple[IdArray, IdArray]:
-    """Two int32 arrays of one length; a single number stands for all places."""
+    """Return two int32 arrays of one length. A single number is repeated."""
     rows_, values_ = np.asarray(rows, np.int32), np.asarray(values, np.int32)
     if rows_.ndim == 0:
         rows_ = np.full(values_.shape, rows_, np.int32)
@@ -64,7 +67,7 @@ def _pairs(rows: npt.ArrayLike, values: npt.ArrayLike) -> tuple[IdArray, IdArray
 
 @njit(cache=True)
 def union(one: Any, other: Any) -> Any:
-    """Of two ascending arrays, as one."""
+    """Return the union of two ascending arrays, ascending."""
     both = np.empty(len(one) + len(other), np.int32)
     i, j, count = 0, 0, 0
     while i < len(one) or j < len(other):
@@ -79,7 +82,7 @@ def union(one: Any, other: Any) -> Any:
 
 @njit(cache=True)
 def _insert(data: Any, start: Any, length: Any, room: Any, used: Any, rows: Any, values: Any) -> Any:
-    """The pool afterwards: another array when it had to grow."""
+    """Insert the values. Return the pool, which is another array if it had to grow."""
     for i in range(len(rows)):
         row, value = rows[i], values[i]
         if length[row] == room[row]:
@@ -118,7 +121,7 @@ def _remove(data: Any, start: Any, length: Any, rows: Any, values: Any) -> None:
 
 @njit(cache=True)
 def _place(data: Any, first: Any, last: Any, value: Any) -> Any:
-    """Where the value is, or would be, in data[first:last]."""
+    """Return the index at which the value is, or would be, in data[first:last]."""
     while first < last:
         middle = (first + last) // 2
         if data[middle] < value:

@@ -1,12 +1,13 @@
-"""One churn event, from the change to the mended overlay: Steps I to III around one Step II.  [SH V-B to V-E]
+"""Handle one churn event, from the change to the repaired overlay: Steps I to III.  [SH V-B to V-E]
 
-NaiveDynAlg and ShadowDynAlg take the same steps; they differ in whom they offer as ends of new links, which is what
-`ShadowSets` says. Step II is what the network waits for, and is timed alone.
+NaiveDynAlg and ShadowDynAlg take the same steps. They differ in the nodes that they offer as ends of new links, which
+`ShadowSets` returns. The network waits only for Step II, so its time is measured separately.
 
-A node that stays may change its subscriptions; the papers leave that open ("can be extended", SH IV):
-- it subscribes to t: G(t) was connected, so one link to a subscriber is enough, and none if a neighbour has t;
-- it drops t: t alone may split, among its neighbours that have t. Links of the node that served t only are dropped,
-  as they serve nothing any more; then t is mended. Links that shared no topic before stay: they have other reasons.
+A node that stays may change its subscriptions. The papers leave that open ("can be extended", SH IV):
+- It subscribes to t. G(t) was connected, so one link to a subscriber is enough, and none is needed if a neighbor has t.
+- It drops t. Only t may split, among its neighbors that have t. Links of the node that served only t are dropped,
+  because they serve nothing any more. Then t is repaired. Links that shared no topic before stay: they have other
+  reasons.
 """
 
 from __future__ import annotations
@@ -24,53 +25,57 @@ from trellis.plan.mend import NO_LINKS, NewLinks, connect_newcomer, reconnect, r
 
 
 class ShadowSets(Protocol):
-    """Whom an algorithm offers as ends of new links. Sets of nodes ascend and never hold the node that churns."""
+    """The nodes that an algorithm offers as ends of new links.
+
+    Sets are ascending and never hold the node that churns.
+    """
 
     def of_joiner(self, node: int, round_: int) -> IdArray:
-        """Step I of a join: somebody for each topic of the node that has another subscriber."""
+        """Do Step I of a join. Return a node for each topic of `node` that has another subscriber."""
 
     def of_leavers(self, nodes: IdArray) -> IdArray:
-        """At least all their neighbours. The nodes are still there."""
+        """Return at least all their neighbors. The nodes are still present."""
 
     def of_subscriber(self, node: int, topic: int, round_: int) -> IdArray:
-        """Subscribers of the topic that the node just took; at least one if there is another."""
+        """Return subscribers of the topic that the node just subscribed to: at least one if there is another."""
 
     def of_unsubscriber(self, node: int, topic: int) -> IdArray:
-        """At least its neighbours that have the topic, which it has still."""
+        """Return at least its neighbors that have the topic. The node still has it."""
 
     def after_leave(self, nodes: IdArray, round_: int) -> None:
-        """Step III."""
+        """Do Step III."""
 
     def after_unsubscribe(self, node: int, topic: int, round_: int) -> None:
-        """Step III."""
+        """Do Step III."""
 
 
 class Repair(NamedTuple):
     """What was done about one event."""
 
     added: NewLinks
-    removed: int  # links lost with their node included (A-MOD-2)
+    removed: int  # including links lost with their node (A-MOD-2)
     shadow_set: int  # |S|
     seconds: float  # processor time of Step II
 
 
 class IncrementalMaintenance:
-    """Keeps the links there are, and adds what is missing."""
+    """Keeps the existing links, and adds the missing ones."""
 
     def __init__(self, current: CurrentOverlay, shadows: ShadowSets, rho: float, components: str = "overlay") -> None:
         self.current, self.shadows = current, shadows
         self.rho, self.components = rho, components
 
     def join(self, node: int, topics: IdArray, round_: int) -> Repair:
-        """[SH Alg. 3; Alg. 9, 10]"""
+        """Handle a join.  [SH Alg. 3; Alg. 9, 10]"""
         self.current.admit(node, topics)
         shadow = self.shadows.of_joiner(node, round_)  # Step I
         begin = time.process_time()
         added = self._connect(node, topics, shadow)
-        return Repair(added, 0, len(shadow) + 1, time.process_time() - begin)  # S holds the joiner  [Alg. 10, l. 2]
+        # S includes the joining node. [Alg. 10, l. 2]
+        return Repair(added, 0, len(shadow) + 1, time.process_time() - begin)
 
     def leave(self, nodes: npt.ArrayLike, round_: int) -> Repair:
-        """One node, or several that go at once and are mended as one event.  [SH Alg. 4; Alg. 7, 8]"""
+        """Handle the leave of one node, or of several as one event.  [SH Alg. 4; Alg. 7, 8]"""
         gone = np.asarray(nodes, np.int32)
         begin, links = time.process_time(), self.current.links
         shadow = self.shadows.of_leavers(gone)

@@ -1,7 +1,7 @@
-"""Mending: which links make the overlay topic-connected again after a loss, or connect a newcomer.
+"""Repair an overlay: find the links that make it topic-connected again after a loss, or that connect a new node.
 
-The two halves of every repair: `mend_components` says what fell apart, `mend_pick` takes links by the rule of
-LowODA. The candidates are whoever may be an end of a new link: the shadow set, or everybody.
+Every repair has two halves. `mend_components` finds which topics fell apart, and `mend_pick` chooses links by the rule
+of LowODA. The candidates are the nodes that may be ends of new links: the shadow set, or all nodes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from trellis.plan.mend_pick import pick
 
 
 class NewLinks(NamedTuple):
-    """Ends of E_new by rank, in the order they were taken, the lower end in `us`."""
+    """Ends of E_new by rank, in the order in which they were chosen, the lower end in `us`."""
 
     us: IdArray
     ws: IdArray
 
 
 class Required(NamedTuple):
-    """For each topic, the nodes that must end in one component; a node may stand there twice."""
+    """For each topic, the nodes that must end in one component. A node may be listed twice."""
 
     topics: IdArray
     offsets: npt.NDArray[np.int64]
@@ -36,10 +36,10 @@ NO_LINKS = NewLinks(np.empty(0, np.int32), np.empty(0, np.int32))
 
 
 def required_after(current: CurrentOverlay, gone: npt.ArrayLike, only_topic: int = -1) -> Required:
-    """Whom the loss of `gone` may tear apart (or of one topic of theirs). Ask before they go.
+    """Return the nodes that the loss of `gone` (or of one of their topics) may separate. Call this before the loss.
 
-    Several nodes are one event: the neighbours of all of them are required together. Mended one by one, each could
-    count on links through another that is gone too.
+    The loss of several nodes is one event, and the neighbors of all of them are required together. If they were
+    repaired one by one, a repair could rely on links through another lost node.
     """
     lost = np.asarray(gone, np.int32)
     return Required(
@@ -52,12 +52,14 @@ def required_after(current: CurrentOverlay, gone: npt.ArrayLike, only_topic: int
 def reconnect(
     current: CurrentOverlay, apart: Required, candidates: IdArray, *, rho: float, components: str = "overlay"
 ) -> NewLinks:
-    """E_new after a loss: Alg. 4 with everybody as candidates, Alg. 7 with the shadow set. `candidates` ascend.
+    """Return E_new after a loss: Alg. 4 with all nodes as candidates, Alg. 7 with the shadow set.
 
-    `components` says what counts as connected (A-SHD-11): `overlay`, components of the whole overlay; `shadow`, of
-    the part that the candidates induce, all of which must be connected; `neighbors`, of that part as well, but only
-    the required nodes must be connected.
-    Deviation: the listing says `shadow`; only `overlay` comes near the paper's figures, and is the default.
+    `candidates` are ascending.
+
+    `components` says what counts as connected (A-SHD-11). `overlay`: components of the whole overlay. `shadow`:
+    components of the part that the candidates induce, and all candidates must be connected. `neighbors`: components of
+    that part as well, but only the required nodes must be connected. Deviation: the listing says `shadow`; only
+    `overlay` comes near the paper's figures, and is the default.
     """
     if components == "shadow":
         apart = _all_candidates(current, apart.topics, candidates)
@@ -81,10 +83,10 @@ def connect_newcomer(
     rho: float,
     components: str = "overlay",
 ) -> NewLinks:
-    """Links from `node` until it is connected on `topics`, on which it has no neighbour yet.  [SH Alg. 3, 10]
+    """Return links from `node` until it is connected on `topics`, on which it has no neighbor yet.  [SH Alg. 3, 10]
 
-    `node` is present with its topics; `candidates` ascend and hold it. A topic without another subscriber needs
-    nothing; for every other one the candidates must hold a subscriber.
+    `node` is present with its topics. `candidates` are ascending and include it. A topic without another subscriber
+    needs no link. For every other topic the candidates must include a subscriber.
     """
     if components == "shadow":
         apart = _all_candidates(current, topics, candidates)
@@ -116,7 +118,7 @@ def _picked(
 
 
 def _all_candidates(current: CurrentOverlay, topics: IdArray, candidates: IdArray) -> Required:
-    """The literal Alg. 7 and 10: all of the shadow set must be connected on every topic."""
+    """Require, as Alg. 7 and 10 literally say, that all of the shadow set is connected on every topic."""
     nodes = [current.subscribers_among(candidates, topic) for topic in topics]
     offsets = np.zeros(len(topics) + 1, np.int64)
     np.cumsum([len(found) for found in nodes], out=offsets[1:])

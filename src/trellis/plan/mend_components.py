@@ -1,13 +1,13 @@
-"""What falls apart when nodes go: the TC-components that their links held together.  [SH Alg. 7]
+"""Find what falls apart when nodes are lost: the TC-components that their links held together.  [SH Alg. 7]
 
-Let the overlay be a TCO and the nodes of `gone` leave (or drop a topic). Every component of a topic t that is left
-contains a neighbour of a node that is gone, for otherwise it was cut off before. So it is enough to search G(t) from
-those neighbours, from all of them in turn, until at most one search is still running: the others found all of their
-component, and whoever nobody met belongs to the one that still runs. Small pieces cost what they hold; the large
-rest is not walked.
+Let the overlay be a TCO, and let the nodes of `gone` leave (or drop a topic). Every remaining component of a topic t
+contains a neighbor of a lost node, because otherwise it was separate before. So it is enough to search G(t) from those
+neighbors, from all of them in turn, until at most one search is still running. The finished searches have found all of
+their components, and nodes that none has met belong to the search that still runs. A small piece costs only its own
+size, and the large rest is not visited completely.
 
-The result is a *signature* of each candidate node, as bits over the topics that split: which of them it has, and
-the label of the component it lies in, in binary over several planes.
+The result is a *signature* of each candidate node, as bits over the topics that split: which of them it has, and the
+label of the component in which it is, in binary over several planes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def required(
     gone: Any,
     only_topic: Any,
 ) -> Any:
-    """Per topic that somebody gone has, the neighbours that must stay connected. To be asked before the nodes go.
+    """Return, for each topic of a lost node, the neighbors that must stay connected.
+
+    Call this before the nodes are lost.
 
     gone        ranks of the nodes that leave
     only_topic  -1: they leave altogether; otherwise the one topic that they drop
@@ -43,7 +45,7 @@ def required(
     is_gone = np.zeros(len(topic_start), np.bool_)
     slot = np.full(topics_count, -1, np.int64)
     for g in range(len(gone)):
-        is_gone[gone[g]] = only_topic < 0  # who only drops a topic stays, but no longer holds the topic together
+        is_gone[gone[g]] = only_topic < 0  # A node that only drops a topic stays, but no longer connects the topic.
         for at in range(topic_start[gone[g]], topic_start[gone[g]] + topic_length[gone[g]]):
             if only_topic < 0 or topic_data[at] == only_topic:
                 slot[topic_data[at]] = 0
@@ -95,7 +97,7 @@ def signatures(
     inside: Any,
     only_found: Any,
 ) -> Any:
-    """For each candidate the topics that split and its component in each. To be asked after the nodes went.
+    """Return for each candidate the topics that split, and its component in each. Call this after the nodes are lost.
 
     topics, offsets, sources  as `required` returns them
     candidates                ranks, ascending
@@ -144,7 +146,7 @@ def signatures(
                 met = state[member_data[at]] - base - 1
                 if row < 0 or (met < 0 and only_found):
                     continue
-                assert met >= 0 or rest >= 0  # otherwise the overlay was no TCO
+                assert met >= 0 or rest >= 0  # Otherwise the overlay was no TCO.
                 name = number[_root(parent, met)] if met >= 0 else number[rest]
                 has[row, bit // _WORD] |= mask
                 for plane in range(planes):
@@ -165,7 +167,10 @@ def newcomer_signatures(
     topics: Any,
     candidates: Any,
 ) -> Any:
-    """As `signatures`, for a node that is alone on `topics`: each has two components, the node and everybody else."""
+    """Do as `signatures`, for a node that is alone on `topics`.
+
+    Each topic has two components: the node, and the others.
+    """
     words = (len(topics) + _WORD - 1) // _WORD
     has = np.zeros((len(candidates), words), np.uint64)
     label = np.zeros((1, len(candidates), words), np.uint64)
@@ -195,11 +200,11 @@ def _search(
     sources: Any,
     to_the_end: Any,
 ) -> Any:
-    """Searches from all sources in turn, one node a turn; searches that meet go on as one.
+    """Search from all sources in turn, one node per turn. Searches that meet continue as one.
 
-    state      `base`: a member nobody met yet; base + 1 + i: met by source i; smaller: no member
-    following  the queues, as lists threaded through the nodes
-    returns    parent, rest: a forest over the sources, one tree a component; the root that was still running, or -1
+    state      `base`: a member that was not met yet; base + 1 + i: met by source i; smaller: no member
+    following  the queues, as lists linked through the nodes
+    returns    parent, rest: a forest over the sources, one tree per component; the root that was still running, or -1
     """
     count = len(sources)
     parent = np.arange(count)
@@ -211,7 +216,7 @@ def _search(
             head[i] = tail[i] = sources[i]
             following[sources[i]] = -1
             running += 1
-        else:  # named twice
+        else:  # It is listed twice.
             parent[i] = state[sources[i]] - base - 1
     while running > 1 or (to_the_end and running > 0):
         for i in range(count):
@@ -231,7 +236,7 @@ def _search(
                     tail[i] = w
                 elif state[w] > base:
                     other = _root(parent, state[w] - base - 1)
-                    if other != i:  # it is running too: a finished search has met all its neighbours
+                    if other != i:  # The other search is running too: a finished one has met all its neighbors.
                         parent[other] = i
                         if head[i] < 0:
                             head[i] = head[other]

@@ -1,9 +1,9 @@
-"""constructLowEdges with findLowEdge(rho) on signatures: the links that make split topics whole again.  [SH Alg. 2]
+"""Choose links that connect split topics again: constructLowEdges with findLowEdge(rho) on signatures.  [SH Alg. 2]
 
-A link between u and w contributes one for each topic that both have and in which their components differ. That
-depends on their signatures alone, so nodes of equal signature form a class and only pairs of classes are compared,
-largest first; in a class the node of lowest rank stands for all. No pair of positive contribution is linked already,
-nor a node with itself, so E_pot needs no further exclusion (A-LOW-5).
+A link between u and w contributes one for each topic that both have and in which their components differ. That depends
+only on their signatures. So nodes of equal signature form a class, and only pairs of classes are compared, largest
+first. In a class, the node of lowest rank is taken. A pair of positive contribution is never linked already, and never
+a node with itself. So E_pot needs no further exclusion (A-LOW-5).
 
 Ties: among pairs of equal contribution the smallest (lower rank, higher rank) wins, for e1 and for e2.
 """
@@ -23,19 +23,19 @@ _ODD, _PAIRS, _NIBBLES = np.uint64(0x5555555555555555), np.uint64(0x333333333333
 
 @njit(cache=True)
 def pick(has: Any, label: Any, parts: Any, degrees: Any, degree_max: Any, rho: Any, hub: Any) -> Any:
-    """E_new. Changes `has`, `label` and `parts` as it goes; what stays above 1 in `parts` could not be joined.
+    """Return E_new. `has`, `label` and `parts` are changed. Topics whose `parts` stays above 1 could not be joined.
 
     has, label, parts  as in `mend_components.signatures`, rows by ascending rank
     degrees            of the rows, in the whole overlay
     degree_max         over the whole overlay (A-LOW-3)
     hub                the row that every link must have as an end, or -1  [SH Alg. 3, 10]
-    returns            rows[2, links], in the order they were taken
+    returns            rows[2, links], in the order in which they were chosen
     """
     degrees = degrees.copy()
     missing = 0
     for bit in range(len(parts)):
         missing += parts[bit] - 1
-    taken = np.empty((2, missing), np.int64)  # each link joins something
+    taken = np.empty((2, missing), np.int64)  # Each link joins at least two components.
     count = 0
     while True:
         if hub >= 0:
@@ -54,17 +54,17 @@ def pick(has: Any, label: Any, parts: Any, degrees: Any, degree_max: Any, rho: A
 
 @njit(cache=True)
 def _low_link(has: Any, label: Any, degrees: Any, degree_max: Any, rho: Any) -> Any:
-    """findLowEdge(rho): the rows of the link to take, (-1, -1) when none contributes.
+    """Do findLowEdge(rho): return the rows of the link to take, or (-1, -1) if none contributes.
 
-    e1 contributes most; e2 contributes most among the links that raise the maximum degree least. A link raises it
-    by 0 when both ends have less. Where no contributing link does, all raise it by 1 and e2 = e1 (A-LOW-1).
+    e1 contributes most. e2 contributes most among the links that raise the maximum degree least. A link does not raise
+    it if both ends have a smaller degree. If no contributing link is such, all raise it by 1 and e2 = e1 (A-LOW-1).
     """
     first, low, size = _classes(has, label, degrees, degree_max)
     e1, e1_low, e1_high = 0, -1, -1
     e2, e2_low, e2_high = 0, -1, -1
     for i in range(len(first)):
         if size[i] < e2:
-            break  # what follows is no larger: nothing there can contribute as much
+            break  # All classes that follow are no larger, so none can contribute as much.
         for j in range(i + 1, len(first)):
             if size[j] < (e2 if low[i] >= 0 else e1):
                 break
@@ -85,7 +85,7 @@ def _low_link(has: Any, label: Any, degrees: Any, degree_max: Any, rho: Any) -> 
 
 @njit(cache=True)
 def _low_link_at(has: Any, label: Any, degrees: Any, degree_max: Any, rho: Any, hub: Any) -> Any:
-    """findLowEdge(rho) among the links at `hub`. Of two other ends the lower makes the smaller pair."""
+    """Do findLowEdge(rho) among the links at `hub`. The other end of lower rank makes the smaller pair."""
     e1, e1_end, e2, e2_end = 0, -1, 0, -1
     for row in range(len(has)):
         gain = _gain(has, label, hub, row)
@@ -99,7 +99,7 @@ def _low_link_at(has: Any, label: Any, degrees: Any, degree_max: Any, rho: Any, 
 
 @njit(cache=True)
 def _classes(has: Any, label: Any, degrees: Any, degree_max: Any) -> Any:
-    """Rows of equal signature, by falling number of topics. Rows without a split topic are in no class.
+    """Group rows of equal signature, by decreasing number of topics. Rows without a split topic are in no class.
 
     returns  first, low, size: the lowest row of each class, its lowest row of a degree below the maximum or -1,
              and its number of split topics
@@ -143,7 +143,10 @@ def _classes(has: Any, label: Any, degrees: Any, degree_max: Any) -> Any:
 
 @njit(cache=True)
 def _join(has: Any, label: Any, parts: Any, a: Any, b: Any) -> None:
-    """Row b's components become row a's, in every topic that the link (a, b) joins. Whole topics are forgotten."""
+    """Rename row b's components to row a's, in every topic that the link (a, b) joins.
+
+    Remove topics that are connected.
+    """
     for word in range(has.shape[1]):
         joined = has[a, word] & has[b, word] & _differ(label, a, b, word)
         whole = np.uint64(0)
@@ -163,12 +166,12 @@ def _join(has: Any, label: Any, parts: Any, a: Any, b: Any) -> None:
             if has[row, word] & whole != 0:
                 has[row, word] &= ~whole
                 for plane in range(len(label)):
-                    label[plane, row, word] &= ~whole  # so that it tells no classes apart
+                    label[plane, row, word] &= ~whole  # so that it does not distinguish classes
 
 
 @njit(cache=True)
 def _name(label: Any, row: Any, word: Any, mask: Any) -> Any:
-    """The label of a row's component in one topic."""
+    """Return the label of a row's component in one topic."""
     name = 0
     for plane in range(len(label)):
         name |= (label[plane, row, word] & mask != 0) << plane
@@ -186,7 +189,7 @@ def _rename(label: Any, row: Any, word: Any, mask: Any, name: Any) -> None:
 
 @njit(cache=True)
 def _gain(has: Any, label: Any, a: Any, b: Any) -> Any:
-    """The contribution of a link between two rows."""
+    """Return the contribution of a link between two rows."""
     gain = 0
     for word in range(has.shape[1]):
         both = has[a, word] & has[b, word]
@@ -205,7 +208,7 @@ def _differ(label: Any, a: Any, b: Any, word: Any) -> Any:
 
 @njit(cache=True)
 def _bits(x: Any) -> Any:
-    """How many bits are set, by sums of neighbouring fields; LLVM knows no shorter way without a multiplication."""
+    """Return how many bits are set, by sums of adjacent fields. LLVM finds no shorter code without a multiplication."""
     x = (x & _ODD) + (x >> np.uint64(1) & _ODD)
     x = (x & _PAIRS) + (x >> np.uint64(2) & _PAIRS)
     x = (x & _NIBBLES) + (x >> np.uint64(4) & _NIBBLES)

@@ -1,8 +1,8 @@
-"""Reading bridges out of configurations of Mosquitto: one file for each broker.
+"""Read bridges from configurations of Mosquitto: one file for each broker.
 
-Read are `connection`, `address` (or `addresses`), `topic`, and `listener` or `port`, which tell bridges to this machine
-apart. All other lines are left alone. `topic PATTERN [out|in|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]]`, as in
-mosquitto.conf(5); `""` stands for nothing.
+It reads `connection`, `address` (or `addresses`), `topic`, and `listener` or `port`, which distinguish bridges to this
+machine. All other lines are ignored. `topic PATTERN [out|in|both [QOS [LOCAL-PREFIX [REMOTE-PREFIX]]]]`, as in
+mosquitto.conf(5); `""` means nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 from trellis.errors import InputError
 from trellis.protocols.mqtt.topics import has_wildcard, is_filter
 
-KEYS = ("listener", "port", "connection", "address", "addresses", "topic", "include_dir")  # of lines that are read
+# first words of lines that are read
+KEYS = ("listener", "port", "connection", "address", "addresses", "topic", "include_dir")
 DIRECTIONS = ("out", "in", "both")
 FILE_BYTES_MAX = 1 << 20
-RULES_MAX = 10_000  # of all files together
+RULES_MAX = 10_000  # in all files together
 PORT = 1883
 
 
@@ -34,28 +35,28 @@ class Rule:
 
     @property
     def local(self) -> str:
-        """The filter at the broker whose file has the line."""
+        """Return the filter at the broker whose file has the line."""
         return self.local_prefix + self.pattern
 
     @property
     def remote(self) -> str:
-        """The filter at the other broker."""
+        """Return the filter at the other broker."""
         return self.remote_prefix + self.pattern
 
 
 @dataclass
 class Connection:
-    """A bridge from one broker to another, as its file says it."""
+    """A bridge from one broker to another, as its file describes it."""
 
     name: str
     where: str
-    addresses: list[tuple[str, int]] = field(default_factory=list)  # the first is used, others stand by
+    addresses: list[tuple[str, int]] = field(default_factory=list)  # The first one is used; others are fallbacks.
     rules: list[Rule] = field(default_factory=list)
 
 
 @dataclass
 class BrokerFile:
-    """What the file of one broker says."""
+    """The content of one broker's file."""
 
     name: str
     path: Path
@@ -65,7 +66,7 @@ class BrokerFile:
 
 
 def read_brokers(paths: list[Path]) -> list[BrokerFile]:
-    """Read the files of all brokers. A broker is called as its file, or as the folder of a `mosquitto.conf`."""
+    """Read the files of all brokers. A broker is named after its file, or after the folder of a `mosquitto.conf`."""
     brokers = [read_broker(path) for path in paths]
     seen: dict[str, Path] = {}
     for broker in brokers:
@@ -79,7 +80,7 @@ def read_brokers(paths: list[Path]) -> list[BrokerFile]:
 
 
 def read_broker(path: Path) -> BrokerFile:
-    """Read the file of one broker; a line that is wrong raises InputError with its number."""
+    """Read the file of one broker. A wrong line raises InputError with its number."""
     name = path.resolve().parent.name if path.stem == "mosquitto" else path.stem
     broker = BrokerFile(name or path.stem, path)
     current: Connection | None = None
@@ -117,7 +118,7 @@ def read_broker(path: Path) -> BrokerFile:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield each line that says something, as words; comments are lines that begin with #."""
+    """Yield each line with content, as words. Lines that begin with # are comments."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -160,7 +161,7 @@ def _rule(words: list[str], where: str) -> Rule:
 
 def _address(word: str, where: str) -> tuple[str, int]:
     host, colon, port = word.rpartition(":")
-    if not colon or word.endswith("]") or (":" in host and not host.startswith("[")):  # an IPv6 address has colons
+    if not colon or word.endswith("]") or (":" in host and not host.startswith("[")):  # An IPv6 address has colons.
         host, colon, port = word, "", ""
     if not host.strip("[]"):
         raise InputError(where, f'address "{word}" names no host', "write HOST or HOST:PORT")

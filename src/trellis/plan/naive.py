@@ -1,4 +1,4 @@
-"""NaiveDynAlg: any two nodes may be linked. OMen calls it LowODA-Inc.  [SH Alg. 3, 4; OMen §6.1]"""
+"""Define NaiveDynAlg: any two nodes may be linked. OMen calls it LowODA-Inc.  [SH Alg. 3, 4; OMen §6.1]"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trellis.plan.maintain_overlay import CurrentOverlay
 
 
 class Everyone:
-    """The largest shadow set there is, V': always safe, never small.  [SH V-C]"""
+    """The largest possible shadow set, V': always safe, never small.  [SH V-C]"""
 
     def __init__(self, current: CurrentOverlay) -> None:
         self.current = current

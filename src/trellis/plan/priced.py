@@ -1,25 +1,26 @@
-"""Plans with costs and caps: links that join the most for their cost, at nodes that may have more links.
+"""Plan with costs and caps: choose links that join most for their cost, at nodes that may have more links.
 
-This is an option of ours; the papers know neither costs nor caps. It is LowODA's rule [SH Alg. 1-2] with the *value*
-of an edge, its contribution divided by its cost, in place of its contribution: e1 if value(e1) > rho * value(e2),
-otherwise e2. Where all costs are equal it chooses the edges that LowODA (or GM, with rho = 1) chooses, in the same
+This is an option of ours; the papers have neither costs nor caps. It is LowODA's rule [SH Alg. 1-2] with the *value* of
+an edge instead of its contribution. The value is the contribution divided by the cost: e1 if value(e1) > rho *
+value(e2), otherwise e2. If all costs are equal, it chooses the same edges as LowODA (or GM, with rho = 1), in the same
 order.
 
-Costs. Topic connectivity is a submodular cover: each edge joins components, and joins no more of them later. By Wolsey
-(1982), an overlay by greatest value (gm) costs at most 1 + 1/2 + ... + 1/k times the cheapest one, where k is the
-greatest contribution of an edge at the start. LowODA may spend more, by its factor rho, to keep the maximum degree low.
+Costs. Topic connectivity is a submodular cover: each edge joins components, and never joins more of them later. By
+Wolsey (1982), an overlay by greatest value (gm) costs at most 1 + 1/2 + ... + 1/k times the cheapest one, where k is
+the greatest contribution of an edge at the start. LowODA may spend more, by its factor rho, to keep the maximum degree
+low.
 
-Caps. The *room* of a node is how many links it may still have. A topic, looked at by itself, can be connected within
-the caps exactly when each of its components has room and all of them have 2 * (components - 1) together: only then is
-there a tree with these degrees. How much is missing is its *deficit*. An edge does *harm* when the deficit of a topic
-grows, or when an end with a cap does not use it well: a node that is alone in a topics and has room r needs edges that
-end this in a / r of them, or r > a. Edges come in four phases: those that do no harm; others whose ends both have room;
-those with one end that has none; and the rest. So every topic is connected in the end, caps are exceeded only where
-nothing else connects a topic, and the excess is told (`trellis.plan.excess`).
+Caps. The *room* of a node is the number of links that it may still have. A single topic can be connected within the
+caps exactly if each of its components has room, and all of them together have 2 * (components - 1). Only then is there
+a tree with these degrees. The missing number is its *deficit*. An edge does *harm* in two cases. The deficit of a topic
+grows. Or an end with a cap does not use it well: a node that is alone in a topics and has room r needs edges that end
+this in a / r of them, or r > a. Edges come in four phases: those that do no harm; others whose ends both have room;
+those with one end without room; and the rest. So every topic is connected in the end. Caps are exceeded only if nothing
+else connects a topic, and the excess is reported (`trellis.plan.excess`).
 
-Whether all topics together can be connected within the caps is NP-complete to say: with one cap for all nodes it asks
-for the least maximum degree of a topic-connected overlay [Onus and Richa 2009]. So an excess may be avoidable where no
-proof says otherwise.
+Deciding whether all topics together can be connected within the caps is NP-complete. With one cap for all nodes, it is
+the question of the least maximum degree of a topic-connected overlay [Onus and Richa 2009]. So an excess may be
+avoidable unless a proof says otherwise.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ PAIR_BYTES = 4 + 4 + 8 + 8 + 2  # ends, cost, value, and the type of contributio
 
 
 class PricedEdges(NamedTuple):
-    """Edges (i, j), i < j, in the order chosen."""
+    """Edges (i, j), i < j, in the order in which they were chosen."""
 
     edges: Edges
-    over: IdArray  # [edge, i | j]: 1 where the end had as many links as its cap allows already
-    joined: IdArray  # of each edge: the first topic that it joined; -1 for edges that make topics two-connected
+    over: IdArray  # [edge, i | j]: 1 if the end already had as many links as its cap allows
+    joined: IdArray  # first topic that each edge joined; -1 for edges that make topics two-connected
 
 
 class Limits:
-    """Costs and caps for nodes that go by their ranks."""
+    """Costs and caps of nodes that are given by rank."""
 
     def __init__(self, costs: LinkCosts | None, caps: LinkCaps | None, order: IdArray) -> None:
-        """`order` gives the id of the node at each rank."""
+        """`order` has the id of the node at each rank."""
         self.costs, self.order = costs, order
         self.links_max = np.full(len(order), kernel.UNCAPPED, np.int64)
         if caps is not None:
             self.links_max = np.minimum(caps.links_max[order], kernel.UNCAPPED)
 
     def cost_of(self, i: IdArray, j: IdArray) -> Floats:
-        """Return the cost of each link between two ranks: 1 where no costs are given."""
+        """Return the cost of each link between two ranks, or 1 if no costs are given."""
         if self.costs is None:
             return np.ones(len(i))
         return self.costs.of(self.order[i], self.order[j])
@@ -79,7 +80,7 @@ class _Pairs(NamedTuple):
 
 
 def listed_pairs(offsets: OffsetArray, topics: IdArray, topic_count: int, component: IdArray) -> Candidates:
-    """All pairs of nodes that share a topic in which they are not connected yet."""
+    """Return all pairs of nodes that share a topic in which they are not connected yet."""
     parts = make_components(offsets, topics, topic_count, component)
     row_start = np.zeros(len(offsets), np.int64)
     np.cumsum(count_listed(*parts), out=row_start[1:])
@@ -101,7 +102,7 @@ def priced_edges(
     rho: float = 3.0,
     progress: Progress | None = None,
 ) -> PricedEdges:
-    """Return the edges that connect every topic as far as the candidates can. Nodes go by their ranks."""
+    """Return the edges that connect every topic as far as the candidates can. Nodes are given by rank."""
     components = make_components(offsets, topics, topic_count, component)
     left = int(np.count_nonzero(components.slots[:, SIZE]) - np.count_nonzero(np.bincount(topics)))
     return _chosen(LISTS, components, topic_count, degrees, candidates, limits, rho, left, progress)
@@ -121,7 +122,7 @@ def priced_block_edges(
 ) -> PricedEdges:
     """Return the edges that make each topic of the links (u, v) two-connected, as `trellis.plan.twice` does.
 
-    Here an edge does harm only for its ends without room.
+    Here an edge does harm only if an end has no room.
     """
     sizes = np.diff(offsets)
     slots = np.zeros((len(topics), 6), np.int32)
@@ -144,6 +145,7 @@ def _chosen(
     left: int,
     progress: Progress | None,
 ) -> PricedEdges:
+    """Choose edges until all topics are connected, or no candidate contributes."""
     degrees = np.array(degrees, np.int64)
     cost, links_max = limits.cost_of(*ends_of(candidates)), limits.links_max
     room = np.where(links_max >= kernel.UNCAPPED, kernel.UNCAPPED, np.maximum(links_max - degrees, 0)).astype(np.int64)
@@ -170,7 +172,10 @@ def _chosen(
 
 
 def _pairs(candidates: Candidates, most: OffsetArray, cost: Floats) -> _Pairs:
-    """The candidates with a value that none exceeds: a node contributes at most `most`. The kernel sets it right."""
+    """Return the candidates with upper bounds of their values: a node contributes at most `most`.
+
+    The kernel corrects them.
+    """
     i, j = ends_of(candidates)
     values = np.minimum(most[i], most[j]) / np.maximum(cost, kernel.FREE_COST)
     chunks = -(-len(j) // CHUNK)
@@ -185,7 +190,7 @@ def ends_of(candidates: Candidates) -> tuple[IdArray, IdArray]:
 
 
 def _rooms(components: Components, room: npt.NDArray[np.int64], topic_count: int) -> tuple[npt.NDArray[np.int64], ...]:
-    """I4 of the kernel: the room of each component and topic, the components of each topic, and those without room."""
+    """Return the arrays of I4: room of each component and topic, each topic's components, and those without room."""
     if topic_count == 0:
         return tuple(np.zeros((4, 0), np.int64))
     slots = components.slots

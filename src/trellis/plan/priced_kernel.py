@@ -1,8 +1,8 @@
-"""The kernel of plans with costs and caps: which edge comes next (`trellis.plan.priced` has the rule).
+"""Choose the next edge of plans with costs and caps (`trellis.plan.priced` has the rule).
 
-Pairs stand in the order of the tie rule, in chunks of 64, and 64 chunks are a block. Values never grow, because
-contributions never grow and costs stay. So a value that was once computed bounds what it is now, and a pair is looked
-at only when the bounds of its block and of its chunk exceed the best value found so far.
+Pairs are in the order of the tie rule, in chunks of 64, and 64 chunks are a block. Values never grow, because
+contributions never grow and costs stay the same. So a value that was once computed is an upper bound of the present
+one. A pair is examined only if the bounds of its block and of its chunk exceed the best value found so far.
 
 The choice goes through four phases, and never back to an earlier one:
 
@@ -11,12 +11,12 @@ WITHIN  other edges whose ends both have room
 ONE     edges with one end that has no room
 BOTH    all others
 
-Rooms never grow, and neither do contributions. So once WITHIN, ONE or BOTH is left, no edge of it contributes again.
+Neither room nor contributions ever grow. So after WITHIN, ONE or BOTH has ended, no edge of it contributes again.
 
 I1  bounds[ALL, k] is at least every value in chunk k of a pair that the phase allows.
 I2  bounds[LOW, k] is at least every such value of a pair whose ends have fewer links than the maximum degree.
 I3  tops[.., b] is at least every bound of block b.
-I4  component_room[s], where slot s stands for its component, is the sum of the rooms of the component's nodes;
+I4  component_room[s], where slot s stands for its component, is the sum of the room of the component's nodes;
     topic_room[t] is the sum over all nodes of topic t; dead[t] counts the components of t that have no room.
 """
 
@@ -34,15 +34,15 @@ from trellis.plan.state import ALL, BLOCKS, CHUNK, COMPONENT, LOW, SIZE, TOPIC
 SAFE, WITHIN, ONE, BOTH = range(4)  # phases
 # Columns of `edges`; JOINED: the first topic that the edge joins, or -1.
 LOWER, HIGHER, GAIN, OVER_LOWER, OVER_HIGHER, JOINED = range(6)
-DEGREE_MAX, EDGES, PHASE = range(3)  # of `totals`
-UNCAPPED = 2**31 - 1  # the room of a node without a cap; it never becomes less
-FREE_COST = 2.0**-990  # costs below it count as that: links of cost 0 come before all others
-SLACK = 1 + 1e-12  # a value is greater than another when it is so by more than rounding
+DEGREE_MAX, EDGES, PHASE = range(3)  # indexes of `totals`
+UNCAPPED = 2**31 - 1  # room of a node without a cap, which never decreases
+FREE_COST = 2.0**-990  # Smaller costs count as this, so links of cost 0 come before all others.
+SLACK = 1 + 1e-12  # A value is greater than another only if the difference exceeds rounding.
 
 
 @njit(cache=True)
 def choose_priced_edges(components, pairs, caps, degrees, totals, edges, rho, form, edges_max):
-    """Choose edges until no pair contributes (True) or `edges_max` edges are chosen (False)."""
+    """Choose edges until no pair contributes (return True) or `edges_max` edges are chosen (return False)."""
     offsets, slots, by_topic, slot_at, node_at = components
     i, j, cost, values, bounds, tops = pairs
     room, component_room, _, parts, dead = caps
@@ -126,6 +126,7 @@ def best_pair(offsets, slots, i, j, cost, values, bounds, tops, caps, degrees, t
 
 @njit(cache=True)
 def greatest(bounds, block):
+    """Return the greatest bound of a block."""
     top = 0.0
     for k in range(block * CHUNK, min((block + 1) * CHUNK, len(bounds))):
         top = max(top, bounds[k])
@@ -134,6 +135,7 @@ def greatest(bounds, block):
 
 @njit(cache=True)
 def gain_of(offsets, slots, u, v, form):
+    """Return the contribution of an edge: components joined, or blocks removed in the form BLOCKS."""
     if form == BLOCKS:
         return np.int64(block_contribution(offsets, slots, u, v))
     return np.int64(contribution(offsets, slots, u, v))
@@ -158,10 +160,10 @@ def first_joined(offsets, slots, u, v):
 
 @njit(cache=True)
 def is_harmless(offsets, slots, u, v, caps, form):
-    """Return whether no deficit of a topic grows, and both ends are worth the link. Both have room.
+    """Return whether the deficit of no topic grows, and both ends are worth the link. Both ends have room.
 
-    An end with a cap is alone in some of its topics. The link must end this for its share of them, as many as there
-    are to each link that it may still have; unless those that it may have after this one are enough for one topic each.
+    An end with a cap is alone in some of its topics. The link must end this in its share of them: these topics divided
+    by the links that the end may still have. It need not if the links after this one are enough for one topic each.
     """
     room, component_room, topic_room, parts, dead = caps
     take_u = 1 if 0 < room[u] < UNCAPPED else 0
@@ -200,13 +202,13 @@ def is_harmless(offsets, slots, u, v, caps, form):
 
 @njit(cache=True)
 def deficit(parts, dead, room):
-    """Return how many ends beyond their caps it takes to connect a topic by itself."""
+    """Return how many ends beyond their caps are needed to connect a topic by itself."""
     return max(dead, 2 * (parts - 1) - room, 0) if parts > 1 else 0
 
 
 @njit(cache=True)
 def merge_rooms(offsets, slots, u, v, component_room, parts, dead):
-    """I4 for the components that the edge (u, v) is about to join."""
+    """Update I4 for the components that the edge (u, v) is about to join."""
     a, b = offsets[u], offsets[v]
     while a < offsets[u + 1] and b < offsets[v + 1]:
         if slots[a, TOPIC] < slots[b, TOPIC]:
@@ -228,12 +230,12 @@ def merge_rooms(offsets, slots, u, v, component_room, parts, dead):
 
 @njit(cache=True)
 def take_room(offsets, slots, node, caps, form):
-    """The node has a link more: its room is one less, unless it had none or has no cap."""
+    """Reduce the room of a node after it got a link, unless it has none left or no cap."""
     room, component_room, topic_room, _, dead = caps
     if room[node] == 0 or room[node] == UNCAPPED:
         return
     room[node] -= 1
-    if form == BLOCKS:  # here slots stand for blocks, and deficits are not counted
+    if form == BLOCKS:  # Here slots stand for blocks, and deficits are not counted.
         return
     for slot in range(offsets[node], offsets[node + 1]):
         stands, topic = slots[slot, COMPONENT], slots[slot, TOPIC]

@@ -1,6 +1,6 @@
-"""LowODA-Re: after every event the overlay is thrown away and built from scratch.  [OMen §6.1]
+"""Define LowODA-Re: after every event, discard the overlay and build it from scratch.  [OMen §6.1]
 
-How many links change depends on ties (A-LOW-7). Ours go by keys, which survive the coming and going of nodes.
+The number of changed links depends on ties (A-LOW-7). Ours go by keys, which do not change when nodes join and leave.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trellis.plan.mend import NewLinks
 
 
 class RebuildMaintenance:
-    """The same calls as `IncrementalMaintenance`, answered by a new overlay each time."""
+    """Has the methods of `IncrementalMaintenance`, and builds a new overlay at every event."""
 
     def __init__(self, current: CurrentOverlay, rho: float, seed: int | str) -> None:
         self.current, self.rho, self.seed = current, rho, seed
@@ -45,6 +45,7 @@ class RebuildMaintenance:
         return self._rebuilt(before)
 
     def _rebuilt(self, before: npt.NDArray[np.int64]) -> Repair:
+        """Replace the overlay by a new plan, and return what that changed."""
         interests = self.current.interests()
         begin = time.process_time()
         overlay = construct(interests, "lowoda", rho=self.rho, seed=self.seed).overlay
@@ -57,6 +58,6 @@ class RebuildMaintenance:
         return Repair(NewLinks(us.astype(np.int32), ws.astype(np.int32)), removed, self.current.nodes, seconds)
 
     def _links(self) -> npt.NDArray[np.int64]:
-        """Each link as one number, ascending."""
+        """Return each link as one number, ascending."""
         us, ws = self.current.pairs()
         return us.astype(np.int64) * len(self.current.names) + ws

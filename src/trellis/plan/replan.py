@@ -1,17 +1,17 @@
-"""The few link changes that bring an overlay that exists near a plan, in an order that never splits a topic.
+"""Find few link changes that bring an existing overlay near a plan, in an order that never splits a topic.
 
-A mesh whose nodes all joined at once has up to three times the links of a plan. `replan` looks for a *target* with at
-most `within` times the links of a fresh LowODA plan, a maximum degree no greater than that of the present overlay or of
-that plan, and many links of the present overlay. It plans with costs: a new link costs a *surcharge* more than one that
-is there. Of several surcharges the greatest that meets both bounds is taken, by LowODA's rule or by GM's, whichever
-takes fewer changes. The fresh plan itself is the last resort. Instances that are too large to compare all pairs of
-nodes choose among links that are there and those of the fresh plan.
+A mesh whose nodes all joined at once has up to three times the links of a plan. `replan` looks for a *target* that
+keeps many present links. It has at most `within` times the links of a fresh LowODA plan. Its maximum degree is not
+greater than that of the present overlay or of that plan. The target is planned with costs: a new link costs a
+*surcharge* more than one that exists. Among several surcharges the largest that meets both bounds is taken, by LowODA's
+rule or by GM's, whichever needs fewer changes. If none does, the fresh plan itself is the target. For instances that
+are too large to compare all pairs of nodes, links are chosen among the existing ones and those of the fresh plan.
 
 All new links come first, then links are removed. So the overlay contains all present links until the last link is
 added, and the whole target from then on:
 
-R1  after each change, no topic is in more parts than at the start; after the last addition none is split
-R2  with connectivity 2, no loss of a single node splits a topic after the last addition
+R1  After each change, no topic has more parts than at the start. After the last addition none is split.
+R2  With connectivity 2, the loss of any one node splits no topic after the last addition.
 
 This is an option of ours; the papers do not have it.
 """
@@ -37,13 +37,15 @@ from trellis.plan.edges import Progress
 from trellis.plan.tables import Shape
 
 RULES = ("lowoda", "gm")
-SURCHARGES = (2.0, 1.0, 0.5, 0.25, 0.1)  # of a new link, in links that are there
-WITHIN = 1.05  # times the links of a fresh plan that a target may have
+SURCHARGES = (2.0, 1.0, 0.5, 0.25, 0.1)  # additional cost of a new link, in units of an existing link
+WITHIN = 1.05  # most links of a target, as a multiple of those of a fresh plan
 
 Keys = npt.NDArray[np.int64]
 
 
 class Change(NamedTuple):
+    """One link to add or to remove."""
+
     do: Literal["add", "remove"]
     u: str
     v: str
@@ -51,22 +53,23 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Replan:
-    """A target, and the changes that lead there. Ids are those of the interests."""
+    """A target, and the changes that lead to it. Ids are those of the interests."""
 
     present: Overlay
     target: Overlay
-    plan_links: int  # of LowODA's plan for these interests
-    surcharge: float | None  # that chose the target; None: it was given, or is the fresh plan
+    plan_links: int  # links of LowODA's plan for these interests
+    surcharge: float | None  # the surcharge that gave the target; None: it was given, or is the fresh plan
     add_u: IdArray  # new links, in the order in which they are to be added
     add_v: IdArray
-    remove_u: IdArray  # links to remove, in the order in which they are to be removed: after all additions
+    remove_u: IdArray  # links to remove, in this order, after all additions
     remove_v: IdArray
 
     def __len__(self) -> int:
-        """Number of changes."""
+        """Return the number of changes."""
         return len(self.add_u) + len(self.remove_u)
 
     def changes(self) -> Iterator[Change]:
+        """Yield the changes in their order: all additions, then all removals."""
         name = self.present.nodes.__getitem__
         for u, v in zip(self.add_u.tolist(), self.add_v.tolist(), strict=True):
             yield Change("add", name(u), name(v))
@@ -85,13 +88,13 @@ def replan(
     seed: int | str = 0,
     progress: Progress | None = None,
 ) -> Replan:
-    """Return the changes that lead from `present` to an overlay with few links, new links first.
+    """Return the changes that lead from `present` to an overlay with few links. New links come first.
 
-    target        lead to this overlay instead; it must connect every topic
-    within        links that the target may have, as a multiple of those of LowODA's plan: 1 or more. Raising it saves
+    target        use this overlay as the target; it must connect every topic
+    within        most links of the target, as a multiple of those of LowODA's plan: 1 or more. A higher value saves
                   changes
-    connectivity  2: a target in which no loss of a single node splits a topic
-    progress      told how far the fresh plan is
+    connectivity  2: a target in which the loss of any one node splits no topic
+    progress      called with the progress of the fresh plan
     """
     if not within >= 1:
         raise InputError("--within", f"it is {within:g}", "give 1 or more")
@@ -119,7 +122,7 @@ def _target(
     rho: float,
     seed: int | str,
 ) -> tuple[Overlay, float | None]:
-    """Return the overlay to aim at, and the surcharge that chose it."""
+    """Return the target, and the surcharge that gave it."""
     here = _keys(present)
     shape = Shape.of(interests.node_offsets, interests.node_topics, len(interests.topics))
     is_large = shape.prefers_sampling(is_limited=True) and connectivity == 1
@@ -137,7 +140,7 @@ def _target(
                 continue
             if len(np.setxor1d(_keys(found), here)) < len(np.setxor1d(_keys(best), here)):
                 best, chosen = found, surcharge
-            break  # smaller surcharges take more changes
+            break  # Smaller surcharges need more changes.
     return best, chosen
 
 
@@ -160,7 +163,7 @@ def _expect_connected(interests: Interests, target: Overlay, connectivity: int) 
 
 
 def _in_order(keys: Keys, overlay: Overlay, degrees: npt.NDArray[np.int64]) -> tuple[IdArray, IdArray]:
-    """The links with the most other links at their ends first: the most loaded nodes are relieved soonest."""
+    """Return the links with most other links at their ends first, to relieve the most loaded nodes soonest."""
     u, v = _ends(keys, overlay)
     order = np.lexsort([keys, -(degrees[u] + degrees[v])])
     return u[order].astype(np.int32), v[order].astype(np.int32)

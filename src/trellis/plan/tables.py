@@ -1,10 +1,10 @@
-"""The kernel's tables: which form suits an instance, how much memory it needs, and filling them.
+"""Make the kernel's tables: choose the form for an instance, compute its memory, and fill it.
 
-The three forms of `trellis.plan.kernel` choose the same edges and differ in what they cost:
+The three forms of `trellis.plan.kernel` choose the same edges, but have different costs:
 
-BITS      a few operations per pair and 256 topics at each look, nothing stored per pair
-TRIANGLE  one operation per pair and shared topic, 2 bytes for each of the n(n - 1)/2 pairs
-LISTS     some comparisons of two nodes' topics per pair, 6 bytes for each pair that shares a topic
+BITS      a few operations per pair and 256 topics at each look; nothing is stored per pair
+TRIANGLE  one operation per pair and shared topic; 2 bytes for each of the n(n - 1)/2 pairs
+LISTS     some comparisons of two nodes' topics per pair; 6 bytes for each pair that shares a topic
 """
 
 from __future__ import annotations
@@ -35,22 +35,23 @@ from trellis.plan.state import (
     Ties,
 )
 
-# Nanoseconds per pair and 256 topics (BITS), per pair and shared topic (the others), and per pair
-# (TRIANGLE): rough figures of benchmarks/bench_plan.py. They decide the time, never the result.
+# Nanoseconds per pair and 256 topics (BITS), per pair and shared topic (the others), and per pair (TRIANGLE): rough
+# values of benchmarks/bench_plan.py. They change the time, never the result.
 BITS_NS, TRIANGLE_NS, TRIANGLE_PAIR_NS, LISTS_NS = 6, 8, 1, 300
-# Up to so many nodes all pairs are looked at, and beyond it up to so long, by the figures above.
+# With at most so many nodes all pairs are compared. With more nodes, only if that takes at most this long by the values
+# above.
 EXACT_NODES, EXACT_NS = 20_000, 8 * 10**9
-LIMITED_PAIRS = 10_000_000  # up to so many pairs are all looked at where links have costs or caps
-FREELY_BYTES = 2**30  # up to here the fastest form is taken, beyond it the smallest
+LIMITED_PAIRS = 10_000_000  # With costs or caps, all pairs are compared if there are at most this many.
+FREELY_BYTES = 2**30  # Below this memory the fastest form is taken, above it the smallest.
 
 
 class Shape(NamedTuple):
-    """What the cost of an instance depends on."""
+    """The numbers that determine the cost of an instance."""
 
     nodes: int
     topics: int
     slots: int
-    meetings: int  # sum over topics of the pairs of its nodes: no fewer than the candidate pairs
+    meetings: int  # sum over topics of the pairs of its nodes, which is at least the number of candidate pairs
     width: int  # bytes of a contribution
 
     @classmethod
@@ -66,22 +67,25 @@ class Shape(NamedTuple):
 
     @property
     def listed_max(self) -> int:
-        """No more pairs than that share a topic."""
+        """Return an upper bound of the number of pairs that share a topic."""
         return min(self.pairs, self.meetings)
 
     @property
     def bytes_common(self) -> int:
-        """Memory of the tables that every form has."""
+        """Return the memory of the tables that every form has, in bytes."""
         return 96 * self.slots + 112 * self.nodes + 64 * self.topics
 
     def best_form(self) -> int:
-        """The fastest of the forms that fit into FREELY_BYTES; the smallest where none does."""
+        """Return the fastest form that fits into FREELY_BYTES, or the smallest if none does."""
         forms = (BITS, TRIANGLE, LISTS)
         room = max(FREELY_BYTES, min(self.bytes_of(form) for form in forms))
         return min((form for form in forms if self.bytes_of(form) <= room), key=self.nanoseconds_of)
 
     def bytes_of(self, form: int, listed: int | None = None) -> int:
-        """Memory of all tables at their peak; `listed` is the number of candidate pairs, where it is known."""
+        """Return the memory of all tables at their peak, in bytes.
+
+        `listed` is the number of candidate pairs, if known.
+        """
         blocks = -(-self.nodes // CHUNK)
         chunks = CHUNK * blocks * (blocks + 1) // 2
         common = self.bytes_common
@@ -93,12 +97,12 @@ class Shape(NamedTuple):
         return common + (4 + self.width) * listed + 5 * self.width * (listed // CHUNK + self.nodes)
 
     def bytes_sampled(self, sampling: Sampling) -> int:
-        """Memory at the peak when candidates are drawn: first the draw, then LISTS with what was drawn."""
+        """Return the memory at the peak if candidates are drawn: first the draw, then LISTS with the drawn pairs."""
         listed = min(sampling.pairs_max(self.nodes, self.slots), self.meetings)
         return max(sampling.bytes_of(self.nodes, self.slots), self.bytes_of(LISTS, listed))
 
     def prefers_sampling(self, is_limited: bool = False) -> bool:
-        """Whether all pairs would take so long that candidates are worth the few links more.
+        """Return whether comparing all pairs would take so long that sampling is worth a few more links.
 
         is_limited  with costs or caps
         """
@@ -107,6 +111,7 @@ class Shape(NamedTuple):
         return self.nodes > EXACT_NODES and self.nanoseconds_of(self.best_form()) > EXACT_NS
 
     def nanoseconds_of(self, form: int) -> int:
+        """Return an estimate of the time that a form takes."""
         if form == BITS:
             return BITS_NS * self.pairs * groups_of(self.topics)
         if form == TRIANGLE:
@@ -115,12 +120,12 @@ class Shape(NamedTuple):
 
 
 def groups_of(topics: int) -> int:
-    """Groups of four words that hold a bit per topic."""
+    """Return the number of groups of four words that hold a bit per topic."""
     return max(1, -(-topics // 256))
 
 
 def make_components(offsets: OffsetArray, topics: IdArray, topic_count: int, component: IdArray) -> Components:
-    """`component` gives for each slot the slot that stands for its TC-component (`trellis.plan.components`)."""
+    """Return the tables. `component` has for each slot the slot that stands for its TC-component."""
     slots = np.zeros((len(topics), 6), np.int32)
     slots[:, TOPIC] = topics
     slots[:, OWNER] = np.repeat(np.arange(len(offsets) - 1, dtype=np.int32), np.diff(offsets))
@@ -137,9 +142,9 @@ def make_components(offsets: OffsetArray, topics: IdArray, topic_count: int, com
 
 
 def make_pairs(form: int, components: Components, candidates: Candidates | None = None) -> Pairs:
-    """The tables of a form, after which the giants are singled out.
+    """Return the tables of a form, with the giants entered.
 
-    candidates  pairs instead of all that share a topic; only in the form LISTS
+    candidates  pairs to use instead of all that share a topic; only for the form LISTS
     """
     offsets, slots, by_topic, slot_at, node_at = components
     nodes, sizes = len(offsets) - 1, np.diff(offsets)
@@ -148,7 +153,7 @@ def make_pairs(form: int, components: Components, candidates: Candidates | None 
     planes = np.zeros((0, 1, 8, CHUNK), np.uint64)
     contributions, columns = np.zeros(0, dtype), np.zeros(0, np.int32)
     row_start = np.zeros(nodes + 1, np.int64)
-    chunks = blocks - block  # row i needs its own block and those behind it
+    chunks = blocks - block  # Row i needs its own block and those after it.
     if form == BITS:
         planes = np.zeros((blocks, groups_of(len(by_topic) - 1), 8, CHUNK), np.uint64)
         fill.fill_planes(slots, planes)
@@ -169,7 +174,7 @@ def make_pairs(form: int, components: Components, candidates: Candidates | None 
         chunks = -(-np.diff(row_start) // CHUNK)
     chunk_start = np.zeros(nodes + 1, np.int64)
     np.cumsum(chunks, out=chunk_start[1:])
-    rows = np.tile(sizes.astype(dtype), (2, 1))  # a node contributes in its own topics only
+    rows = np.tile(sizes.astype(dtype), (2, 1))  # A node contributes only in its own topics.
     active = np.zeros((2, blocks * CHUNK), dtype)
     active[0] = np.iinfo(dtype).max
     single_out_giants(slots, by_topic, slot_at, node_at, form, planes)
@@ -187,13 +192,13 @@ def make_pairs(form: int, components: Components, candidates: Candidates | None 
 
 
 def make_ties(pairs: Pairs) -> Ties:
-    """Tables for MinMaxODA, still to be filled: a score is twice as wide as a contribution."""
+    """Return empty tables for MinMaxODA. A score is twice as wide as a contribution."""
     dtype = np.uint32 if pairs.bounds.dtype.itemsize == 2 else np.int64
     padded, chunks = len(pairs.active[0]), len(pairs.bounds[0])
     return Ties(*(np.zeros(size, dtype) for size in (padded, chunks, padded, padded // CHUNK)))
 
 
 def contribution_type(sizes: OffsetArray) -> np.dtype[np.unsignedinteger]:
-    """Wide enough for any contribution: at most the second largest number of topics of a node."""
+    """Return a type wide enough for any contribution, at most the second largest number of topics of a node."""
     widest = int(np.partition(sizes, -2)[-2]) if len(sizes) > 1 else 0
     return np.dtype(np.uint16 if widest < 2**16 else np.uint32)

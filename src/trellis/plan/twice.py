@@ -1,12 +1,12 @@
-"""Two-connected topics: links that let every topic survive the loss of any one node, with no repair at all.
+"""Add links that make topics two-connected, so that every topic survives the loss of any one node without a repair.
 
-A topic-connected overlay comes first. Then edges are added by LowODA's rule, where an edge contributes the *blocks*
-that it removes (`trellis.plan.blocks`), until the graph of each topic is one block. Chen, Vitenberg and Jacobsen build
-such overlays as 2-TCOs, by a greedy choice over all pairs in a single phase; here the candidates are drawn.
+A topic-connected overlay is built first. Then edges are added by LowODA's rule, until the graph of each topic is one
+block. An edge contributes the *blocks* that it removes (`trellis.plan.blocks`). Chen, Vitenberg and Jacobsen build such
+overlays as 2-TCOs, by a greedy choice over all pairs in a single phase. Here the candidates are drawn.
 
-They suffice: those of `trellis.plan.candidates` hold a ring of the subscribers of each topic. When none contributes,
-the ring's edges would not change the blocks of the topic; with them its graph is one block if it has three nodes or
-more, so it is one block already.
+They are sufficient, because `trellis.plan.candidates` includes a ring of the subscribers of each topic. When no
+candidate contributes, adding the ring's edges would not change the blocks of the topic. With them its graph is one
+block if it has three or more nodes, so it is one block already.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def block_edges(
     rho: float = 3.0,
     progress: Progress | None = None,
 ) -> Edges:
-    """The edges to add to the links (u, v), which connect every topic, so that each topic is one block.
+    """Return the edges to add to the links (u, v), which connect every topic, so that each topic is one block.
 
-    Nodes go by their ranks, as in `trellis.plan.edges.low_edges`.
+    Nodes are given by rank, as in `trellis.plan.edges.low_edges`.
     """
     nodes = len(offsets) - 1
     slots = np.zeros((len(topics), 6), np.int32)
@@ -80,7 +80,7 @@ def block_edges(
 
 
 def _pairs(candidates: Candidates, nodes: int) -> Pairs:
-    """The candidates with a bound that no contribution exceeds; the sweep sets it right."""
+    """Return the candidates with a bound that no contribution exceeds. The sweep corrects it."""
     row_start, columns = candidates
     chunks = -(-np.diff(row_start) // CHUNK)
     chunk_start = np.zeros(nodes + 1, np.int64)

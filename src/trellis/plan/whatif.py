@@ -1,4 +1,4 @@
-"""What if these nodes left? What if the worst one did? Nothing happens: the answers are worked out on a copy."""
+"""Compute what would happen if given nodes, or the worst ones, left. The answers are computed on a copy."""
 
 from __future__ import annotations
 
@@ -27,47 +27,49 @@ Link = tuple[str, str]
 
 @dataclass(frozen=True)
 class Degrees:
+    """The maximum and mean degree of an overlay."""
+
     maximum: int
     mean: float
 
 
 @dataclass(frozen=True)
 class CostChange:
-    """What links cost together, where costs are known."""
+    """The cost of all links, if costs are known."""
 
     before: float
-    lost: float  # of links that go with the nodes
+    lost: float  # of links that end with the nodes
     new: float  # of links that the repair adds
     after: float
 
 
 @dataclass(frozen=True)
 class LeaveAnswer:
-    """If `nodes` left at once: what would split, and how it would be mended."""
+    """What would split if `nodes` left at once, and how it would be repaired."""
 
     nodes: tuple[str, ...]
-    splits: tuple[SplitTopic, ...]  # without mending; most components first
-    extra_components: int  # of all topics together, without mending
+    splits: tuple[SplitTopic, ...]  # without repair; most components first
+    extra_components: int  # over all topics, without repair
     links_lost: tuple[Link, ...]
     links_new: tuple[Link, ...]
     shadow_set: int
     before: Degrees
     after: Degrees
-    degree_changes: tuple[tuple[str, int, int], ...]  # of those who stay: node, before, after
+    degree_changes: tuple[tuple[str, int, int], ...]  # of the remaining nodes: node, before, after
     cost: CostChange | None = None  # None: no costs were given
     excess: tuple[Excess, ...] = ()  # nodes that would have more links than their cap allows
 
 
 @dataclass(frozen=True)
 class Loss:
-    """If this node left alone, without mending."""
+    """What would happen if this node left alone, without repair."""
 
     node: str
-    extra_components: int  # over all topics, how many more components than before
+    extra_components: int  # how many more components than before, over all topics
     split_topics: int
     degree: int
     subscriptions: int
-    links_cost: float | None = None  # of its links together; None: no costs were given
+    links_cost: float | None = None  # cost of all its links; None: no costs were given
 
 
 def what_if_leave(
@@ -78,11 +80,11 @@ def what_if_leave(
     costs: LinkCosts | None = None,
     caps: LinkCaps | None = None,
 ) -> LeaveAnswer:
-    """What `maintain` would do, were this its first event. Several nodes leave as one event.
+    """Return what `maintain` would do if this were its first event. Several nodes leave as one event.
 
-    Mended one after the other, a node could be judged connected through another that is going too; the neighbours
-    of all of them are required together instead. With costs or caps the new links are chosen among the same nodes, but
-    by the rule of `trellis.plan.priced`.
+    If they were repaired one after the other, a node could be judged connected through another that is leaving too. So
+    the neighbors of all of them are required together. With costs or caps, the new links are chosen among the same
+    nodes, but by the rule of `trellis.plan.priced`.
     """
     config = MaintainConfig() if config is None else config
     unknown = [name for name in nodes if name not in interests.nodes]
@@ -128,9 +130,9 @@ def _repair_within_limits(
     costs: LinkCosts | None,
     caps: LinkCaps | None,
 ) -> tuple[int, tuple[Excess, ...]]:
-    """Let the nodes leave, and link those of their shadow set. Return its size, and who has too many links then.
+    """Let the nodes leave, and link nodes of their shadow set. Return its size, and the nodes with too many links then.
 
-    The shadow set holds all neighbors of the nodes, so links inside it can connect every topic again.
+    The shadow set has all neighbors of the nodes, so links inside it can connect every topic again.
     """
     sets = (
         Everyone(current)
@@ -174,9 +176,9 @@ def _cost_change(costs: LinkCosts, before: set[Link], after: set[Link]) -> CostC
 def what_if_worst(
     interests: Interests, overlay: Overlay, count: int, costs: LinkCosts | None = None
 ) -> tuple[Loss, ...]:
-    """The `count` nodes whose loss alone would split most, by the sum over topics of extra components.
+    """Return the `count` nodes whose loss alone would split most, by the sum over topics of extra components.
 
-    Equals come in the order of the instance. Nodes whose loss splits nothing are left out.
+    Equal nodes come in the order of the instance. Nodes whose loss splits nothing are left out.
     """
     if count < 1:
         raise InputError("", f"the {count} worst nodes were asked for", "ask for 1 or more")
@@ -208,6 +210,6 @@ def _unmended(interests: Interests, overlay: Overlay, leaving: Sequence[str]) ->
 
 
 def _links(current: CurrentOverlay) -> set[Link]:
-    """By name, the ends of each link in the order of their names."""
+    """Return the links by name, with the ends of each in the order of their names."""
     us, ws = (current.names.take(ends).to_pylist() for ends in current.pairs())
     return {(min(u, w), max(u, w)) for u, w in zip(us, ws, strict=True)}

@@ -1,6 +1,9 @@
-"""The deterministic simulator.
+"""Run protocols, and whole nodes with their clients, in virtual time. The same seed gives the same run.
 
-The package can be called: `trellis.simulate("omen", interests)` is `api.simulate` (see `trellis.doors`).
+`engine.py` runs protocol objects (`trellis simulate omen`). `whole/` runs real nodes on simulated hosts, and `mesh/`
+checks with it what clients are promised (`trellis simulate mesh`).
+
+The package itself can be called: `trellis.simulate("omen", interests)` is `api.simulate` (see `trellis.doors`).
 """
 
 from trellis.doors import make_callable

@@ -1,4 +1,4 @@
-"""`trellis.simulate`: what Python programs call, and what the command of this name prints."""
+"""Define `trellis.simulate`, which Python programs call and the command `trellis simulate` prints the result of."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ def simulate(
     recorder: Recorder | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Run | CycleRun | NeighborRun:
-    """Run a distributed protocol in virtual time; the same arguments give the same run, event for event.
+    """Run a distributed protocol in virtual time. The same arguments give the same run, event for event.
 
-    What is returned has `.summary()`, and `trellis.simulate.run.write_run` leaves it in a folder.
+    The result has a method `summary()`, and `trellis.simulate.run.write_run` writes it to a folder.
 
     protocol          omen, spidercast, similarity, random, vitis, rvr, opt, magnet, scribe or delivery; or a `System`
                       of your own (`trellis.simulate.system`)
-    options           of the protocol, by name: {"kg": 3}; see `trellis simulate PROTOCOL --help`
+    options           options of the protocol, by name: {"kg": 3}; see `trellis simulate PROTOCOL --help`
     engine            events: message by message; cycles: round by round on arrays, for large networks (vitis, rvr,
                       spidercast, similarity and random). See docs/cycles.md
-    overlay           the links to start from; none unless given
-    churn, schedule   who comes and goes; or faults of all kinds. One of them at most
-    duration_s        virtual seconds; until nothing changes any more unless given
-    rounds_per_event  gossip rounds from one event of `churn` to the next; its own times unless given
-    warmup_rounds     gossip rounds before the first event
-    view_share        how much of the others each node knows, from 0 to 1
+    overlay           links to start from; by default there are none
+    churn, schedule   a churn trace, or a schedule of faults of all kinds; give at most one of them
+    duration_s        virtual seconds; by default the run ends when nothing changes any more
+    rounds_per_event  gossip rounds from one event of `churn` to the next; by default the times of the trace are used
+    warmup_rounds     gossip rounds before the first event of `churn`
+    view_share        share of the other nodes that each node knows, above 0 and at most 1
     network           latency, loss, duplicates and reordering
-    encode            send every message through its wire form
-    broken_stream_s   neighbours notice a crash after so long, by broken streams; unless given only by silence
-    recorder          records the run, to be replayed
-    progress          told after every virtual second
+    encode            encode and decode every message, as on a real network
+    broken_stream_s   seconds until neighbors notice a crash by a broken stream; by default they notice only silence
+    recorder          records the run so that it can be replayed
+    progress          called after every sample, which is every virtual second
     """
     if isinstance(protocol, str):
         try:

@@ -1,7 +1,7 @@
-"""Runs of the cycle engine: the same options, measures and folder as those of the event engine.
+"""Run a system on the cycle engine, with the options, measures and result folder of the event engine.
 
-`trellis.cycles` has the engine. Here is what makes a run of it: publications, samples, a summary. Runs of SpiderCast
-and of its baselines are in `neighbors_by_cycles.py`.
+`trellis.cycles` holds the engine itself. This module adds publications, samples and the summary of a run.
+`neighbors_by_cycles.py` does the same for SpiderCast and its baselines.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
     from trellis.simulate.neighbors_by_cycles import NeighborRun
 
 SYSTEMS = ("vitis", "rvr", "spidercast", "similarity", "random")
-Published = dict[int, list[tuple[str, str]]]  # cycle -> topic and publisher
+Published = dict[int, list[tuple[str, str]]]  # cycle -> (topic, publisher) of each event that is published in it
 
 
 @dataclass(eq=False)
 class CycleRun:
-    """A run that has ended."""
+    """A finished run of Vitis or RVR on the cycle engine."""
 
     network: Network
     system: TableSystem
     probe: CycleProbe
     parameters: dict[str, Any]
-    settled: bool  # no table had changed for settle_ms at its end
-    changed_round: int  # the last one in which a table changed
+    settled: bool  # True if no table changed during the last `settle_ms` of the run
+    changed_round: int  # the last round in which a table changed
 
     @property
     def title(self) -> str:
         return f"{self.system.name}, seed {self.network.seed}"
 
     def measure(self) -> Measured:
-        """Return how well events travelled."""
+        """Return how well events were delivered."""
         return measured(self.network)
 
     def draw(self, folder: Path) -> None:
@@ -89,7 +89,7 @@ class CycleRun:
             "messages_by_type": sent,
             "encoded_bytes": 0,
             "control_messages": sum(sent.values()),
-            "deliveries": events.deliveries + events.publications,  # a publisher gets its own event, too
+            "deliveries": events.deliveries + events.publications,  # A publisher gets its own event as well.
             "dissemination": events.to_json(),
             "digest": self.network.digest(),
             "overlay_digest": overlay_digest(link_names(found.overlay)),
@@ -105,7 +105,7 @@ def simulate_cycles(
     schedule: Schedule | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> CycleRun | NeighborRun:
-    """Run `system` on `interests` in cycles, with the publications of a schedule."""
+    """Run `system` on `interests` in cycles, with the publications of a schedule. Other faults are refused."""
     if not isinstance(system, TableSystem | NeighborSystem) or system.name not in SYSTEMS:
         raise InputError("", f"the cycle engine does not run {system.name}", f"choose from {', '.join(SYSTEMS)}")
     refuse_faults(config, schedule)
@@ -145,7 +145,7 @@ def simulate_cycles(
 
 
 def parameters_of(system: System, interests: Interests, config: RunConfig, faults: int) -> dict[str, Any]:
-    """Return what is written to `parameters.json`."""
+    """Return the content of `parameters.json`."""
     return {
         "protocol": system.name,
         "engine": "cycles",
@@ -162,7 +162,7 @@ def parameters_of(system: System, interests: Interests, config: RunConfig, fault
 
 
 def refuse_faults(config: RunConfig, schedule: Schedule | None) -> None:
-    """Say which of the options make no sense in cycles."""
+    """Raise InputError for an option or a fault that has no meaning in cycles."""
     instead = "leave it out, or take the engine `events`"
     if config.network != NetworkConfig():
         raise InputError("", "all messages take equally long and are never lost in cycles", f"latency, loss: {instead}")
@@ -182,7 +182,7 @@ def refuse_faults(config: RunConfig, schedule: Schedule | None) -> None:
 
 
 def talks(instance: Instance, system: TableSystem, seed: int) -> Published:
-    """Draw what nodes publish by themselves, as `Talking` has them do."""
+    """Draw the events that nodes publish by themselves, at the same times after the start as `Talking` does."""
     found: Published = {}
     if not system.publications:
         return found
@@ -198,6 +198,7 @@ def talks(instance: Instance, system: TableSystem, seed: int) -> Published:
 
 
 def publish(network: Network, events: list[tuple[str, str]]) -> None:
+    """Publish these (topic, node) events in the present round. Raise InputError for an unknown name."""
     if not events:
         return
     node_of = {name: place for place, name in enumerate(network.instance.nodes)}
@@ -209,7 +210,7 @@ def publish(network: Network, events: list[tuple[str, str]]) -> None:
 
 
 def measured(network: Network) -> Measured:
-    """Return what the network has counted, in the form of the event engine."""
+    """Return what the network has counted, in the form that the event engine uses."""
     tally, names = network.tally, network.instance.nodes
     totals, wanted, unwanted = tally.totals, tally.wanted.tolist(), tally.unwanted.tolist()
     reached = [place for place in range(len(names)) if wanted[place] or unwanted[place]]
@@ -230,7 +231,7 @@ def measured(network: Network) -> Measured:
 
 
 class CycleProbe(Series):
-    """The series of a run: what the event engine's has, once per cycle."""
+    """The series of a run, with the metrics that the event engine has, once per cycle."""
 
     def __init__(self, network: Network, interests: Interests) -> None:
         super().__init__()
@@ -241,6 +242,7 @@ class CycleProbe(Series):
         self._last: tuple[int, Snapshot] | None = None
 
     def sample(self, period_ms: int) -> Snapshot:
+        """Add one sample to the series, and return the snapshot behind it."""
         found, time_s = self.snapshot(), self.network.round * period_ms / 1000
         self.add_snapshot(time_s, found)
         counts = self.network.tables.count
@@ -260,7 +262,7 @@ class CycleProbe(Series):
         return found
 
     def snapshot(self) -> Snapshot:
-        """Return the links of this moment, and which topics they connect."""
+        """Return the current links and which topics they connect. The answer is kept until the next round."""
         round_, links = self.network.round, self.network.links
         if self._last is None or self._last[0] != round_:
             owners = np.repeat(np.arange(len(self._id_of)), np.diff(links.offsets))
@@ -272,7 +274,7 @@ class CycleProbe(Series):
         return self._last[1]
 
     def sent_by_type(self) -> dict[str, int]:
-        """Return the messages that the protocol would have sent. `Unlink` and `Relay` are not counted."""
+        """Return how many messages of each type the protocol would have sent. `Unlink` and `Relay` are not counted."""
         sent, events = self.network.sent, self.network.tally.totals
         reached = int(self.network.tally.wanted.sum() + self.network.tally.unwanted.sum())
         return {

@@ -1,9 +1,11 @@
-"""One seed of a check: draw faults, run, demand safety all along, heal, wait until it is quiet, demand all.
+"""Check one seed: draw faults, run them, check safety all the time, heal, wait until it is quiet, check the rest.
 
-1. faults happen while the run goes on; every `check_ms` the system's safety and every node's own invariants are asked;
-2. when the plan's time is over everything is healed: weather, pauses, restarts;
-3. the run goes on until nothing has changed for the system's `settle_ms`; longer than `settle_ms_max` is a failure;
-4. what the system promises for quiet times is asked, and the overlay is checked topic by topic.
+1. Faults happen while the run goes on. Every `check_ms` the safety of the system and the invariants of every node are
+   checked.
+2. When the time of the plan is over, everything is healed: the network, paused nodes and crashed nodes that restart.
+3. The run goes on until nothing has changed for the system's `settle_ms`. If that takes longer than `settle_ms_max`,
+   the seed fails.
+4. The promises of the system for quiet times are checked, and the overlay is checked topic by topic.
 """
 
 from __future__ import annotations
@@ -27,31 +29,38 @@ InterestsByNode = Mapping[str, tuple[str, ...]]
 
 
 class CheckConfig(msgspec.Struct, frozen=True):
-    check_ms: int = 1000  # virtual time between two looks at safety
+    """Settings of a check. Fields without a comment are passed to `Engine`."""
+
+    check_ms: int = 1000  # virtual time between two checks of safety
     network: NetworkConfig = NetworkConfig(latency=Latency("uniform", 5, 15))
     view_share: float = 1.0
     encode: bool = False
     broken_stream_ms: int | None = None
-    plan: FaultPlan | None = None  # None: the system's own
-    planned: bool = False  # where no overlay is given: start from LowODA's over those who are there at the start
-    instance: InstanceDraw = InstanceDraw()  # what is drawn where no interests are given
+    plan: FaultPlan | None = None  # None: the plan of the system
+    # If no overlay is given, start from LowODA's overlay of the nodes that are there at the start.
+    planned: bool = False
+    instance: InstanceDraw = InstanceDraw()  # the size of the drawn instance if no interests are given
 
 
 class SeedResult(msgspec.Struct, frozen=True):
-    """Plain values: it travels between processes, and equal runs give equal results."""
+    """The result of one seed.
+
+    It has plain values only: it is sent between processes, and equal runs give equal results.
+    """
 
     seed: int
-    failure: str | None  # one line: what broke, where and when
-    details: str  # the traceback of a failure
+    failure: str | None  # what failed, where and when, in one line; None if the seed passed
+    details: str  # the traceback of the failure, or empty
+    # The faults as they were drawn, and the faults as they happened, which name all nodes that were hit.
     planned: Schedule
-    happened: Schedule  # with names
+    happened: Schedule
     skipped: int  # faults that could not happen
     injected: dict[str, int]  # how often each kind took effect
     faults: dict[str, int]  # how many faults of each kind happened
     safety_checks: int
     connectivity_checks: int
     repairs: int  # links formed since the first fault
-    counts: dict[str, int]  # what the system counts itself
+    counts: dict[str, int]  # the result of `System.counts`
     settled: bool
     time_ms: int
     messages: int
@@ -60,7 +69,8 @@ class SeedResult(msgspec.Struct, frozen=True):
     split_topics: int
     digest: str
     overlay_digest: str
-    interests: tuple[tuple[str, tuple[str, ...]], ...]  # of the living, at the end
+    interests: tuple[tuple[str, tuple[str, ...]], ...]  # topics of each living node at the end
+    # The overlay at the end: links between living nodes that both ends claim.
     links: tuple[tuple[str, str], ...]
 
 
@@ -73,7 +83,7 @@ def check_seed(
     overlay: Sequence[tuple[str, str]] = (),
     schedule: Schedule | None = None,
 ) -> SeedResult:
-    """Runs one seed. `schedule` takes the place of the one that would be drawn: for replays and for shrinking."""
+    """Run one seed. If `schedule` is given, it replaces the drawn one: for replays and for shrinking."""
     system = make_system()
     plan = config.plan or system.fault_plan
     wanted = interests if interests is not None else draw_interests(config.instance, seed)
@@ -94,9 +104,10 @@ def check_seed(
     trial = _Trial(engine, Injector(engine, planned, down_share_max=plan.down_share_max), plan, config)
     failure, details = None, ""
     try:
-        with seldom_collecting():  # all the time, or each slice of the run would end with a collection of what it left
+        # Set around the whole trial: otherwise each slice of the run would end with a garbage collection.
+        with seldom_collecting():
             trial.run()
-    except Exception as error:  # whatever escapes is a finding: a broken promise or a broken node
+    except Exception as error:  # Any exception is a finding: a broken promise, or a defect of a node.
         failure, details = _one_line(error), "".join(traceback.format_exception(error))
     return trial.result(failure, details)
 
@@ -110,6 +121,7 @@ class _Trial:
         self.safety_checks, self.settled = 0, False
 
     def run(self) -> None:
+        """Run the phases that the module's docstring lists. Raise Violation if a promise is broken."""
         engine, system = self.engine, self.engine.system
         engine.at(self.heal_ms, self.injector.heal)
         self._advance(self.heal_ms)

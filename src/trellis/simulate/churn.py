@@ -1,4 +1,4 @@
-"""A churn trace as a schedule: joins, leaves, crashes and interest changes at the times the trace says."""
+"""Turn a churn trace into a schedule of joins, leaves, crashes and interest changes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from trellis.simulate.schedule import Fault, Schedule
 
 
 def schedule_of(trace: ChurnTrace, interests: Interests, *, start_ms: int = 0, every_ms: int | None = None) -> Schedule:
-    """Times of the trace are seconds; a schedule counts whole milliseconds, and keeps the order of the rows.
+    """Return the schedule that replays `trace`, with its rows in their order.
 
-    `every_ms` maps the trace onto rounds instead, one event after the other: a month of machine events is mostly
-    silence, in which gossip would go on for nothing.
+    The times of the trace are seconds; a schedule has whole milliseconds. If `every_ms` is given, the times are ignored
+    and one event happens every `every_ms`. Traces of machine events span a month in which mostly nothing happens, and
+    gossip during that time would only cost computing.
     """
     faults: list[Fault] = []
     first: dict[str, Event] = {}

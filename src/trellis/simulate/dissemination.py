@@ -1,22 +1,22 @@
-"""How well events travel: hit ratio, traffic overhead, propagation delay, load.  [VI §IV, MG §4]
+"""Measure how well events are delivered: hit ratio, traffic overhead, propagation delay, load.  [VI §IV, MG §4]
 
-A `Dissemination` watches a run of any system that says, by `System.carried`, which publication a message brings or
-tells of. It binds what it sees to the publications that the engine announced, and sums up when it is asked.
+A `Dissemination` watches a run of any system that can tell, by `System.carried`, which publication a message carries or
+announces. It assigns each message and delivery to a publication that the engine announced, and sums up on request.
 
-hit ratio           delivered (event, subscriber) pairs out of the expected ones. Expected: who wanted the topic when
-                    the event was published, was there and had wanted it for `grace_ms` (10 s, VI §IV-E), and is still
-                    there and interested `grace_ms` later; the publisher itself does not count.
-traffic overhead    each event counts once for each node that it reaches (it is pulled once, E-16): the share of these
-                    receptions where the node does not want the topic; over all nodes, and per node. `message_overhead`
-                    counts every message that carries, tells of or asks for an event instead.
-propagation delay   links that an event has crossed when it reaches a node for the first time, over the nodes that it is
-                    delivered to. The node's own publications do not count.
-duplicates          messages that bring an event to a node that it had reached already, in the form in which it travels
-                    first (a notification; the answer to it is no duplicate).
-repeated            events handed to the same application more than once: a bug of the system.
+hit ratio           delivered (event, subscriber) pairs divided by expected ones. A subscriber is expected to get an
+                    event if it was there and had subscribed at least `grace_ms` (10 s, VI §IV-E) before the
+                    publication, and stays subscribed for `grace_ms` after it. The publisher does not count.
+traffic overhead    an event counts once for each node that it reaches (it is pulled once, E-16). The overhead is the
+                    share of these receptions where the node does not subscribe to the topic, over all nodes and per
+                    node. `message_overhead` counts every message that carries, announces or requests an event instead.
+propagation delay   links that an event has crossed when it first reaches a node, over the nodes to which it is
+                    delivered. A node's own publications do not count.
+duplicates          messages that bring an event to a node that it has already reached. Only messages of the type in
+                    which the event travels first count: a notification, but not the answer to it.
+repeated            events handed to the same application more than once. This is a defect of the system.
 
-Attached late (`attach`), it knows who is there, and costs nothing before. A system may say in `publication_types`
-which of its messages can carry anything: all others are passed over with one look at their type.
+`attach` adds a `Dissemination` to a run that has already started, so the time before costs nothing. A system may list
+in `publication_types` the message types that can carry events. All other types are then skipped without a closer look.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ from trellis.simulate.engine import Engine
 from trellis.simulate.system import System, Watcher, World
 
 GRACE_MS = 10_000
-Application = NodeId | tuple[NodeId, int]  # that of a node; from its second life on with the number of the life
+# The application of a node: its name; from the second incarnation that we see on, its name and the incarnation's
+# number.
+Application = NodeId | tuple[NodeId, int]
 
 
 class Publication:
-    """One event, and where it has been."""
+    """One event, and the nodes that it has reached."""
 
     __slots__ = (
         "delivered",
@@ -58,29 +60,36 @@ class Publication:
     def __init__(self, topic: Topic, origin: NodeId, time_ms: int, expected: set[NodeId]) -> None:
         self.topic, self.origin, self.time_ms = topic, origin, time_ms
         self.expected = len(expected)
-        self.missing = expected  # those of them that it was not delivered to so far
-        self.reached: dict[NodeId, int] = {}  # 2 * hops + (does it want the topic?), the publisher not among them
-        self.delivered: dict[Application, int] = {}  # the hops that it took
-        self.form: type | None = None  # the type of the first message that told of it
+        self.missing = expected  # the expected subscribers to which it was not delivered so far
+        # node -> 2 * hops + (1 if it subscribes to the topic); without the publisher
+        self.reached: dict[NodeId, int] = {}
+        self.delivered: dict[Application, int] = {}  # application -> hops
+        self.form: type | None = None  # type of the first message that carried or announced it
         self.sends = self.unwanted_sends = self.duplicates = self.repeated = 0
 
 
 class Dissemination(Watcher):
+    """A watcher that follows every publication of a run. The module's docstring defines the measures."""
+
     def __init__(self, system: System, world: World, *, grace_ms: int = GRACE_MS) -> None:
         self.world, self.grace_ms = world, grace_ms
         self.publications: list[Publication] = []
-        self.unbound = 0  # messages and deliveries of events that nobody announced
-        self.messages: Counter[type] = Counter()  # by type
-        self.received: Counter[NodeId] = Counter()  # messages that carry or tell of an event, by receiver
-        self.sent: Counter[NodeId] = Counter()  # and by sender
+        self.unbound = 0  # messages and deliveries of events that were not announced as published
+        # Messages that carry or announce an event, by type, by receiver and by sender.
+        self.messages: Counter[type] = Counter()
+        self.received: Counter[NodeId] = Counter()
+        self.sent: Counter[NodeId] = Counter()
         self._carried = system.carried
         types: Iterable[type] | None = getattr(system, "publication_types", None)
         self._types = None if types is None else frozenset(types)
-        self._wanted: dict[Topic, dict[NodeId, int]] = {}  # topic -> subscriber -> since when, in ms
+        self._wanted: dict[Topic, dict[NodeId, int]] = {}  # topic -> subscriber -> when it subscribed, in ms
         self._topics: dict[NodeId, tuple[Topic, ...]] = {}
-        self._ended: dict[tuple[NodeId, Topic], list[int]] = {}  # when a node ceased to want a topic, or to be there
-        self._lives: Counter[NodeId] = Counter()  # that have begun while we watch
-        self._announced: dict[tuple[NodeId, Topic], deque[Publication]] = {}  # published, not seen so far
+        # when a node unsubscribed from a topic, left or crashed, in ms
+        self._ended: dict[tuple[NodeId, Topic], list[int]] = {}
+        # incarnations of each node that were seen, with the one that ran when we began
+        self._lives: Counter[NodeId] = Counter()
+        # published events that no message has carried so far, oldest first
+        self._announced: dict[tuple[NodeId, Topic], deque[Publication]] = {}
         self._known: dict[tuple[Topic, NodeId, int], Publication] = {}
         for name in world.living:
             self._lives[name] = 1
@@ -88,12 +97,12 @@ class Dissemination(Watcher):
 
     @classmethod
     def attach(cls, engine: Engine, *, grace_ms: int = GRACE_MS) -> Dissemination:
-        """Watches the run from now on."""
+        """Watch the run of `engine` from now on."""
         made = cls(engine.system, engine.world, grace_ms=grace_ms)
         engine.watchers.append(made)
         return made
 
-    # What the engine tells.
+    # Events that the engine reports
 
     def on_node_up(self, node: NodeId, topics: tuple[Topic, ...]) -> None:
         self._since(node, topics, self.world.now_ms)
@@ -147,7 +156,7 @@ class Dissemination(Watcher):
         if publication is None:
             self.unbound += 1
             return
-        life = self._lives[node]  # a new life has a new application, which has seen nothing
+        life = self._lives[node]  # A new incarnation has a new application, which has received nothing.
         application: Application = node if life <= 1 else (node, life)
         if application in publication.delivered:
             publication.repeated += 1
@@ -155,12 +164,12 @@ class Dissemination(Watcher):
             publication.delivered[application] = publication.reached.get(node, 0) >> 1
             publication.missing.discard(node)
 
-    # What may be asked.
+    # Results
 
     def measure(
         self, *, since_ms: int = 0, until_ms: int | None = None, topics: Collection[Topic] | None = None
     ) -> Measured:
-        """Sums up the events that were published from `since_ms` to `until_ms`, on these topics."""
+        """Sum up the events that were published from `since_ms` to before `until_ms`, on these topics or on all."""
         chosen = [
             publication
             for publication in self.publications
@@ -171,10 +180,10 @@ class Dissemination(Watcher):
         return self._sum_up(chosen)
 
     def missed(self) -> list[tuple[Publication, NodeId]]:
-        """The expected pairs that were not delivered."""
+        """Return each expected delivery that is missing, as (publication, subscriber)."""
         return [(one, node) for one in self.publications for node in sorted(self._missed(one))]
 
-    # Helpers, in call order.
+    # Helpers, in the order of their calls
 
     def _since(self, node: NodeId, topics: tuple[Topic, ...], time_ms: int) -> None:
         self._topics[node] = topics
@@ -187,7 +196,7 @@ class Dissemination(Watcher):
                 self._ended.setdefault((node, topic), []).append(self.world.now_ms)
 
     def _bind(self, topic: Topic, origin: NodeId, sequence: int) -> Publication | None:
-        """The first sight of an event: the oldest announced one of this publisher and topic that was not seen yet."""
+        """Assign a new event to the oldest publication of its publisher and topic that was not seen before."""
         waiting = self._announced.get((origin, topic))
         if not waiting:
             return None
@@ -195,7 +204,7 @@ class Dissemination(Watcher):
         return found
 
     def _missed(self, publication: Publication) -> set[NodeId]:
-        """Those that stayed, and got nothing. Who went within the grace is not expected any more."""
+        """Return the expected subscribers that got nothing and stayed subscribed for `grace_ms`."""
         if not publication.missing:
             return publication.missing
         first, topic = publication.time_ms, publication.topic
@@ -233,45 +242,48 @@ class Dissemination(Watcher):
 
 @dataclass
 class Measured:
-    """What was measured, over some events."""
+    """The measures of some events."""
 
     publications: int = 0
-    hits: int = 0  # expected (event, subscriber) pairs with a delivery, and without
+    # Expected (event, subscriber) pairs that were delivered, and those that were not.
+    hits: int = 0
     missed: int = 0
-    deliveries: int = 0  # to others than the publisher, expected or not
-    messages: int = 0  # that carried or told of an event, and those of them that nodes got on topics they do not want
+    deliveries: int = 0  # deliveries to nodes other than the publisher, expected or not
+    # Messages that carried or announced an event, and those of them that came to nodes that do not subscribe to its
+    # topic.
+    messages: int = 0
     unwanted_messages: int = 0
     duplicates: int = 0
     repeated: int = 0
-    wanted: int = 0  # first receptions of an event by a node that wants it, and by one that does not
+    wanted: int = 0  # First receptions of an event by subscribers of its topic, and by other nodes.
     unwanted: int = 0
-    hops: dict[int, int] = field(default_factory=dict)  # deliveries by the links that they crossed
-    shares: dict[NodeId, float] = field(default_factory=dict)  # overhead of each node that was reached
-    loads: dict[NodeId, int] = field(default_factory=dict)  # events that reached each node
+    hops: dict[int, int] = field(default_factory=dict)  # deliveries by the number of links that they crossed
+    shares: dict[NodeId, float] = field(default_factory=dict)  # traffic overhead of each node that was reached
+    loads: dict[NodeId, int] = field(default_factory=dict)  # number of events that reached each node
 
     @property
     def hit_ratio(self) -> float:
-        """1 where nothing was expected."""
+        """Return the share of expected deliveries that happened, or 1 if none was expected."""
         return self.hits / (self.hits + self.missed) if self.missed else 1.0
 
     @property
     def overhead(self) -> float:
-        """The share of unwanted events in all that nodes received."""
+        """Return the share of receptions at nodes that do not subscribe to the event's topic."""
         return self.unwanted / max(1, self.wanted + self.unwanted)
 
     @property
     def overhead_per_node(self) -> float:
-        """The mean of the nodes' own shares."""
+        """Return the mean of the nodes' own overheads."""
         return sum(self.shares.values()) / max(1, len(self.shares))
 
     @property
     def message_overhead(self) -> float:
-        """The same over all messages, duplicates included (the alternative of E-16)."""
+        """Return the overhead over all messages, duplicates included (the alternative of E-16)."""
         return self.unwanted_messages / max(1, self.messages)
 
     @property
     def delay(self) -> float:
-        """Mean hops."""
+        """Return the mean number of links that a delivered event has crossed."""
         return sum(value * count for value, count in self.hops.items()) / max(1, self.deliveries)
 
     @property
@@ -287,18 +299,18 @@ class Measured:
         return Distribution.of(list(self.loads.values()))
 
     def share_of_nodes(self, *, above: float) -> float:
-        """The share of the nodes that were reached whose overhead is above this.  [VI Fig. 5]"""
+        """Return the share of reached nodes whose overhead is above `above`.  [VI Fig. 5]"""
         return sum(1 for share in self.shares.values() if share > above) / max(1, len(self.shares))
 
     def overhead_histogram(self, bins: int = 10) -> list[int]:
-        """Nodes by their overhead, in equal bins from 0 to 1; 1 itself is in the last."""
+        """Return how many nodes have which overhead, in equal bins from 0 to 1. The last bin includes 1."""
         counts = [0] * bins
         for share in self.shares.values():
             counts[min(bins - 1, int(share * bins))] += 1
         return counts
 
     def metrics(self, prefix: str = "") -> dict[str, float]:
-        """For a series or a table of results."""
+        """Return the measures by name, for a series or a table of results."""
         return {
             f"{prefix}hit_ratio": self.hit_ratio,
             f"{prefix}traffic_overhead": self.overhead,

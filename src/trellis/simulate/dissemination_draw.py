@@ -1,4 +1,4 @@
-"""Pictures of runs that spread events: one topic on the ring, and how well events travelled."""
+"""Draw runs that spread events: one topic on the ring, and how well events were delivered."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from trellis.simulate.run import Run
 
 CLUSTER_COLORS = (BLUE, GREEN, ORANGE, "#7d5ba6", "#5f9ea0", "#a0522d", "#c27ba0", "#6b8e23")
-SUBSCRIBERS_MAX = 150  # a topic with more is hard to see
+SUBSCRIBERS_MAX = 150  # A picture of a topic with more subscribers is hard to read.
 TOPICS_TO_CHOOSE_FROM = 30
 
 
 def draw_clusters(run: Run, path: Path) -> None:
-    """One topic: its clusters, their gateways, the relay paths, and the rendezvous node, on the identifier ring."""
+    """Draw one topic on the identifier ring: its clusters, gateways, relay paths and rendezvous node."""
     world = run.engine.world
     topic = _topic_to_show(world)
     if topic is None:
@@ -42,7 +42,7 @@ def draw_clusters(run: Run, path: Path) -> None:
 
 
 def draw_dissemination(run: Run, path: Path) -> None:
-    """Hops of deliveries, and the traffic overhead of nodes."""
+    """Draw the hops of deliveries and the traffic overhead of nodes. Draw nothing if nothing was published."""
     system = run.engine.system
     watched = system.dissemination if isinstance(system, TableSystem) else None
     found = watched.measure() if watched is not None else None
@@ -51,6 +51,7 @@ def draw_dissemination(run: Run, path: Path) -> None:
 
 
 def draw_measured(found: Measured, name: str, path: Path) -> None:
+    """Draw a histogram of hops, and one of the traffic overhead of nodes."""
     title = f"{found.publications:,} events, hit ratio {found.hit_ratio:.2%}, {name}"
     with picture(path, title, rows=1, columns=2) as ((left, right),):
         left.bar(list(found.hops), list(found.hops.values()), color=BLUE)
@@ -63,7 +64,7 @@ def draw_measured(found: Measured, name: str, path: Path) -> None:
 
 
 def topic_clusters(world: World, topic: Topic) -> list[list[NodeId]]:
-    """The maximal connected parts of the topic's subscribers, largest first.  [VI §III-B]"""
+    """Return the maximal connected parts of the topic's subscribers, largest first.  [VI §III-B]"""
     wanting = {name for name in world.living if topic in world.topics_of(name)}
     links: dict[NodeId, list[NodeId]] = {name: [] for name in wanting}
     for one, other in world.links():
@@ -87,7 +88,7 @@ def topic_clusters(world: World, topic: Topic) -> list[list[NodeId]]:
 
 
 def relay_links(world: World, topic: Topic) -> list[tuple[NodeId, NodeId]]:
-    """The links of the topic's relay paths, each towards the rendezvous node."""
+    """Return the links of the topic's relay paths, each toward the rendezvous node."""
     found = []
     for name in world.living:
         relays = getattr(node_of(world, name), "relays", None)
@@ -98,7 +99,7 @@ def relay_links(world: World, topic: Topic) -> list[tuple[NodeId, NodeId]]:
 
 
 def gateways_of(world: World, topic: Topic) -> list[NodeId]:
-    """The nodes that look up the topic for their clusters; in RVR every subscriber does."""
+    """Return the nodes that look up the topic for their clusters. In RVR every subscriber does."""
     found = []
     for name in world.living:
         relays = getattr(node_of(world, name), "relays", None)
@@ -108,7 +109,7 @@ def gateways_of(world: World, topic: Topic) -> list[NodeId]:
 
 
 def _topic_to_show(world: World) -> Topic | None:
-    """Of the most popular topics that can be seen, the one in most clusters: it has something to show."""
+    """Return the topic with most clusters among the most popular ones that are small enough to draw."""
     counts: dict[Topic, int] = {}
     for name in world.living:
         for topic in world.topics_of(name):

@@ -1,8 +1,8 @@
-"""What the systems of VI §IV share in the simulator: how they are measured, made to publish, checked and drawn.
+"""Define what the systems of VI §IV have in common in the simulator: measures, publications, checks and pictures.
 
-Gossip never ends, so these systems need not become quiet: a check asks `settle_ms_max` after everything was healed, a
-stated number of rounds. Each node publishes some events by itself, a while after it came, so that runs without a
-schedule of publications show how events travel, and checks see them under faults.
+Gossip never ends, so these systems need not become quiet. Instead, a check looks at them `settle_ms_max` after
+everything was healed, which is a stated number of rounds. Each node publishes some events by itself, a while after its
+start. So a run without a schedule of publications also shows how events spread, and checks see events under faults.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from trellis.protocols.vitis.select import around
 from trellis.simulate.dissemination import Dissemination
 from trellis.simulate.system import Carried, System, Violation, Watcher, World
 
-TALK_FROM_MS, TALK_UNTIL_MS = 30_000, 60_000  # after a node came
+TALK_FROM_MS, TALK_UNTIL_MS = 30_000, 60_000  # time after a node's start
 ROUNDS_TO_HEAL = 40
-MESSAGES_PER_NODE_MAX = 500  # of one event; each node tells each neighbour at most once
+MESSAGES_PER_NODE_MAX = 500  # most messages of one event; each node tells each neighbor at most once
 
 
 class TableSystem(System):
@@ -39,9 +39,11 @@ class TableSystem(System):
 
     config: TableConfig
     publication_types = EVENT_TYPES
-    rates: Mapping[Topic, float] | None = None  # of publications (A-VIT-5); None: all alike
+    # rates of publication by topic (A-VIT-5); None: all topics have the same
+    rates: Mapping[Topic, float] | None = None
 
     def _prepare(self, config: TableConfig, publications: int, rates: str = "") -> None:
+        """Set what all these systems have. Subclasses call this when they are created."""
         if publications < 0:
             raise InputError("", f"publications is {publications}", "give 0 or more")
         self.config, self.publications, self.codec, self.rates_file = config, publications, CODEC, rates
@@ -68,10 +70,10 @@ class TableSystem(System):
 
     @abstractmethod
     def node_type(self) -> type[Any]:
-        """The `OverlayNode` of the system."""
+        """Return the class of the system's nodes, a kind of `OverlayNode`."""
 
     def node_options(self) -> dict[str, Any]:
-        """What its nodes are told beside what all are."""
+        """Return arguments for the nodes beside those that all systems have."""
         return {}
 
     def parameters(self) -> dict[str, Any]:
@@ -88,7 +90,7 @@ class TableSystem(System):
         return None
 
     def metrics(self, world: World) -> Mapping[str, float]:
-        """Over all events so far; and how full the tables are."""
+        """Return the measures over all events so far, and how full the routing tables are."""
         nodes = [node_of(world, name) for name in world.living]
         sizes = [len(node.table.table) for node in nodes]
         found = {"table_mean": sum(sizes) / max(1, len(sizes)), "table_max": float(max(sizes, default=0))}
@@ -115,7 +117,7 @@ class TableSystem(System):
 
 
 class Talking:
-    """A node that publishes by itself, for a driver no different from any other."""
+    """A node that also publishes by itself. To the driver it looks like any other node."""
 
     def __init__(self, inner: OverlayNode, system: TableSystem, world: World) -> None:
         self.inner, self.id, self._system = inner, inner.id, system
@@ -152,7 +154,7 @@ class Talking:
 
 
 def rates_in(path: str) -> dict[Topic, float]:
-    """The publication rates in a table of topic, rate."""
+    """Return the publication rates in a table with columns topic and rate."""
     from trellis.model import read_rates, read_rows
     from trellis.model.kinds import RATES
 
@@ -161,22 +163,23 @@ def rates_in(path: str) -> dict[Topic, float]:
 
 
 def node_of(world: World, name: NodeId) -> Any:
-    """The protocol node behind a name, whether it talks or not."""
+    """Return the protocol node of a name, without the `Talking` around it."""
     node = world.node(name)
     return node.inner if isinstance(node, Talking) else node
 
 
 def require(value: str, choices: tuple[str, ...], where: str) -> str:
+    """Return `value` if it is one of the choices, else raise InputError."""
     if value not in choices:
         raise InputError(f"{where} {value}", "is not known", f"choose from {', '.join(choices)}")
     return value
 
 
-# Checks. They look at the nodes from above.
+# Checks, which look at all nodes at once
 
 
 def check_ring(world: World) -> None:
-    """I-17: successor and predecessor are the true ones."""
+    """Check I-17: each node knows its true successor and predecessor."""
     ring = sorted(world.living, key=identifier)
     if len(ring) < 2:
         return
@@ -190,7 +193,7 @@ def check_ring(world: World) -> None:
 
 
 def check_lookups(world: World, topics: Iterable[Topic]) -> None:
-    """I-17: every lookup ends at the true rendezvous node, whoever starts it."""
+    """Check I-17: every lookup ends at the true rendezvous node, from whichever node it starts."""
     for topic in topics:
         place = identifier(topic)
         wanted = rendezvous(place, world.living)
@@ -205,7 +208,7 @@ def check_lookups(world: World, topics: Iterable[Topic]) -> None:
 
 
 def check_paths(world: World) -> None:
-    """I-20: the next hops of each topic lead to its rendezvous node, and each next hop knows of it."""
+    """Check I-20: each next hop of a relay path is alive and knows that it relays the topic."""
     for name in world.living:
         relays: RelayPaths = node_of(world, name).relays
         for topic, hop in relays.up.items():
@@ -217,7 +220,7 @@ def check_paths(world: World) -> None:
 
 
 class Spread(NamedTuple):
-    """How one event went."""
+    """How one event spread: deliveries by node, the nodes reached, and the number of messages."""
 
     delivered: Counter[NodeId]
     reached: set[NodeId]
@@ -225,7 +228,7 @@ class Spread(NamedTuple):
 
 
 def spread(world: World, publisher: NodeId, topic: Topic) -> Spread:
-    """Publishes an event at a node and carries it through the living, with no loss and no time: the real handlers."""
+    """Publish an event and pass it on with the real handlers of the living nodes, without loss and delay."""
     delivered: Counter[NodeId] = Counter()
     reached, messages = {publisher}, 0
     waiting: deque[tuple[NodeId, NodeId, msgspec.Struct]] = deque()
@@ -250,7 +253,7 @@ def spread(world: World, publisher: NodeId, topic: Topic) -> Spread:
 
 
 def check_events(world: World, topics: Iterable[Topic], random: Random) -> None:
-    """I-19: an event on each topic reaches every subscriber, and its application once."""
+    """Check I-19: an event on each topic reaches every subscriber, and its application once."""
     wanting: dict[Topic, list[NodeId]] = {}
     for name in world.living:
         for topic in world.topics_of(name):
@@ -259,7 +262,7 @@ def check_events(world: World, topics: Iterable[Topic], random: Random) -> None:
         subscribers = wanting.get(topic, [])
         if not subscribers:
             continue
-        # A subscriber, and any node at all, which may have to hand its event over (A-VIT-20).
+        # One subscriber, and one node of all, which may have to hand its event over (A-VIT-20).
         for publisher in (random.choice(subscribers), random.choice(world.living)):
             found = spread(world, publisher, topic)
             missed = [name for name in subscribers if not found.delivered[name]]

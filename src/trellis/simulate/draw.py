@@ -1,8 +1,8 @@
-"""Draws what a check runs: an instance and a fault schedule for each seed.
+"""Draw an instance and a fault schedule for each seed of a check.
 
-Each seed draws a few kinds of faults out of the plan, not all of them: faults that would mask each other then also
-come alone. The kind at place `seed mod kinds` is always among them, so as many seeds in a row as the plan has kinds
-hold every kind.
+A seed draws a few kinds of faults of the plan, not all of them. So a fault also happens without others that would hide
+its effect. The kind at index `seed mod kinds` is always among them. So consecutive seeds, as many as the plan has
+kinds, contain every kind.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TAKES_AWAY = ("crash", "restart", "leave")
 
 
 class InstanceDraw(msgspec.Struct, frozen=True):
-    """Small instances: each node wants 1..`subscriptions` topics, the popular ones more often (Zipf 1)."""
+    """Sizes of a small instance. Each node has 1 to `subscriptions` topics, popular ones more often (Zipf 1)."""
 
     nodes: int = 24
     topics: int = 8
@@ -26,6 +26,7 @@ class InstanceDraw(msgspec.Struct, frozen=True):
 
 
 def draw_interests(draw: InstanceDraw, seed: int) -> dict[str, tuple[str, ...]]:
+    """Return the topics of each node of a drawn instance."""
     random = Random(ids.stream(seed, "instance"))
     weights = [1 / (place + 1) for place in range(draw.topics)]
     interests = {}
@@ -39,7 +40,7 @@ def draw_interests(draw: InstanceDraw, seed: int) -> dict[str, tuple[str, ...]]:
 
 
 def draw_schedule(plan: FaultPlan, names: list[str], seed: int) -> Schedule:
-    """The faults of one seed. The same plan, names and seed give the same schedule."""
+    """Return the faults of one seed. The same plan, names and seed give the same schedule."""
     random = Random(ids.stream(seed, "schedule"))
     names = sorted(names)
     always = plan.kinds[seed % len(plan.kinds)]
@@ -63,7 +64,10 @@ def draw_schedule(plan: FaultPlan, names: list[str], seed: int) -> Schedule:
 
 
 def _in_parts(fault: Fault, plan: FaultPlan, random: Random) -> list[Fault]:
-    """Half of the groups go in two parts, of different kinds perhaps: not more nodes in all than at one instant."""
+    """Split half of the crashes and leaves of several nodes into two faults, perhaps of different kinds.
+
+    Both parts together hit at most `crash_size_max` nodes. Without `stagger_ms` nothing is split.
+    """
     many = plan.crash_size_max if fault.kind == "leave" else int(fault.value)
     if not plan.stagger_ms or not fault.kind.startswith(("crash", "leave")) or many < 2 or random.random() < 0.5:
         return [fault]

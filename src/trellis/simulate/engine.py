@@ -1,17 +1,17 @@
-"""The engine: events in order of (time, sequence), and the effects of nodes carried out in order.
+"""Run events in the order (time, sequence), and carry out the effects that nodes return.
 
-Time is whole microseconds inside; protocols speak whole milliseconds. The heap holds each instant once, as a number;
-its events stand in a list, in the order they were scheduled, which is that of their sequence numbers: so none is kept,
-and an instant that many events share (all timers of a round, all messages with the same latency) costs one push.
+Inside, time is whole microseconds; protocols use whole milliseconds. The heap holds each instant once, as a number. The
+events of an instant are in a list, in the order in which they were scheduled, so they need no sequence numbers. Many
+events often share an instant (all timers of a round, all messages of one latency), and they cost one heap operation.
 
     (MESSAGE, receiver, sender, message)
-    (TIMER, actor, None, tag)                  stale unless it is still the very event that actor.timers[tag] names
-    (CALL, None, function, arguments)          faults, churn, everything from outside
+    (TIMER, actor, None, tag)                  stale unless actor.timers[tag] is this same tuple
+    (CALL, None, function, arguments)          faults, churn and all other inputs from outside
 
-A message belongs to the incarnation that it was sent to: if its receiver is down, or up again as another incarnation,
-it is dropped, as on a broken stream. A message of a sender that is gone meanwhile still arrives. A paused node keeps
-its messages and its due timers, and gets them in their order at the instant it goes on. A crash is silent unless
-`broken_stream_ms` is given: then every node that claims a link to the crashed one gets `on_peer_down` so much later.
+A message belongs to the incarnation to which it was sent. If its receiver is down, or runs as another incarnation, the
+message is dropped, as on a broken stream. A message still arrives if its sender is gone by then. A paused node keeps
+its messages and its due timers, and gets them in their order when it resumes. A crash is silent unless
+`broken_stream_ms` is given: then every node that claims a link to the crashed one gets `on_peer_down` that much later.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ from trellis.simulate.population import DOWN, PAUSED, UP, Actor, Event, Populati
 from trellis.simulate.system import System, Violation, Watcher
 
 _GARBAGE_MIN = 2_000_000
-_STALE_MIN = 50_000  # stale timers that wait before it is worth sweeping them out
+_STALE_MIN = 50_000  # stale timers in the queue before they are removed
 
 
 @contextmanager
 def seldom_collecting() -> Iterator[None]:
-    """Events are many, live long and form no cycles: looking through them again and again took half of a large run."""
+    """Make Python collect garbage less often.
+
+    Events are many, live long and form no cycles. Scanning them again and again took half of the time of a large run.
+    """
     thresholds = gc.get_threshold()
     gc.set_threshold(_GARBAGE_MIN, *thresholds[1:])
     try:
@@ -58,7 +61,7 @@ def seldom_collecting() -> Iterator[None]:
 
 
 class Engine:
-    """One run. `world` is what systems and probes read; `run` moves time; the other methods are inputs from outside."""
+    """One run. Systems and probes read `world`, `run` advances the time, and other methods are inputs from outside."""
 
     def __init__(
         self,
@@ -74,22 +77,23 @@ class Engine:
         broken_stream_ms: int | None = None,
         watchers: Sequence[Watcher] = (),
     ) -> None:
-        """`interests` of all nodes that may come; those in `absent` are not there at the start."""
+        """Prepare a run. `interests` has all nodes that may join. Those in `absent` are not there at the start."""
         self.system, self.encode, self.broken_stream_ms = system, encode, broken_stream_ms
         self.digest = Digest()
-        self._numbers: dict[Any, int] = {}  # of nodes, message types and tags, in order of first use
+        self._numbers: dict[Any, int] = {}  # number of each node, message type and tag, in order of first use
         self.world = Population(system, seed, view_share=view_share, first_links=overlay, number_of=self._number_of)
         self.network = Network(network or NetworkConfig(), Random(ids.stream(seed, "network")))
         self.interests = {name: self.world.topics.normal(topics) for name, topics in sorted(interests.items())}
-        self.sent: dict[type, int] = {}  # messages by type; copies that the network makes are not sent
+        self.sent: dict[type, int] = {}  # messages by type, without copies that the network makes
         self.encoded: dict[type, int] = {}  # bytes by type, with `encode`
         self.delivered = self.undeliverable = self.timers_fired = self.deliveries = 0
-        self.links_formed = 0  # links that came to stand because both ends claimed them
+        self.links_formed = 0  # links that both ends have claimed, counted when the second end does
+        # Number of changes of claims, topics, deliveries and living nodes, and the time of the last one.
         self.changes = 0
-        self.changed_us = 0  # when a claim, a topic, a delivery or who is there changed last
-        self.scheduled_until_us = 0  # the last input from outside that is known to come
-        self._times: list[int] = []  # a heap
-        self._instants: dict[int, list[Event]] = {}  # the events of each of them, in order
+        self.changed_us = 0
+        self.scheduled_until_us = 0  # time of the last input from outside that is scheduled
+        self._times: list[int] = []  # a heap of the instants with events
+        self._instants: dict[int, list[Event]] = {}  # instant -> its events, in order
         self._stale, self._stale_max = 0, _STALE_MIN
         mine = system.watcher(self.world)
         self.watchers = [*watchers, *([mine] if mine is not None else [])]
@@ -99,10 +103,10 @@ class Engine:
         self.world.expect(self._starting, self.interests)
         self.at(0, self._start_all)
 
-    # Time.
+    # Time
 
     def run(self, until_ms: int) -> None:
-        """Everything up to and including `until_ms`."""
+        """Run all events up to and including `until_ms`."""
         with seldom_collecting():
             self._run(until_ms)
 
@@ -115,7 +119,8 @@ class Engine:
         try:
             while times and times[0] <= until:
                 now = world.now_us = pop(times)
-                for event in instants[now]:  # grows while it is read: what is due now goes to its end
+                # The list may grow while it is read: an event that is due now is appended to it.
+                for event in instants[now]:
                     kind, actor, other, payload = event
                     if kind == MESSAGE:
                         if actor.state:
@@ -157,16 +162,16 @@ class Engine:
 
     @property
     def events(self) -> int:
-        """Messages delivered and timers fired."""
+        """Return the number of messages delivered and timers fired."""
         return self.delivered + self.timers_fired
 
     @property
     def quiet_from_ms(self) -> int:
-        """Since when nothing has changed, or when the last thing that will is due."""
+        """Return the time since which nothing has changed, or the time of the last scheduled input if that is later."""
         return -(-max(self.changed_us, self.scheduled_until_us) // 1000)
 
     def at(self, time_ms: int, function: Callable[..., object], *arguments: object) -> None:
-        """Calls `function` at that time, among the other events of the run."""
+        """Call `function` at that time, as one of the events of the run."""
         time_us = max(time_ms * 1000, self.world.now_us)
         self.scheduled_until_us = max(self.scheduled_until_us, time_us)
         self._push(time_us, (CALL, None, function, arguments))
@@ -181,11 +186,11 @@ class Engine:
         return _by_name(self.sent)
 
     def encoded_by_type(self) -> dict[str, int]:
-        """Bytes of all messages that were sent through their wire form."""
+        """Return the bytes of all encoded messages by type. Empty without `encode`."""
         return _by_name(self.encoded)
 
     def check_always(self) -> None:
-        """The safety of the system, and what every node says of itself."""
+        """Check the invariants of every node, then the safety of the system."""
         for name in self.world.living:
             try:
                 self.world.node(name).check()
@@ -194,10 +199,10 @@ class Engine:
                 raise
         self.system.check_always(self.world)
 
-    # Inputs from outside. Each says whether it could happen.
+    # Inputs from outside. Each returns whether it could happen.
 
     def join(self, name: NodeId, topics: Iterable[Topic] = ()) -> bool:
-        """A new node, or a new incarnation of one that is down; its topics are those of the interests unless given."""
+        """Start a node, or a new incarnation of one that is down. By default it has its topics of `interests`."""
         wanted = self.world.topics.normal(topics) or self.interests.get(name, ())
         if name in self.world.actors or not wanted:
             return False
@@ -210,6 +215,7 @@ class Engine:
         return True
 
     def crash(self, name: NodeId) -> bool:
+        """End a node at once, with no message from it."""
         actor = self.world.actors.get(name)
         if actor is None:
             return False
@@ -221,7 +227,7 @@ class Engine:
         return True
 
     def leave(self, name: NodeId) -> bool:
-        """In order: the node says what it has to say. One that is paused cannot."""
+        """Let a node leave in order, so that it can tell others. A paused node cannot leave."""
         actor = self.world.actors.get(name)
         if actor is None or actor.state != UP:
             return False
@@ -231,6 +237,7 @@ class Engine:
         return True
 
     def pause(self, name: NodeId) -> bool:
+        """Stop a node for a while. Its messages and timers wait until `resume`."""
         actor = self.world.actors.get(name)
         if actor is None or actor.state != UP:
             return False
@@ -266,7 +273,7 @@ class Engine:
         self._perform(actor, actor.node.publish(topic, payload))  # type: ignore[attr-defined]
         return True
 
-    # Helpers, in call order.
+    # Helpers, in the order of their calls
 
     def _number_of(self, key: Any) -> int:
         number = self._numbers.get(key)
@@ -286,7 +293,7 @@ class Engine:
         self._changed()
 
     def _performer(self) -> Callable[[Actor, Effects], None]:
-        """The function that carries out the effects of an actor: what it needs at every turn is bound once."""
+        """Return the function that carries out the effects of an actor. It binds its variables once, for speed."""
         world, network, times, instants, push = self.world, self.network, self._times, self._instants, heappush
         actors, sent, encode, codec = world.actors, self.sent, self.encode, self.system.codec
         encoded = self.encoded
@@ -355,7 +362,7 @@ class Engine:
         return perform
 
     def _not_up(self, event: Event) -> None:
-        """An event of an actor that is down or paused."""
+        """Handle an event of an actor that is not up: keep it if the actor is paused, else drop it."""
         kind, actor, other, payload = event
         if actor.state == PAUSED:
             actor.waiting.append(event)
@@ -403,8 +410,8 @@ class Engine:
             watcher.on_deliver(actor.name, effect)
 
     def _sweep(self) -> None:
-        """Takes stale timers away. The instant being read stays as it is: its reader counts places."""
-        now, held = self.world.now_us, len(self._instants)  # empty ones stay, and cost a look at the next sweep
+        """Remove stale timers. The instant that is being read stays as it is, because its reader iterates over it."""
+        now, held = self.world.now_us, len(self._instants)  # Empty instants stay and cost a look at the next sweep.
         for time_us, instant in self._instants.items():
             if time_us != now:
                 instant[:] = [event for event in instant if event[0] != TIMER or event[1].timers.get(event[3]) is event]

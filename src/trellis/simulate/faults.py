@@ -1,7 +1,8 @@
-"""Carries out a schedule on a running engine: chooses whom to hit where the schedule leaves it open, ends what lasts.
+"""Carry out a schedule on a running engine: choose nodes where the schedule names none, and end faults that last.
 
-Whom a fault hits is chosen when it happens, from a stream of chance of its own (seed, "fault", place in the schedule).
-`happened` is the schedule as it came to be, with names: it replays without any choice, and shrinks fault by fault.
+The node that a fault hits is chosen when the fault happens, from a random stream of its own: (seed, "fault", index in
+the schedule). `happened` is the schedule as it took place, with all names. It replays without any choice, so a shrinker
+can drop faults one by one.
 """
 
 from __future__ import annotations
@@ -18,27 +19,28 @@ from trellis.simulate.engine import Engine
 from trellis.simulate.network import Condition
 from trellis.simulate.schedule import Fault, Schedule
 
-# Kinds that are counted by what the network did, not by how often its weather turned.
+# Kinds that are counted by the messages that they affected, not by the number of faults.
 NETWORK_KINDS = ("loss", "asymmetric-loss", "duplicate", "reorder", "partition")
-RETURN_MS = 100  # how often one that is to come back looks whether it has gone
+RETURN_MS = 100  # how often a node that is to join looks whether its previous incarnation has left
 
 
 class Injector:
-    """Puts the faults of a schedule on the engine's heap. `heal` ends everything that still lasts."""
+    """Schedules the faults of a schedule on the engine. `heal` ends all faults that still last."""
 
     def __init__(self, engine: Engine, schedule: Schedule, *, down_share_max: float = 1.0) -> None:
         self.engine, self.schedule, self.down_share_max = engine, schedule, down_share_max
         self.counts: Counter[str] = Counter()  # faults that happened, by kind
         self.skipped = 0
         self._is_over = False
-        self._crashed: Counter[str] = Counter()  # nodes, by kind
-        self._formed_before: int | None = None  # links formed when the first fault happened
+        self._crashed: Counter[str] = Counter()  # crashed nodes, by kind of fault
+        self._formed_before: int | None = None  # `links_formed` of the engine when the first fault happened
         self._happened: list[Fault] = []
-        self._down: dict[NodeId, tuple[Topic, ...]] = {}  # crashed, to be restarted with these topics
+        self._down: dict[NodeId, tuple[Topic, ...]] = {}  # crashed nodes that will restart -> their topics
         self._paused: dict[NodeId, None] = {}
-        self._leaving: dict[NodeId, object] = {}  # who leaves in order -> its actor, which may linger
-        self._away: dict[NodeId, dict[Topic, None]] = {}  # topics that a node has left and takes up again
-        self._returning: dict[NodeId, int] = {}  # to join as soon as it has gone -> place in the schedule
+        self._leaving: dict[NodeId, object] = {}  # nodes that leave in order -> their actors, which may linger
+        self._away: dict[NodeId, dict[Topic, None]] = {}  # topics that a node has left and will subscribe to again
+        # nodes that join as soon as they have left -> index of that fault in the schedule
+        self._returning: dict[NodeId, int] = {}
         self._apply: dict[str, Callable[[Fault, Random], Fault | None]] = {
             "restart": self._restart,
             "pause": self._pause,
@@ -65,11 +67,15 @@ class Injector:
 
     @property
     def links_formed_since_first(self) -> int:
-        """Links formed since the first fault: what mending took."""
+        """Return the number of links formed since the first fault, which is the effort of the repairs."""
         return 0 if self._formed_before is None else self.engine.links_formed - self._formed_before
 
     def heal(self) -> None:
-        """Calm weather, everybody awake, and those that were to come back are back."""
+        """End all faults that still last.
+
+        The network loses its conditions, paused nodes resume, nodes of `restart` faults restart, and nodes of `return`
+        faults subscribe again.
+        """
         self._is_over = True
         self.engine.network.heal()
         for name in sorted(self._paused):
@@ -81,7 +87,7 @@ class Injector:
             self._take_up(name, tuple(topics))
 
     def injected(self) -> dict[str, int]:
-        """How often each kind took effect: crashes by node, faults of the network by message, the rest as they are."""
+        """Return how often each kind took effect. Crashes count by node, faults of the network by message."""
         effects = self.engine.network.effects
         return {
             kind: self._crashed[kind] or (effects[kind] if kind in NETWORK_KINDS else count)
@@ -89,6 +95,7 @@ class Injector:
         }
 
     def _happen(self, place: int, fault: Fault) -> None:
+        """Carry out a fault at its time, or later if its node must leave first. Count it if it took effect."""
         if self._formed_before is None:
             self._formed_before = self.engine.links_formed
         if fault.nodes and self._must_go_first(place, fault):
@@ -106,7 +113,7 @@ class Injector:
         for watcher in self.engine.watchers:
             watcher.on_fault(done.kind, done.nodes, _text(done))
 
-    # Nodes.
+    # Faults of nodes
 
     def _crash(self, fault: Fault, random: Random) -> Fault | None:
         nodes = fault.nodes or self._victims(fault, random)
@@ -149,9 +156,10 @@ class Injector:
         return msgspec.structs.replace(fault, nodes=(name,))
 
     def _must_go_first(self, place: int, fault: Fault) -> bool:
-        """A node that leaves in order and lingers cannot join: it comes back when it has gone.
+        """Return whether a fault must wait because its node is still leaving.
 
-        What a trace says of that node next waits, too.
+        A node that leaves in order may linger, and cannot join before it has left. Then its join waits, and with it
+        every later fault of that node.
         """
         name = fault.nodes[0]
         if self._returning.get(name, place) != place:
@@ -171,7 +179,7 @@ class Injector:
         return msgspec.structs.replace(fault, nodes=(name,), topics=self.engine.world.topics_of(name))
 
     def _interest(self, fault: Fault, random: Random) -> Fault | None:
-        """Toggles a topic of a node; the last one stays, for a node without interests is no node."""
+        """Toggle one topic of a node. The last topic stays, because a node without topics takes part in nothing."""
         world, name = self.engine.world, self._one(fault, random)
         if name is None:
             return None
@@ -186,7 +194,7 @@ class Injector:
         return self._topics(concrete, random)
 
     def _return(self, fault: Fault, random: Random) -> Fault | None:
-        """Let a node leave topics and take them up again, `value` times: one of its topics, or all of them."""
+        """Let a node leave topics and subscribe to them again, `value` times: one of its topics, or all of them."""
         name = self._one(fault, random)
         mine = self.engine.world.topics_of(name) if name is not None else ()
         if name is None or not mine:
@@ -221,7 +229,7 @@ class Injector:
         done = self.engine.publish(name, topic, f"{name}/{fault.time_ms}".encode())
         return msgspec.structs.replace(fault, nodes=(name,), topics=(topic,)) if done else None
 
-    # The network.
+    # Faults of the network
 
     def _condition(self, fault: Fault, random: Random) -> Fault | None:
         senders = frozenset(fault.nodes) if fault.nodes else None
@@ -240,16 +248,17 @@ class Injector:
         self.engine.network.add(condition)
         self.engine.at(self._end(fault), self.engine.network.remove, condition)
 
-    # Whom.
+    # Choice of nodes
 
     def _one(self, fault: Fault, random: Random) -> NodeId | None:
-        """The node that the fault names, or any that is up and awake."""
+        """Return the named node, or None if it is down. If the fault names none, return a random one that is awake."""
         if fault.nodes:
             return fault.nodes[0] if self.engine.world.is_living(fault.nodes[0]) else None
         awake = [name for name in self.engine.world.living if name not in self._paused]
         return random.choice(awake) if awake else None
 
     def _victims(self, fault: Fault, random: Random) -> tuple[NodeId, ...]:
+        """Choose the nodes of a crash by its kind."""
         world, count = self.engine.world, max(1, int(fault.value))
         living = world.living
         if not living:
@@ -271,7 +280,7 @@ class Injector:
         return tuple(random.sample(living, min(count, len(living))))
 
     def _may_go(self, name: NodeId) -> bool:
-        """Some must stay, or nothing is left to check."""
+        """Return whether one more node may go down. Some must stay, or there is nothing left to check."""
         everybody, living = len(self.engine.interests), len(self.engine.world.living)
         return living - 1 >= max(1.0, (1 - self.down_share_max) * everybody)
 

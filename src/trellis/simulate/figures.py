@@ -1,4 +1,4 @@
-"""Pictures of a run: degrees and connected topics over time, messages by type, the final degrees."""
+"""Draw a run: degrees and connected topics over time, messages by type, and the final degrees."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from trellis.simulate.run import Watching
 
-TYPES_MAX = 7  # message types with a line of their own; the rest is only counted
+TYPES_MAX = 7  # message types with a line of their own; the others are only counted
 COLORS = (BLUE, ORANGE, GREEN, RED, "#7d5ba6", "#5f9ea0", "#a0522d")
 
 
 def draw_run(probe: Watching, title: str, folder: Path) -> None:
-    """degrees.png, topics.png, messages.png, histogram.png. The same run gives the same bytes."""
+    """Write degrees.png, topics.png, messages.png and histogram.png. The same run gives the same bytes."""
     with picture(folder / "degrees.png", f"Degree, {title}", rows=1, columns=1) as ((axes,),):
         axes.set(xlabel="virtual time, s", ylabel="links of a node")
         _line(axes, probe, "degree_mean", "mean", BLUE)
@@ -46,7 +46,7 @@ def _draw_messages(axes: Axes, probe: Watching) -> None:
     if rest := ranked[TYPES_MAX:]:
         axes.plot([], [], color=MUTED, label=f"{len(rest)} more kinds {sum(totals[kind] for kind in rest):,}")
     axes.set(xlabel="virtual time, s", ylabel="messages since the sample before")
-    # Heartbeats outnumber what matters by far: on a linear scale only they could be seen.
+    # Heartbeats are far more than all other messages: on a linear scale nothing else would be visible.
     axes.set_yscale("symlog", linthresh=1)
     axes.set_ylim(bottom=0)
     if ranked:
@@ -59,5 +59,5 @@ def _line(axes: Axes, probe: Watching, metric: str, label: str, color: str) -> N
 
 
 def _legend(axes: Axes) -> None:
-    """Above the picture: never on the data."""
+    """Put the legend above the picture, where it hides no data."""
     axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)

@@ -1,4 +1,4 @@
-"""Runs of SpiderCast and of its baselines on the cycle engine: the options, measures and folder of the event engine."""
+"""Run SpiderCast and its baselines on the cycle engine, with the options and results of the event engine."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from trellis.simulate.systems.spidercast import NeighborSystem
 
 @dataclass(eq=False)
 class NeighborRun:
-    """A run that has ended."""
+    """A finished run of SpiderCast or a baseline on the cycle engine."""
 
     network: NeighborNetwork
     system: NeighborSystem
     probe: NeighborProbe
     parameters: dict[str, Any]
-    settled: bool  # no link had come or gone for settle_ms at its end
+    settled: bool  # True if no link changed during the last `settle_ms` of the run
     ended_ms: int
 
     @property
@@ -42,12 +42,15 @@ class NeighborRun:
 
     @property
     def random_coverage(self) -> list[int]:
-        """Return the K_r of all nodes, which the adaptive scheme raises; of a baseline its random links."""
+        """Return K_r of every node, which the adaptive scheme raises.
+
+        For a baseline it is the number of random links.
+        """
         found: list[int] = self.network.tasks.state[self.network.rule.nodes :, K].tolist()
         return found or [0] * self.network.rule.nodes
 
     def draw(self, folder: Path) -> None:
-        """Draw nothing: all that there is to see is in the figures that every run has."""
+        """Draw nothing. The figures that every run has show all there is."""
 
     def summary(self) -> dict[str, Any]:
         found, sent = self.probe.snapshot(), self.probe.sent_by_type()
@@ -85,7 +88,7 @@ def simulate_neighbors(
     schedule: Schedule | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> NeighborRun:
-    """Run `system` on `interests` in cycles, from the links of `overlay` on."""
+    """Run `system` on `interests` in cycles, starting from the links of `overlay`."""
     if schedule is not None and schedule.faults:
         raise InputError("", f"{system.name} publishes nothing, so a schedule has no effect in cycles", "leave it out")
     if system.gossip is not None:
@@ -114,7 +117,7 @@ def simulate_neighbors(
 
 
 class NeighborProbe(Series):
-    """The series of a run: what the event engine's has."""
+    """The series of a run, with the metrics that the event engine has."""
 
     def __init__(self, network: NeighborNetwork, system: NeighborSystem, interests: Interests) -> None:
         super().__init__()
@@ -125,6 +128,7 @@ class NeighborProbe(Series):
         self._last: tuple[tuple[int, int], Snapshot] | None = None
 
     def sample(self, now_ms: int) -> Snapshot:
+        """Add one sample to the series, and return the snapshot behind it."""
         found, time_s, sent = self.snapshot(), now_ms / 1000, self.sent_by_type()
         self.add_snapshot(time_s, found)
         since = {kind: count - self._sent.get(kind, 0) for kind, count in sent.items()}
@@ -137,7 +141,10 @@ class NeighborProbe(Series):
         return found
 
     def snapshot(self) -> Snapshot:
-        """Return the links of this moment, and which topics they connect; looked at anew where links have changed."""
+        """Return the current links and which topics they connect.
+
+        It is computed again only after links have changed.
+        """
         seen = self.network.links_formed, self.network.changed_ms
         if self._last is None or self._last[0] != seen:
             ends = (self._id_of[end] for end in self.network.links())

@@ -1,18 +1,19 @@
-"""What the network does to a message: how long it takes, and whether it arrives once, twice or never.
+"""Decide what the network does to a message: how long it takes, and whether it arrives once, twice or never.
 
-Models compose. A `NetworkConfig` says how the network is in calm weather; faults add conditions to it for a while
-(`add`, `remove`), and all of them act on every message:
+A `NetworkConfig` describes the network without faults. Faults add conditions to it for a while (`add`, `remove`), and
+all of them act on every message:
 
-1. a *cut* (partition) between sender and receiver blocks it; so does being lost: the loss of the network, of every loss
-   window and of every directed loss from this sender to this receiver are separate dice;
-2. its latency is drawn, and slow ends add to it;
-3. with the probability of reordering it is held up for up to `late_ms` more, and may then be overtaken; all others
-   keep their order on a *FIFO* network: per direction no message arrives before an earlier one (the default, as on a
-   TCP stream). `fifo=False` leaves every message to its own latency;
-4. with the probability of duplication a second copy arrives up to `late_ms` after the first, out of all order.
+1. A *cut* (partition) between sender and receiver blocks the message. It may also be lost. The loss of the network, of
+   every loss window, and of every directed loss from this sender to this receiver are drawn independently.
+2. Its latency is drawn, and a slow sender or receiver adds to it.
+3. With the probability of reordering it is delayed by up to `late_ms` more, and others may overtake it. All other
+   messages keep their order on a *FIFO* network: in one direction none arrives before an earlier one. This is the
+   default, as on a TCP stream. With `fifo=False` every message arrives after its own latency.
+4. With the probability of duplication a second copy arrives up to `late_ms` after the first, without any order.
 
-Conditions are looked at when a message is sent: what was under way when a cut opened still arrives, what was sent into
-a cut is gone when it heals. All chance comes from one stream of the network's own. Times are whole microseconds.
+Conditions are evaluated when a message is sent. A message that was under way when a cut began still arrives. A message
+that was sent into a cut stays lost after it heals. All randomness comes from one stream of the network's own. Times are
+whole microseconds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ LOST = -1
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """constant: `low_ms`; uniform: `low_ms..high_ms`; log-normal: median `low_ms`, spread `sigma`."""
+    """A distribution of latencies.
+
+    constant: always `low_ms`. uniform: from `low_ms` to `high_ms`. lognormal: median `low_ms`, spread `sigma`.
+    """
 
     shape: str = "constant"
     low_ms: float = 10.0
@@ -40,7 +44,10 @@ class Latency(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Latency:
-        """`10` (constant), `5..20` (uniform), `lognormal:20,0.5` (median, sigma); all in milliseconds."""
+        """Read `10` (constant), `5..20` (uniform) or `lognormal:20,0.5` (median, sigma).
+
+        All times are in milliseconds.
+        """
         try:
             if text.startswith("lognormal:"):
                 median, _, sigma = text.removeprefix("lognormal:").partition(",")
@@ -52,13 +59,13 @@ class Latency(msgspec.Struct, frozen=True):
                 found = cls("constant", float(text))
         except ValueError:
             found = cls("constant", -1)
-        # `not >=` refuses not-a-number as well.
+        # `not >=` is also true for not-a-number.
         if not (found.low_ms >= 0 and found.sigma >= 0) or (found.shape == "uniform" and found.high_ms < found.low_ms):
             raise InputError("", f'latency "{text}" is not known', "write 10, 5..20 or lognormal:20,0.5 (milliseconds)")
         return found
 
     def drawer(self, random: Random) -> Callable[[], int]:
-        """A function that draws one latency in microseconds."""
+        """Return a function that draws one latency in microseconds."""
         low = round(self.low_ms * 1000)
         if self.shape == "constant":
             return lambda: low
@@ -70,11 +77,13 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class NetworkConfig(msgspec.Struct, frozen=True):
+    """The network without faults. `loss`, `duplicate` and `reorder` are probabilities of each message."""
+
     latency: Latency = Latency()
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
-    late_ms: int = 1000  # how much later at most a message comes that is held up, and a second copy
+    late_ms: int = 1000  # longest additional delay of a message that is reordered, and of a second copy
     fifo: bool = True
 
     def __post_init__(self) -> None:
@@ -85,25 +94,27 @@ class NetworkConfig(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True, eq=False):
-    """Weather that a fault brings. `kind`: loss, asymmetric-loss, duplicate, reorder, partition or slow."""
+    """A condition of the network that a fault adds: loss, asymmetric-loss, duplicate, reorder, partition or slow."""
 
     kind: str
-    value: float = 0.0  # probability; for slow: microseconds
-    senders: frozenset[NodeId] | None = None  # asymmetric loss: from whom; partition: one side; slow: who
-    receivers: frozenset[NodeId] | None = None  # asymmetric loss: to whom
+    value: float = 0.0  # a probability; for slow: microseconds
+    # asymmetric-loss: the senders; partition: the nodes of one side; slow: the slow nodes
+    senders: frozenset[NodeId] | None = None
+    receivers: frozenset[NodeId] | None = None  # asymmetric-loss: the receivers
 
 
 class Network:
-    """`route` is asked once for every message; `constant_us` is its answer where nothing is left to chance."""
+    """The network of a run. The engine calls `route` for every message, unless `constant_us` already is the answer."""
 
     def __init__(self, config: NetworkConfig, random: Random) -> None:
         self.config, self.random = config, random
-        self.effects: Counter[str] = Counter()  # messages by what happened to them; `reorder`: overtook another one
-        self.second_us = LOST  # when the second copy of the message just routed arrives
+        # messages by what happened to them; `reorder` counts those that overtook another one
+        self.effects: Counter[str] = Counter()
+        self.second_us = LOST  # when the second copy of the message just routed arrives; LOST if there is none
         self._draw, self._fifo = config.latency.drawer(random), config.fifo
         self._conditions: list[Condition] = []
         self._was_slow = False
-        # Of each sender to each receiver the arrival of the last message that keeps its order; and the latest of all.
+        # By sender and receiver: the arrival of the last message that keeps its order, and the latest arrival of all.
         self._last: defaultdict[NodeId, dict[NodeId, int]] = defaultdict(dict)
         self._latest: dict[tuple[NodeId, NodeId], int] = {}
         self._weigh()
@@ -113,17 +124,17 @@ class Network:
         self._weigh()
 
     def remove(self, condition: Condition) -> None:
-        """Nothing happens where the condition is over already."""
+        """Remove a condition. Do nothing if it has already ended."""
         self._conditions = [other for other in self._conditions if other is not condition]
         self._weigh()
 
     def heal(self) -> None:
-        """Ends every condition that a fault brought."""
+        """End every condition that a fault has added."""
         self._conditions = []
         self._weigh()
 
     def route(self, now: int, sender: NodeId, receiver: NodeId) -> int:
-        """When a message sent now arrives; LOST where it does not."""
+        """Return when a message that is sent now arrives, or LOST. Set `second_us` if there is a second copy."""
         self.second_us = LOST
         if self._may_lose and (why := self._why_lost(sender, receiver)):
             self.effects[why] += 1
@@ -150,6 +161,7 @@ class Network:
         return arrival
 
     def _why_lost(self, sender: NodeId, receiver: NodeId) -> str | None:
+        """Return which condition loses a message, or None if it is not lost."""
         for cut in self._cuts:
             if (sender in cut) != (receiver in cut):
                 return "partition"
@@ -162,7 +174,10 @@ class Network:
         return None
 
     def _weigh(self) -> None:
-        """Sums up what acts now, so that a calm network costs nothing."""
+        """Sum up all conditions, so that routing costs little while there are none.
+
+        `constant_us` is the latency if it is constant and no condition acts, else LOST.
+        """
         config, acting = self.config, self._conditions
         self._loss = _any_of([config.loss, *_values(acting, "loss")])
         self._duplicate = _any_of([config.duplicate, *_values(acting, "duplicate")])
@@ -181,7 +196,7 @@ class Network:
         self._may_lose = bool(self._loss or self._cuts or self._directed)
         self._may_overtake = bool(self._reorder) or not config.fifo
         calm = not (self._may_lose or self._duplicate or self._reorder or self._slow)
-        # Once an end was slow, messages of a FIFO network may have to wait for earlier ones even in calm weather.
+        # After a node was slow, messages of a FIFO network may have to wait for earlier ones, even without conditions.
         self._was_slow = self._was_slow or bool(self._slow)
         plain = calm and config.latency.shape == "constant" and not self._was_slow
         self.constant_us = round(config.latency.low_ms * 1000) if plain else LOST
@@ -192,7 +207,7 @@ def _values(conditions: list[Condition], kind: str) -> list[float]:
 
 
 def _any_of(probabilities: list[float]) -> float:
-    """The probability that at least one of independent dice falls."""
+    """Return the probability that at least one of independent events happens."""
     spared = 1.0
     for probability in probabilities:
         spared *= 1.0 - probability

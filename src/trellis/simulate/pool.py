@@ -1,6 +1,6 @@
-"""Run many trials, in one process or several, with the same results either way.
+"""Run many trials in one process or in several. The results are the same.
 
-Processes are spawned, not forked: Arrow and numba hold threads that do not survive a fork.
+Processes are spawned, not forked, because Arrow and numba hold threads that do not survive a fork.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any, Protocol, TypeVar
 
-SHRUNK_MAX = 3  # failing trials whose schedules are shrunk: each costs many more runs
+SHRUNK_MAX = 3  # failing trials whose schedules are shrunk, because each costs many more runs
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Progress = Callable[[int, int, int], None]  # (seeds done, of, failures so far)
+Progress = Callable[[int, int, int], None]  # (seeds done, seeds in all, failures so far)
 
 
 class Summary(Protocol):
-    """What a check counts while it goes on."""
+    """The counts that a check keeps while it goes on."""
 
     seeds: int
     failures: list[Any]
@@ -27,7 +27,7 @@ class Summary(Protocol):
 def until_enough(
     results: Iterable[Result], summary: Summary, seeds: int, failures_max: int | None, progress: Progress | None
 ) -> Iterator[Result]:
-    """Yield the results until `failures_max` of them have failed. Tell `progress` after each, when it was added."""
+    """Yield the results until `failures_max` of them have failed. Call `progress` after the caller has added each."""
     for result in results:
         yield result
         if progress is not None:
@@ -37,7 +37,7 @@ def until_enough(
 
 
 def in_order(run: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> Iterator[Result]:
-    """Yield `run(item)` in the order of the items, whichever is done first.
+    """Yield `run(item)` in the order of the items, in whichever order they finish.
 
     `run` and the items must be picklable by reference if `jobs` is more than 1.
     """

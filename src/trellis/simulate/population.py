@@ -1,7 +1,8 @@
-"""Who is there: the nodes of a run, their topics and the links they claim. It is the `World` that systems see.
+"""Keep the nodes of a run, their topics and the links that they claim. This is the `World` that systems see.
 
-I1  `actors` holds exactly the living; an actor is one incarnation of a name and never comes back once it is down.
-I2  `membership` knows the topics of exactly the living (and, while a run starts, of those about to live).
+I1  `actors` holds exactly the living nodes. An actor is one incarnation of a name, and never runs again once it is
+    down.
+I2  `membership` knows the topics of exactly the living nodes, and during the start also of those about to start.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from trellis.simulate.system import System
 from trellis.simulate.views import Membership
 
 UP, DOWN, PAUSED = 0, 1, 2
-Event = tuple[int, Any, Any, Any]  # simulate/engine.py says what it holds
+Event = tuple[int, Any, Any, Any]  # see simulate/engine.py
 
 
 class Actor:
-    """One incarnation of a node, as the engine handles it."""
+    """One incarnation of a node, as the engine sees it."""
 
     __slots__ = (
         "born_us",
@@ -43,9 +44,10 @@ class Actor:
     def __init__(self, name: NodeId, number: int, incarnation: int, topics: tuple[Topic, ...], born_us: int) -> None:
         self.name, self.number, self.incarnation, self.topics, self.born_us = name, number, incarnation, topics, born_us
         self.state = UP
-        self.timers: dict[str, Event] = {}  # the pending one of each tag
-        self.claims: dict[NodeId, None] = {}  # in the order they were made: a set has no order to rely on
-        self.waiting: list[Event] = []  # events that came while paused
+        self.timers: dict[str, Event] = {}  # tag -> its pending timer
+        # claimed peers in the order of the claims: the order of a set could differ between runs
+        self.claims: dict[NodeId, None] = {}
+        self.waiting: list[Event] = []  # events that came while the node was paused
         self.node: ProtocolNode
         self.on_message: Callable[[NodeId, Any], Effects]
         self.on_timer: Callable[[str], Effects]
@@ -55,7 +57,7 @@ class Actor:
 
 
 class Population:
-    """Implements `World`. The engine moves `now_us`, brings nodes up and down and keeps their claims."""
+    """Implements `World`. The engine advances `now_us`, brings nodes up and down, and changes their claims."""
 
     def __init__(
         self,
@@ -79,7 +81,7 @@ class Population:
             self._first.setdefault(u, []).append(v)
             self._first.setdefault(v, []).append(u)
 
-    # What systems ask.
+    # Called by systems
 
     @property
     def now_ms(self) -> int:
@@ -126,7 +128,7 @@ class Population:
         if len(known) <= 4 * count + 1:
             others = sorted(known.keys() - {node})
             return random.sample(others, min(count, len(others)))
-        # Thrown again where the name is not there: with 10,000 nodes, listing all others for each of them takes longer.
+        # Draw again if the name is not there. Listing all others for each of 10,000 nodes would take longer.
         chosen: dict[NodeId, None] = {}
         while len(chosen) < count:
             name = names[random.randrange(len(names))]
@@ -140,15 +142,16 @@ class Population:
             sorted(peer for peer in self._first.get(node, ()) if peer in known) if self.incarnation(node) <= 1 else []
         )
 
-    # What the engine does.
+    # Called by the engine
 
     def expect(self, starting: Mapping[NodeId, tuple[Topic, ...]], later: Iterable[NodeId]) -> None:
-        """Everybody who will be there at the start is known to everybody before the first node is made."""
+        """Make all nodes that start at time 0 known to each other before the first one is created."""
         self.membership.register([*starting, *later])
         for name, topics in starting.items():
             self.membership.put(name, self.topics.bits(topics))
 
     def bring_up(self, name: NodeId, topics: tuple[Topic, ...]) -> Actor:
+        """Start a new incarnation of a name. The caller must carry out `start()` of its node."""
         incarnation = self._incarnations[name] = self._incarnations.get(name, 0) + 1
         actor = Actor(name, self._number_of(name), incarnation, topics, self.now_us)
         self.membership.put(name, self.topics.bits(topics))
@@ -158,6 +161,7 @@ class Population:
         return actor
 
     def bring_down(self, actor: Actor) -> None:
+        """End an incarnation. It never runs again (I1)."""
         actor.state = DOWN
         actor.waiting.clear()
         actor.timers.clear()

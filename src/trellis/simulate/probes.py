@@ -1,6 +1,6 @@
-"""Watching a run: the overlay and the interests of the living as tables, and a series of measures over time.
+"""Observe a run: take the overlay and the interests of living nodes as tables, and measure a series over time.
 
-A probe is asked between two slices of a run, never by an event of it, so it can change nothing.
+A probe is called between two slices of a run, never by one of its events. So it cannot change the run.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from trellis.simulate.population import Population
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """One instant. Nodes that are down have no interests and no links."""
+    """The state at one instant. Nodes that are down have no interests and no links."""
 
     interests: Interests
     overlay: Overlay
-    degrees: Distribution  # of the living
+    degrees: Distribution  # of living nodes
     connectivity: Connectivity
 
     @property
     def topics(self) -> int:
-        """Topics with subscribers."""
+        """Return the number of topics that have subscribers."""
         return int(np.count_nonzero(self.connectivity.components))
 
     @property
     def connected_share(self) -> float:
-        """Of the topics with subscribers, those that are connected; 1 where there is none."""
+        """Return the share of topics with subscribers that are connected, or 1 if there is no topic."""
         return 1 - len(self.connectivity.split) / self.topics if self.topics else 1.0
 
 
 class Camera:
-    """Takes snapshots. What does not change from one to the next (the names, mostly) is kept."""
+    """Takes snapshots of a world. It keeps name tables, which seldom change, from one snapshot to the next."""
 
     def __init__(self, world: Population) -> None:
         self.world = world
@@ -50,7 +50,7 @@ class Camera:
         self._topic_id: dict[str, int] = {}
 
     def take(self, age_ms_min: int = 0) -> Snapshot:
-        """The world as it is; `age_ms_min`: nodes younger than that do not count as subscribers.  [SC §3.8]"""
+        """Return the state of the world now. Nodes younger than `age_ms_min` do not count as subscribers.  [SC §3.8]"""
         world = self.world
         self._learn_names()
         living = world.living
@@ -84,7 +84,7 @@ class Series:
         self._value: list[float] = []
 
     def table(self) -> pa.Table:
-        """Columns time, metric, value."""
+        """Return the rows as a table with columns time, metric and value."""
         return pa.table(
             {
                 "time": pa.array(self._time, pa.float64()),
@@ -94,7 +94,7 @@ class Series:
         )
 
     def series(self, metric: str) -> tuple[list[float], list[float]]:
-        """Times and values of one metric."""
+        """Return the times and values of one metric."""
         chosen = [place for place, name in enumerate(self._metric) if name == metric]
         return [self._time[place] for place in chosen], [self._value[place] for place in chosen]
 
@@ -104,7 +104,7 @@ class Series:
         self._value.append(float(value))
 
     def add_snapshot(self, time_s: float, found: Snapshot) -> None:
-        """What every run has in its series."""
+        """Add the metrics that every run has."""
         degrees = found.degrees
         self.add(time_s, "nodes", degrees.total)
         self.add(time_s, "links", len(found.overlay))
@@ -116,14 +116,14 @@ class Series:
 
 
 class Probe(Series):
-    """A series of (time in seconds, metric, value) rows.
+    """The series of a run of the event engine.
 
-    nodes, links, degree_mean, degree_max     of the living, at the instant
-    topics, connected_topics                  with subscribers; share of them that is connected
+    nodes, links, degree_mean, degree_max     of living nodes, at the time of the sample
+    topics, connected_topics                  topics with subscribers; the share of them that is connected
     components_missing                        sum over topics of (components - 1)
-    messages, messages/TYPE, deliveries       since the sample before
-    control_messages                          those of the system's control types, since the sample before
-    and what `System.metrics` gives
+    messages, messages/TYPE, deliveries       since the previous sample
+    control_messages                          messages of the system's control types, since the previous sample
+    and the metrics of `System.metrics`
     """
 
     def __init__(self, engine: Engine, *, age_ms_min: int = 0) -> None:
@@ -137,6 +137,7 @@ class Probe(Series):
         self._seen: tuple[int, int] | None = None
 
     def sample(self) -> Snapshot:
+        """Add one sample to the series, and return the snapshot behind it."""
         found = self.snapshot()
         self.add_snapshot(self.engine.world.now_us / 1e6, found)
         for metric, value in self.engine.system.metrics(self.engine.world).items():
@@ -145,7 +146,7 @@ class Probe(Series):
         return found
 
     def snapshot(self) -> Snapshot:
-        """The present state; looked at anew only where something has changed."""
+        """Return the present state. It is computed again only after something has changed."""
         seen = (self.engine.changes, self.engine.world.now_us if self.age_ms_min else 0)
         if self.last is None or seen != self._seen:
             self.last, self._seen = self.camera.take(self.age_ms_min), seen
@@ -170,6 +171,6 @@ class Probe(Series):
 
 
 def control_messages(engine: Engine, sent: Mapping[str, int]) -> int:
-    """Those of `sent` that the system counts as control messages; all of them where it names none."""
+    """Return how many messages of `sent` are control messages of the system, or all of them if it names no types."""
     control = set(engine.system.control_types())
     return sum(count for kind, count in sent.items() if not control or kind in control)

@@ -1,12 +1,12 @@
-"""Publications as a workload: who publishes on which topic when, as faults of a schedule.  [VI §IV, MG §4]
+"""Make a workload of publications, as faults of a schedule.  [VI §IV, MG §4]
 
     one_per_topic(interests, start_ms=..., span_ms=..., seed=...)      every topic once
     by_rates(interests, rates, count=..., ...)                         topics drawn by their rates
     together(churn_schedule, publications)                             one schedule of both
 
-The publisher is a random subscriber of the topic (VI; the default), any node, or the topic's own publisher. Where a
-schedule of churn is given, only nodes that are there at the moment publish, and on topics that they want then. An event
-whose topic nobody there wants is left out.
+The publisher is a random subscriber of the topic (VI; the default), any node, or the node that the caller names for the
+topic. If a schedule of churn is given, only nodes that are there at that time publish. An event is left out if its
+topic has no subscriber then.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def one_per_topic(
     churn: Schedule | None = None,
     events: int = 1,
 ) -> tuple[Fault, ...]:
-    """`events` on every topic that somebody wants, in random order, spread evenly over the span."""
+    """Return `events` publications on every topic that has a subscriber, in random order, evenly over the span."""
     topics = sorted({topic for wanted in interests.values() for topic in wanted}) * events
     Random(ids.stream(seed, "publications", "order")).shuffle(topics)
     return _published(interests, topics, start_ms, span_ms, seed, publisher, churn)
@@ -53,7 +53,7 @@ def by_rates(
     publisher: Publisher = "subscriber",
     churn: Schedule | None = None,
 ) -> tuple[Fault, ...]:
-    """`count` events, each on a topic drawn with probability proportional to its rate."""
+    """Return `count` publications, each on a topic drawn with probability proportional to its rate."""
     topics = sorted(topic for topic, rate in rates.items() if rate > 0)
     if not topics:
         raise InputError("", "no topic has a rate above 0", "give the rates of the topics")
@@ -63,14 +63,14 @@ def by_rates(
 
 
 def together(*schedules: Schedule | Sequence[Fault]) -> Schedule:
-    """All faults in time order; what happens at the same instant stays in the order in which it is given."""
+    """Return all faults in time order. Faults of the same instant keep the order in which they are given."""
     faults = [fault for one in schedules for fault in (one.faults if isinstance(one, Schedule) else one)]
     absent = {name for one in schedules if isinstance(one, Schedule) for name in one.absent}
     return Schedule(tuple(sorted(faults, key=lambda fault: fault.time_ms)), tuple(sorted(absent)))
 
 
 class _Presence:
-    """Who is there and wants what, as a schedule with named nodes goes by."""
+    """The nodes that are there and their topics, while a schedule with named nodes advances."""
 
     def __init__(self, interests: InterestsByNode, churn: Schedule) -> None:
         self.interests = {node: tuple(topics) for node, topics in interests.items()}
@@ -87,6 +87,7 @@ class _Presence:
                 self._join(node, self.interests[node])
 
     def advance(self, time_ms: int) -> None:
+        """Apply all events up to and including this time."""
         while self._place < len(self._coming) and self._coming[self._place].time_ms <= time_ms:
             fault = self._coming[self._place]
             self._place += 1
@@ -113,7 +114,7 @@ class _Presence:
 
 
 def _returns(churn: Schedule) -> list[Fault]:
-    """The second halves of restarts."""
+    """Return the joins that end restarts."""
     return [
         Fault(fault.time_ms + fault.duration_ms, "join", fault.nodes)
         for fault in churn.faults

@@ -1,19 +1,20 @@
-"""A recorded run: JSON lines, `.jsonl` or `.jsonl.gz`, that a replay or a dashboard steps through.
+"""Record a run as JSON lines (`.jsonl` or `.jsonl.gz`), which a replay or a dashboard reads step by step.
 
-The first line is the header, the last one the end; between them one line an event, in time order, `t` in milliseconds:
+The first line is the header and the last one is the end. Between them is one line per event, in time order, with `t` in
+milliseconds:
 
     {"trellis": "recording", "version": 1, "protocol": "spidercast", "seed": 7, "parameters": {...}}
     {"t": 0, "e": "up", "n": "n3", "topics": ["a", "b"]}      a node starts
     {"t": 10, "e": "link", "u": "n1", "v": "n3"}              a link stands: both ends claim it
-    {"t": 950, "e": "unlink", "u": "n1", "v": "n3"}           it stands no longer
-    {"t": 1000, "e": "sent", "types": {"Connect": 12}}        messages sent since the line before of this kind
-    {"t": 1200, "e": "topics", "n": "n3", "topics": ["a"]}    an interest change
+    {"t": 950, "e": "unlink", "u": "n1", "v": "n3"}           it no longer stands
+    {"t": 1000, "e": "sent", "types": {"Connect": 12}}        messages sent since the previous "sent" line
+    {"t": 1200, "e": "topics", "n": "n3", "topics": ["a"]}    the topics of a node have changed
     {"t": 1500, "e": "fault", "kind": "pause", "nodes": ["n1"], "text": "pause n1 for 900 ms"}
     {"t": 1700, "e": "deliver", "n": "n3", "topic": "a", "origin": "n1", "seq": 4}
-    {"t": 2000, "e": "down", "n": "n1", "how": "crash"}       its links are gone with it; no unlink lines
+    {"t": 2000, "e": "down", "n": "n1", "how": "crash"}       all its links end; there are no unlink lines
     {"t": 9000, "e": "end", "digest": "...", "overlay": "..."}
 
-A reader takes lines of a kind that it does not know as said to others.
+A reader ignores lines of a kind that it does not know.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ Line = dict[str, Any]
 
 
 class Recorder(Watcher):
-    """Keeps the lines of a run in memory, encoded; `write` puts them into a file."""
+    """Keeps the encoded lines of a run in memory. `write` puts them into a file."""
 
     def __init__(self) -> None:
         self.engine: Engine
         self._lines: list[bytes] = []
-        self._claims: dict[NodeId, dict[NodeId, None]] = {}  # of the living, as this recorder saw them
+        self._claims: dict[NodeId, dict[NodeId, None]] = {}  # claims of living nodes, as this recorder has seen them
         self._sent: dict[str, int] = {}
         self._encode = msgspec.json.Encoder().encode
 
@@ -76,7 +77,7 @@ class Recorder(Watcher):
         self._add(e="fault", kind=kind, nodes=nodes, text=text)
 
     def tick(self) -> None:
-        """Says what was sent since the last tick."""
+        """Add a line with the messages sent since the last tick."""
         sent = self.engine.sent_by_type()
         since = {kind: count - self._sent.get(kind, 0) for kind, count in sent.items()}
         since = {kind: count for kind, count in since.items() if count}
@@ -85,7 +86,7 @@ class Recorder(Watcher):
         self._sent = sent
 
     def write(self, path: str | Path, parameters: dict[str, Any]) -> None:
-        """Ends the recording and writes it whole."""
+        """End the recording, and write it to a file completely or not at all."""
         self.tick()
         engine = self.engine
         header = {"trellis": "recording", "version": VERSION, "protocol": engine.system.name}
@@ -94,7 +95,7 @@ class Recorder(Watcher):
         last = self._encode({**end, "digest": engine.hexdigest(), "overlay": engine.overlay_digest()})
         path = Path(path)
         with written_whole(path) as beside, beside.open("wb") as plain:
-            # No name and no time in the gzip header: the same run gives the same bytes.
+            # The gzip header has no name and no time, so the same run gives the same bytes.
             file: Any = gzip.GzipFile(filename="", fileobj=plain, mode="wb", mtime=0) if path.suffix == ".gz" else plain
             for line in (head, *self._lines, last):
                 file.write(line + b"\n")
@@ -108,7 +109,7 @@ class Recorder(Watcher):
 
 
 class Replay:
-    """Steps through a recording. After each step `nodes`, `links` and `sent` are what they were then."""
+    """Reads a recording step by step. After each step `nodes`, `links` and `sent` are as they were at that time."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -129,7 +130,7 @@ class Replay:
             yield line
 
     def until(self, time_ms: float) -> None:
-        """Steps through everything up to and including that time."""
+        """Read all lines up to and including that time."""
         while (line := self._next()) is not None:
             if line.get("t", 0) > time_ms:
                 self._pending = line
@@ -170,7 +171,7 @@ class Replay:
 
 
 def replay_lines(path: str | Path, *, since_ms: float = 0, until_ms: float | None = None) -> Iterator[str]:
-    """A recording as people read it, from one time to another, and how things stood at the end."""
+    """Yield a recording as readable text, from one time to another, and then the state at the end."""
     replay = Replay(path)
     for line in replay:
         if until_ms is not None and line["t"] > until_ms:
@@ -182,7 +183,7 @@ def replay_lines(path: str | Path, *, since_ms: float = 0, until_ms: float | Non
 
 
 def say(line: Line) -> str:
-    """One line of a recording as people read it."""
+    """Return one line of a recording as readable text."""
     match line["e"]:
         case "up":
             what = (

@@ -1,7 +1,7 @@
-"""One run from start to end: `simulate` runs it, `write_run` leaves its folder.
+"""Run one simulation from start to end (`simulate`), and write its results to a folder (`write_run`).
 
-Without a duration a run ends when nothing has changed for the system's `settle_ms`, or gives up `limit_ms` after the
-last input. Nothing in the folder tells the wall clock: the same seed gives the same bytes.
+Without a duration a run ends when nothing has changed for the system's `settle_ms`, or `limit_ms` after the last input.
+Nothing in the folder depends on the wall clock: the same seed gives the same bytes.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ from trellis.simulate.system import System
 
 
 class RunConfig(msgspec.Struct, frozen=True):
+    """Settings of a run. Fields without a comment are passed to `Engine`."""
+
     seed: int = 1
     duration_ms: int | None = None  # None: until nothing changes any more
-    settle_ms: int | None = None  # how long nothing must change; None: what the system says
+    settle_ms: int | None = None  # how long nothing must change before the run ends; None: the value of the system
     limit_ms: int = 3_600_000  # virtual time after the last input at which a run that never settles is ended
     sample_ms: int = 1000  # time between two samples of the series
     warmup_rounds: int = 0  # gossip rounds before the first event of a churn trace
-    rounds_per_event: int | None = None  # gossip rounds between events of a churn trace; None: its own times
+    # gossip rounds between two events of a churn trace; None: use the times of the trace
+    rounds_per_event: int | None = None
     age_ms_min: int = 0  # younger nodes do not count in the series
     view_share: float = 1.0
     network: NetworkConfig = NetworkConfig()
@@ -46,10 +49,10 @@ class RunConfig(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Progress:
-    """Told after every sample."""
+    """The state of a run, reported after every sample."""
 
     time_ms: int
-    until_ms: int | None  # None: it ends when it is quiet
+    until_ms: int | None  # None: the run ends when it is quiet
     events: int
     nodes: int
     connected_topics: float
@@ -57,13 +60,13 @@ class Progress:
 
 @dataclass(eq=False)
 class Run:
-    """A run that has ended."""
+    """A finished run of the event engine."""
 
     engine: Engine
     injector: Injector
     probe: Probe
     parameters: dict[str, Any]
-    settled: bool  # nothing had changed for settle_ms at its end
+    settled: bool  # True if nothing changed during the last `settle_ms` of the run
 
     def summary(self) -> dict[str, Any]:
         engine, found = self.engine, self.probe.snapshot()
@@ -105,11 +108,14 @@ class Run:
         return f"{self.engine.system.name}, seed {self.engine.world.seed}"
 
     def draw(self, folder: Path) -> None:
-        """Draw what the system has to show."""
+        """Draw the system's own pictures."""
         self.engine.system.draw(self, folder)
 
     def _control_per_event(self, churned: int) -> float | None:
-        """Control messages sent since the first event from outside, per event; None where there was none."""
+        """Return the control messages sent since the first event from outside, per event.
+
+        None if there was no event.
+        """
         if not churned:
             return None
         first = min(fault.time_ms for fault in self.injector.happened.faults) / 1000
@@ -118,7 +124,7 @@ class Run:
 
 
 class Ended(Protocol):
-    """A run that has ended, of either engine."""
+    """A finished run of either engine."""
 
     parameters: dict[str, Any]
 
@@ -134,7 +140,7 @@ class Ended(Protocol):
 
 
 class Watching(Protocol):
-    """The series of a run, and how it stood at its end."""
+    """The series of a run, and its state at the end."""
 
     def snapshot(self) -> Snapshot: ...
 
@@ -156,7 +162,7 @@ def simulate(
     recorder: Recorder | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Run:
-    """Runs `system` on `interests`, with the events of a churn trace or of a schedule."""
+    """Run `system` on `interests`, with the events of a churn trace or of a schedule."""
     if churn is not None:
         if schedule is not None:
             raise InputError("", "both a churn trace and a schedule are given", "give one of them")
@@ -192,7 +198,7 @@ def simulate(
 
 
 def write_run(run: Ended, folder: str | Path, *, figures: bool = True) -> None:
-    """parameters.json, overlay.parquet, series.parquet, summary.json and figures/."""
+    """Write parameters.json, overlay.parquet, series.parquet, summary.json and figures/."""
     folder = make_folder(folder, "parameters.json")
     found = run.probe.snapshot()
     write_json(run.parameters, folder / "parameters.json")
@@ -208,6 +214,7 @@ def write_run(run: Ended, folder: str | Path, *, figures: bool = True) -> None:
 
 
 def topics_by_node(interests: Interests) -> dict[str, tuple[str, ...]]:
+    """Return the topics of each node, by name."""
     names, offsets = list(interests.topics), interests.node_offsets.tolist()
     topics = interests.node_topics.tolist()
     return {
@@ -217,11 +224,12 @@ def topics_by_node(interests: Interests) -> dict[str, tuple[str, ...]]:
 
 
 def link_names(overlay: Overlay) -> Iterable[tuple[str, str]]:
+    """Return the links as pairs of node names."""
     return zip(overlay.nodes.take(overlay.u).to_pylist(), overlay.nodes.take(overlay.v).to_pylist(), strict=True)
 
 
 def make_folder(folder: str | Path, mark: str) -> Path:
-    """A folder for results: a new one, an empty one, or an earlier result, which holds a file named `mark`."""
+    """Return a folder for results: a new one, an empty one, or one with an earlier result, which has a file `mark`."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise InputError(str(folder), "is a file", "name a folder")
@@ -235,6 +243,7 @@ def make_folder(folder: str | Path, mark: str) -> Path:
 
 
 def write_json(value: Mapping[str, Any], path: Path) -> None:
+    """Write a JSON file, completely or not at all."""
     with written_whole(path) as beside:
         beside.write_text(json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
@@ -246,6 +255,7 @@ def _run_to_end(
     recorder: Recorder | None,
     progress: Callable[[Progress], None] | None,
 ) -> bool:
+    """Run to the end, with a sample every `sample_ms`. Return whether the run was quiet at its end."""
     settle_ms = config.settle_ms if config.settle_ms is not None else engine.system.settle_ms
     engine.run(0)
     now = 0

@@ -1,27 +1,27 @@
-"""What is done to a run, as data: timed faults that are drawn, written, read, shrunk and replayed.
+"""Describe faults and churn of a run as data: timed faults that are drawn, written, read, shrunk and replayed.
 
 | kind                          | nodes            | other fields                                                    |
 | ----------------------------- | ---------------- | --------------------------------------------------------------- |
-| crash                         | who              |                                                                 |
-| crash-uniform, -adjacent, ... | who, or chosen   | `value`: how many                                               |
-| restart                       | who, or chosen   | `duration_ms` down, then a new incarnation of the same name     |
-| pause                         | who, or chosen   | `duration_ms`                                                   |
-| leave                         | who, or chosen   |                                                                 |
-| join                          | who, or chosen   | `topics`; none: those of the interests table                    |
-| interest                      | who, or chosen   | chosen when it happens: becomes subscribe or unsubscribe        |
-| return                        | who, or chosen   | `topics`, or chosen: left, and taken up again `duration_ms`     |
-|                               |                  | later; `value`: how often                                       |
-| subscribe, unsubscribe        | who              | `topics`                                                        |
-| publish                       | who              | `topics`                                                        |
+| crash                         | given            |                                                                 |
+| crash-uniform, -adjacent, ... | given, or chosen | `value`: how many                                               |
+| restart                       | given, or chosen | `duration_ms` down, then a new incarnation of the same name     |
+| pause                         | given, or chosen | `duration_ms`                                                   |
+| leave                         | given, or chosen |                                                                 |
+| join                          | given, or chosen | `topics`; none: those of the interests table                    |
+| interest                      | given, or chosen | becomes subscribe or unsubscribe when it happens                |
+| return                        | given, or chosen | `topics`, or chosen: the node leaves them, and subscribes       |
+|                               |                  | again after `duration_ms`; `value`: how often                   |
+| subscribe, unsubscribe        | given            | `topics`                                                        |
+| publish                       | given, or chosen | `topics`                                                        |
 | loss, duplicate, reorder      |                  | `duration_ms`, `value`: probability                             |
-| asymmetric-loss               | from whom        | `peers`: to whom, `duration_ms`, `value`: probability           |
+| asymmetric-loss               | the senders      | `peers`: the receivers, `duration_ms`, `value`: probability     |
 | partition                     | one side         | `duration_ms`                                                   |
-| slow                          | who, or chosen   | `duration_ms`, `value`: more milliseconds on every message      |
-| absent                        | who              | at time 0: these nodes are not there at the start               |
+| slow                          | given, or chosen | `duration_ms`, `value`: more milliseconds on every message      |
+| absent                        | given            | at time 0: these nodes are not there at the start               |
 
-"Or chosen": where no node is given, one is chosen when the fault happens, from the state of the run and a stream of
-chance of its own. The schedule as it happened names everybody, so dropping one fault leaves the others as they are.
-A fault that cannot happen (a crash of a node that is down) is skipped and counted as skipped.
+"Or chosen": if no node is given, one is chosen when the fault happens, from the state of the run and a random stream of
+its own. The schedule as it happened names all nodes, so dropping one fault leaves the others as they are. A fault that
+cannot happen (a crash of a node that is down) is skipped and counted as skipped.
 """
 
 from __future__ import annotations
@@ -36,30 +36,32 @@ import msgspec
 from trellis.errors import InputError
 from trellis.files import written_whole
 
-# What a check draws by default. A crash is told apart by who is hit.
+# Kinds that a check draws by default. Kinds of crashes differ in the nodes that they hit.
 FAULT_KINDS = (
-    "crash-uniform",  # any living node
-    "crash-adjacent",  # nodes next to each other in the overlay, at the same instant
-    "crash-ring",  # nodes that follow each other on the ring of `System.ring_key`
+    "crash-uniform",  # any living nodes
+    "crash-adjacent",  # a node and some of its neighbors, at the same instant
+    "crash-ring",  # consecutive nodes on the ring of `System.ring_key`
     "crash-hub",  # the node with most links
-    "restart",  # crash, and back after a while under the same name: a new incarnation
-    "pause",  # a node that stops and later goes on; its timers and messages wait
-    "leave",  # in order
+    "restart",  # a crash, and later a new incarnation of the same name
+    "pause",  # A node stops and later resumes. Its timers and messages wait.
+    "leave",  # a departure that the node announces
     "join",
     "interest",  # subscribe or unsubscribe
     "loss",
-    "asymmetric-loss",  # from some nodes to some others, not back
+    "asymmetric-loss",  # from some nodes to some others, in this direction only
     "duplicate",
     "reorder",
     "partition",
-    "slow",  # all messages of a node take longer
+    "slow",  # All messages of a node take longer.
 )
-# What a check draws only where its plan names it.
-MORE_KINDS = ("return",)  # a node leaves topics, perhaps all it has, and takes them up again
-GIVEN_KINDS = ("crash", "subscribe", "unsubscribe", "publish", "absent")  # by hand and from churn traces
+# Kinds that a check draws only if its plan names them.
+MORE_KINDS = ("return",)  # A node leaves topics, perhaps all of its topics, and subscribes to them again.
+GIVEN_KINDS = ("crash", "subscribe", "unsubscribe", "publish", "absent")  # written by hand, or made from churn traces
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One fault. The module's docstring says which fields each kind uses."""
+
     time_ms: int
     kind: str
     nodes: tuple[str, ...] = ()
@@ -70,19 +72,23 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FaultPlan(msgspec.Struct, frozen=True):
-    """What a check draws for each seed. A system narrows it to what it promises to survive."""
+    """What a check draws for each seed. A system restricts it to the faults that it promises to survive."""
 
     kinds: tuple[str, ...] = FAULT_KINDS
-    start_ms: int = 5_000  # faults begin here: the overlay has had time to form
-    span_ms: int = 40_000  # and go on for so long; then everything is healed
-    faults_max: int = 12  # in one schedule; the least is 3
+    start_ms: int = 5_000  # Faults begin here, when the overlay has had time to form.
+    span_ms: int = 40_000  # Faults begin within this time. Then everything is healed.
+    faults_max: int = 12  # in one schedule; there are at least 3
     duration_ms_min: int = 500
     duration_ms_max: int = 8_000
     crash_size_max: int = 2  # nodes that crash at the same instant
-    crash_gap_ms: int = 0  # between two faults that take nodes away (OMen: the time one repair may take)
-    stagger_ms: int = 0  # a group may go in two parts, the second so much later at most: while the first is mended
-    down_share_max: float = 0.5  # of all nodes, absent or down; a crash that would pass it is skipped
-    loss_max: float = 0.05  # probability of a loss window; asymmetric loss goes up to ten times this
+    # least time between two faults that take nodes away (OMen: the time that one repair may take)
+    crash_gap_ms: int = 0
+    # Longest time between the two parts of a split crash or leave, so that the second part comes during the repair of
+    # the first. 0: nothing is split.
+    stagger_ms: int = 0
+    # share of all nodes that may be absent or down; a crash that would exceed it is skipped
+    down_share_max: float = 0.5
+    loss_max: float = 0.05  # largest probability of a loss window; asymmetric loss goes up to ten times this value
     duplicate_max: float = 0.1
     reorder_max: float = 0.2
     slow_ms_max: int = 400
@@ -95,22 +101,27 @@ class FaultPlan(msgspec.Struct, frozen=True):
 
 
 class Schedule(msgspec.Struct, frozen=True):
+    """Faults in time order, and the nodes that are absent at the start."""
+
     faults: tuple[Fault, ...] = ()  # in time order
-    absent: tuple[str, ...] = ()  # not there at the start
+    absent: tuple[str, ...] = ()  # nodes that are not there at the start
 
     @property
     def end_ms(self) -> int:
-        """When the last fault has happened and ended."""
+        """Return when the last fault has happened and ended."""
         return max((fault.time_ms + fault.duration_ms for fault in self.faults), default=0)
 
 
 _COLUMNS = ("time_ms", "kind", "nodes", "peers", "topics", "duration_ms", "value")
 _LISTS = ("nodes", "peers", "topics")
-_PLAIN = re.compile(r"[\w.:@-]+")  # a list of such names is written a,b; any other one as JSON
+_PLAIN = re.compile(r"[\w.:@-]+")  # A list of such names is written as a,b. Any other list is written as JSON.
 
 
 def write_schedule(schedule: Schedule, path: str | Path) -> None:
-    """`.json`: a list of faults; `.tsv`: one row a fault, names as `a,b`, or as JSON where one is not plain."""
+    """Write a schedule. `.json`: a list of faults; otherwise TSV with one row per fault.
+
+    In TSV a list of names is `a,b`, or JSON if a name is not plain.
+    """
     path, rows = Path(path), _rows(schedule)
     with written_whole(path) as beside:
         if path.suffix == ".json":
@@ -125,6 +136,10 @@ def write_schedule(schedule: Schedule, path: str | Path) -> None:
 
 
 def read_schedule(path: str | Path) -> Schedule:
+    """Read a schedule that `write_schedule` wrote, or that somebody wrote by hand.
+
+    Raise InputError if it makes no sense.
+    """
     path = Path(path)
     try:
         if path.suffix == ".json":

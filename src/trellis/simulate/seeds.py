@@ -1,4 +1,4 @@
-"""A check over many seeds, in one process or several: the same results either way, in the order of the seeds."""
+"""Check many seeds, in one process or in several. The results are the same, in the order of the seeds."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from trellis.simulate.shrink import shrink
 
 @dataclass(frozen=True)
 class Failure:
-    """A seed that does not hold."""
+    """A seed that failed."""
 
     result: SeedResult
-    replay: str  # the command that runs it again
-    shrunk: Schedule | None  # the smallest schedule found that still fails; None: not tried
+    replay: str  # command that runs this seed again
+    shrunk: Schedule | None  # smallest schedule found that still fails; None if none was searched for
     shrink_runs: int = 0
 
 
 @dataclass
 class CheckSummary:
-    """What `trellis simulate --check` says at its end."""
+    """The summary that `trellis simulate --check` prints at its end."""
 
     protocol: str
     first_seed: int
@@ -39,12 +39,15 @@ class CheckSummary:
     injected: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     totals: Counter[str] = field(default_factory=Counter)
-    counts: Counter[str] = field(default_factory=Counter)  # what the system counts itself
+    counts: Counter[str] = field(default_factory=Counter)  # sums of `System.counts`
     digests: list[str] = field(default_factory=list)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Promised kinds that never took effect. Fewer seeds than kinds promise nothing: not all can be drawn."""
+        """Return promised kinds that never took effect.
+
+        With fewer seeds than kinds there are none: not all can be drawn.
+        """
         return tuple(kind for kind in self.promised if not self.injected[kind]) if self._are_enough else ()
 
     @property
@@ -53,6 +56,7 @@ class CheckSummary:
 
     @property
     def holds(self) -> bool:
+        """Return whether no seed failed and every promised kind of fault took effect."""
         return not self.failures and not self.missing
 
     def add(self, result: SeedResult) -> None:
@@ -91,7 +95,7 @@ class CheckSummary:
         }
 
     def lines(self) -> Iterator[str]:
-        """For people; the last line sums up."""
+        """Yield lines for people to read. The last line is the verdict."""
         for failure in self.failures:
             yield f"seed {failure.result.seed}: {failure.result.failure}"
             yield f"  replay: {failure.replay}"
@@ -132,10 +136,12 @@ def check_seeds(
     shrink_runs_max: int = 60,
     progress: Progress | None = None,
 ) -> CheckSummary:
-    """Checks the seeds FIRST..FIRST+N-1. `make_system` and what it makes must be picklable by reference if jobs > 1.
+    """Check the seeds FIRST..FIRST+N-1. Return the summary, and write a folder with it if `folder` is given.
 
-    command       the words of the command that was called, without --seeds, --seed and --jobs: for replays
-    failures_max  stop after so many failing seeds
+    `make_system` and the systems that it makes must be picklable by reference if jobs > 1.
+
+    command       words of the command that was called, without --seeds, --seed and --jobs: for replays
+    failures_max  stop after this many failing seeds
     """
     config = config or CheckConfig()
     system = make_system()
@@ -161,7 +167,7 @@ def check_seeds(
 
 @dataclass(frozen=True)
 class _Job:
-    """Everything a worker needs beside the seed."""
+    """All that a worker needs beside the seed."""
 
     make_system: MakeSystem
     config: CheckConfig
@@ -193,7 +199,7 @@ def _failure(job: _Job, result: SeedResult, command: Sequence[str], runs_max: in
 
 
 def _write_seed(result: SeedResult, failure: Failure | None, folder: Path) -> None:
-    """What happened, and the interests and links of the living: `trellis check` reads the last two."""
+    """Write the faults that happened, and the interests and links at the end. `trellis check` reads the last two."""
     folder.mkdir(exist_ok=True)
     write_schedule(result.happened, folder / "schedule.tsv")
     living = Interests.from_pairs([(node, topic) for node, topics in result.interests for topic in topics])

@@ -1,7 +1,7 @@
-"""The smallest schedule that still fails, as far as a bounded effort finds it: delta debugging over the faults.
+"""Find a small schedule that still fails, by delta debugging over its faults, with a limited number of runs.
 
-Halves, quarters, ... of the faults are dropped while what is left still fails [Zeller & Hildebrandt, ddmin]. Faults
-that name everybody they hit (`SeedResult.happened`) do not change when others are dropped.
+Halves, quarters and so on of the faults are dropped as long as the rest still fails [Zeller & Hildebrandt, ddmin].
+Faults that name all nodes they hit (`SeedResult.happened`) do not change when others are dropped.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from trellis.simulate.schedule import Fault, Schedule
 
 
 def shrink(schedule: Schedule, fails: Callable[[Schedule], bool], *, runs_max: int = 60) -> tuple[Schedule, int]:
-    """The smallest failing schedule found, and how many runs it took. `schedule` itself is taken to fail."""
+    """Return the smallest failing schedule found, and the number of runs. `schedule` itself is assumed to fail."""
     budget = _Budget(fails, schedule.absent, runs_max)
     faults: Sequence[Fault] = schedule.faults
     if faults and budget.fails(()):

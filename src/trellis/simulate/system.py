@@ -1,30 +1,31 @@
-"""What a system tells the engine, and what the engine tells a system.
+"""Define the interface between the engine and a system.
 
-A *system* is a protocol made ready for the simulator: how a node of it is made, how its messages look on the wire, what
-must hold at every instant, and what must hold once everything is healed and quiet. The engine knows nothing else of it.
+A *system* prepares a protocol for the simulator. It says how a node is made and how its messages are encoded. It also
+says what must hold at every instant, and what must hold once everything is healed and quiet. The engine knows nothing
+else about it.
 
     class SpiderCast(System):          # systems subclass `System` and override what differs from its defaults
         name = "spidercast"
         def make_node(self, node, topics, random, world): ...
 
-`World` is the view from above that makers and checks have. Protocol nodes never see it: whatever a node may know is
-handed to it when it is made (its view, its contacts, its first neighbours).
+`World` is the global view that makers and checks have. Protocol nodes never see it. A node gets all that it may know
+when it is made: its view, its contacts, its first neighbors.
 
-Views that rank many candidates are asked through `trellis.protocols.membership.InterestView`:
+Nodes rank candidates through `trellis.protocols.membership.InterestView`:
 
-    best_cover(uncovered, exclude)    the node with most topics of the bitset `uncovered`; none that has no such topic
+    best_cover(uncovered, exclude)    the node with most topics of the bitset `uncovered`; it has at least one of them
     random_cover(uncovered, exclude)  any node with at least one topic of `uncovered`
-    similar(interest, exclude)        the node that shares most topics with `interest`, even where the most is none
+    similar(interest, exclude)        the node that shares most topics with `interest`, even if it shares none
     random_node(exclude)              any node
-    interest_of(node)                 the bitset of a known node, 0 where it is unknown
-    subscribers(topic)                how many known nodes, the owner not among them, want the topic with this one bit
+    interest_of(node)                 the bitset of a known node, 0 for an unknown one
+    subscribers(topic)                how many known nodes, without the owner, subscribe to the topic of this one bit
     version                           a number that changes whenever an answer could have changed
 
-`exclude` is a collection of names; the owner of a view is never a candidate. The answer is None where nobody is left.
-**The tie rule**, the same for every view: take the tied candidates (for the random choices: all candidates) in the
-order of `sorted(names)`, k of them; draw `r = random.randrange(k)` from the Random that the view was made with, once
-per answer and even where k = 1; the answer is the r-th. So the plain view of a live node and the array-backed one
-of the simulator (`simulate/views.py`) give the same answers for the same Random.
+`exclude` is a collection of names. The owner of a view is never a candidate. The answer is None if there is no
+candidate. **The tie rule** is the same for every view. Let k be the number of tied candidates (for the random choices:
+of all candidates), in the order of `sorted(names)`. Draw `r = random.randrange(k)` from the Random with which the view
+was made, once per answer and even if k = 1. The answer is the r-th. So the plain view of a live node and the
+array-backed view of the simulator (`simulate/views.py`) give the same answers for the same Random.
 """
 
 from __future__ import annotations
@@ -49,33 +50,39 @@ if TYPE_CHECKING:
 
 
 class Carried(NamedTuple):
-    """The publication that a message brings, or tells of."""
+    """The publication that a message carries or announces."""
 
     topic: Topic
     origin: NodeId
     sequence: int
-    hops: int  # links that it will have crossed when this message arrives
+    hops: int  # links that it has crossed when this message arrives
 
 
 class Violation(AssertionError):
-    """A promise of a system is broken. The text says which and where, in one line."""
+    """A system broke one of its promises. The text says which one and where, in one line."""
 
 
 class Watcher:
-    """Sees a run go by; overrides what it wants to see. It must change nothing: neither nodes nor their Randoms."""
+    """Observes a run. Subclasses override the events they need.
+
+    A watcher must change neither nodes nor their Randoms.
+    """
 
     def on_node_up(self, node: NodeId, topics: tuple[Topic, ...]) -> None: ...
 
     def on_node_down(self, node: NodeId, how: str) -> None:
-        """`how`: crash or leave."""
+        """Note that a node is down. `how` is crash or leave."""
 
     def on_topics(self, node: NodeId, topics: tuple[Topic, ...]) -> None: ...
 
     def on_claim(self, node: NodeId, peer: NodeId, up: bool) -> None:
-        """`node` claims its link to `peer` from now on, or no longer."""
+        """Note that `node` claims its link to `peer` from now on (`up`), or no longer."""
 
     def on_message(self, sender: NodeId, receiver: NodeId, message: msgspec.Struct) -> None:
-        """Right before the receiver is told. Watching every message slows a run down: only those asked see it."""
+        """Note a message, right before its receiver gets it.
+
+        Only watchers that override this are called, because it is slow.
+        """
 
     def on_publish(self, node: NodeId, topic: Topic, payload: bytes) -> None: ...
 
@@ -85,7 +92,7 @@ class Watcher:
 
 
 class World(Protocol):
-    """What a system may ask about the run. Everything that is listed is sorted by name."""
+    """The questions that a system may ask about the run. All lists are sorted by name."""
 
     seed: int
     topics: TopicTable  # one table for all nodes of the run
@@ -95,105 +102,115 @@ class World(Protocol):
 
     @property
     def living(self) -> list[NodeId]:
-        """The nodes that are up, paused ones too."""
+        """Return the nodes that are up, including paused ones."""
         ...
 
     def is_living(self, node: NodeId) -> bool: ...
 
     def node(self, node: NodeId) -> ProtocolNode:
-        """The protocol object of a living node: for checks and probes, to read only."""
+        """Return the protocol object of a living node. Checks and probes must only read it."""
         ...
 
     def incarnation(self, node: NodeId) -> int:
-        """1 for the first life of a name, then 2, ..."""
+        """Return the number of the present incarnation of a name. The first one is 1."""
         ...
 
     def born_ms(self, node: NodeId) -> int:
-        """When the present incarnation started."""
+        """Return when the present incarnation started."""
         ...
 
     def topics_of(self, node: NodeId) -> tuple[Topic, ...]: ...
 
     def claims(self, node: NodeId) -> list[NodeId]:
-        """The peers that this node counts among its neighbours."""
+        """Return the peers that this node counts as neighbors."""
         ...
 
     def links(self) -> list[tuple[NodeId, NodeId]]:
-        """The overlay: the links that both ends claim, each once as (smaller name, larger name)."""
+        """Return the overlay: the links that both ends claim, each once as (smaller name, larger name)."""
         ...
 
     def view(self, owner: NodeId, random: Random) -> InterestView:
-        """The membership that the run gives its nodes: all of it, or the share that `--view` says."""
+        """Return the membership that the run gives to this node: all nodes, or the share that `--view` sets."""
         ...
 
     def contacts(self, node: NodeId, random: Random, count: int) -> list[NodeId]:
-        """Up to `count` other living nodes, drawn at random: whom a joining node knows."""
+        """Return up to `count` random other living nodes, which a joining node knows."""
         ...
 
     def first_neighbors(self, node: NodeId) -> list[NodeId]:
-        """The links that the overlay given at the start (`--overlay`) has at `node`; none for later incarnations."""
+        """Return the neighbors of `node` in the overlay given at the start (`--overlay`).
+
+        Later incarnations have none.
+        """
         ...
 
 
 class System(Protocol):
-    """A protocol made ready. Its defaults are those of a protocol that promises nothing but to go on."""
+    """A protocol prepared for the simulator. By default it promises nothing, except to become quiet."""
 
     name: str
     codec: Codec[Any]
 
-    period_ms: int = 1_000  # a gossip round
+    period_ms: int = 1_000  # length of a gossip round
 
-    # How long nothing must change (links claimed, topics, deliveries, who is there) to call a run quiet, and how long
-    # healing may take at most before a check fails. Raise settle_ms above the slowest timer that mends something.
+    # A run is quiet when nothing has changed for `settle_ms`: claimed links, topics, deliveries, living nodes. A check
+    # fails if healing takes longer than `settle_ms_max`. `settle_ms` must be longer than the slowest timer that repairs
+    # something.
     settle_ms: int = 10_000
     settle_ms_max: int = 300_000
-    must_settle: bool = True  # False: links change for ever (gossip); `check_settled` is then asked after settle_ms_max
+    # False: links never stop changing (gossip). A check then calls `check_settled` after `settle_ms_max`.
+    must_settle: bool = True
 
-    nodes_linger: bool = False  # True: a node that leaves goes on until it gives `Left`
-    overlay_is_tco_promised: bool = False  # True: once settled, an overlay that is no TCO is a violation
-    needs_overlay: bool = False  # True: a check starts from LowODA's overlay where none is given
-    fault_plan: FaultPlan = FaultPlan()  # what the system promises to survive
+    nodes_linger: bool = False  # True: a leaving node goes on until it returns the effect `Left`.
+    overlay_is_tco_promised: bool = False  # True: an overlay that is no TCO after the run has settled is a violation.
+    needs_overlay: bool = False  # True: a check without a given overlay starts from LowODA's overlay.
+    fault_plan: FaultPlan = FaultPlan()  # the faults that the system promises to survive
 
     def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
-        """A new node or a new incarnation of an old one. `topics` is sorted; `random` is this incarnation's own."""
+        """Return a new node, or a new incarnation of an old one.
+
+        `topics` is sorted; `random` belongs to this incarnation.
+        """
         ...
 
     def parameters(self) -> dict[str, Any]:
-        """Everything that shapes a run beside its seed, as plain values: printed and kept with the results."""
+        """Return all settings of a run except its seed, as plain values. They are printed and kept with the results."""
         return {}
 
     def check_always(self, world: World) -> None:
-        """Raise Violation where something is wrong that may never be. Called at chosen instants, faults or none.
+        """Raise Violation if something is wrong that must never happen.
 
-        The engine calls `check()` of every living node at the same instants by itself.
+        It is called at chosen instants, also under faults.
+
+        The engine itself calls `check()` of every living node at the same instants.
         """
 
     def check_settled(self, world: World) -> None:
-        """Raise Violation where something is wrong although all faults are healed and nothing changes any more."""
+        """Raise Violation if something is wrong although all faults are healed and nothing changes any more."""
 
     def watcher(self, world: World) -> Watcher | None:
-        """Somebody who sees the run go by, for checks that need history (what was published, who got it)."""
+        """Return a watcher of the run, for checks that need its history (what was published and delivered)."""
         return None
 
     def control_types(self) -> Iterable[str]:
-        """Names of the message types that count as control messages per event; none: all of them."""
+        """Return the message types that count as control messages. If there are none, all messages count."""
         return ()
 
     def carried(self, message: msgspec.Struct) -> Carried | None:
-        """The publication in a message; None for every other message. What dissemination is measured by."""
+        """Return the publication that a message carries, or None. Dissemination is measured by it."""
         return None
 
     def metrics(self, world: World) -> Mapping[str, float]:
-        """What this system wants in every sample of the series, beside what all systems have."""
+        """Return the system's own metrics for every sample of the series."""
         return {}
 
     def counts(self) -> Mapping[str, int]:
-        """What this system wants in the summary of a check, counted over the whole run."""
+        """Return the system's own counts for the summary of a check, over the whole run."""
         return {}
 
     def draw(self, run: Run, folder: Path) -> None:
-        """The system's own pictures of a run that has ended, as files in `folder`."""
+        """Write the system's own pictures of a finished run to `folder`."""
 
     def ring_key(self, node: NodeId) -> int:
-        """The place of a node on the system's ring, if it has one: where `crash-ring` looks for consecutive nodes."""
+        """Return the position of a node on the system's ring. `crash-ring` chooses consecutive nodes by it."""
         return ids.key("ring", node)

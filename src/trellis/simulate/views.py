@@ -1,15 +1,16 @@
-"""Interest views backed by arrays: a full membership of 10,000 nodes, or a p% share of it, for every node of a run.
+"""Give every node of a run a view of all nodes, or of a share of them, backed by arrays, for 10,000 nodes.
 
-One `Membership` holds who is there and what they want, and is kept true by the engine; `FullView` and `ShareView`
-answer `protocols.membership.InterestView` out of it. Interests lie in words of 64 topics, one row of all nodes per
-word, so that ranking everybody for a few uncovered topics reads a few rows from end to end.
+One `Membership` holds the nodes that are there and their topics, and the engine keeps it up to date. `FullView` and
+`ShareView` implement `protocols.membership.InterestView` on it. Interests are stored in words of 64 topics, with one
+row per word and one column per node. So ranking all nodes for a few uncovered topics reads only a few rows.
 
-I1  slots follow `sorted(names)`: the tie rule of `simulate/system.py` needs no further sorting.
-I2  the words of a node that is not there are 0, so it never has anything to give.
+I1  Slots follow `sorted(names)`, so the tie rule of `simulate/system.py` needs no further sorting.
+I2  The words of a node that is not there are 0, so it never covers a topic.
 
-A p% view [SC §3.7] is the k = round(p (n - 1)) other nodes, at least one, with the smallest hash of (seed, owner, node)
-among those there when the view is made. Whoever comes later is in it when its hash is below that of the k-th, so its
-share stays p on average; whoever goes is out while it is gone. No list has to be kept up to date.
+A p% view [SC §3.7] holds k = round(p (n - 1)) other nodes, at least one. They are the nodes with the smallest hash of
+(seed, owner, node) among those that are there when the view is made. A node that joins later belongs to the view if its
+hash is at most that of the k-th, so the share stays p on average. A node that is down is not in the view. No list has
+to be kept up to date.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ _MASK = (1 << _WORD) - 1
 
 
 class Membership:
-    """Who is there, and what they want."""
+    """The nodes that are there, and their topics."""
 
     def __init__(self, seed: int | str, names: Iterable[NodeId] = (), share: float = 1.0) -> None:
         if not 0 < share <= 1:
             raise ValueError(f"a view holds a share of all nodes above 0 and at most 1, not {share}")
         self.seed, self.share = seed, share
         self.version = 0
-        self.universe = 0  # grows when slots move: views that keep slots must find them anew
+        self.universe = 0  # grows when slots move: a view that keeps slots must then compute them again
         self.names: list[NodeId] = []
         self.slot_of: dict[NodeId, int] = {}
-        self.interests: dict[NodeId, int] = {}  # of those that are there
-        self.subscribers: list[int] = []  # of each place of a bitset
+        self.interests: dict[NodeId, int] = {}  # node -> bitset of its topics, for nodes that are there
+        self.subscribers: list[int] = []  # number of subscribers by bit of a bitset
         self.words = np.zeros((1, 0), np.uint64)
         self.present = np.zeros(0, np.bool_)
         self.register(names)
 
     def register(self, names: Iterable[NodeId]) -> None:
-        """Gives slots to nodes that may come. Cheap once for all, dear one by one: it moves everything."""
+        """Give slots to nodes that may come. Register many at once: each call moves all slots."""
         added = set(names).difference(self.slot_of)
         if not added:
             return
@@ -67,7 +68,7 @@ class Membership:
         self.version += 1
 
     def put(self, node: NodeId, interest: int) -> None:
-        """`node` is there, and wants `interest`."""
+        """Note that `node` is there and subscribes to `interest`."""
         if node not in self.slot_of:
             self.register([node])
         before = self.interests.get(node)
@@ -81,7 +82,7 @@ class Membership:
         self.version += 1
 
     def drop(self, node: NodeId) -> None:
-        """`node` is gone."""
+        """Note that `node` is gone."""
         if node in self.interests:
             self._count(self.interests.pop(node), -1)
             self._write(node, 0)
@@ -90,10 +91,10 @@ class Membership:
 
     def view(self, owner: NodeId, random: Random) -> InterestView:
         made = FullView(self, owner, random) if self.share == 1 else ShareView(self, owner, random)
-        return cast(InterestView, made)  # their `version` is read-only: it is the membership's
+        return cast(InterestView, made)  # The views' `version` is read-only, because it is the membership's.
 
     def gains(self, wanted: int, at: Slots | None = None) -> Array:
-        """Of every slot, or of the slots `at`: how many topics of `wanted` its node wants."""
+        """Return for every slot, or for the slots `at`, how many topics of `wanted` its node has."""
         gain: Array = np.zeros(
             len(self.names) if at is None else len(at), np.uint8 if wanted.bit_count() < 255 else np.uint16
         )
@@ -107,7 +108,7 @@ class Membership:
         return gain
 
     def hashes(self, owner: NodeId) -> npt.NDArray[np.uint64]:
-        """A number for each node that depends on (seed, owner, node) alone: the finaliser of splitmix64."""
+        """Return a number for each node that depends on (seed, owner, node) only: the finalizer of splitmix64."""
         mixed: npt.NDArray[np.uint64] = self.keys ^ np.uint64(int(self.keys[self.slot_of[owner]]) * 3 & _MASK)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -130,7 +131,7 @@ class Membership:
 
 
 class FullView:
-    """Everybody but the owner."""
+    """A view of all nodes except the owner."""
 
     def __init__(self, membership: Membership, owner: NodeId, random: Random) -> None:
         self.membership, self.owner, self.random = membership, owner, random
@@ -147,7 +148,7 @@ class FullView:
     def similar(self, interest: int, exclude: Collection[NodeId]) -> NodeId | None:
         members = self.membership
         gain = members.gains(interest)
-        gain += members.present  # 1 for being there: 0 is left for those that are no candidates
+        gain += members.present  # Add 1 for being there, so that 0 marks nodes that are no candidates.
         most = self._without(gain, exclude).max(initial=0)
         return self._any(gain == most) if most else None
 
@@ -168,7 +169,7 @@ class FullView:
     def _without(self, gain: Array, exclude: Collection[NodeId]) -> Array:
         slot_of = self.membership.slot_of
         gain[slot_of[self.owner]] = 0
-        # numpy takes longer for a short list of places than this loop does.
+        # For a short list this loop is faster than numpy.
         for node in exclude:
             slot = slot_of.get(node)
             if slot is not None:
@@ -181,7 +182,7 @@ class FullView:
 
 
 class ShareView:
-    """The share of the membership that its owner knows."""
+    """A view of the share of the nodes that its owner knows."""
 
     def __init__(self, membership: Membership, owner: NodeId, random: Random) -> None:
         self.membership, self.owner, self.random = membership, owner, random
@@ -190,7 +191,7 @@ class ShareView:
         there[membership.slot_of[owner]] = False
         others = hashes[there]
         count = min(len(others), max(1, round(membership.share * len(others))))
-        # Nobody else there yet: the newcomers are taken at the same share.
+        # If no other node is there yet, nodes that join later are taken at the same share.
         last = np.partition(others, count - 1)[count - 1] if count else int(membership.share * 2**64)
         self._below = np.uint64(last)
         self._universe = -1
@@ -201,7 +202,7 @@ class ShareView:
 
     @property
     def slots(self) -> Slots:
-        """The slots of the view, ascending, whether their nodes are there or not."""
+        """Return the slots of the view in ascending order, whether their nodes are there or not."""
         members = self.membership
         if self._universe != members.universe:
             known = members.hashes(self.owner) <= self._below
@@ -236,7 +237,7 @@ class ShareView:
         return int(np.count_nonzero(self.membership.words[word, self.slots] & np.uint64(1 << place)))
 
     def _place(self, node: NodeId) -> int:
-        """Where the node stands in `slots`; -1 where it is not known."""
+        """Return the index of the node in `slots`, or -1 if the view does not contain it."""
         slot, slots = self.membership.slot_of.get(node, -1), self.slots
         place = int(slots.searchsorted(slot))
         return place if place < len(slots) and slots[place] == slot else -1

@@ -1,4 +1,4 @@
-"""Refusing nonsense: one line that names the option as a user types it."""
+"""Refuse options that make no sense, with one line that names the option as a user types it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import math
 
 from trellis.errors import InputError
 
-IDS_MAX = 2**31 - 1  # dense ids are 32-bit
+IDS_MAX = 2**31 - 1  # Dense ids have 32 bits.
 
 
 def refuse_if(wrong: bool, where: str, what: str, remedy: str) -> None:
+    """Raise InputError if `wrong`."""
     if wrong:
         raise InputError(where, what, remedy)
 
 
 def check_count(option: str, value: int) -> None:
-    """A number of things: 1 or more, and few enough for dense ids."""
+    """Raise InputError unless a number of things is at least 1 and small enough for dense ids."""
     where = f"--{option} {value}"
     refuse_if(value < 1, where, "must be positive", "give 1 or more")
     refuse_if(value > IDS_MAX, where, "is more than ids can number", f"give at most {IDS_MAX}")

@@ -1,7 +1,7 @@
-"""Churn traces from a model, the interests it starts from, and a seed.
+"""Generate churn traces from a model, the interests it starts from, and a seed.
 
-Each model first lays out who comes and goes when (`Happening`s, in time order), then draws the interests of all
-joiners at once. Every trace replays without error over the interests it was made for.
+Each model first decides which nodes join and leave, and when (`Happening`s, in time order). Then the interests of all
+joining nodes are drawn at once. Every trace replays without error over the interests for which it was made.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from trellis.workloads.placement import crash_groups
 
 
 class Happening(NamedTuple):
+    """One event of a node, still without topics."""
+
     time: float
     node: str
     event: Event
 
 
 def churn(config: ChurnConfig, interests: Interests, seed: int | str, overlay: Overlay | None = None) -> ChurnTrace:
-    """A trace of the model over `interests`; crash groups placed by overlay or hub need the overlay too."""
+    """Return a trace of the model over `interests`. Crash groups placed by overlay or hub also need the overlay."""
     if not len(interests.nodes):
         raise InputError("", "the interests have no nodes", "churn needs nodes to start from")
     chance = random.Random(ids.stream(seed, "churn", type(config).__name__))
@@ -49,7 +51,7 @@ def churn(config: ChurnConfig, interests: Interests, seed: int | str, overlay: O
 
 
 def random_churn(config: RandomChurn, interests: Interests, chance: random.Random) -> list[Happening]:
-    """[Shadows VI] Rounds 1, 2, ...: join or leave with probability 0.5."""
+    """Let a node join or leave in each round 1, 2, ..., with probability 0.5 each.  [Shadows VI]"""
     present, newcomers = list(interests.nodes), new_names(interests)
     happenings = []
     for time in range(1, config.rounds + 1):
@@ -64,15 +66,16 @@ def random_churn(config: RandomChurn, interests: Interests, chance: random.Rando
 
 
 def on_off(config: OnOff, interests: Interests, seed: int | str) -> list[Happening]:
-    """[SpiderCast 3.8] Exponential times up and down. The start is stationary (E-11): a node is up with the share of
-    time that it is up on average, and what remains of a time is exponential again.
+    """Let nodes leave and join after exponential times.  [SpiderCast 3.8]
 
-    A trace takes a node whose first event is not a join to be there at the start. So a node that is away then keeps
-    its first join even where it falls behind `duration`: the only event that may.
+    The start is stationary (E-11): a node is up with a probability equal to its average share of time up. What remains
+    of a time is exponential again. In a trace, a node whose first event is not a join is there at the start. So a node
+    that is away at the start keeps its first join, even if it is later than `duration`. No other event may be later.
     """
     happenings = []
     for node in interests.nodes:
-        chance = random.Random(ids.stream(seed, "churn", "onoff", node))  # its own: independent of the other nodes
+        # a stream of its own, so it is independent of the other nodes
+        chance = random.Random(ids.stream(seed, "churn", "onoff", node))
         up = chance.random() < config.mean_up / (config.mean_up + config.away)
         time, first = 0.0, True
         while True:
@@ -85,7 +88,7 @@ def on_off(config: OnOff, interests: Interests, seed: int | str) -> list[Happeni
 
 
 def flash_crowd(config: FlashCrowd, interests: Interests, chance: random.Random) -> list[Happening]:
-    """[Vitis IV-F] New nodes at times uniform in the window."""
+    """Let new nodes join at times that are uniform in the window.  [Vitis IV-F]"""
     joins = config.joins or max(1, round(config.fraction * len(interests.nodes)))
     times = sorted(config.start + config.window * chance.random() for _ in range(joins))
     return [Happening(time, node, Event.join) for time, node in zip(times, new_names(interests), strict=False)]
@@ -94,7 +97,10 @@ def flash_crowd(config: FlashCrowd, interests: Interests, chance: random.Random)
 def crashes(
     config: CrashGroups, interests: Interests, overlay: Overlay | None, chance: random.Random
 ) -> list[Happening]:
-    """Groups that crash together. A join without subscribe rows has its old interests: so does who returns."""
+    """Let groups of nodes crash together.
+
+    A join without subscribe rows has its old interests, so a returning node has them.
+    """
     happenings = []
     for number, group in enumerate(crash_groups(config, interests, overlay, chance)):
         for node in group:
@@ -106,17 +112,17 @@ def crashes(
 
 
 def new_names(interests: Interests) -> Iterator[str]:
-    """j1, j2, ...: names that no initial node has."""
+    """Yield j1, j2, ..., without names of initial nodes."""
     return (name for name in (f"j{number}" for number in itertools.count(1)) if name not in interests.nodes)
 
 
 def trace_of(happenings: list[Happening], joined: Joined | None = None) -> ChurnTrace:
-    """The rows of a trace: the j-th join is followed by the j-th interests of `joined`, if there are any."""
+    """Return the rows of a trace. The j-th join is followed by the j-th interests of `joined`, if there are any."""
     times = np.array([happening.time for happening in happenings], np.float64)
     events = np.array([happening.event for happening in happenings], np.int8)
     names = [happening.node for happening in happenings]
     nodes, _ = Names.in_order(sorted(set(names)))
-    said = np.zeros(len(happenings), np.int64)  # subscribe rows behind each
+    said = np.zeros(len(happenings), np.int64)  # number of subscribe rows after each
     topics, topic_ids = Names([]), np.empty(0, np.int32)
     if joined is not None:
         said[events == Event.join] = np.diff(joined.drawn.offsets)

@@ -1,6 +1,6 @@
-"""What each churn model can be told.  [readings E-11, E-12: docs/papers.md]
+"""Define the settings of each churn model.  [readings E-11, E-12: docs/papers.md]
 
-Times are in rounds for `random` and in seconds for the others. Who joins gets its interests from `joiners`:
+Times are in rounds for `random` and in seconds for the others. A joining node gets its interests from `joiners`:
     popularity   as many topics as some initial node has, drawn by the popularity among the initial nodes
     copy         the interests of some initial node
     a workload   a configuration, or as text `zipf:alpha=2.0`: its next nodes, beyond those of the interests
@@ -123,11 +123,11 @@ CHURN_MODELS: dict[str, type[ChurnConfig]] = {
     "flash-crowd": FlashCrowd,
     "crash-groups": CrashGroups,
 }
-CHURN_ALIASES = {"coin": "random", "crash-k": "crash-groups"}  # the papers' short names
+CHURN_ALIASES = {"coin": "random", "crash-k": "crash-groups"}  # short names used in the papers
 
 
 def churn_named(name: str) -> ChurnConfig:
-    """The configuration, with its defaults, that a churn model's name or alias stands for."""
+    """Return the default configuration of a churn model, given by name or alias."""
     kind = CHURN_MODELS.get(CHURN_ALIASES.get(name, name))
     if kind is None:
         raise InputError(
@@ -137,7 +137,7 @@ def churn_named(name: str) -> ChurnConfig:
 
 
 def parse_joiners(text: str) -> str | WorkloadConfig:
-    """What is typed behind --joiners."""
+    """Return the source of interests that a user typed after --joiners."""
     if text in ("popularity", "copy"):
         return text
     try:
@@ -148,6 +148,7 @@ def parse_joiners(text: str) -> str | WorkloadConfig:
 
 
 def check_joiners(joiners: str | WorkloadConfig) -> None:
+    """Raise InputError unless joining nodes can get their interests from `joiners`."""
     kind = parse_joiners(joiners) if isinstance(joiners, str) else joiners
     refuse_if(
         isinstance(kind, Spatial | Hierarchical),

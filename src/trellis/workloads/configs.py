@@ -1,7 +1,8 @@
-"""What each generator can be told: one frozen configuration a generator, with the paper's values as defaults.
+"""Define the settings of each generator: one frozen configuration per generator, with the paper's values as defaults.
 
-A configuration refuses nonsense when it is built. An option's name is the field's, with hyphens: `init_frac` is
-`--init-frac`, `lambda_` is `--lambda`. Definitions and readings (E-1 ... E-8): docs/papers.md.
+A configuration raises InputError when it is created with values that make no sense. An option's name is the field's,
+with hyphens: `init_frac` is `--init-frac`, `lambda_` is `--lambda`. Definitions and readings (E-1 ... E-8):
+docs/papers.md.
 """
 
 from __future__ import annotations
@@ -77,11 +78,11 @@ class Exponential(msgspec.Struct, frozen=True, tag=str.lower):
 
     @property
     def top_topics(self) -> int:
-        """The most popular `top` of the topics, as a whole number of them."""
+        """Return the number of topics that the share `top` stands for."""
         return max(1, min(self.topics - 1, int(self.top * self.topics + 0.5)))
 
 
-BUCKETS_OF_LEVEL = {"random": 1, "low": 5, "high": 2}  # buckets a node chooses from  [Vitis IV-A]
+BUCKETS_OF_LEVEL = {"random": 1, "low": 5, "high": 2}  # level -> buckets from which a node chooses [Vitis IV-A]
 
 
 class Correlated(msgspec.Struct, frozen=True, tag=str.lower):
@@ -231,7 +232,7 @@ class Hierarchical(msgspec.Struct, frozen=True, tag=str.lower):
             f"give at least {max(self.nodes, self.topics) / self.nodes:g}",
         )
         check_share("init-frac", self.init_frac)
-        check_above("alpha0", self.alpha0, 1)  # the values x^-alpha0 have no distribution otherwise
+        check_above("alpha0", self.alpha0, 1)  # Otherwise the values x^-alpha0 have no distribution.
         check_at_least("lambda", self.lambda_, 0)
 
 

@@ -1,9 +1,9 @@
-"""Interests from a configuration and a seed.
+"""Generate interests from a configuration and a seed.
 
-I1  the topics of a node are different and ascending.
-I2  where nodes are independent (all but `spatial` and `hierarchical`), node i is the same whatever the number of
-    nodes and whatever the range it is generated in.
-I3  a topic that nobody draws exists, without subscribers (E-2).
+I1  The topics of a node are different and ascending.
+I2  If nodes are independent (all generators but `spatial` and `hierarchical`), node i is the same for any number of
+    nodes and for any range in which it is generated.
+I3  A topic that no node draws exists, without subscribers (E-2).
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from trellis.workloads.configs import (
 from trellis.workloads.popularity import Tables, even_bounds, sizes_from, tables_of
 from trellis.workloads.sizes import Sizes
 
-RangeConfig = Uniform | Zipf | Exponential | Correlated | Multimodal  # nodes are independent of each other
+# configurations whose nodes are independent of each other
+RangeConfig = Uniform | Zipf | Exponential | Correlated | Multimodal
 Offsets = npt.NDArray[np.int64]
 
 
 class Drawn(NamedTuple):
-    """Topics of a run of nodes in CSR form: ids from 0, ascending within a node."""
+    """Topics of consecutive nodes in CSR form: ids from 0, ascending within a node."""
 
     offsets: Offsets
     topics: npt.NDArray[np.int32]
 
 
 def generate(config: WorkloadConfig, seed: int | str) -> Interests:
-    """The workload as an instance, with nodes n1, n2, ... and topics t1, t2, ... (the most popular first)."""
+    """Return the workload as an instance, with nodes n1, n2, ... and topics t1, t2, ... (the most popular first)."""
     if isinstance(config, Spatial):
         from trellis.workloads.spatial import generate_spatial
 
@@ -58,7 +59,7 @@ def generate(config: WorkloadConfig, seed: int | str) -> Interests:
 
 
 def generate_range(config: RangeConfig, seed: int | str, first: int, last: int) -> Drawn:
-    """The topics of the nodes first .. last-1 alone, counted from 0; `last` may lie beyond `config.nodes`."""
+    """Return the topics of the nodes first .. last-1 only, counted from 0. `last` may be larger than `config.nodes`."""
     if isinstance(config, Correlated):
         sizes = np.full(last - first, config.subs)
         bounds = even_bounds(config.topics, config.buckets if config.level != "random" else 1)
@@ -68,14 +69,14 @@ def generate_range(config: RangeConfig, seed: int | str, first: int, last: int) 
 
 
 def node_sizes(sizes: Sizes, seed: int | str, first: int, last: int) -> Offsets:
-    """How many topics each of the nodes first .. last-1 wants."""
+    """Return the number of topics of each of the nodes first .. last-1."""
     return sizes_from(sizes, uniform_numbers(seed, "sizes", first, last)[:, 0])
 
 
 def draw(sizes: Offsets, tables: Tables, picks: int, seed: int | str, first: int = 0, purpose: str = "topics") -> Drawn:
-    """draw(m, p) for the m of each node: different topics, drawn independently, repeats discarded."""
+    """Do draw(m, p) for the m of each node: draw different topics independently, and discard repeats."""
     drawn = _room_for(sizes)
-    with np.errstate(over="ignore"):  # the streams wrap around; only interpreted kernels would say so
+    with np.errstate(over="ignore"):  # The streams wrap around by design; only interpreted kernels would warn.
         kernels.draw_topics(
             base_of(seed, purpose),
             first,
@@ -91,6 +92,7 @@ def draw(sizes: Offsets, tables: Tables, picks: int, seed: int | str, first: int
 
 
 def draw_buckets(sizes: Offsets, bounds: Offsets, picks: int, seed: int | str, first: int = 0) -> Drawn:
+    """Draw the topics of each node from `picks` buckets, equally many from each."""
     drawn = _room_for(sizes)
     with np.errstate(over="ignore"):
         kernels.draw_buckets(base_of(seed, "topics"), first, drawn.offsets, bounds, picks, drawn.topics)
@@ -98,19 +100,19 @@ def draw_buckets(sizes: Offsets, bounds: Offsets, picks: int, seed: int | str, f
 
 
 def uniform_numbers(seed: int | str, purpose: str, first: int, last: int, per_node: int = 1) -> npt.NDArray[np.float64]:
-    """The first `per_node` numbers of each node's stream for `purpose`, uniform in [0, 1), one row a node."""
+    """Return the first `per_node` numbers of each node's stream for `purpose`, uniform in [0, 1), one row per node."""
     with np.errstate(over="ignore"):
         numbers: npt.NDArray[np.float64] = kernels.units(base_of(seed, purpose), first, last - first, per_node)
     return numbers
 
 
 def base_of(seed: int | str, purpose: str) -> np.uint64:
-    """Where all node streams of one purpose come from."""
+    """Return the base from which all node streams of one purpose are derived."""
     return np.uint64(ids.stream(seed, "workload", purpose) & 0xFFFF_FFFF_FFFF_FFFF)
 
 
 def numbered(prefix: str, count: int) -> Names:
-    """prefix1 .. prefixCOUNT: in shortlex order as they are."""
+    """Return the names prefix1 .. prefixCOUNT, which are in shortlex order."""
     numbers = pc.cast(pa.array(np.arange(1, count + 1)), pa.string())
     return Names(pc.binary_join_element_wise(prefix, numbers, ""))
 

@@ -1,10 +1,10 @@
-"""HIERARCHICAL-TOPICS: preferential attachment among topics that are the leaves of a binary tree.  [Magnet 4.4]
+"""Generate HIERARCHICAL-TOPICS: preferential attachment among topics that are leaves of a binary tree.  [Magnet 4.4]
 
-Readings: a0 is the exponent of popularity values, so by rank the initial weights fall as i^(-1/(a0 - 1)) (E-4),
-dealt to the leaves at random; the distance of two topics is the height of their lowest common ancestor (E-6); every
-topic starts with one random peer, and a peer left without a topic gets one. Both count inside Z * initFrac (E-7). Where
-that is less than one topic a peer or than one peer a topic, more than initFrac of the subscriptions are random, and the
-mean may end a little above Z where Z is close to 1: `Grown.initial_share` says how many were.
+Readings: a0 is the exponent of popularity values, so by rank the initial weights fall as i^(-1/(a0 - 1)) (E-4). They
+are assigned to the leaves at random. The distance of two topics is the height of their lowest common ancestor (E-6).
+Every topic starts with one random peer, and a peer without a topic gets one. Both count inside Z * initFrac (E-7). That
+may be less than one topic per peer or one peer per topic. Then more than initFrac of the subscriptions are random, and
+the mean may end a little above Z if Z is close to 1. `Grown.initial_share` tells how many were random.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from trellis.workloads.configs import Hierarchical
 from trellis.workloads.generate import base_of, numbered
 from trellis.workloads.popularity import weight_tables
 
-ATTEMPTS_PER_SUBSCRIPTION = 1000  # an attempt fails where the peer has the topic already
+ATTEMPTS_PER_SUBSCRIPTION = 1000  # An attempt fails if the peer already has the topic.
 
 
 def generate_hierarchical(config: Hierarchical, seed: int | str) -> Interests:
+    """Return the workload as an instance."""
     grown = grow(config, seed)
     return Interests.from_ids(numbered("n", config.nodes), numbered("t", config.topics), grown.nodes, grown.topics)
 
 
 class Grown(NamedTuple):
-    """The node and the topic of each subscription, in the order in which they come about."""
+    """The node and the topic of each subscription, in the order in which they are made."""
 
     nodes: npt.NDArray[np.int64]
     topics: npt.NDArray[np.int64]
@@ -39,12 +40,12 @@ class Grown(NamedTuple):
 
     @property
     def initial_share(self) -> float:
-        """The share of subscriptions that do not follow from others: what initFrac asks for."""
+        """Return the share of subscriptions that do not follow from others, which is what initFrac asks for."""
         return self.begun / max(1, len(self.nodes))
 
 
 def grow(config: Hierarchical, seed: int | str) -> Grown:
-    """Grow the subscriptions one by one."""
+    """Make the subscriptions one by one."""
     total = round(config.z * config.nodes)
     initial = max(round(total * config.init_frac), config.topics)
     tables = weight_tables(-np.log(np.arange(1, config.topics + 1)) / (config.alpha0 - 1))

@@ -1,4 +1,4 @@
-"""The interests of nodes that join, drawn independently: joiner j from its own stream."""
+"""Draw the interests of nodes that join. They are independent: joining node j has a stream of its own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from trellis.workloads.popularity import weight_tables
 
 
 class Joined(NamedTuple):
-    """The interests of each joiner, and the names of the topics in them."""
+    """The interests of each joining node, and the names of the topics in them."""
 
     names: Names
     drawn: Drawn
 
 
 def draw_joiners(joiners: str | WorkloadConfig, interests: Interests, seed: int | str, count: int) -> Joined:
-    """Interests for `count` joiners of a system that began as `interests`."""
+    """Draw interests for `count` nodes that join a system that began as `interests`."""
     joiners = parse_joiners(joiners) if isinstance(joiners, str) else joiners
     if not isinstance(joiners, str):
         return _next_nodes(joiners, interests, seed, count)
@@ -33,7 +33,7 @@ def draw_joiners(joiners: str | WorkloadConfig, interests: Interests, seed: int 
     donor = donors[(uniform_numbers(seed, "donors", 0, count)[:, 0] * len(donors)).astype(np.int64)]
     sizes = interests.sizes[donor]
     if joiners == "popularity":
-        with np.errstate(divide="ignore"):  # a topic without subscribers is never drawn
+        with np.errstate(divide="ignore"):  # A topic without subscribers is never drawn.
             tables = weight_tables(np.log(interests.popularity))
         return Joined(interests.topics, draw(sizes, tables, 1, seed, purpose="joiners"))
     offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -49,6 +49,6 @@ def _next_nodes(config: WorkloadConfig, interests: Interests, seed: int | str, c
             f"its topics t1 to t{config.topics} are none of those in the interests",
             "use popularity or copy",
         )
-    # Indices beyond the initial nodes: joiners of the seed that made those are independent of them all the same.
+    # Indexes beyond the initial nodes: joining nodes are independent of these, even with the same seed.
     first = len(interests.nodes)
     return Joined(names, generate_range(config, seed, first, first + count))  # type: ignore[arg-type]

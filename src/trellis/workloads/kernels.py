@@ -1,15 +1,15 @@
-"""Counter-based chance and the drawing of topics, compiled.
+"""Draw counter-based random numbers and topics, in compiled code.
 
-Every node has a stream of random numbers of its own: splitmix64 (Steele, Lea, Flood, OOPSLA 2014) that starts where
-splitmix64 seeded with the purpose's `base` is at output number `node`. Two streams of 100 numbers meet among a
-million nodes with probability 5e-6. All kernels take a range of nodes [first, first + n), so that a part of a
-workload can be made anywhere and comes out the same.
+Every node has a stream of random numbers of its own: splitmix64 (Steele, Lea, Flood, OOPSLA 2014). Its start is output
+number `node` of splitmix64 seeded with the purpose's `base`. Two streams of 100 numbers overlap among a million nodes
+with probability 5e-6. All kernels take a range of nodes [first, first + n). So a part of a workload can be made
+anywhere, with the same result.
 
-`state` is an array of one uint64: where the stream in hand stands. Arithmetic on it wraps around by design.
+`state` is an array of one uint64: the position in the current stream. Arithmetic on it wraps around by design.
 """
 
 # mypy: disable-error-code="no-untyped-def"
-# Kernels are typed when they are first called.
+# Kernels get their types when they are first called.
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ U11, U12, U27, U30, U31 = np.uint64(11), np.uint64(12), np.uint64(27), np.uint64
 
 @njit(cache=True)
 def mix(z):
-    """splitmix64's output function: 64 bits to 64 bits, one to one."""
+    """Return splitmix64's output function: 64 bits to 64 bits, one to one."""
     z = (z ^ (z >> U30)) * MIX_1
     z = (z ^ (z >> U27)) * MIX_2
     return z ^ (z >> U31)
@@ -32,7 +32,7 @@ def mix(z):
 
 @njit(cache=True)
 def node_stream(base, node):
-    """The state at which the stream of `node` begins."""
+    """Return the state at which the stream of `node` begins."""
     return mix(base + GAMMA * np.uint64(node + 1))
 
 
@@ -44,25 +44,25 @@ def next_bits(state):
 
 @njit(cache=True)
 def next_unit(state):
-    """Uniform in [0, 1), a multiple of 2^-53."""
+    """Return a number uniform in [0, 1), a multiple of 2^-53."""
     return np.float64(next_bits(state) >> U11) * 2.0**-53
 
 
 @njit(cache=True)
 def next_exponential(state):
-    """Exponential of mean 1, never 0 and never infinite."""
+    """Return an exponential number of mean 1, never 0 and never infinite."""
     return -np.log((np.float64(next_bits(state) >> U12) + 0.5) * 2.0**-52)
 
 
 @njit(cache=True)
 def next_below(state, bound):
-    """Uniform in 0 .. bound-1; for bounds below 2^31 the product cannot round up to the bound."""
+    """Return a number uniform in 0 .. bound-1. For bounds below 2^31 the product cannot round up to the bound."""
     return np.int64(next_unit(state) * bound)
 
 
 @njit(cache=True)
 def units(base, first, count, per_node):
-    """The first `per_node` uniform numbers of each node of the range, one row a node."""
+    """Return the first `per_node` uniform numbers of each node of the range, one row per node."""
     out = np.empty((count, per_node))
     state = np.empty(1, np.uint64)
     for i in range(count):
@@ -74,9 +74,9 @@ def units(base, first, count, per_node):
 
 @njit(cache=True)
 def alias_table(weights, keep, other):
-    """Fill `keep` and `other` so that a weighted draw takes one step: slot i, or other[i] with chance 1 - keep[i].
+    """Fill `keep` and `other` so that a weighted draw takes one step: slot i, or other[i] with probability 1 - keep[i].
 
-    Walker's alias method, built as Vose does: a slot with less than the mean weight is topped up by one with more.
+    This is Walker's alias method, built as Vose does: a slot below the mean weight is filled up by one above it.
     """
     count = len(weights)
     scaled = weights * (count / weights.sum())
@@ -99,14 +99,14 @@ def alias_table(weights, keep, other):
             enough += 1
             stack[little] = rich
             little += 1
-    # What is left has weight 1 up to rounding, and keeps its slot.
+    # The remaining slots have weight 1 up to rounding, and keep their slot.
 
 
 @njit(cache=True)
 def choose_distinct(state, count, wanted, stamp, seen, out, start):
-    """`wanted` different numbers below `count`, each set equally likely, into out[start:], by Floyd's method.
+    """Write `wanted` different numbers below `count` to out[start:], each set equally likely, by Floyd's method.
 
-    A number is taken in this round when seen[number] == stamp.
+    A number is already taken in this round if seen[number] == stamp.
     """
     for i in range(wanted):
         last = count - wanted + i
@@ -119,7 +119,7 @@ def choose_distinct(state, count, wanted, stamp, seen, out, start):
 
 @njit(cache=True)
 def kth_smallest(values, k):
-    """The value with k smaller ones before it; reorders `values`. (np.partition would take 5 s to compile.)"""
+    """Return the value with k smaller ones before it, and reorder `values`. (np.partition takes 5 s to compile.)"""
     low, high = 0, len(values) - 1
     while low < high:
         pivot = values[(low + high) // 2]
@@ -144,13 +144,14 @@ def kth_smallest(values, k):
 
 @njit(cache=True)
 def draw_topics(base, first, offsets, bounds, picks, keep, other, log_weight, out):
-    """draw(m, p) for each node of a range, with the topics in categories.  [docs/papers.md, workloads; Magnet 4.2]
+    """Do draw(m, p) for each node of a range, with the topics in categories.  [docs/papers.md, workloads; Magnet 4.2]
 
-    A node chooses `picks` of the categories, then draws: a category uniformly among its own, a topic in it by
-    weight, repeats discarded, until it has as many as the offsets leave room for. One category is plain draw(m, p).
+    A node chooses `picks` of the categories. Then it draws repeatedly a category, uniformly among its own, and a topic
+    in it by weight, and discards repeats. It stops when it has as many as the offsets leave space for. With one
+    category this is plain draw(m, p).
 
-    offsets     where in `out` the topics of each node begin; they come out ascending
-    bounds      category c holds the topics bounds[c] .. bounds[c+1]-1; sizes differ by one at most
+    offsets     where in `out` the topics of each node begin; they are ascending in the end
+    bounds      category c holds the topics bounds[c] .. bounds[c+1]-1; sizes differ by at most one
     keep, other, log_weight    row s: alias table and log of the weights, adding up to 1, of a category of the
                 smallest size plus s
     """
@@ -166,8 +167,8 @@ def draw_topics(base, first, offsets, bounds, picks, keep, other, log_weight, ou
         state[0] = node_stream(base, first + i)
         choose_distinct(state, categories, picks, i, category_seen, chosen, 0)
         at, end, rejected = offsets[i], offsets[i + 1], 0
-        # With heavy skew nearly all draws are repeats (zipf 2, 90 of 200). After as many repeats as there are
-        # topics, drawing the rest another way costs less than what was spent.
+        # With heavy skew nearly all draws are repeats (zipf 2, 90 of 200). After as many repeats as there are topics,
+        # drawing the rest in another way costs less than what was spent.
         while at < end and rejected < len(keys):
             category = chosen[next_below(state, picks)] if picks > 1 else chosen[0]
             size = bounds[category + 1] - bounds[category]
@@ -183,9 +184,10 @@ def draw_topics(base, first, offsets, bounds, picks, keep, other, log_weight, ou
                 out[at] = topic
                 at += 1
         if at < end:
-            # The same distribution: let topic t ring first at time E_t / p_t. The order of first rings is that of
-            # draws without repeats, and whatever rang before, the silent topics' clocks are as good as new (the
-            # exponential has no memory). So the rest are the smallest fresh E_t / p_t of topics not yet drawn.
+            # This has the same distribution. Let topic t have its first event at time E_t / p_t. The order of first
+            # events is that of draws without repeats. Whatever happened before, the waiting times of the other topics
+            # are distributed as at the start, because the exponential has no memory. So the rest are the smallest fresh
+            # E_t / p_t of topics not yet drawn.
             count = 0
             for k in range(picks):
                 low, high = bounds[chosen[k]], bounds[chosen[k] + 1]
@@ -205,7 +207,7 @@ def draw_topics(base, first, offsets, bounds, picks, keep, other, log_weight, ou
 
 @njit(cache=True)
 def draw_buckets(base, first, offsets, bounds, picks, out):
-    """Equally many topics from each of `picks` buckets, all uniformly, for each node of a range.  [Vitis IV-A]"""
+    """Draw equally many topics from each of `picks` buckets, all uniformly, for each node of a range.  [Vitis IV-A]"""
     buckets = len(bounds) - 1
     state = np.empty(1, np.uint64)
     bucket_seen = np.full(buckets, -1, np.int64)
@@ -226,7 +228,7 @@ def draw_buckets(base, first, offsets, bounds, picks, out):
 
 @njit(cache=True)
 def add_pair(table, pair):
-    """Put `pair` into the open-addressing hash set `table` (-1: free); False where it is in already."""
+    """Put `pair` into the open-addressing hash set `table` (-1: free). Return False if it is there already."""
     mask = np.uint64(len(table) - 1)
     slot = np.int64(mix(np.uint64(pair)) & mask)
     while table[slot] != -1:
@@ -239,13 +241,14 @@ def add_pair(table, pair):
 
 @njit(cache=True)
 def grow_hierarchy(base, nodes, keep, other, distance_cdf, initial, total, attempts_max, node_of, topic_of):
-    """HIERARCHICAL-TOPICS, one subscription after the other.  [Magnet 4.4; E-6, E-7]
+    """Generate HIERARCHICAL-TOPICS, one subscription after the other.  [Magnet 4.4; E-6, E-7]
 
-    keep, other     alias table of the initial popularity by rank; ranks are dealt to the leaves at random
-    distance_cdf    entry x-1: chance that the tree distance is at most x; as many entries as the tree is high
-    initial, total  numbers of subscriptions after the first step (at least one a topic) and at the end
-    Fills node_of and topic_of. Returns how many subscriptions were drawn at random, how many there were after the first
-    step, and how many there are: fewer than initial or than total when the attempts ran out.
+    keep, other     alias table of the initial popularity by rank; ranks are assigned to the leaves at random
+    distance_cdf    entry x-1: probability that the tree distance is at most x; as many entries as the tree is high
+    initial, total  numbers of subscriptions after the first step (at least one per topic) and at the end
+
+    Fill node_of and topic_of. Return three numbers of subscriptions: drawn at random, after the first step, and in all.
+    The last one is less than `initial` or `total` if the attempts ran out.
     """
     topics = len(keep)
     state = np.empty(1, np.uint64)
@@ -262,7 +265,7 @@ def grow_hierarchy(base, nodes, keep, other, distance_cdf, initial, total, attem
         leaf_of_rank[last], leaf_of_rank[swap] = leaf_of_rank[swap], leaf_of_rank[last]
 
     # Step a: one random peer for every topic (E-7), then random peers for topics by their weight. The home topics of
-    # peers that have none so far count among the first subscriptions, so that many fewer are drawn.
+    # peers without a topic count among the first subscriptions, so that many fewer are drawn.
     idle = np.ones(nodes, np.bool_)
     homeless = nodes
     while (count < topics or count + homeless < initial) and attempts < attempts_max:
@@ -282,8 +285,8 @@ def grow_hierarchy(base, nodes, keep, other, distance_cdf, initial, total, attem
     drawn = count
     if count < topics or count + homeless < initial:
         return drawn, count, count
-    # "Giving users at least one home topic": a peer that has none yet gets one, by weight as in the draws that it
-    # stands for, so that popularity keeps following the power law.
+    # "Giving users at least one home topic": a peer without a topic gets one, by weight as in the draws that it
+    # replaces, so that popularity still follows the power law.
     for node in range(nodes):
         if idle[node]:
             slot = next_unit(state) * topics
@@ -294,7 +297,7 @@ def grow_hierarchy(base, nodes, keep, other, distance_cdf, initial, total, attem
             count += 1
     begun = count
 
-    # Step b. A topic by its present popularity, then a uniform one of its subscribers: a uniform subscription.
+    # Step b: a topic by its present popularity, then a uniform one of its subscribers, which is a uniform subscription.
     while count < total and attempts < attempts_max:
         attempts += 1
         known = next_below(state, count)
@@ -302,7 +305,7 @@ def grow_hierarchy(base, nodes, keep, other, distance_cdf, initial, total, attem
         u, height = next_unit(state), 0
         while distance_cdf[height] <= u:
             height += 1
-        # The 2^(x-1) leaves at distance x = height + 1 differ from t in bit `height`, and may in the lower ones.
+        # The 2^(x-1) leaves at distance x = height + 1 differ from t in bit `height`, and may differ in the lower ones.
         below = next_below(state, 1 << height)
         topic = (((topic >> height) ^ 1) << height) | below
         if add_pair(table, node * topics + topic):

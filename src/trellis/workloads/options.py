@@ -1,4 +1,4 @@
-"""Options as users type them: a configuration from names and texts, and a whole workload in one word.
+"""Parse options as users type them: a configuration from names and texts, and a whole workload in one word.
 
 zipf:alpha=2.0,subs=10:90,sizes=powerlaw        spidercast-rss        spidercast-rss:nodes=500
 """
@@ -17,15 +17,16 @@ from trellis.workloads.sizes import SHAPES, Sizes, parse_subs
 
 Config = TypeVar("Config", bound=msgspec.Struct)
 
-SIZE_OPTIONS = ("subs", "sizes", "size-exponent")  # the three together make one `Sizes`
+SIZE_OPTIONS = ("subs", "sizes", "size-exponent")  # The three together make one `Sizes`.
 
 
 def option_name(field: str) -> str:
+    """Return the name of the option of a field."""
     return field.rstrip("_").replace("_", "-")
 
 
 def describe_options(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """For each option of a configuration, what it means."""
+    """Return what each option of a configuration means."""
     texts = {}
     for field in msgspec.structs.fields(kind):
         info = msgspec.inspect.type_info(field.type)
@@ -37,7 +38,7 @@ def describe_options(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def configure(base: Config, options: Mapping[str, object]) -> Config:
-    """`base` with some options changed, given as texts or as values; an option that is None stays as it was."""
+    """Return `base` with some options changed, given as texts or as values. An option that is None stays as it is."""
     given = {option_name(name): value for name, value in options.items() if value is not None}
     kind = type(base)
     fields = {option_name(field.name): field for field in msgspec.structs.fields(kind)}
@@ -58,7 +59,7 @@ def configure(base: Config, options: Mapping[str, object]) -> Config:
 
 
 def parse_spec(text: str) -> WorkloadConfig:
-    """`NAME` or `NAME:option=value,...`, where NAME is a generator, an alias or a preset."""
+    """Return the workload of `NAME` or `NAME:option=value,...`, where NAME is a generator, an alias or a preset."""
     name, _, listed = text.partition(":")
     options = {}
     for part in filter(None, listed.split(",")):
@@ -78,7 +79,7 @@ def _has_sizes(kind: type[msgspec.Struct]) -> bool:
 
 
 def _sizes(before: Sizes, given: Mapping[str, object]) -> Sizes:
-    # --subs replaces the sizes as a whole: `--subs 10:30` is a uniform interval whatever the default was.
+    # --subs replaces the sizes as a whole: `--subs 10:30` is a uniform interval, whatever the default was.
     subs = given.get("subs", before)
     sizes = subs if isinstance(subs, Sizes) else parse_subs(str(subs))
     shape = str(given.get("sizes", sizes.shape))

@@ -1,6 +1,6 @@
-"""Which nodes crash together: any, neighbours on the identifier ring, neighbours in the overlay, or hubs.
+"""Choose nodes that crash together: any, consecutive on the identifier ring, near in the overlay, or hubs.
 
-Groups never share a node. Degrees and neighbours are those of the overlay before the first crash.
+Groups never share a node. Degrees and neighbors are those of the overlay before the first crash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trellis.workloads.churn_configs import CrashGroups
 def crash_groups(
     config: CrashGroups, interests: Interests, overlay: Overlay | None, chance: random.Random
 ) -> Iterator[list[str]]:
-    """The names of each group, in the order in which the groups crash."""
+    """Yield the names of each group, in the order in which the groups crash."""
     nodes, size = interests.nodes, config.size
     if size * config.groups >= len(nodes):
         raise InputError(
@@ -45,15 +45,15 @@ def crash_groups(
 
 
 def ring_order(nodes: Names) -> list[int]:
-    """The nodes as they follow each other on the identifier ring: by the SHA-1 of their names."""
+    """Return the nodes in the order of the identifier ring: by the SHA-1 of their names."""
     identifiers = [sha1(name.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest() for name in nodes]
     return sorted(range(len(nodes)), key=identifiers.__getitem__)
 
 
 def around_a_node(overlay: Overlay, left: list[int], size: int, chance: random.Random) -> list[int]:
-    """A random node and those nearest to it, breadth first, neighbours in random order.
+    """Return a random node and those nearest to it, breadth first, with neighbors in random order.
 
-    Only nodes that are left are walked through; where they run out, another random node begins anew.
+    Only remaining nodes are visited. If they run out, the search continues at another random node.
     """
     unseen = set(left)
     group: list[int] = []
@@ -72,11 +72,11 @@ def around_a_node(overlay: Overlay, left: list[int], size: int, chance: random.R
 
 
 def around_hubs(overlay: Overlay, left: list[int], size: int) -> list[int]:
-    """The node of the highest degree with its neighbours of the highest degrees; then the next hub, if need be."""
+    """Return the node of the highest degree with its neighbors of the highest degrees, then the next hub if needed."""
     degrees = overlay.degrees
     by_degree = sorted(left, key=lambda node: (-degrees[node], node))
     place = {node: rank for rank, node in enumerate(by_degree)}
-    group: dict[int, None] = {}  # in the order of their coming
+    group: dict[int, None] = {}  # in the order in which they are added
     for hub in by_degree:
         near = (int(other) for other in overlay.neighbors_of(hub) if int(other) in place)
         for node in [hub, *sorted(near, key=place.__getitem__)]:

@@ -1,4 +1,4 @@
-"""The base workloads of the papers by name, and every other name that a generator answers to."""
+"""List the base workloads of the papers by name, and all other names of generators."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from trellis.workloads.sizes import Sizes
 
 
 class Preset(NamedTuple):
+    """A workload of a paper, and a line about it."""
+
     config: WorkloadConfig
     about: str
 
 
-# The papers' short names.
+# Short names used in the papers.
 ALIASES: dict[str, WorkloadConfig] = {
     "unif": Uniform(),
     "expo": Exponential(),
@@ -80,7 +82,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def named(name: str) -> WorkloadConfig:
-    """The configuration that a generator's name, an alias or a preset stands for."""
+    """Return the configuration of a generator's name, an alias or a preset."""
     if name in GENERATORS:
         return GENERATORS[name]()
     if name in ALIASES:

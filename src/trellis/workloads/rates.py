@@ -1,4 +1,4 @@
-"""How often each topic is published on: all alike, or by a power law.
+"""Set how often each topic is published on: all alike, or by a power law.
 
 [Magnet 4.2: alpha 0.75, by popularity; Vitis IV-D: 0.3 to 3, in random order]
 """
@@ -26,12 +26,12 @@ def rates(
     order: str = "popularity",
     seed: int | str = 0,
 ) -> npt.NDArray[np.float64]:
-    """The rate of each topic, with mean 1: what goes into `Interests.rates`.
+    """Return the rate of each topic, with mean 1, for `Interests.rates`.
 
-    of     the interests, or a number of topics that are numbered by popularity already
+    of     the interests, or a number of topics that are already numbered by popularity
     model  uniform: all 1; powerlaw: the i-th topic's rate is proportional to i^-alpha. A higher alpha puts more of
            the messages on fewer topics; at 3 nearly all are on one.
-    order  whose rate is the i-th: the i-th most popular topic's (Magnet), or topics in random order (Vitis)
+    order  which topic is the i-th: the i-th most popular one (Magnet), or the i-th in random order (Vitis)
     """
     check_choice("rates", model, MODELS)
     check_choice("rate-order", order, ORDERS)
@@ -48,7 +48,7 @@ def rates(
 
 
 def _ranked(of: Interests | int, order: str, seed: int | str) -> npt.NDArray[np.int64]:
-    """The topics from the highest rate to the lowest."""
+    """Return the topics from the highest rate to the lowest."""
     if order == "random":
         topics = list(range(of if isinstance(of, int) else len(of.topics)))
         random.Random(ids.stream(seed, "workload", "rates")).shuffle(topics)

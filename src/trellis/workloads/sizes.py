@@ -1,4 +1,4 @@
-"""How many topics a node subscribes to: always the same number, any of an interval, or a power law over it.
+"""Define how many topics a node subscribes to: a fixed number, uniform in an interval, or a power law over it.
 
 [SpiderCast 3.1: uniform in [min:max]; Shadows VI, OMen 6.1: a power law in [10, 90]]
 """
@@ -14,12 +14,13 @@ SHAPES = ("uniform", "powerlaw")
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """Subscription sizes from `low` to `high`, both included; equal bounds fix the size."""
+    """Subscription sizes from `low` to `high`, both included. Equal bounds fix the size."""
 
     low: int
     high: int
     shape: str = "uniform"  # uniform: each size equally likely; powerlaw: P(k) proportional to k^-exponent
-    # Higher makes large subscriptions rarer. "A power law" is all the papers say; 3 fits their figures best (E-1).
+    # A higher value makes large subscriptions rarer. The papers only say "a power law"; 3 fits their figures best
+    # (E-1).
     exponent: float = 3.0
 
     def __post_init__(self) -> None:
@@ -39,7 +40,7 @@ class Sizes(msgspec.Struct, frozen=True):
         return str(self.low) if self.low == self.high else f"{self.low}:{self.high}"
 
     def check_within(self, topics: int, place: str) -> None:
-        """Refuse sizes that `topics` topics cannot fill."""
+        """Raise InputError for sizes that are larger than the number of topics."""
         refuse_if(
             self.high > topics,
             f"--subs {self}",
@@ -49,7 +50,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 def parse_subs(text: str, shape: str = "uniform", exponent: float = 3.0) -> Sizes:
-    """`10` or `10:90`, as typed behind --subs."""
+    """Parse `10` or `10:90`, as typed after --subs."""
     low, colon, high = text.partition(":")
     try:
         bounds = int(low), int(high if colon else low)

@@ -1,6 +1,7 @@
-"""Users on a square who care about what is near.  [Magnet 4.3; Wong et al.; E-5: no wrap-around at the border]
+"""Generate users on a square who subscribe to what is near.  [Magnet 4.3; Wong et al.; E-5]
 
-Topic i is that of user i, so both have the same number; a user subscribes to its own.
+The square does not wrap around at its border (E-5). Topic i belongs to user i, so both have the same number. A user
+also subscribes to its own topic.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def generate_spatial(config: Spatial, seed: int | str) -> Interests:
+    """Return the workload as an instance."""
     pairs = near_pairs(config, points(config, seed))
     own = np.arange(config.nodes)
     return Interests.from_ids(
@@ -30,21 +32,21 @@ def generate_spatial(config: Spatial, seed: int | str) -> Interests:
 
 
 def points(config: Spatial, seed: int | str) -> Floats:
-    """Where each user is on the unit square."""
+    """Return the position of each user on the unit square."""
     return uniform_numbers(seed, "points", 0, config.nodes, per_node=2)
 
 
 def near_pairs(config: Spatial, at: Floats) -> npt.NDArray[np.int64]:
-    """The pairs of users that are within the radius of each other, each pair once."""
+    """Return the pairs of users within the radius of each other, each pair once."""
     if config.radius is not None:
         pairs, squared = _within(at, config.radius)
         return pairs[squared <= config.radius * config.radius]
-    # Mean t is n t subscriptions: n own topics, the others two a pair. So the radius that gives the mean is the
-    # distance of the pair that comes last when just that many of the nearest pairs are taken.
+    # A mean of t means n t subscriptions: n own topics, and two for each pair. So the radius for this mean is the
+    # distance of the last pair when exactly that many nearest pairs are taken.
     wanted = round(config.nodes * (config.target_mean - 1) / 2)
     if wanted == 0:
         return np.empty((0, 2), np.int64)
-    reach = math.sqrt(config.target_mean / (math.pi * config.nodes))  # exact but for the border
+    reach = math.sqrt(config.target_mean / (math.pi * config.nodes))  # exact except at the border
     pairs, squared = _within(at, reach)
     while len(pairs) < wanted:
         reach *= 1.2
@@ -54,7 +56,7 @@ def near_pairs(config: Spatial, at: Floats) -> npt.NDArray[np.int64]:
 
 
 def _within(at: Floats, radius: float) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Pairs at most `radius` apart (a little more, for rounding), and their squared distances."""
+    """Return pairs at most `radius` apart (a little more, for rounding), and their squared distances."""
     found = cKDTree(at).query_pairs(radius * (1 + 1e-9), output_type="ndarray")
     pairs: npt.NDArray[np.int64] = found.astype(np.int64)
     squared: Floats = ((at[pairs[:, 0]] - at[pairs[:, 1]]) ** 2).sum(axis=1)

@@ -1,11 +1,11 @@
-"""A plain MQTT broker that sidecars attach to. It speaks 3.1.1 and 5, and tells its log on `$SYS` as Mosquitto does.
+"""Implement a plain MQTT broker to which sidecars attach. It speaks 3.1.1 and 5, and logs to `$SYS` as Mosquitto does.
 
-It is an asyncio program like the clients, and runs on real sockets as well. It knows clean and kept sessions, retained
-messages, no-local, QoS 0 to 2 from clients and 0 to 1 to them. It has no wills, no shared subscriptions and no topic
-aliases, and bounds no queue. It borrows the codec of the node, which tests compare with others.
+It is an asyncio program like the clients, and runs on real sockets as well. It supports clean and kept sessions,
+retained messages, no-local, QoS 0 to 2 from clients and QoS 0 to 1 to them. It has no wills, no shared subscriptions
+and no topic aliases, and its queues have no limit. It uses the codec of the node, which tests compare with others.
 
-`Store` is its disk. Every change is there before anybody is told, so a broker that restarts has lost nothing but clean
-sessions. What it acknowledges is therefore never lost between it and its sidecar.
+`Store` is its disk. Every change is stored before any client is told. So a broker that restarts loses nothing but clean
+sessions, and a message that it has acknowledged is never lost between the broker and its sidecar.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from trellis.protocols.mqtt.learn import LOG, LOG_KEPT_S
 from trellis.protocols.mqtt.primitives import PacketError
 
 _PACKET_BYTES_MAX = 64 << 20
-_LOOK_S = 1.0  # how often it looks for clients that are silent
-_SYS_S = 10  # `sys_interval` of Mosquitto
+_LOOK_S = 1.0  # how often it looks for silent clients
+_SYS_S = 10  # every how many of these looks it publishes its counts; `sys_interval` of Mosquitto
 
-Line = tuple[str, str, int]  # a subscription in the log: client, filter, and a number of its own
+Line = tuple[str, str, int]  # a subscription in the log: client, filter, and the number of the log line
 
 
 @dataclass
 class Waiting:
-    """A message for one session."""
+    """A message that waits for one session."""
 
     packet: p.Publish
-    until_s: float = inf  # by the clock on the wall; lines of the log are kept for a short time only
+    until_s: float = inf  # Unix time after which it is dropped; log lines are kept for a short time only
     line: Line | None = None
 
 
@@ -53,31 +53,35 @@ class Kept:
     receive_max: int = 65_535
     filters: dict[str, p.Asked] = field(default_factory=dict)
     queue: deque[Waiting] = field(default_factory=deque)
-    flying: dict[int, Waiting] = field(default_factory=dict)  # sent, and not acknowledged
-    half: dict[int, None] = field(default_factory=dict)  # QoS 2: received, and not released
+    # packet identifier -> message that was sent and is not acknowledged
+    flying: dict[int, Waiting] = field(default_factory=dict)
+    half: dict[int, None] = field(default_factory=dict)  # QoS 2: identifiers that were received and not released
     number: int = 0
 
 
 @dataclass
 class Store:
-    """What outlives the process."""
+    """The state that survives the process."""
 
     sessions: dict[str, Kept] = field(default_factory=dict)
     retained: dict[str, p.Publish] = field(default_factory=dict)
-    lines: dict[tuple[str, str], int] = field(default_factory=dict)  # client, filter -> the last line about it
-    read: dict[tuple[str, str], int] = field(default_factory=dict)  # the last one that the reader has acknowledged
+    lines: dict[tuple[str, str], int] = field(default_factory=dict)  # client, filter -> the last log line about it
+    # client, filter -> the last log line about it that the reader has acknowledged
+    read: dict[tuple[str, str], int] = field(default_factory=dict)
     line: int = 0
 
     def is_read(self, client: str, wanted: str) -> bool:
-        """Tell whether the reader of the log has acknowledged that this client subscribes."""
+        """Return whether the reader of the log has acknowledged that this client subscribes."""
         told = self.lines.get((client, wanted))
         return told is not None and self.read.get((client, wanted)) == told
 
 
 class Connection(asyncio.Protocol):
+    """One connection of a client."""
+
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.version = 0  # of MQTT; 0 until CONNECT
+        self.version = 0  # MQTT version; 0 until CONNECT
         self.session: Kept | None = None
         self.heard_s, self.keep_alive_s = broker.loop.time(), 10
         self.said_bye = False
@@ -126,7 +130,7 @@ class Broker:
         self.loop = asyncio.get_running_loop()
         self.connections: dict[Connection, None] = {}
         self.by_client: dict[str, Connection] = {}
-        self._told: dict[str, str] = {}  # what was last said on `$SYS`
+        self._told: dict[str, str] = {}  # `$SYS` topic -> its last value
         for client in [one.client for one in store.sessions.values() if not one.expiry_s]:
             self._end(client)
 
@@ -184,6 +188,7 @@ class Broker:
                 self.ended(connection)
 
     def _connect(self, connection: Connection, packet: p.Connect) -> None:
+        """Begin or continue a session. A connection of the same client is taken over."""
         client = packet.client or f"auto-{len(self.store.sessions)}"
         old = self.by_client.get(client)
         if old is not None:
@@ -209,7 +214,7 @@ class Broker:
         self._log("N", f"New client connected from {connection.peer()} as {client} {how}")
 
     def ended(self, connection: Connection) -> None:
-        """A connection is over. A session that does not outlive it ends."""
+        """Handle the end of a connection. A session that does not outlive its connection ends with it."""
         self.connections.pop(connection, None)
         session, connection.session = connection.session, None
         if session is None or self.by_client.get(session.client) is not connection:
@@ -228,6 +233,7 @@ class Broker:
     # Subscriptions
 
     def _subscribe(self, connection: Connection, session: Kept, packet: p.Subscribe) -> None:
+        """Store the subscriptions, log them, and send retained messages as their retain handling says."""
         new = [one.filter not in session.filters for one in packet.asked]
         for one in packet.asked:
             session.filters[one.filter] = one
@@ -255,6 +261,7 @@ class Broker:
         connection.send(p.Ack(p.PUBACK if packet.qos == 1 else p.PUBREC, number))
 
     def _spread(self, packet: p.Publish, publisher: str, until_s: float = inf, line: Line | None = None) -> None:
+        """Store a retained message, and pass a message to all sessions with a matching filter."""
         if packet.retain:
             self.store.retained.pop(packet.topic, None)
             if packet.payload:
@@ -279,6 +286,7 @@ class Broker:
             connection.send(packet)
 
     def _pump(self, session: Kept) -> None:
+        """Send queued messages as long as the client's receive maximum allows."""
         connection = self.by_client.get(session.client)
         while connection is not None and session.queue and len(session.flying) < session.receive_max:
             one = session.queue.popleft()
@@ -304,6 +312,7 @@ class Broker:
         self._spread(packet, "", now_s + LOG_KEPT_S, line)
 
     def _tell_counts(self, seconds: int) -> None:
+        """Publish on `$SYS` the counts that have changed."""
         sessions = self.store.sessions.values()
         away = sum(one.client not in self.by_client for one in sessions)
         told = {

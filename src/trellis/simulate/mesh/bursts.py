@@ -1,6 +1,7 @@
-"""Clients that restart under one name, and subscribe and unsubscribe in bursts. They disturb nobody.
+"""Run clients that restart under one name, and subscribe and unsubscribe in bursts. They must not disturb others.
 
-Their subscriptions are written down, since their node holds copies for them. Nothing is owed to them: they do not read.
+Their subscriptions are recorded, because their node holds copies for them. The judge expects no deliveries to them:
+they do not read.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _NAME = "burst"
 
 
 class Visit:
-    """One connection of such a client, in the history."""
+    """One connection of such a client, as the history records it."""
 
     def __init__(self, target: Target, speaks: Literal["native", "mqtt"]) -> None:
         self._witness = target.witness
@@ -43,6 +44,8 @@ class Visit:
 
 
 async def burst(target: Target, random: Random) -> None:
+    """Run the clients of this attack until it is cancelled."""
+
     async def native() -> None:
         async with Client(target.clients, _NAME, None, 3.0) as client:
             visit = Visit(target, "native")
@@ -80,7 +83,7 @@ async def burst(target: Target, random: Random) -> None:
             visit.finish()
 
     async def impostor() -> None:
-        """Use the name under which the MQTT listener publishes. It must be refused."""
+        """Use the name under which the MQTT listener publishes. The node must refuse it."""
         wire = Wire()
         await wire.connect(target.clients)
         wire.say(pack_to_node(Greet(CLIENT_PROTOCOL, CLIENT_VERSION, "$mqtt", 0)))
@@ -88,5 +91,5 @@ async def burst(target: Target, random: Random) -> None:
             wire.say(pack_to_node(Publish(number, random.choice(target.topics), b"")))
         await wire.ended
 
-    # Two under each name.
+    # Two clients share each name.
     await asyncio.gather(again(native), again(native), again(mqtt), again(mqtt), again(impostor))

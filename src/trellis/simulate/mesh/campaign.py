@@ -1,12 +1,11 @@
-"""A campaign: many trials over days, interrupted and continued, that looks where something new was found.
+"""Run a campaign: many trials over days, which can be interrupted and resumed, and which explore rare cases further.
 
-A campaign that is given a corpus runs its cases first, as they are: they were kept because they are rare, and the code
-may have changed since. Then most of the cases are drawn at random. The others vary cases of the corpus (`corpus.py`,
-`vary.py`).
+A campaign that is given a corpus first runs its cases unchanged. They were kept because they are rare, and the code may
+have changed since. Then most cases are drawn at random. The others vary cases of the corpus (`corpus.py`, `vary.py`).
 
-A campaign goes on in batches. The cases of a batch follow from the campaign's seed, the number of the batch and the
-corpus before it. So the results do not depend on the number of processes, nor on where the campaign was interrupted.
-When a campaign goes on, it first runs the cases again that have failed: the code may have been corrected since.
+A campaign runs in batches. The cases of a batch follow from the campaign's seed, the number of the batch and the corpus
+before it. So the results depend neither on the number of processes nor on where the campaign was interrupted. A resumed
+campaign first repeats the cases that have failed, because the code may have been corrected since.
 """
 
 from __future__ import annotations
@@ -31,30 +30,34 @@ from trellis.simulate.run import make_folder, write_json
 
 STATE, CORPUS = "campaign.json", "corpus.json"
 BATCH = 16  # cases between two writes of the state
-_DRAWN_SHARE = 0.75  # of the cases, drawn at random: variations of few cases show less (docs/simulator-mutants.md)
+_DRAWN_SHARE = 0.75  # share of cases drawn at random: variations of few cases find less (docs/simulator-mutants.md)
 _VERSION = 1
 
 
 class State(msgspec.Struct):
-    """What a campaign has done so far, as its file holds it."""
+    """The state of a campaign, as its file holds it."""
 
     plan: MeshPlan
     summary: MeshSummary
     corpus: list[Entry]
-    drawn: int = 0  # cases that were drawn at random
-    seen: dict[str, Annotated[int, Meta(ge=1)]] = msgspec.field(default_factory=dict)  # feature -> trials that had it
-    digest: str = ""  # of the digests of all trials
-    planned: list[Case] = msgspec.field(default_factory=list)  # the given corpus, or the rest of the present batch
+    drawn: int = 0  # number of cases that were drawn at random
+    # feature -> number of trials that had it
+    seen: dict[str, Annotated[int, Meta(ge=1)]] = msgspec.field(default_factory=dict)
+    digest: str = ""  # digest over the digests of all trials
+    # cases to run next: the given corpus, or the rest of the present batch
+    planned: list[Case] = msgspec.field(default_factory=list)
     version: int = _VERSION
 
 
 class Campaign:
+    """A campaign in memory. `resume` and `write` connect it with its folder."""
+
     def __init__(
         self, plan: MeshPlan, first_seed: int, corpus: list[Entry] | None = None, *, is_guided: bool = True
     ) -> None:
-        """Begin a campaign. It keeps those cases of `corpus` that reach something rare with the code of today.
+        """Begin a campaign. It keeps the cases of `corpus` that still reach something rare with today's code.
 
-        `is_guided`: whether cases of the corpus are run and varied, or all cases drawn.
+        `is_guided`: if False, all cases are drawn, and cases of the corpus are neither run nor varied.
         """
         self.is_guided = is_guided
         given = [one.case for one in corpus or ()] if is_guided else []
@@ -69,7 +72,7 @@ class Campaign:
 
     @classmethod
     def resume(cls, folder: Path, plan: MeshPlan, first_seed: int, corpus: list[Entry] | None = None) -> Campaign:
-        """Go on with the campaign in `folder`, or begin one there with the cases of `corpus`."""
+        """Continue the campaign in `folder`, or begin one there with the cases of `corpus`."""
         path = folder / STATE
         if not path.exists():
             return cls(plan, first_seed, corpus)
@@ -97,7 +100,10 @@ class Campaign:
         return campaign
 
     def write(self, folder: Path) -> None:
-        """Write the state, and the corpus by itself for other campaigns to begin with. Each whole or not at all."""
+        """Write the state, and the corpus in a file of its own for other campaigns.
+
+        Each is written completely or not at all.
+        """
         state = self.state
         kept: dict[str, Any] = msgspec.to_builtins(state)
         kept["corpus"] = self.corpus.to_json()
@@ -120,9 +126,9 @@ class Campaign:
         command: tuple[str, ...] = COMMAND,
         progress: Progress | None = None,
     ) -> MeshSummary:
-        """Go on until `seeds` trials are done in all. The state is written before the first batch and after each.
+        """Continue until `seeds` trials are done in all. Write the state before the first batch and after each.
 
-        Cases that failed before are run again first: those that hold with the code of today count as failures no more.
+        First repeat the cases that have failed. Those that pass with the present code are no failures any more.
         """
         summary = self.summary
         checker = Checker(self.state.plan, command, folder, shrink_runs_max)
@@ -136,7 +142,7 @@ class Campaign:
                 self.corpus.add(case, features_of(result))
                 summary.add(result)
                 self.state.digest = f"{ids.stream(self.state.digest, result.digest):x}"
-                summary.digests.clear()  # thousands of them: one of all is kept
+                summary.digests.clear()  # There are thousands of them, so only the digest over all is kept.
                 if not result.holds:
                     summary.failures.append(checker.failure(case, result, len(summary.failures)))
             if folder is not None:
@@ -144,7 +150,10 @@ class Campaign:
         return summary
 
     def _take(self, most: int) -> list[Case]:
-        """Return the cases that are next: of those that are planned, or of a new batch, but at most so many."""
+        """Return the next cases: from the planned ones, or from a new batch.
+
+        Return at most `most` and at most one batch.
+        """
         planned = self.state.planned or [self._next(self.summary.seeds + number) for number in range(BATCH)]
         count = min(most, BATCH)
         self.state.planned = planned[count:]
@@ -161,7 +170,7 @@ class Campaign:
 
 
 def open_folder(folder: str | Path) -> Path:
-    """Make the folder of a campaign, or take an earlier one."""
+    """Create the folder of a campaign, or reuse that of an earlier one."""
     return make_folder(folder, STATE)
 
 

@@ -1,6 +1,7 @@
-"""Look whether a case that somebody gives can be run: its faults and limits fit the mesh of its seed.
+"""Check whether a given case can be run: its faults and limits must fit the mesh of its seed.
 
-Files are written by campaigns, and edited by people. Whatever does not fit is told in one line, before anything runs.
+Campaigns write such files, and people edit them. A value that does not fit is reported in one line before anything
+runs.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from trellis.simulate.mesh.trial import Trial
 from trellis.simulate.schedule import Fault
 
 CONFIGS = {"limits": LimitsConfig, "delivery": DeliveryConfig, "mqtt": MqttConfig, "omen": LiveOMenConfig}
-_BETWEEN = ("one-way", "reset", "dark", "slow", "lossy")  # kinds with another end, which may be any host
+_BETWEEN = ("one-way", "reset", "dark", "slow", "lossy")  # kinds with a second end, which may be any host
 _VALUE_MAX = 1e6
 _MESH = "name nodes of its mesh, and repeat --nodes-max, --clients and --span of the run that wrote it"
 
 
 def check_case(case: Case, plan: MeshPlan, where: str) -> Case:
-    """Return the case. Raises InputError if its mesh cannot have such faults or limits. `where`: its file."""
+    """Return the case. Raise InputError if its mesh cannot have such faults or limits. `where` is its file."""
     check_limits(case.limits or {}, where)
     if case.faults:
         trial = Trial(case.seed, plan, None, None)
@@ -63,7 +64,7 @@ def _check_fault(
 
 
 def check_limits(limits: Limits, where: str) -> None:
-    """Raise InputError if there is no such limit, or if it cannot have such a value."""
+    """Raise InputError if there is no such limit, or if it cannot have this value."""
     for table, given in limits.items():
         if table not in TABLES:
             raise InputError(where, f'limits has no table "{table}"', f"choose from {', '.join(TABLES)}")

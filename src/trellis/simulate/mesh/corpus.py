@@ -1,10 +1,10 @@
-"""Cases that reached something new, kept so that they can be varied and run again.
+"""Keep cases that reached something new, so that they can be varied and run again.
 
-A *case* is one trial as data: a seed, and what takes the place of the faults and the limits that the seed draws. A case
-without either is written as its seed alone, so a corpus stays small enough to commit.
+A *case* is one trial as data: a seed, and optionally faults and limits that replace those that the seed draws. A case
+without them is written as its seed alone, so a corpus stays small enough to commit.
 
-What a trial reached is told by *features*: each kind of fault that took effect, each rare situation with the order of
-magnitude of how often it was reached, and each kind of trouble or excuse that clients met.
+*Features* tell what a trial reached: each kind of fault that took effect, each rare situation with the order of
+magnitude of its count, and each kind of trouble or excuse of clients.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from trellis.simulate.schedule import Fault, Schedule
 
 Limits = dict[str, dict[str, Any]]
 ENTRIES_MAX = 200
-_BASE = 4  # counts of 1 to 3, 4 to 15, 16 to 63, ... are one feature each
+_BASE = 4  # Counts of 1 to 3, 4 to 15, 16 to 63 and so on are one feature each.
 
 
 class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One trial. None: as the seed draws it."""
+    """One trial. A field that is None is drawn from the seed."""
 
     seed: int
     faults: tuple[Fault, ...] | None = None
@@ -40,7 +40,7 @@ class Case(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.faults is None and self.limits is None
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data without what is not given."""
+        """Return plain data, without the fields that are not given."""
         found: dict[str, Any] = {"seed": self.seed}
         if self.faults is not None:
             found["faults"] = [_short(one) for one in self.faults]
@@ -65,12 +65,13 @@ def read_case(path: str | Path) -> Case:
 
 
 def run_case(case: Case, plan: MeshPlan) -> TrialResult:
+    """Run the trial of a case."""
     schedule = None if case.faults is None else Schedule(case.faults)
     return run_trial(case.seed, plan, schedule, case.limits)
 
 
 def features_of(result: TrialResult) -> list[str]:
-    """Return what the trial reached, in a fixed order."""
+    """Return the features of a trial, in a fixed order."""
     found = [f"fault, {kind}" for kind in KINDS if result.injected[kind]]
     found += [f"{name} x{_magnitude(count)}" for name, count in sorted(result.reached.items())]
     told = [name for name in sorted(result.counts) if name.startswith(("excused, ", "trouble, "))]
@@ -103,14 +104,16 @@ def read_corpus(path: str | Path) -> list[Entry]:
 
 
 class Corpus:
+    """The kept cases, and how many trials had each feature."""
+
     def __init__(self, entries: list[Entry] | None = None) -> None:
         self.entries = entries or []
         self.seen: Counter[str] = Counter(one for entry in self.entries for one in entry.holds)
 
     def add(self, case: Case, features: list[str]) -> list[str]:
-        """Keep the case if it has features that no case had before. Return these.
+        """Keep the case if it has features that no case had before. Return these features.
 
-        An earlier case goes if the new one has everything for which it was kept.
+        An earlier case is dropped if the new one has all features for which it was kept.
         """
         new = [one for one in features if one not in self.seen]
         self.seen.update(features)
@@ -123,11 +126,14 @@ class Corpus:
         return new
 
     def weights(self) -> list[float]:
-        """Return how often each entry is to be chosen: the rarer its rarest feature, the more often."""
+        """Return how often to choose each entry. The rarer its rarest feature, the larger its weight."""
         return [1 / min(self.seen[name] for name in one.holds) for one in self.entries]
 
     def write(self, path: Path) -> None:
-        """Write one case per line, so that two versions can be compared. Whole or not at all."""
+        """Write one case per line, so that two versions can be compared.
+
+        The file is written completely or not at all.
+        """
         lines = [json.dumps(one, ensure_ascii=False) for one in self.to_json()]
         with written_whole(path) as beside:
             beside.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")

@@ -1,8 +1,8 @@
-"""What computing costs. In virtual time a callback is free, however much it computes; a real node is busy meanwhile.
+"""Charge virtual time for computing. Otherwise a callback takes no virtual time, while a real node would be busy.
 
-The dearest inputs of a node are charged to its event loop: publications, messages of peers, and every input that
-changes its topics, since the overlay then looks at all topics that the node takes part in. The cost of a topic was
-measured on one core of a server; the others are estimates. Some seeds run on machines that are ten times slower.
+The most expensive inputs of a node are charged to its event loop: publications, messages of peers, and every input that
+changes its topics, because the overlay then looks at all topics of the node. The cost of a topic was measured on one
+core of a server; the others are estimates. Some seeds run on machines that are ten times slower.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from trellis.simulate.whole.loop import HostLoop
 PUBLICATION_US = 100
 MESSAGE_US = 40
 TIMER_US = 20
-TOPIC_US = 0.5  # for each topic of the node, at every change of its topics
-_SLOWNESS = (0, 1, 10)  # 0: computing is free
-_BUSY = ("flood", "many-topics")  # faults that keep a node busy: then it is slow more often
+TOPIC_US = 0.5  # for each topic of the node, whenever its topics change
+_SLOWNESS = (0, 1, 10)  # factors; 0: computing takes no time
+_BUSY = ("flood", "many-topics")  # faults that keep a node busy: with them, slow nodes are drawn more often
 
 
 def draw_slowness(random: Random, schedule: Schedule) -> int:
+    """Draw the factor by which computing is slow. It is large more often with floods."""
     return random.choice((*_SLOWNESS, 10, 10) if has_floods(schedule) else _SLOWNESS)
 
 
 def has_floods(schedule: Schedule) -> bool:
+    """Return whether an attack of the schedule keeps a node busy."""
     return any(one.kind in _BUSY for one in schedule.faults)
 
 
 def charge(node: LiveNode, loop: HostLoop, slowness: int) -> None:
-    """Have the inputs of a node take virtual time. To be called before the node starts."""
+    """Make the inputs of a node take virtual time. Call this before the node starts."""
     if not slowness:
         return
     mesh = node.mesh

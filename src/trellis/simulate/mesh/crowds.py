@@ -1,6 +1,6 @@
-"""Many connections at once: clients that come together, and connections that say nothing. They disturb nobody.
+"""Open many connections at once: clients that connect together, and silent connections. They must not disturb others.
 
-`watched` adds clients to an attack that only look whether the node still answers.
+`watched` adds clients to an attack that only check whether the node still answers.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from trellis.simulate.mesh.natives import Observed
 
 Program = Callable[[Target, Random], Coroutine[Any, Any, None]]
 
-_CROWD = 300  # more than a node's half-open connections by default
+_CROWD = 300  # more than the half-open connections that a node allows by default
 _CROWD_PAUSE_S = (1.0, 3.0)
-_ANSWER_S = 2.0  # within which a node greets a client, whatever others do
-_WATCH_S = 0.3  # from one client that looks to the next
-_MORE = 20  # idle connections beyond those that a node keeps before they have said who they are
+_ANSWER_S = 2.0  # time within which a node must greet a client during an attack
+_WATCH_S = 0.3  # pause between two clients that check the node
+_MORE = 20  # silent connections beyond the number that a node keeps before they have introduced themselves
 
 
 async def half_open(target: Target, random: Random) -> None:
-    """Open more connections to the ports of clients than a node keeps half-open, and say nothing there."""
+    """Open more connections to the client ports than a node keeps half-open, and send nothing on them."""
 
     async def one(address: str) -> None:
         wire = Wire()
@@ -43,7 +43,7 @@ async def half_open(target: Target, random: Random) -> None:
 
 
 async def crowd(target: Target, random: Random) -> None:
-    """Connect hundreds of MQTT clients in one moment, as after a power cut. The node must answer each."""
+    """Connect hundreds of MQTT clients at the same moment, as after a power cut. The node must answer each."""
 
     async def one(name: str) -> None:
         connection = await _connected(target, name, random)
@@ -57,7 +57,7 @@ async def crowd(target: Target, random: Random) -> None:
 
 
 async def _connected(target: Target, name: str, random: Random, within_s: float = 20.0) -> Connection | None:
-    """Connect an MQTT client. A node that does not answer is written down."""
+    """Connect an MQTT client. If the node does not answer, record that and return None."""
     now = target.witness.now
     since, one = now(), Connection(random.choice((p.V311, p.V5)), now, lambda _: None)
     try:
@@ -73,7 +73,7 @@ async def _connected(target: Target, name: str, random: Random, within_s: float 
 
 
 def watched(program: Program) -> Program:
-    """Return the attack, with clients that connect again and again meanwhile."""
+    """Return the attack together with clients that connect again and again during it."""
 
     async def native(target: Target, random: Random) -> None:
         while True:

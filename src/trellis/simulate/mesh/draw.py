@@ -1,24 +1,24 @@
-"""Draw what happens to a mesh of whole nodes in one seed: faults as data, so that they can be shrunk and varied.
+"""Draw what happens to a mesh of whole nodes in one seed. Faults are data, so that they can be shrunk and varied.
 
 | kind                | nodes       | other fields                                                           |
 | ------------------- | ----------- | ---------------------------------------------------------------------- |
-| crash               | who         | `duration_ms` down; `value` callbacks run before it                    |
-| machine-crash       | who         | `duration_ms` down; nobody is told by the network                      |
-| pause, freeze       | who         | `duration_ms`; the process stands still, or its kernel as well         |
-| leave               | who         | `duration_ms` away after it has left in order                          |
+| crash               | one         | `duration_ms` down; `value` callbacks run before it                    |
+| machine-crash       | one         | `duration_ms` down; the network tells nobody                           |
+| pause, freeze       | one         | `duration_ms`; the process stops, or its kernel as well                |
+| leave               | one         | `duration_ms` away after it has left in order                          |
 | flap                | in turn     | `value` crashes in a row, each `duration_ms` down                      |
 | row                 | in order    | crashes along the ring, `value` seconds apart; `duration_ms` down      |
-| sidecar-crash       | a sidecar   | as `crash`, when the broker's clients have long subscribed             |
+| sidecar-crash       | a sidecar   | as `crash`, long after the broker's clients have subscribed            |
 | partition           | one side    | `duration_ms`; clients are on either side                              |
 | split               | one side    | `peers`: the other nodes, `duration_ms`; clients reach both sides      |
 | one-way             | senders     | `peers`: receivers, `duration_ms`                                      |
-| reset, dark         | one end     | `peers`: the other end; connections are reset, or die silently         |
+| reset, dark         | one end     | `peers`: the other end; connections are reset, or end silently         |
 | slow, lossy         | one end     | `peers`: the other end, `duration_ms`, `value`: seconds or probability |
-| clock               | who         | `value`: seconds by which its clock on the wall jumps                  |
-| files               | who         | `duration_ms`, `value`: descriptors that are left                      |
-| disk                | who         | `duration_ms`: nothing can be written                                  |
+| clock               | one         | `value`: seconds by which its wall clock jumps                         |
+| files               | one         | `duration_ms`, `value`: number of file descriptors that are left       |
+| disk                | one         | `duration_ms`: nothing can be written                                  |
 | broker-crash        | a broker    | `duration_ms` down                                                     |
-| broker-pause        | a broker    | `duration_ms`; its process stands still                                |
+| broker-pause        | a broker    | `duration_ms`; its process stops                                       |
 | hostile kinds       | its target  | `duration_ms`; `hostile.py` lists them                                 |
 """
 
@@ -58,42 +58,48 @@ KINDS = (
     "broker-pause",
     *HOSTILE,
 )
-_CALM_SHARE, _CALM = 0.25, 0.75  # share of the seeds, and of `quiet_s` by which clients go on there
-_HANGS_SHARE = 0.6  # of the meshes of three nodes and more
-_UNHEARD_SHARE = 0.4  # of the seeds with brokers
+# share of seeds with a long calm time, and the share of `quiet_s` by which clients go on there
+_CALM_SHARE, _CALM = 0.25, 0.75
+_HANGS_SHARE = 0.6  # share of meshes of three or more nodes in which a node hangs while another one crashes
+_UNHEARD_SHARE = 0.4  # share of seeds with brokers in which a broker hears nothing from its sidecar for a while
+# Least time between a first crash and all other faults for the crash to count as alone.
 _ALONE_MS = 9_000
-LONG_MS = 30_000  # of a split: half of the replay window
-ALWAYS = ("crash", "partition")  # in every seed; client restarts are a habit of the clients
+LONG_MS = 30_000  # duration of a long split: half of the replay window
+ALWAYS = ("crash", "partition")  # kinds in every seed; clients restart in every seed as well, by their habits
 TAKE_AWAY = ("crash", "machine-crash", "flap", "row", "sidecar-crash", "leave")
-_ALONE_SHARE = 0.6  # of the seeds of an attack that disturbs nobody: it comes first, while nothing else does
-_ALONE_CRASH_SHARE = 0.25  # of the other seeds: a node crashes and is back soon, while nothing else happens
-_LATE_SHARE = 0.5  # of the span: before that, a sidecar crashes too early for its broker's clients
+_ALONE_SHARE = 0.6  # Share of seeds of a harmless attack in which the attack comes first, while nothing else happens.
+# Share of the other seeds in which a node crashes and soon restarts, while nothing else happens.
+_ALONE_CRASH_SHARE = 0.25
+# A sidecar crashes only after this share of the span. Before that, its broker's clients have not subscribed.
+_LATE_SHARE = 0.5
 
 
 class MeshPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a seed is."""
+    """The size of a seed."""
 
     nodes_min: int = 1
     nodes_max: int = 5
     clients: int = 8
-    hostile: float = 0.3  # share of the seeds in which hostile peers or clients may take part
-    lies: float = 0.1  # share of the seeds in which hostile peers may lie, too
-    sites: float = 0.4  # share of the seeds in which some nodes are sidecars of brokers
-    form_s: float = 20.0  # before the first client: a mesh that has just started is sure of nothing
-    span_s: float = 30.0  # clients work, faults happen
-    quiet_s: float = 40.0  # everything is healed; clients go on for the first half of it
+    hostile: float = 0.3  # share of seeds in which hostile peers or clients may take part
+    lies: float = 0.1  # share of seeds in which hostile peers may also lie
+    sites: float = 0.4  # share of seeds in which some nodes are sidecars of brokers
+    form_s: float = 20.0  # time before the first client, because a mesh that has just started is sure of nothing
+    span_s: float = 30.0  # time during which clients work and faults happen
+    quiet_s: float = 40.0  # time after everything is healed; clients go on for its first half
     faults_max: int = 7
-    rate: float = 3.0  # publications a second of each publisher
-    crash_gap_s: float = 12.0  # between two faults that take nodes away: `copies - 1` crashes at a time are promised
+    rate: float = 3.0  # publications per second of each publisher
+    # Time between two faults that take nodes away. Promises cover `copies - 1` crashes at a time.
+    crash_gap_s: float = 12.0
 
 
 def draw_mesh(plan: MeshPlan, seed: int) -> list[str]:
+    """Return the names of the nodes of one seed."""
     random = Random(ids.stream(seed, "mesh", "nodes"))
     return [f"n{number}" for number in range(random.randint(plan.nodes_min, plan.nodes_max))]
 
 
 def draw_sites(plan: MeshPlan, names: list[str], seed: int) -> dict[str, str]:
-    """Draw the brokers of one seed, and the node beside each, which is its sidecar."""
+    """Draw the brokers of one seed. Return for each broker the node that is its sidecar."""
     random = Random(ids.stream(seed, "mesh", "sites"))
     if random.random() >= plan.sites and not _is_of_brokers(KINDS[seed % len(KINDS)]):
         return {}
@@ -102,7 +108,7 @@ def draw_sites(plan: MeshPlan, names: list[str], seed: int) -> dict[str, str]:
 
 
 def draw_calm_s(plan: MeshPlan, seed: int) -> float:
-    """Draw for how long clients go on in a mesh that has long healed: some promises hold in calm alone."""
+    """Draw for how long clients go on after the mesh has healed. Some promises hold only in calm."""
     random = Random(ids.stream(seed, "mesh", "calm"))
     return plan.quiet_s * _CALM if random.random() < _CALM_SHARE else 0.0
 
@@ -112,7 +118,7 @@ def draw_faults(
 ) -> Schedule:
     """Draw the faults of one seed. The same plan, names and seed give the same schedule.
 
-    `sites`: by broker, the node that is its sidecar.
+    `sites` maps each broker to the node that is its sidecar.
     """
     random = Random(ids.stream(seed, "mesh", "faults"))
     sites = sites or {}
@@ -126,7 +132,8 @@ def draw_faults(
     more = [kind for kind in possible if random.random() < 0.3]
     kinds += [random.choice(more or possible) for _ in range(random.randint(0, plan.faults_max - len(kinds)))]
     random.shuffle(kinds)
-    # Faults that take nodes away stand apart, and the last ones may find no place. A crash has one in every seed.
+    # Faults that take nodes away keep a distance in time, so the last ones may not fit into the span. A crash fits in
+    # every seed.
     places = [place for place, kind in enumerate(kinds) if kind in TAKE_AWAY]
     away = sorted((kinds[place] for place in places), key=lambda kind: (kind != "crash", kind != own))
     for place, kind in zip(places, away, strict=True):
@@ -135,14 +142,15 @@ def draw_faults(
     gap_ms, gone_ms, end_ms = round(1_000 * plan.crash_gap_s), -(10**9), round(1_000 * (plan.form_s + plan.span_s))
     for time_ms, kind in _times(plan, kinds, own, random):
         if kind in TAKE_AWAY:
-            if gone_ms < 0 and own in TAKE_AWAY:  # the second one finds a place
+            if gone_ms < 0 and own in TAKE_AWAY:  # so early that a second one still fits
                 time_ms = max(round(1_000 * plan.form_s), min(time_ms, end_ms - gap_ms - 1))
             time_ms = max(time_ms, gone_ms + gap_ms)
             if time_ms >= end_ms:
                 continue
             gone_ms = time_ms
         one = _fault(kind, time_ms, names, [*clients, *brokers], sites, random)
-        if one.kind == "split" and one.duration_ms == LONG_MS:  # it needs its time before everything is healed
+        # A long split begins early, because it must last its full time before everything is healed.
+        if one.kind == "split" and one.duration_ms == LONG_MS:
             one = replace(one, time_ms=round(1_000 * plan.form_s) + one.time_ms % 2_000)
         faults.append(one)
     faults += _hangs(faults, names, random)
@@ -157,7 +165,7 @@ def draw_faults(
 
 
 def crashes_alone(schedule: Schedule) -> bool:
-    """Tell whether a crash comes first, and nothing else for a while."""
+    """Return whether a crash comes first, and nothing else for a while."""
     first, *others = schedule.faults
     return first.kind == "crash" and all(one.time_ms - first.time_ms >= _ALONE_MS for one in others)
 
@@ -165,16 +173,17 @@ def crashes_alone(schedule: Schedule) -> bool:
 def _times(plan: MeshPlan, kinds: list[str], own: str, random: Random) -> list[tuple[int, str]]:
     """Draw when the faults happen. In some seeds one comes first, and nothing else happens for a while."""
     begin_ms, span_ms = round(1_000 * plan.form_s), round(1_000 * plan.span_s)
-    share = random.choice((0.5, 1.0, 1.0))  # early faults leave a long calm time, in which much is owed
-    late_ms = round(random.choice((0.0, 0.0, 0.4)) * span_ms)  # late ones find subscriptions that are long confirmed
+    share = random.choice((0.5, 1.0, 1.0))  # Early faults leave a long calm time, in which many deliveries are owed.
+    # Late faults meet subscriptions that were confirmed long before.
+    late_ms = round(random.choice((0.0, 0.0, 0.4)) * span_ms)
     times = sorted(begin_ms + max(late_ms, random.randrange(round(share * span_ms))) for _ in kinds)
     alone, alone_share = (own, _ALONE_SHARE) if own in HONEST else ("crash", _ALONE_CRASH_SHARE)
     if random.random() < alone_share:
-        # Clients have subscribed when the node crashes, and an attack meets those that connect for the first time.
+        # A crash happens after clients have subscribed. An attack meets clients that connect for the first time.
         first, calm = (0.2, 0.6) if alone == "crash" else (0.0, 0.4)
         kinds = [alone, *(kind for place, kind in enumerate(kinds) if place != kinds.index(alone))]
         times = [max(one, begin_ms + round(calm * span_ms)) for one in times]
-        # Also in a short span it comes before the others.
+        # It also comes before the others if the span is short.
         times[0] = begin_ms + round(first * span_ms) + random.randrange(max(1, min(2_000, span_ms // 5)))
     late_ms = begin_ms + round(_LATE_SHARE * span_ms)
     pairs = zip(times, kinds, strict=True)
@@ -182,9 +191,9 @@ def _times(plan: MeshPlan, kinds: list[str], own: str, random: Random) -> list[t
 
 
 def _hangs(faults: list[Fault], names: list[str], random: Random) -> list[Fault]:
-    """Draw a node that hangs while another one crashes: now and then, in meshes where somebody is left to repair.
+    """Draw a node that hangs while another one crashes, in some meshes of three or more nodes.
 
-    Half of the time it is the next one on the ring, which repairs.
+    Half of the time it is the next node on the ring, which is the one that repairs.
     """
     crashes = [one for one in faults if one.kind == "crash"]
     if len(names) < 3 or not crashes or random.random() >= _HANGS_SHARE:
@@ -197,7 +206,7 @@ def _hangs(faults: list[Fault], names: list[str], random: Random) -> list[Fault]
 
 
 def _unheard(plan: MeshPlan, sites: Mapping[str, str], random: Random) -> list[Fault]:
-    """Draw a broker that hears nothing of its sidecar until their connection ends. Then both send much again."""
+    """Draw a broker that hears nothing from its sidecar until their connection ends. Then both send much again."""
     if not sites or random.random() >= _UNHEARD_SHARE:
         return []
     broker, sidecar = random.choice(list(sites.items()))
@@ -209,11 +218,15 @@ def _unheard(plan: MeshPlan, sites: Mapping[str, str], random: Random) -> list[F
 
 
 def has_lies(schedule: Schedule) -> bool:
+    """Return whether a hostile peer of the schedule lies."""
     return any(one.kind in LIES for one in schedule.faults)
 
 
 def _short(fault: Fault) -> Fault:
-    """Where peers lie, messages are kept for a short time (`limits.py`). Cuts must end well before that."""
+    """Shorten a fault.
+
+    If peers lie, messages are kept for a short time (`limits.py`), and cuts must end well before that.
+    """
     return replace(fault, duration_ms=min(fault.duration_ms, 3_000)) if fault.kind not in HOSTILE else fault
 
 
@@ -269,7 +282,8 @@ def _fault(
         case "broker-crash" | "broker-pause":
             return Fault(time_ms, kind, (random.choice(list(sites)),), duration_ms=random.choice((200, 2_000, 7_000)))
         case _ if kind in HOSTILE:
-            listeners = [name for name in names if name not in sites.values()]  # for MQTT clients; others have brokers
+            # nodes with an MQTT listener; a sidecar has a broker instead
+            listeners = [name for name in names if name not in sites.values()]
             if listeners and random.random() < 0.7:
                 who = (random.choice(listeners),)
             return Fault(time_ms, kind, who, duration_ms=random.choice((3_000, 6_000, 10_000)))

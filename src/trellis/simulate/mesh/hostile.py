@@ -1,18 +1,18 @@
-"""Hostile peers and clients: programs that join by the real greeting and then do what nobody should.
+"""Attack nodes: peers and clients that connect with the real greeting and then misbehave.
 
 | kind         | what it does                                                                             | lies |
 | ------------ | ---------------------------------------------------------------------------------------- | ---- |
-| stranger     | a peer that says any well-formed message at any time, with any names and numbers         | yes  |
-| replay       | a peer of two nodes that says again what it has heard from either                        | yes  |
+| stranger     | a peer that sends any well-formed message at any time, with any names and numbers        | yes  |
+| replay       | a peer of two nodes that repeats what it has received from either                        | yes  |
 | deaf-peer    | a peer, a native client and an MQTT client that stop reading                             | no   |
-| half-open    | opens connections to every port again and again, and says nothing (`crowds.py`)           | no   |
-| crowd        | hundreds of MQTT clients that connect in one moment (`crowds.py`)                         | no   |
+| half-open    | opens connections to every port again and again, and sends nothing (`crowds.py`)         | no   |
+| crowd        | hundreds of MQTT clients that connect at the same moment (`crowds.py`)                   | no   |
 | flood        | floods of pings, of subscriptions, and of publications with QoS 0                        | no   |
-| burst        | clients that restart under one name, and subscribe and unsubscribe in bursts (`bursts.py`)| no   |
+| burst        | clients that restart under one name, and subscribe in bursts (`bursts.py`)               | no   |
 | many-topics  | clients that publish on hundreds of new long topics within seconds                       | no   |
-| malformed    | a peer that names nodes and hosts as nobody may be named (`malformed.py`)                 | no   |
+| malformed    | a peer that sends names of nodes and hosts that are not allowed (`malformed.py`)         | no   |
 
-A peer that *lies* may disturb the mesh as docs/tls.md says. The others break no promise to anybody.
+A peer that *lies* may disturb the mesh as docs/tls.md says. The other attacks must break no promise to anybody.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ HONEST = ("deaf-peer", "half-open", "crowd", "flood", "burst", "many-topics", "m
 HOSTILE = (*LIES, *HONEST)
 
 OVERLAY = "omen"
-# What a peer answers to what a node says, with the same values in fields of the same name. So links come up with it.
+# Type of a node's message -> type of a peer's answer. Fields of the same name get the same values, so links come up.
 _ANSWERS = {
     "AskHome": "HomeTells",
     "Connect": "ConnectOk",
@@ -82,40 +82,42 @@ _ANSWERS = {
     "Report": "ReportOk",
     "TManRequest": "TManReply",
 }
-_RATE = 40.0  # messages of a stranger, a second
-_AGAIN_S = 0.3  # before a connection that was cut is made again
-_DEAF_BYTES = 60_000  # in a message that a client publishes to itself and does not read
-_PINGS = 300  # in one go: some floods stay below what ends a stream, some do not
-_TOPICS = (150, 800, 800)  # new ones in one burst
-_QOS_0, _QOS_0_TIMES = 3_000, 4  # publications in one go, each half a second: a server computes 3 s for them all
-_LONG_TOPICS, _LONG_LETTERS = 2_300, 480  # together more than a frame, and less than a node's limit
+_RATE = 40.0  # messages per second of a stranger
+_AGAIN_S = 0.3  # pause before a connection that was cut is opened again
+_DEAF_BYTES = 60_000  # size of a message that a client publishes to itself and does not read
+_PINGS = 300  # pings at once; some floods stay below the limit that ends a stream, some do not
+_TOPICS = (150, 800, 800)  # number of new topics in one burst, drawn from these
+# Publications at once, repeated every half second. A server computes for 3 s on all of them.
+_QOS_0, _QOS_0_TIMES = 3_000, 4
+_LONG_TOPICS, _LONG_LETTERS = 2_300, 480  # their lists exceed a frame, but not the limit of a node
 
 
 class Written(Protocol):
-    """A session that the history knows."""
+    """A session that the history records."""
 
     def finish(self) -> None: ...
 
 
 @dataclass
 class Target:
-    """The node that is attacked, and what there is to know about its mesh."""
+    """The attacked node, and facts about its mesh."""
 
     node: str
-    peers: dict[str, str]  # by node, where it listens for other nodes
-    clients: str  # where it listens for native clients
-    mqtt: str  # where it, or the broker beside it, listens for MQTT clients
+    peers: dict[str, str]  # node -> address of its mesh port
+    clients: str  # address of its client port
+    mqtt: str  # address of its MQTT listener, or of the broker beside it
     cluster: str
     topics: tuple[str, ...]
-    witness: Witness  # what hostile clients are promised is promised to them, too
-    nowhere: str  # an address of a host on which nobody listens
-    handshakes_max: int  # of the node
-    is_site: bool  # `mqtt` is the broker's
-    sessions: list[Written] = field(default_factory=list)  # that the attacker has begun, and the history knows
+    witness: Witness  # Promises hold for hostile clients as well, so they record what they see.
+    nowhere: str  # address of a host on which nothing listens
+    handshakes_max: int  # limit of the node
+    is_site: bool  # True: `mqtt` is the address of a broker.
+    # sessions that the attacker has begun and the history records
+    sessions: list[Written] = field(default_factory=list)
 
 
 class Wire(asyncio.Protocol):
-    """One connection."""
+    """One connection, without any protocol."""
 
     def __init__(self, on_data: Callable[[bytes], None] = lambda _: None) -> None:
         self._on_data = on_data
@@ -125,7 +127,7 @@ class Wire(asyncio.Protocol):
         self._may_write.set()
 
     async def connect(self, address: str) -> None:
-        """Raises OSError."""
+        """Connect to an address. Raise OSError if that fails."""
         await asyncio.get_running_loop().create_connection(lambda: self, *parse_address(address))
 
     @property
@@ -163,17 +165,17 @@ class Wire(asyncio.Protocol):
 
 
 class Peer:
-    """A hostile peer of one node, on one stream after the other."""
+    """A hostile peer of one node. It may use several streams one after the other."""
 
     def __init__(self, name: str, target: Target, to: str, random: Random) -> None:
         self.name, self.target, self.to, self.random = name, target, to, random
-        self.heard: deque[bytes] = deque(maxlen=100)  # frames
+        self.heard: deque[bytes] = deque(maxlen=100)  # the last frames received, without control frames
         self.on_message: Callable[[Any], None] = lambda _: None
         self.wire: Wire | None = None
-        self.life = 0  # its incarnation
+        self.life = 0  # incarnation that it claims, drawn at every connection
 
     async def connect(self) -> Wire:
-        """Say hello as a node does. Raises OSError."""
+        """Connect and say hello as a node does. Raise OSError if that fails."""
         splitter = Splitter(BODY_BYTES_MAX)
 
         def read(data: bytes) -> None:
@@ -192,7 +194,7 @@ class Peer:
         return self.wire is None or self.wire.is_over
 
     def _take(self, wire: Wire, body: bytes) -> None:
-        if body[:1] != CONTROL:  # a second hello would end the stream
+        if body[:1] != CONTROL:  # Control frames are not kept: repeating a hello would end the stream.
             self.heard.append(pack(body))
         with suppress(WireError):
             if body[:1] == CONTROL:
@@ -203,7 +205,7 @@ class Peer:
 
 
 async def again(work: Callable[[], Awaitable[None]]) -> None:
-    """Do something again and again, also after its connection was cut."""
+    """Repeat something for ever, also after its connection was cut."""
     while True:
         with suppress(OSError, MqttFailed, ClientError, TimeoutError):
             await work()
@@ -214,6 +216,7 @@ async def again(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def stranger(target: Target, random: Random) -> None:
+    """Send random messages of every type, and answer the node often enough that links come up."""
     codec = CODECS[OVERLAY]
     hosts = (target.nowhere, "nowhere", *(parse_address(one)[0] for one in target.peers.values()))
     values = Values(random, (*target.peers, *STRANGE_NODES), (*target.topics, *STRANGE_TOPICS), hosts)
@@ -225,7 +228,7 @@ async def stranger(target: Target, random: Random) -> None:
     by_name = {kind.__name__: kind for kind in kinds}
 
     def hears(message: Any) -> None:
-        """Answer as an honest peer would, most of the time. Most things are done only with peers that play along."""
+        """Answer as an honest peer would, most of the time. Much of the code runs only with peers that answer."""
         values.learn(message)
         kind = by_name.get(_ANSWERS.get(type(message).__name__, ""))
         if kind is None or peer.wire is None or random.random() < 0.2:
@@ -250,7 +253,8 @@ async def stranger(target: Target, random: Random) -> None:
             yield pack_message(PIECES_MESSAGES.encode(values.message(random.choice(kinds_of(PiecesMessage)))), PIECES)
         else:
             message = values.message(Frame if chance < 0.3 else random.choice(kinds))
-            if isinstance(message, Frame) and random.random() < 0.8:  # as a link that goes on, so that it is taken in
+            # Number it as the next frame of a link, so that the node accepts it.
+            if isinstance(message, Frame) and random.random() < 0.8:
                 number += 1
                 message = msgspec.structs.replace(message, session=session, number=number)
             encoded = codec.encode(message)
@@ -270,6 +274,7 @@ async def stranger(target: Target, random: Random) -> None:
 
 
 async def replay(target: Target, random: Random) -> None:
+    """Repeat to two nodes what either of them has sent."""
     to = [
         target.node,
         *random.sample([one for one in target.peers if one != target.node], min(1, len(target.peers) - 1)),
@@ -293,6 +298,8 @@ async def replay(target: Target, random: Random) -> None:
 
 
 async def deaf_peer(target: Target, random: Random) -> None:
+    """Connect as a peer, a native client and an MQTT client, and stop reading."""
+
     async def peer() -> None:
         wire = await Peer("deaf", target, target.node, random).connect()
         await asyncio.sleep(random.choice((0.05, 1.0)))
@@ -325,6 +332,8 @@ async def deaf_peer(target: Target, random: Random) -> None:
 
 
 async def flood(target: Target, random: Random) -> None:
+    """Send floods of publications with QoS 0, and in half of the cases of pings and subscriptions as well."""
+
     async def pings() -> None:
         peer, ping = Peer("pinger", target, target.node, random), pack_control(Ping())
         wire = await peer.connect()
@@ -357,7 +366,7 @@ async def flood(target: Target, random: Random) -> None:
 
 
 async def many_topics(target: Target, random: Random) -> None:
-    """Publish on new topics, or subscribe to so many long ones that a list of them outgrows a frame."""
+    """Publish on new topics, or subscribe to so many long ones that a list of them exceeds a frame."""
 
     def new(letters: int = 120) -> str:
         return f"new/{random.getrandbits(64):x}/".ljust(letters, "x")

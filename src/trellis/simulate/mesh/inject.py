@@ -1,4 +1,4 @@
-"""Carry out the faults of a schedule on whole nodes, and write each down for the judge."""
+"""Carry out the faults of a schedule on whole nodes, and record each for the judge."""
 
 from __future__ import annotations
 
@@ -25,31 +25,35 @@ from trellis.simulate.whole.world import World
 
 _PROGRAMS = {**PROGRAMS, "burst": burst, "crowd": crowd, "half-open": half_open, "malformed": malformed}
 _PROGRAMS |= {kind: watched(_PROGRAMS[kind]) for kind in ("flood", "many-topics", "burst", "half-open")}
-_FLAP_S = 3.0  # from one crash of a row to the next, and the time for which it is down
-_AGAIN_S = 0.5  # until a crash that found no node is tried again
-_LOOK_S = 0.25  # between two looks whether a node that was told to leave still runs
-_LEAVE_S = 35.0  # after SIGTERM a node is gone by then
+_FLAP_S = 3.0  # time from the end of one crash of a `flap` to the next crash
+_AGAIN_S = 0.5  # pause before a crash that found no running node is tried again
+_LOOK_S = 0.25  # how often a leaving node is checked
+_LEAVE_S = 35.0  # a node has ended at this time after SIGTERM
 
 
 class Injector:
+    """Applies faults to the world at their times, and keeps what is needed to end them."""
+
     def __init__(self, world: World, mesh: Mesh, witness: Witness, sites: Iterable[Site] = ()) -> None:
         self.world, self.mesh, self.witness = world, mesh, witness
         self._brokers = {one.name: one for one in sites}
         self._sites = {one.node: one for one in self._brokers.values()}
         self.faults = Faults(world)
-        self.counts: Counter[str] = Counter()  # by kind, what took effect
-        self._attackers = 0  # hostile programs so far
-        self._later: list[Callable[[], object]] = []  # what ends the faults that last
+        self.counts: Counter[str] = Counter()  # faults that took effect, by kind
+        self._attackers = 0  # number of hostile programs so far
+        self._later: list[Callable[[], object]] = []  # functions that end the faults that still last
         self._is_healed = False
-        self._owed: Fault | None = None  # a crash that has found no node so far; it happens when all heals
-        self._standing: Counter[str] = Counter()  # faults that stop a node now, by node: only the last one ends it
+        # A crash that has found no running node so far. It happens at healing at the latest.
+        self._owed: Fault | None = None
+        # node -> faults that stop it now; it is free again when the last one has ended
+        self._standing: Counter[str] = Counter()
 
     def plan(self, schedule: Schedule) -> None:
         for fault in schedule.faults:
             self.world.at(1_000 * fault.time_ms, self._happen, fault)
 
     def heal(self) -> None:
-        """End whatever lasts, at once. Nodes that were to come back are back."""
+        """End all lasting faults at once, and start the nodes that are down."""
         self._is_healed = True
         self._end_all()
         if self._owed is not None and not self.counts["crash"]:
@@ -74,7 +78,7 @@ class Injector:
             self.counts["skipped"] += 1
 
     def _crash_another(self, fault: Fault) -> None:
-        """Crash a node that runs, or try again later: every seed has a crash."""
+        """Crash a node that runs, or try again later. Every seed has a crash."""
         free = [name for name in self.mesh.names if self._is_free(name)]
         if free:
             self._happen(replace(fault, nodes=(free[0],)))
@@ -87,6 +91,7 @@ class Injector:
             self._happen(fault)
 
     def _apply(self, fault: Fault) -> bool:
+        """Carry out one fault. Return whether it took effect."""
         who, peer = fault.nodes[0], fault.peers[0] if fault.peers else ""
         faults, lasts_s = self.faults, fault.duration_ms / 1_000
         if fault.kind not in ("partition", "split", "one-way") and who in self.mesh.names and not self._is_free(who):
@@ -157,7 +162,7 @@ class Injector:
         return True
 
     def _attack(self, fault: Fault, who: str, lasts_s: float) -> None:
-        """Start a hostile program on a host of its own. Only lies disturb the mesh: all else must bother nobody."""
+        """Start a hostile program on a host of its own. Only lies are recorded as a disturbance."""
         self._attackers += 1
         name = f"x{self._attackers}"
         host, random = self.world.host(name), self.world.random("hostile", self._attackers)
@@ -199,7 +204,8 @@ class Injector:
         elif fault.value:
             self._standing[who] += 1
             self.faults.crash_at(who, int(fault.value), then=lambda: self._has_ended(who))
-            self.world.after(0.5, self._crash_for_sure, who)  # a node that does nothing has few callbacks
+            # A node that does nothing may never run so many callbacks.
+            self.world.after(0.5, self._crash_for_sure, who)
         else:
             self.faults.crash(who)
             self._is_down(who)
@@ -207,7 +213,7 @@ class Injector:
         return True
 
     def _flap(self, fault: Fault, turn: int) -> bool:
-        """Crash the nodes of the fault in turn, one after the other, each when the one before it is back."""
+        """Crash the nodes of the fault in turn, each after the previous one is back."""
         who = fault.nodes[turn % len(fault.nodes)]
         if self._is_healed or (turn == 0 and not self._is_free(who)):
             return False
@@ -219,7 +225,7 @@ class Injector:
         return True
 
     def _row(self, fault: Fault, place: int) -> bool:
-        """Crash the nodes of the fault, one after the other, while those before are still down."""
+        """Crash the nodes of the fault one after the other, while the earlier ones are still down."""
         if self._is_healed:
             return False
         who = fault.nodes[place]
@@ -230,7 +236,7 @@ class Injector:
         return True
 
     def _forgets(self, who: str) -> None:
-        """A sidecar that cannot write saves nothing, and not before it tries again afterwards."""
+        """Note that a sidecar cannot write. It saves nothing until it tries again after the fault."""
         site = self._sites.get(who)
         if site is not None:
             site.is_forgetful = True
@@ -257,7 +263,7 @@ class Injector:
         return True
 
     def _look_left(self, who: str, node: LiveNode) -> None:
-        """Write down when the node has left, unless it is started anew before."""
+        """Record when the node has left, unless it restarts before that."""
         if self.mesh.nodes[who] is not node:
             return
         if self.mesh.is_running(who):
@@ -266,7 +272,7 @@ class Injector:
             self.witness.add(Left(self.witness.now(), who))
 
     def _start(self, who: str) -> None:
-        if self.mesh.is_running(who):  # it has not left yet, or it had no callbacks left to crash at
+        if self.mesh.is_running(who):  # It has not left yet, or it ran fewer callbacks than the crash waited for.
             self.faults.crash(who)
             self.witness.add(Down(self.witness.now(), who))
         self._standing[who] -= 1
@@ -288,6 +294,7 @@ class Injector:
         peers: tuple[str, ...] = (),
         is_stop: bool = False,
     ) -> None:
+        """Record a fault, and end it after its time. A fault with `is_stop` stops its node until then."""
         if is_stop:
             self._standing[nodes[0]] += 1
 

@@ -1,12 +1,14 @@
-"""Small limits and short time-outs, drawn for each seed, so that code at the limits is reached.
+"""Draw small limits and short time-outs for each seed, so that the code at the limits is reached.
 
-A node with its default limits meets them in years of operation. A node whose queue holds 4 KiB meets them in a second.
-FoundationDB calls this "buggify". Most seeds change some of the values, some seeds none: defaults must hold too.
+A node with default limits meets them once in years of operation. A node whose queue holds 4 KiB meets them within a
+second. FoundationDB calls this "buggify". Most seeds change some values and some seeds change none, because the
+promises must hold with the defaults, too.
 
-Values stay within what the documentation calls sensible: a mesh that is told to forget after one second may forget.
+Values stay within what the documentation calls sensible. A mesh that is told to forget after one second may forget.
 
 `MORE` has the limits at which nodes turn clients away or drop messages, and time-outs that seldom matter. They are
-drawn after all others, so that these stay what they were. `trial.py` tells the judge what such nodes may do.
+drawn after all others, so that the draws of the others stay the same. `trial.py` tells the judge what such nodes may
+do.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ LIMITS: Choices = {
     "connect_s": (0.5, 1.0),
     "silent_s": (6.0, 8.0),
     "leave_s": (20.0, 30.0),
-    "subscriptions_max": (2, 20),  # a client asks for three topics at most; attackers ask for more
-    "topics_max": (4, 100),  # of eleven; attackers use up those of their node
+    "subscriptions_max": (2, 20),  # A client asks for at most three topics. Attackers ask for more.
+    "topics_max": (4, 100),  # There are eleven topics. Attackers use up those of their node.
     "topics_bytes_max": (64, 4 << 10),
 }
 DELIVERY: Choices = {
@@ -78,7 +80,7 @@ MQTT: Choices = {
     "subscriptions_max": (2, 20),
     "retained_bytes": (4 << 10, 64 << 10),
     "suback_s": (1.0, 3.0),
-    "depth": (2, 3),  # at 1, topics of two levels that native clients use are others than those of MQTT clients
+    "depth": (2, 3),  # With 1, native and MQTT clients would use different topics for the same name of two levels.
 }
 OMEN: Choices = {
     "period_ms": (500, 1_500),
@@ -92,7 +94,7 @@ OMEN: Choices = {
 MORE: dict[str, Choices] = {
     "limits": {"clients_max": (2, 4)},
     "delivery": {
-        "window_bytes": (32 << 10, 256 << 10),  # some seconds of the publications of a seed, or nearly all
+        "window_bytes": (32 << 10, 256 << 10),  # some seconds of the publications of a seed, or nearly all of them
         "clients_max": (1, 20),
         "resend_rounds_max": (12, 20),
         "alone_ms": (12_000, 20_000),
@@ -104,19 +106,20 @@ MORE: dict[str, Choices] = {
         "clients_max": (2, 4),
         "sessions_max": (3, 6),
         "session_expiry_s_max": (1, 5),
-        "filters_bytes": (4 << 10, 16 << 10),  # a short filter counts 1 KiB
+        "filters_bytes": (4 << 10, 16 << 10),  # A short filter counts as 1 KiB.
         "queue_bytes": (24 << 10, 128 << 10),
         "broker_queue_bytes": (24 << 10, 128 << 10),
-        "keep_alive_s_max": (KEEP_ALIVE_S, 10),  # clients of 3.1.1 that want a longer one are turned away
+        "keep_alive_s_max": (KEEP_ALIVE_S, 10),  # Clients of 3.1.1 that ask for a longer one are turned away.
         "introduce_s": (1.0, 3.0),
         "share_takeover_s": (6.0, 10.0),
         "sys_interval_s": (1, 3),
         "learn_away_s": (5, 20),
     },
 }
-_MORE_SHARES = (0.0, 0.2, 0.4)  # of the limits in `MORE` that one seed has
+_MORE_SHARES = (0.0, 0.2, 0.4)  # share of the limits in `MORE` that one seed has
 
-INTEREST_MS = (1_000, 2_000, 90_000)  # The first two are shorter than a seed: whole topics are left and taken up again.
+# The first two are shorter than a seed, so nodes leave whole topics and join them again.
+INTEREST_MS = (1_000, 2_000, 90_000)
 _FORGETFUL_SHARE = 0.4
 _FIRST = {"limits": LIMITS, "delivery": DELIVERY, "mqtt": MQTT, "omen": OMEN}
 TABLES = {table: {**choices, **MORE.get(table, {})} for table, choices in _FIRST.items()}
@@ -124,7 +127,7 @@ TABLES["delivery"]["interest_ms"] = INTEREST_MS
 
 
 def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
-    """Draw the fields that all nodes of a mesh share: by table, by key."""
+    """Draw the settings that all nodes of a mesh share. Return them by table and key."""
     share = random.choice((0.0, 0.1, 0.3, 0.6))
     drawn: dict[str, dict[str, Any]] = {}
     for table, choices in _FIRST.items():
@@ -135,7 +138,7 @@ def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
         drawn.setdefault("delivery", {})["interest_ms"] = random.choice(INTEREST_MS)
     omen, limits = drawn.get("omen", {}), drawn.setdefault("limits", {})
     period_s = omen.get("period_ms", 1_000) / 1_000
-    # `silent_s` must lie above the time after which OMen suspects a silent neighbor.
+    # `silent_s` must be longer than the time after which OMen suspects a silent neighbor.
     limits["silent_s"] = max(limits.get("silent_s", 6.0), period_s * omen.get("silence_max", 5) + 1.0)
     share = random.choice(_MORE_SHARES)
     for table, choices in MORE.items():
@@ -145,10 +148,12 @@ def draw_limits(random: Random) -> dict[str, dict[str, Any]]:
     return drawn
 
 
-# A broker's clients are not told that a node refuses a topic or a filter.
+# Limits at which clients of a broker are refused without being told.
 UNTOLD = {"limits": ("topics_max", "topics_bytes_max"), "mqtt": ("filters_bytes",)}
-USED_UP = {"limits": ("clients_max",), "mqtt": ("clients_max", "sessions_max")}  # by attackers, for all clients
-LYING_WINDOW_MS = 20_000  # Lies of a peer count for one window. It is short where peers lie, so that calm comes after.
+# limits that attackers use up for all clients
+USED_UP = {"limits": ("clients_max",), "mqtt": ("clients_max", "sessions_max")}
+# A peer's lies count for one window. It is short if peers lie, so that the mesh is calm again afterwards.
+LYING_WINDOW_MS = 20_000
 
 
 def without(drawn: dict[str, dict[str, Any]], left_out: dict[str, tuple[str, ...]]) -> dict[str, dict[str, Any]]:
@@ -160,7 +165,7 @@ def without(drawn: dict[str, dict[str, Any]], left_out: dict[str, tuple[str, ...
 
 
 def apply_limits(drawn: dict[str, dict[str, Any]], name: str, fields: dict[str, Any]) -> NodeConfig:
-    """Make the configuration of one node from the drawn limits and from what ties it to its host."""
+    """Return the configuration of one node, made from the drawn limits and the fields that depend on its host."""
     merged = {
         **fields,
         "limits": LimitsConfig(**drawn.get("limits", {})),

@@ -1,6 +1,6 @@
-"""A peer that breaks the rules of the wire itself: names with colons, and hosts that cannot be looked up.
+"""Run a peer that breaks the rules of the wire format: names with colons, and hosts that cannot be looked up.
 
-A node refuses it, and nobody else notices.
+A node refuses it, and no other node or client notices.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _PAUSE_S = 0.2
 
 
 async def malformed(target: Target, random: Random) -> None:
+    """Send names and hosts that are not allowed, until cancelled."""
     codec = CODECS[OVERLAY]
 
     async def talk() -> None:

@@ -1,7 +1,8 @@
-"""A plain MQTT client that shows everything it hears. It keeps to the standard, and repairs nothing by itself.
+"""Implement a plain MQTT client that reports everything it receives. It follows the standard, and never retries.
 
-Other than the client of `live/mqtt/client.py` it speaks 3.1.1 and 5, every QoS, clean and kept sessions, wills and
-retained messages, and it can be slow, hasty or rude. It borrows the codec of the node, which tests compare with others.
+Unlike the client of `live/mqtt/client.py` it speaks 3.1.1 and 5, every QoS, clean and kept sessions, wills and retained
+messages. It can stop reading, or end without a DISCONNECT. It uses the codec of the node, which tests compare with
+others.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ KEEP_ALIVE_S = 4
 
 
 def greeting(version: int, client: str, *, is_clean: bool = True) -> p.Connect:
-    """Return a CONNECT of a client that keeps nothing, or that keeps what it has."""
+    """Return a CONNECT packet, by default of a client with a clean session."""
     return p.Connect(version=version, client=client, clean_start=is_clean, keep_alive_s=KEEP_ALIVE_S)
 
 
@@ -35,7 +36,7 @@ class MqttFailed(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """One connection, from CONNECT to its end. Packet identifiers and what is in flight belong to the session."""
+    """One connection, from CONNECT to its end. Packet identifiers and messages in flight belong to the session."""
 
     def __init__(
         self,
@@ -45,17 +46,18 @@ class Connection(asyncio.Protocol):
         on_release: Callable[[int], None] = lambda number: None,
     ) -> None:
         self.version, self.now, self.on_publish, self.on_release = version, now, on_publish, on_release
-        self.heard = now()  # when the node last said anything
+        self.heard = now()  # when the node last sent anything
         self.is_ended = False
-        self.alias_max = 0  # topic aliases that the node takes
+        self.alias_max = 0  # number of topic aliases that the node accepts
         self._aliases: dict[str, int] = {}
         self._framing = Framing(_PACKET_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
-        self._answers: dict[tuple[str, int], asyncio.Future[p.Packet]] = {}  # (kind, id) -> who waits for it
+        # (kind, packet identifier) -> future of the answer
+        self._answers: dict[tuple[str, int], asyncio.Future[p.Packet]] = {}
         self._lost = asyncio.get_running_loop().create_future()
 
     async def open(self, address: str, hello: p.Connect) -> p.ConnAck:
-        """Connect, and return the node's CONNACK. A refusal raises `MqttFailed`."""
+        """Connect, and return the node's CONNACK. Raise MqttFailed if the node refuses or does not answer."""
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
         try:
@@ -74,7 +76,7 @@ class Connection(asyncio.Protocol):
         return answer
 
     def aliased(self, packet: p.Publish) -> p.Publish:
-        """Return a publication with an alias for its topic. The oldest alias is given up where there is no other."""
+        """Return a publication with an alias for its topic. If all aliases are in use, the oldest one is replaced."""
         if not self.alias_max or self.version != p.V5:
             return packet
         alias = self._aliases.get(packet.topic)
@@ -87,7 +89,7 @@ class Connection(asyncio.Protocol):
         return replace(packet, alias=alias)
 
     def _ping(self) -> None:
-        """Send PINGREQ now and then. A node that says nothing for twice as long counts as lost."""
+        """Send PINGREQ every KEEP_ALIVE_S. Cut the connection if the node was silent for twice that time."""
         if self.is_ended:
             return
         if self.now() - self.heard > 2 * KEEP_ALIVE_S:
@@ -112,15 +114,16 @@ class Connection(asyncio.Protocol):
         self._transport.write(encode(self.version, packet))
 
     def close(self) -> None:
-        """Say DISCONNECT and close."""
+        """Send DISCONNECT and close the connection."""
         with suppress(MqttFailed):
             self.send(p.Disconnect())
         if self._transport is not None:
             self._transport.close()
 
     def cut(self) -> None:
-        """End without a word."""
-        if self._transport is not None and not self.is_ended:  # CPython's `abort` may raise on one that has ended
+        """End the connection without DISCONNECT."""
+        # CPython's `abort` may raise on a transport that has ended.
+        if self._transport is not None and not self.is_ended:
             self._transport.abort()
         self._end("the connection was cut")
 
@@ -184,6 +187,6 @@ class Connection(asyncio.Protocol):
         for future in self._answers.values():
             if not future.done():
                 future.set_exception(MqttFailed(why))
-                future.exception()  # it is no fault if nobody waits any more
+                future.exception()  # Mark it as seen: it is no error if nobody awaits it any more.
         if not self._lost.done():
             self._lost.set_result(None)

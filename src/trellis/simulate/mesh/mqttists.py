@@ -1,4 +1,7 @@
-"""MQTT clients that come, go and come back: sessions, clean and kept, and subscribers. Publishers: `mqttwriters.py`."""
+"""Run MQTT clients that connect, disconnect and return: clean and kept sessions, and subscribers.
+
+`mqttwriters.py` has the publishers.
+"""
 
 from __future__ import annotations
 
@@ -31,33 +34,34 @@ from trellis.simulate.mesh.properties import MARK, content_of, name_in
 from trellis.simulate.mesh.sites import Place, Site
 from trellis.simulate.mesh.witness import Witness, payload
 
-_KEPT_S = 600  # a kept session lives so long without a connection
-_REMOVALS = 20  # one of so many retained publications removes the retained message of its topic
+_KEPT_S = 600  # expiry of a kept session without a connection, in seconds
+_REMOVALS = 20  # One of so many retained publications removes the retained message of its topic.
 
 
 class Session:
-    """One MQTT session, over one connection or several, written down."""
+    """One MQTT session, over one or several connections, which is recorded in the history."""
 
     def __init__(self, name: str, version: int, witness: Witness, *, is_kept: bool, suback_s: float = 5.0) -> None:
         self.name, self.version, self.witness, self.is_kept = name, version, witness, is_kept
-        self.id = ""  # of the session, in the history
-        self._sure_s = 0.9 * suback_s  # a SUBACK that comes sooner is one that is sure
+        self.id = ""  # name of the session in the history; empty if there is none
+        self._sure_s = 0.9 * suback_s  # A SUBACK that comes sooner means that the subscription is sure.
         self.connection: Connection | None = None
-        self.site: Site | None = None  # of the broker that it is at, if it is not at a node's listener
-        self.wanted: dict[str, None] = {}  # filters that were confirmed
-        self.flying: dict[int, p.Publish] = {}  # publications without an outcome
+        self.site: Site | None = None  # the broker's site; None for a session at a node's listener
+        self.wanted: dict[str, None] = {}  # confirmed filters
+        self.flying: dict[int, p.Publish] = {}  # packet identifier -> publication without an outcome
         self.messages: dict[int, str] = {}  # packet identifier -> name of the message
-        self.has_wills = False  # whether each of its connections leaves a will with the node
-        self._released: dict[int, None] = {}  # QoS 2: the node has these publications, and has not heard that we know
+        self.has_wills = False  # True: each of its connections leaves a will with the node.
+        # QoS 2: publications that the node has acknowledged, and whose release it has not confirmed
+        self._released: dict[int, None] = {}
         self._repeated: set[int] = set()  # publications that were sent again
-        self.reads = True  # whether what comes is acknowledged at once
-        self._later: list[p.Publish] = []  # what came while it did not
+        self.reads = True  # True: incoming messages are acknowledged at once.
+        self._later: list[p.Publish] = []  # messages that came while `reads` was False
         self._number = 0
-        self._half: set[int] = set()  # QoS 2: received, and not released yet
-        self._qos = 2 if crc32(name.encode()) % 3 == 0 else 1  # with which it subscribes at nodes
+        self._half: set[int] = set()  # QoS 2: identifiers that were received and are not released yet
+        self._qos = 2 if crc32(name.encode()) % 3 == 0 else 1  # QoS with which it subscribes at nodes
 
     async def connect(self, address: str, place: Place) -> bool:
-        """Connect, and return whether the node knows the session. Otherwise the session begins anew."""
+        """Connect. Return whether the node knows the session; otherwise a new session begins."""
         if self.is_kept and not self.id and self.version == p.V311:
             await self._wipe(address)
         connection = Connection(self.version, self.witness.now, self._publish, self._half.discard)
@@ -71,7 +75,7 @@ class Session:
             keep_alive_s=KEEP_ALIVE_S,
             will=p.Will(topic=_will_topic(will), payload=payload(will, 50), qos=1, retain=False) if will else None,
         )
-        self.connection = connection  # the first messages may come with CONNACK
+        self.connection = connection  # set before CONNACK, because the first messages may come together with it
         self._early = []
         since = self.witness.now()
         try:
@@ -108,7 +112,7 @@ class Session:
         self.witness.add(Connected(t, session, self.name, place.node, broker, "mqtt", host))
 
     def _leave_will(self, will: str, t: float, place: Place) -> None:
-        """Write down a will, which the node may publish from now on. Also if nobody knows whether it has got it."""
+        """Record a will, which the node may publish from now on, even if it is unknown whether the node has got it."""
         if not will:
             return
         session = self.id or self.witness.session(self.name)
@@ -119,14 +123,14 @@ class Session:
             self.witness.add(Ended(t, session))
 
     async def _wipe(self, address: str) -> None:
-        """End what an earlier session of this name left at the node. In 3.1.1 a clean session cannot be kept."""
+        """End an earlier session of this name at the node. In 3.1.1 a session that starts clean cannot be kept."""
         connection = Connection(self.version, self.witness.now, lambda _: None)
         await connection.open(address, greeting(self.version, self.name))
         connection.close()
         await connection.lost()
 
     def lose(self) -> None:
-        """Write down that the connection is lost. A session that is not kept ends with it."""
+        """Record that the connection is lost. A session that is not kept ends with it."""
         if self.connection is None:
             return
         heard = self.connection.heard
@@ -143,7 +147,7 @@ class Session:
             self._over(heard)
 
     def finish(self) -> None:
-        """End the session in order, or by cutting its connection."""
+        """End the session. Its last connection is closed in order if it still stands."""
         if self.connection is not None:
             self._over(self.witness.now())
             self.connection.close()
@@ -161,18 +165,18 @@ class Session:
         self._drop_publications()
 
     def _forget(self) -> None:
-        """The node does not know the session any more: it ended when its last connection was lost."""
+        """End the session in the history, because the node no longer knows it. It ended with its last connection."""
         if self.id:
             self._over(self._away)
         self._half.clear()
 
-    _early: list[p.Publish] | None = None  # messages that came before we had looked at CONNACK
-    _away = 0.0  # when the connection of a kept session was last good
+    _early: list[p.Publish] | None = None  # messages that came before CONNACK was handled
+    _away = 0.0  # when the connection of a kept session was last known to work
 
     # Subscribing
 
     async def want(self, wanted: str) -> None:
-        """Subscribe, and write down the request and the confirmation."""
+        """Subscribe, and record the request and the confirmation."""
         connection, session = self._connected(), self.id
         asked = self.witness.now()
         self.witness.add(Subscribing(asked, session, wanted))
@@ -193,6 +197,7 @@ class Session:
         self.witness.add(Confirmed(now, session, wanted, is_sure))
 
     async def want_no_more(self, wanted: str) -> None:
+        """Unsubscribe, and record the request and its confirmation."""
         connection = self._connected()
         self.witness.add(Unsubscribing(self.witness.now(), self.id, wanted))
         self.wanted.pop(wanted, None)
@@ -204,7 +209,7 @@ class Session:
         self.witness.add(Unsubscribed(self.witness.now(), session, wanted))
 
     def _publish(self, packet: p.Publish) -> None:
-        """A message comes from the node."""
+        """Handle a message from the node."""
         if self._early is not None:
             self._early.append(packet)
             return
@@ -213,9 +218,9 @@ class Session:
             return
         connection = self.connection
         if packet.qos == 2 and packet.id in self._half:
-            pass  # the same message again, which we have already
+            pass  # the same message again
         elif not packet.retain and self.witness.is_removal(packet.topic, packet.payload):
-            pass  # it carries no name; a node never sends one as a retained message
+            pass  # A removal carries no name. A node never sends one as a retained message.
         elif self.id:
             name = name_in(packet.payload, packet.content if self.version == p.V5 else None)
             self.witness.add(Received(self.witness.now(), self.id, name, packet.topic, packet.retain))
@@ -228,21 +233,21 @@ class Session:
             connection.send(p.Ack(p.PUBREC, packet.id))
 
     def read_again(self) -> None:
-        """Take in what came while the application did not read."""
+        """Handle the messages that came while the application did not read."""
         self.reads = True
         waiting, self._later = self._later, []
         for packet in waiting:
             self._publish(packet)
 
     def drop_unread(self) -> None:
-        """Forget what came and was not acknowledged: the connection is lost, and the node sends it again."""
+        """Forget messages that were not acknowledged: the connection is lost, and the node sends them again."""
         self._later.clear()
         self.reads = True
 
     # Publishing
 
     def forget_numbers(self) -> None:
-        """Forget what is under way: identifiers begin anew, and may be in use at the node."""
+        """Forget publications under way. Identifiers start at 1 again, and the node may still use them."""
         self._drop_publications()
         self._number = 0
 
@@ -251,9 +256,9 @@ class Session:
             one.clear()
 
     async def say(self, topic: str, size: int, *, qos: int = 1, retain: bool = False) -> None:
-        """Publish one message, and write down its outcome.
+        """Publish one message, and record its outcome.
 
-        One of `_REMOVALS` retained messages is empty, and removes what is retained. Its name decides that.
+        One of `_REMOVALS` retained messages is empty and removes the retained message. The message's name decides that.
         """
         connection, session = self._connected(), self.id
         name = self.witness.message(self.name)
@@ -276,12 +281,15 @@ class Session:
         await self._deliver(connection, session, packet, number)
 
     async def repeat(self) -> None:
-        """After a reconnection: send again what has no outcome yet, in the same order, once."""
+        """Send again, after a reconnection, each publication without an outcome.
+
+        Keep their order, and repeat each only once.
+        """
         connection, session = self._connected(), self.id
         for number in list(self._released):
             await self._release(connection, number)
         for number, packet in list(self.flying.items()):
-            if number in self._repeated:  # it gives up
+            if number in self._repeated:  # It was repeated before: give up.
                 del self.flying[number], self.messages[number]
                 continue
             self._repeated.add(number)
@@ -329,7 +337,7 @@ def _will_topic(will: str) -> str:
 async def mqtt_subscriber(
     slot: str, witness: Witness, habits: Habits, choose: Callable[[], str], place_at: Callable[[str], Place]
 ) -> None:
-    """Subscribe somewhere, read for a while, perhaps lose the connection and come back, and end. Again and again."""
+    """Subscribe, read for a while, perhaps lose the connection and return, and end. Repeat this with new sessions."""
     while habits.has_time():
         await habits.is_away()
         session = drawn_session(slot, witness, habits)
@@ -359,7 +367,7 @@ async def _stay(session: Session, address: str, wanted: str, habits: Habits, pla
                 await connection.lost()
         except TimeoutError:
             moods: tuple[str, ...] = ("stay", "stay", "change", "drop", "doze")
-            if not habits.may_change:  # it says once more what it wants, only where it was not heard
+            if not habits.may_change:  # It repeats its subscription only if the sidecar has not read it.
                 was_heard = session.site is None or session.site.has_read(session.id, wanted)
                 moods = ("stay", "drop", "doze") if was_heard else ("change",)
             match random.choice(moods):
@@ -389,7 +397,7 @@ async def _stay(session: Session, address: str, wanted: str, habits: Habits, pla
 async def mqtt_latecomer(
     slot: str, witness: Witness, habits: Habits, wanted: list[str], place_at: Callable[[str], Place]
 ) -> None:
-    """Subscribe when the mesh has been calm for long, and stay: retained messages are owed to such a subscriber."""
+    """Subscribe after a long calm time, and stay. Retained messages are owed to such a subscriber."""
     session = drawn_session(slot, witness, habits)
     address = habits.address()
     try:
@@ -407,6 +415,7 @@ async def mqtt_latecomer(
 
 
 def drawn_session(slot: str, witness: Witness, habits: Habits) -> Session:
+    """Return a session of a drawn version, clean or kept, under a new name or one used before."""
     version = habits.random.choice((p.V311, p.V5))
     is_kept = habits.random.random() < 0.4
     return Session(habits.name(slot), version, witness, is_kept=is_kept, suback_s=habits.suback_s)

@@ -1,7 +1,7 @@
-"""MQTT clients that publish, with clean and with kept sessions.
+"""Run MQTT clients that publish, with clean and with kept sessions.
 
-A client with a kept session that comes back sends again what had no outcome, marked DUP. Some programs keep nothing and
-number from 1 again. Some leave wills.
+A client that returns to a kept session repeats publications without an outcome, marked DUP. Some programs keep no state
+and count identifiers from 1 again. Some leave wills.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trellis.simulate.mesh.natives import Habits
 from trellis.simulate.mesh.sites import Place
 from trellis.simulate.mesh.witness import Witness
 
-_RETURNS_SHARE = 0.7  # of the kept sessions: the client comes back to them when their connection is lost
+_RETURNS_SHARE = 0.7  # share of kept sessions to which the client returns after it has lost its connection
 
 
 async def mqtt_publisher(
@@ -29,7 +29,7 @@ async def mqtt_publisher(
     rate: float,
     size: int,
 ) -> None:
-    """Publish somewhere for a while, some messages at the same time, and end. Again and again."""
+    """Publish for a while, sometimes several messages at a time, and end. Repeat this with new sessions."""
     random = habits.random
     while habits.has_time():
         await habits.is_away()
@@ -70,7 +70,7 @@ async def _return_often(
 ) -> None:
     """Lose the connection again and again while publications are under way.
 
-    `forgets`: the program keeps nothing when it restarts. Its session stays, and it numbers from 1 again.
+    `forgets`: the program keeps no state when it restarts. Its session stays, and it counts identifiers from 1 again.
     """
     random = habits.random
     for _ in range(random.choice((1, 3))):
@@ -86,7 +86,7 @@ async def _return_often(
 
 
 async def _return(session: Session, habits: Habits, address: str, place: Place) -> None:
-    """Connect again after a while, and send again what has no outcome. The node may have lost the session."""
+    """Connect again after a while, and repeat publications without an outcome, unless the node has lost the session."""
     session.lose()
     await asyncio.sleep(habits.random.choice((0.0, 0.2, 3.0)))
     if await session.connect(address, place):
@@ -94,7 +94,7 @@ async def _return(session: Session, habits: Habits, address: str, place: Place) 
 
 
 async def _is_lost(work: Coroutine[Any, Any, None]) -> bool:
-    """Do the work. Return whether the connection was lost meanwhile."""
+    """Do the work. Return whether the connection was lost during it."""
     is_lost = False
     try:
         await work

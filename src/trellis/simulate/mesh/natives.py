@@ -1,7 +1,7 @@
-"""Clients of `trellis.connect` that come, go and come back.
+"""Run clients of `trellis.connect` that connect, disconnect and return.
 
-`Observed` is the client library with a notebook: it writes down when it last heard from its node, and when its
-subscriptions are confirmed again after a lost connection.
+`Observed` is the client library with a record. It records when it last heard from its node, and when its subscriptions
+are confirmed again after a lost connection.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ T = TypeVar("T")
 
 
 class Observed(Client):
-    """One session of a native client, written down."""
+    """One session of a native client, which is recorded in the history."""
 
     def __init__(self, address: str, name: str, witness: Witness, *, timeout_s: float = 30.0) -> None:
         super().__init__(address, name, None, timeout_s)
         self.witness, self._address = witness, address
-        self.id = witness.session(name)  # of the session, in the history
-        self.heard = witness.now()  # when the node last said anything
-        self.at = ""  # the node that it is connected to; empty while it is away
-        self.backs = 0  # how often it came back after a lost connection
-        self._is_known = False  # the history has it
+        self.id = witness.session(name)  # name of the session in the history
+        self.heard = witness.now()  # when the node last sent anything
+        self.at = ""  # node to which it is connected; empty while it has no connection
+        self.backs = 0  # how often it reconnected after a lost connection
+        self._is_known = False  # True: the history has the session.
         self._is_over = False
 
     async def __aenter__(self) -> Observed:
@@ -62,13 +62,14 @@ class Observed(Client):
         return self
 
     def received(self, stream: Stream, body: bytes) -> None:
+        """Handle data from the node, and record connections and confirmations that show in it."""
         self.heard = self.witness.now()
         super().received(stream, body)
         if self._is_over:
             return
         if not self.at and self.node is not None:
             self._is_connected(self.node.node)
-        elif self.backs:  # the library subscribes again by itself, and tells nobody when that is confirmed
+        elif self.backs:  # The library subscribes again by itself, and does not report the confirmation.
             message = TO_CLIENT.decode(body)
             if isinstance(message, Subscribed):
                 wanted = self._topics.get(message.topic)
@@ -76,8 +77,9 @@ class Observed(Client):
                     self.witness.add(Confirmed(self.heard, self.id, message.topic))
 
     def ended(self, stream: Stream) -> None:
+        """Record that the connection was lost."""
         if stream is self._stream and self.at and not self._is_over:
-            # Nobody knows when the connection broke. After the last word of the node nothing is certain.
+            # The time at which the connection broke is unknown. Nothing is certain after the node's last message.
             self.witness.add(Away(self.heard, self.id))
             self.at = ""
         super().ended(stream)
@@ -94,10 +96,10 @@ class Observed(Client):
         for topic in self._topics:
             self.witness.add(Subscribing(self.heard, self.id, topic))
 
-    # What a program does with it
+    # Called by client programs
 
     async def want(self, topic: str) -> None:
-        """Subscribe, and write down the request and the confirmation."""
+        """Subscribe, and record the request and the confirmation."""
         self.witness.add(Subscribing(self.witness.now(), self.id, topic))
         await self.subscribe(topic)
         if not self._is_over and topic in self._topics:
@@ -108,7 +110,7 @@ class Observed(Client):
         await self.unsubscribe(topic)
 
     async def say(self, topic: str, size: int) -> None:
-        """Publish one message, and write down its outcome."""
+        """Publish one message, and record its outcome."""
         name = self.witness.message(self.name)
         self.witness.add(Publishing(self.witness.now(), self.id, name, topic))
         try:
@@ -121,7 +123,7 @@ class Observed(Client):
                 self.witness.add(Acknowledged(self.witness.now(), self.id, name, receipt.holders))
 
     async def read(self, pause: Callable[[], float] = lambda: 0.0) -> None:
-        """Write down every message. `pause` gives the seconds that the application takes for each."""
+        """Record every message. `pause` returns how many seconds the application takes for each."""
         with suppress(ClientError):
             async for message in self:
                 if self._is_over:
@@ -136,7 +138,7 @@ class Observed(Client):
                     await asyncio.sleep(seconds)
 
     def finish(self) -> None:
-        """Write down that the session ends. To be called before it is closed."""
+        """Record that the session ends. Call this before it is closed."""
         if not self._is_over:
             self._is_over = True
             if self._is_known:
@@ -148,7 +150,7 @@ def _reason(error: ClientError) -> str:
 
 
 class Habits:
-    """How a client behaves: where it connects, for how long, how fast. Drawn per client."""
+    """How a client behaves: where it connects, for how long, how fast. Drawn once per client."""
 
     def __init__(
         self,
@@ -157,15 +159,19 @@ class Habits:
         has_time: Callable[[], bool],
         is_last: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`has_time`: whether something new may begin. `is_last`: whether subscribers that begin now stay for good."""
+        """`has_time` returns whether something new may begin.
+
+        `is_last` returns whether subscribers stay from now on.
+        """
         self.random, self.nodes, self.has_time, self.is_last = random, nodes, has_time, is_last
-        self.used: list[str] = []  # names that this client has had
-        self.faithful = random.choice((0.0, 0.3, 0.8))  # share of its sessions that go where the one before was
+        self.used: list[str] = []  # names that this client has used
+        # share of its sessions that connect to the same node as the previous one
+        self.faithful = random.choice((0.0, 0.3, 0.8))
         self._sessions = 0
-        self._last: tuple[str, object] | None = None  # where the last session was, and what it wanted
-        self.suback_s = MqttConfig().suback_s  # of the nodes: a SUBACK after that may be one that was not sure
-        self.changes = random.random() < 0.5  # a subscriber gives topics up now and then, and takes them again
-        self.away_s: tuple[float, ...] = (0.0, 0.05, 0.5, 2.0, 6.0)  # between two sessions
+        self._last: tuple[str, object] | None = None  # address and topics of the last session
+        self.suback_s = MqttConfig().suback_s  # setting of the nodes; a later SUBACK may be one that is not sure
+        self.changes = random.random() < 0.5  # True: a subscriber sometimes unsubscribes and subscribes again.
+        self.away_s: tuple[float, ...] = (0.0, 0.05, 0.5, 2.0, 6.0)  # pauses between two sessions
         self.stay = random.choice((0.1, 0.5, 0.9))  # share of its subscriptions that last until the run ends
 
     def name(self, slot: str) -> str:
@@ -180,21 +186,24 @@ class Habits:
         return self.random.choice(self.nodes)
 
     def goal(self, choose: Callable[[], T]) -> tuple[str, T]:
-        """Return where a subscriber connects, and what it wants: the same as before, or something new."""
+        """Return where a client connects and what it subscribes to: the same as before, or something new."""
         if self._last is None or self.random.random() >= self.faithful:
             self._last = self.address(), choose()
         return cast("tuple[str, T]", self._last)
 
     @property
     def may_change(self) -> bool:
-        """Return whether a subscriber may give up what it wants. After the last fault none does: much is owed then."""
+        """Return whether a subscriber may unsubscribe.
+
+        After the last fault none does, because many deliveries are owed then.
+        """
         return self.changes and not self.is_last()
 
     def stays_s(self, *, may_stay: bool = False) -> float | None:
-        """Return for how long a session lasts. None, where `may_stay`: until the run ends."""
+        """Return how many seconds a session lasts. None, which needs `may_stay`, means until the run ends."""
         if may_stay and (self.random.random() < self.stay or self.is_last()):
             return None
-        if self._sessions == 1:  # every client that does not stay restarts soon
+        if self._sessions == 1:  # Every client that does not stay restarts soon.
             return self.random.choice((1.0, 6.0, 8.0))
         return self.random.choice((1.0, 6.0, 8.0, 12.0, 20.0, 40.0))
 
@@ -203,10 +212,10 @@ class Habits:
 
 
 class Visits(Habits):
-    """Short sessions at times that are set before. A subscriber that begins late stays for good."""
+    """Habits with short sessions at given times. A subscriber that begins after the last fault stays."""
 
     def set_out(self, visits: list[tuple[float, float]], now: Callable[[], float]) -> None:
-        """`visits`: when each begins, and how long it lasts, in seconds."""
+        """Set the visits: when each begins, and how long it lasts, in seconds."""
         self._visits, self._now = visits, now
         self.changes = False
 
@@ -222,15 +231,15 @@ class Visits(Habits):
 def draw_visits(
     random: Random, interest_s: float, begin_s: float, end_s: float
 ) -> dict[str, list[tuple[float, float]]]:
-    """Draw when a publisher and a subscriber are there, so that a topic is left by all and taken up again.
+    """Draw visits of a publisher and a subscriber, so that all nodes leave their topic and join it again.
 
-    They meet. Then both are away until their nodes have lost interest. The publisher comes alone, and goes. When its
-    node has lost interest again, they meet again: the subscriber has missed what was published in between, and must
-    not wait for it.
+    Both meet. Then both are away until their nodes have lost interest in the topic. The publisher comes alone, and
+    leaves. When its node has lost interest again, both meet again. The subscriber has missed what was published in
+    between, and must not wait for it.
     """
     visits: dict[str, list[tuple[float, float]]] = {"source": [], "visitor": []}
     while begin_s < end_s:
-        lost_s = interest_s + random.choice((1.5, 2.5))  # a node leaves its topics in order, which takes a moment
+        lost_s = interest_s + random.choice((1.5, 2.5))  # Leaving a topic in order takes a moment.
         visits["visitor"].append((begin_s, 3.5))
         visits["source"].append((begin_s + 2.0, 0.5))
         alone_s = begin_s + 3.5 + lost_s
@@ -240,7 +249,7 @@ def draw_visits(
 
 
 async def native_subscriber(slot: str, witness: Witness, habits: Habits, choose: Callable[[], list[str]]) -> None:
-    """Subscribe somewhere, read for a while, perhaps change the topics, and end. Again and again."""
+    """Subscribe, read for a while, perhaps change the topics, and end. Repeat this with new sessions."""
     random = habits.random
     while habits.has_time():
         await habits.is_away()
@@ -249,7 +258,7 @@ async def native_subscriber(slot: str, witness: Witness, habits: Habits, choose:
         pause_s = random.choice((0.0, 0.0, 0.0, 0.01, 0.2))
         try:
             async with client, asyncio.timeout(habits.stays_s(may_stay=True)):
-                # At the end everybody reads fast: what is read too late counts as lost.
+                # At the end every client reads fast, because a message that is read too late counts as lost.
                 reading = asyncio.ensure_future(client.read(lambda: 0.0 if habits.is_last() else pause_s))  # noqa: B023
                 try:
                     await asyncio.gather(*(client.want(topic) for topic in topics))
@@ -264,7 +273,7 @@ async def native_subscriber(slot: str, witness: Witness, habits: Habits, choose:
 
 
 async def native_reader(slot: str, witness: Witness, habits: Habits, topic: str) -> None:
-    """Subscribe to one topic, and read for good."""
+    """Subscribe to one topic and read until the run ends."""
     while True:
         with suppress(ClientError, OSError):
             async with Observed(habits.address(), slot, witness, timeout_s=15.0) as client:
@@ -277,7 +286,7 @@ async def native_reader(slot: str, witness: Witness, habits: Habits, topic: str)
 
 
 async def _change_topics(client: Observed, habits: Habits) -> None:
-    """Stay until the time is over. Some clients give a topic up now and then, and take it again."""
+    """Stay until cancelled. Some clients sometimes unsubscribe from a topic and subscribe again."""
     random = habits.random
     while True:
         await asyncio.sleep(random.choice((1.0, 3.0, 9.0)))
@@ -291,7 +300,7 @@ async def _change_topics(client: Observed, habits: Habits) -> None:
 async def native_publisher(
     slot: str, witness: Witness, habits: Habits, choose: Callable[[], str], rate: float, size: int
 ) -> None:
-    """Publish somewhere for a while, some messages at the same time, and end. Again and again."""
+    """Publish for a while, sometimes several messages at a time, and end. Repeat this with new sessions."""
     random = habits.random
     while habits.has_time():
         await habits.is_away()

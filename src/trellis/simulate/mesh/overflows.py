@@ -1,4 +1,4 @@
-"""Read in the metrics of nodes what they have dropped for want of room, and write that down for the judge."""
+"""Read from the nodes how many messages they dropped because a queue or window was full. Record it for the judge."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ Place = Literal["window", "clients"]
 
 
 class Overflows:
+    """Watches counters of all nodes."""
+
     def __init__(self, mesh: Mesh, witness: Witness, places: Collection[Place]) -> None:
-        """`places`: where nodes may drop messages. Elsewhere they have room for all that comes."""
+        """`places` says where nodes may drop messages. Elsewhere they have space for all messages."""
         self.mesh, self.witness, self.places = mesh, witness, places
         self._told: dict[tuple[LiveNode, str], int] = {}
 
     def watch(self) -> None:
-        """Look at all nodes, again and again."""
+        """Look at all nodes, now and every `_LOOK_S`."""
         for name, node in self.mesh.nodes.items():
             if self.mesh.is_running(name):
                 self._note(name, node, "window", node.mesh.delivery.state.store.overflows)

@@ -1,12 +1,12 @@
-"""Properties that MQTT 5 clients send with some messages. Nodes carry them unchanged, and readers check that."""
+"""Make properties that MQTT 5 clients send with some messages. Nodes carry them unchanged, and readers check that."""
 
 from __future__ import annotations
 
 from trellis.protocols.mqtt.packets import Content
 from trellis.simulate.mesh.witness import mark_in, message_in
 
-MARK = "properties"  # of payloads whose message has them
-_EXPIRY_S = 10_000_000  # far beyond what the clocks of the nodes jump by
+MARK = "properties"  # mark in the payload of a message with properties
+_EXPIRY_S = 10_000_000  # longer than any jump of a node's clock
 
 
 def content_of(message: str) -> Content:
@@ -22,9 +22,9 @@ def content_of(message: str) -> Content:
 
 
 def name_in(payload: bytes, content: Content | None) -> str:
-    """Return the name of a message. If its payload or its properties were changed, nobody has published that name.
+    """Return the name of a message. If its payload or properties were changed, return a name that nobody has published.
 
-    `content`: its properties; None if the reader is not told.
+    `content` has its properties, or is None if the reader cannot see them.
     """
     name = message_in(payload)
     if content is None or payload.count(b"|") < 2 or mark_in(payload) != MARK:
@@ -33,7 +33,7 @@ def name_in(payload: bytes, content: Content | None) -> str:
     is_same = (
         (content.format, content.content_type) == (sent.format, sent.content_type)
         and (content.response_topic, content.correlation) == (sent.response_topic, sent.correlation)
-        and content.user[: len(sent.user)] == sent.user  # a sidecar adds one of its own
+        and content.user[: len(sent.user)] == sent.user  # A sidecar adds one of its own.
         and content.expiry_s is not None
     )
     return name if is_same else f"changed properties of {name}"

@@ -1,4 +1,4 @@
-"""The rare situations that a campaign of whole nodes must reach. The code names each with `trellis.reached.reached`."""
+"""List the rare situations that a campaign of whole nodes must reach. The code names each with `trellis.reached`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Many trials of whole nodes: in one process or several, with the same results either way.
+"""Run many trials of whole nodes, in one process or in several. The results are the same.
 
-A failing trial says which promise was broken, how to replay it, and the smallest schedule of faults that still breaks
-one. Every situation that a trial reached is counted (`reached.py`); a check in which one was never reached has not
-looked everywhere.
+A failing trial reports the broken promise, the command that replays it, and the smallest schedule of faults that still
+breaks a promise. Every situation that a trial reached is counted (`reached.py`). A check that never reached one of them
+has not tested everything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trellis.simulate.run import make_folder, write_json
 from trellis.simulate.schedule import Schedule, write_schedule
 from trellis.simulate.shrink import shrink
 
-SHRINK_RUNS_MAX = 40  # for each
+SHRINK_RUNS_MAX = 40  # for each failing trial
 COMMAND = ("trellis", "simulate", "mesh", "--check")
 
 
@@ -43,9 +43,9 @@ def check_mesh(
     progress: Progress | None = None,
     cases: Sequence[Case] | None = None,
 ) -> MeshSummary:
-    """Check the seeds FIRST..FIRST+N-1, or the given cases. With a folder, every failing one leaves its history there.
+    """Check the seeds FIRST..FIRST+N-1, or the given cases. With a folder, every failing case leaves its history there.
 
-    `command` are the words of the command that was called, without the options that choose seeds: for replays.
+    `command` has the words of the called command, without the options that choose seeds. It is used for replays.
     """
     if cases is None:
         cases = [Case(seed) for seed in range(first_seed, first_seed + seeds)]
@@ -65,18 +65,18 @@ def check_mesh(
 
 @dataclass(frozen=True)
 class Checker:
-    """Runs cases, and writes down those that do not hold."""
+    """Runs cases, and writes failing ones to a folder."""
 
     plan: MeshPlan
     command: tuple[str, ...] = COMMAND
-    out: Path | None = None  # where failing cases are left
+    out: Path | None = None  # folder for failing cases
     shrink_runs_max: int = SHRINK_RUNS_MAX
 
     def run(self, cases: Sequence[Case], jobs: int) -> Iterator[tuple[Case, TrialResult]]:
         yield from zip(cases, in_order(partial(quiet_trial, plan=self.plan), cases, jobs), strict=False)
 
     def failure(self, case: Case, result: TrialResult, before: int) -> Failure:
-        """Shrink a failing case and write it down. `before`: how many have failed before it."""
+        """Shrink a failing case and write it to the folder. `before` is the number of earlier failures."""
         runs_max = self.shrink_runs_max if before < SHRUNK_MAX else 0
         smallest = None
         if runs_max:
@@ -99,13 +99,13 @@ class Checker:
         return failed(result, case, shlex.join([*self.command, *choice]), shrunk, str(folder or ""), replay_shrunk)
 
     def _fails(self, case: Case, schedule: Schedule, kinds: set[str]) -> bool:
-        """Tell whether the case fails in one of these ways with another schedule."""
+        """Return whether the case with another schedule fails in one of these ways."""
         result = quiet_trial(msgspec.structs.replace(case, faults=schedule.faults), self.plan)
         return not kinds.isdisjoint(kinds_of(result.failures))
 
 
 def quiet_trial(case: Case, plan: MeshPlan) -> TrialResult:
-    """Run one case. Nodes log what happens to them; here that is wanted only when a seed is replayed."""
+    """Run one case without logging. The log of nodes is of use only when a seed is replayed."""
     was = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

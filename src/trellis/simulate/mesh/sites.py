@@ -1,14 +1,15 @@
-"""Sites: a node that is the sidecar of a broker, and what the broker's clients may expect of the mesh.
+"""Model sites: a node that is the sidecar of a broker, and what the broker's clients may expect of the mesh.
 
-A broker's SUBACK says nothing about the mesh. A client at a broker may count on messages of other sites when
-- the sidecar has acknowledged the line of the broker's log that tells the subscription: then it is saved;
-- after that nothing has disturbed the mesh for `LEARNED_S`, and for `registered_ms` no node has started, ended or been
-  cut off for long. Until then the homes of topics are not sure who subscribes, and a first subscriber waits for that
-  [docs/delivery.md, How long a confirmation takes]. Or, if the sidecar has restarted meanwhile, it says that it is
-  ready (`/readyz`).
-While the sidecar is down nothing is owed: the mesh does not know its broker's clients then.  [docs/mqtt.md, Sidecar]
+A broker's SUBACK says nothing about the mesh. A client at a broker may expect messages of other sites under two
+conditions:
+- The sidecar has acknowledged the line of the broker's log that reports the subscription. Then it is saved.
+- Since then nothing has disturbed the mesh for `LEARNED_S`, and for `registered_ms` no node has started, ended or been
+  cut off for long. Before that the homes of topics are not sure of the subscribers, and a first subscriber waits for
+  that [docs/delivery.md, How long a confirmation takes]. If the sidecar has restarted meanwhile, it is enough that it
+  says that it is ready (`/readyz`).
+While the sidecar is down nothing is owed: the mesh does not know its broker's clients.  [docs/mqtt.md, Sidecar]
 
-All of that can be seen from outside, at the broker and at the node's admin port.
+All of this can be observed from outside, at the broker and at the node's admin port.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from trellis.simulate.mesh.broker import Broker, Store
 from trellis.simulate.mesh.witness import Witness
 from trellis.simulate.whole.whole import MQTT, Mesh
 
-LEARNED_S = 8.0  # In a calm mesh a subscription that the sidecar has read is known everywhere after so long.
-_JOINS_S = 2.0  # A node that starts is on the ring after so long.
+LEARNED_S = 8.0  # In a calm mesh, a subscription that the sidecar has read is known everywhere after this time.
+_JOINS_S = 2.0  # A node is on the ring this long after its start.
 _LOOK_S = 0.25
 
 
@@ -32,18 +33,21 @@ class _Wish:
     """A subscription at the broker."""
 
     client: str
-    read_s: float | None = None  # since when the sidecar is known to have read it
-    is_saved: bool = False  # the sidecar had read it before it restarted
+    read_s: float | None = None  # when we first saw that the sidecar has read it
+    is_saved: bool = False  # True: the sidecar had read it before it restarted.
     is_confirmed: bool = False
 
 
 class Site:
+    """A broker, its sidecar, and the subscriptions of the broker's clients."""
+
     def __init__(self, name: str, node: str, mesh: Mesh, witness: Witness, registered_s: float) -> None:
-        """`name`: the broker's, and its host's."""
+        """`name` is the name of the broker and of its host."""
         self.name, self.node, self.mesh, self.witness, self.registered_s = name, node, mesh, witness, registered_s
         self.store = Store()
-        self.is_forgetful = False  # the sidecar could not write a while ago: what it read may not outlive it
-        self.is_down = False  # the sidecar has crashed or leaves, by the history
+        # True: the sidecar could not write a while ago, so what it has read may not survive a restart.
+        self.is_forgetful = False
+        self.is_down = False  # True: the sidecar has crashed or leaves, according to the history.
         self._wishes: dict[tuple[str, str], _Wish] = {}  # by session and filter
 
     @property
@@ -64,14 +68,14 @@ class Site:
     async def _serve(self) -> None:
         await Broker(self.store).serve(self.mesh.host(self.name).address, MQTT)
 
-    # What clients of the broker say
+    # Called by clients of the broker
 
     def subscribed(self, session: str, client: str, wanted: str) -> None:
-        """The broker has confirmed a subscription, or the client is back and has it still."""
+        """Note a subscription that the broker has confirmed, or that a returning client still has."""
         self._wishes[session, wanted] = _Wish(client)
 
     def has_read(self, session: str, wanted: str) -> bool:
-        """Tell whether the sidecar knows the subscription. What it has not read, nobody can expect it to remember."""
+        """Return whether the sidecar has read the subscription. Without that it cannot be expected to remember it."""
         wish = self._wishes.get((session, wanted))
         return wish is not None and (wish.is_saved or self.store.is_read(wish.client, wanted))
 
@@ -79,16 +83,16 @@ class Site:
         self._wishes.pop((session, wanted), None)
 
     def away(self, session: str) -> list[str]:
-        """A session has no connection now. Return its filters."""
+        """Note that a session has no connection now. Return its filters."""
         found = [wanted for one, wanted in self._wishes if one == session]
         for wanted in found:
             del self._wishes[session, wanted]
         return found
 
-    # What happens to the sidecar
+    # Called when something happens to the sidecar
 
     def sidecar_is_down(self) -> None:
-        """Write down that nothing is owed to the broker's clients from now on."""
+        """Record that nothing is owed to the broker's clients from now on."""
         self.is_down, now = True, self.witness.now()
         for (session, wanted), wish in self._wishes.items():
             if wish.is_confirmed:
@@ -99,12 +103,13 @@ class Site:
             wish.is_confirmed, wish.read_s = False, None
 
     def watch(self) -> None:
-        """Look again and again for subscriptions that the mesh must know by now."""
+        """Look now and every `_LOOK_S` for subscriptions that the mesh must know."""
         if not self.is_down and self.node in self.mesh.nodes:
             self._look()
         self.mesh.world.after(_LOOK_S, self.watch)
 
     def _look(self) -> None:
+        """Record as confirmed the subscriptions that the mesh must know by now."""
         now = self.witness.now()
         waiting = [(key, one) for key, one in self._wishes.items() if not one.is_confirmed]
         host = self.mesh.host(self.node)
@@ -120,13 +125,13 @@ class Site:
                 self.witness.add(Confirmed(now, session, wanted))
 
     def known_s(self, read_s: float) -> float:
-        """Return when the mesh knows a subscription that the sidecar has read at `read_s`, if no fault follows."""
+        """Return when the mesh knows a subscription that the sidecar read at `read_s`, if no further fault happens."""
         learned_s = max(read_s, self.witness.disturbed_until) + LEARNED_S
         return max(learned_s, self.witness.changed_until + _JOINS_S + self.registered_s)
 
 
 class Place(NamedTuple):
-    """Where MQTT clients connect: to the listener of a node, or to the broker beside it."""
+    """The place where an MQTT client connects: the listener of a node, or the broker beside it."""
 
     node: str
     site: Site | None = None

@@ -1,4 +1,4 @@
-"""What many trials of whole nodes showed. Plain data: a campaign keeps it in a file and goes on with it."""
+"""Sum up many trials of whole nodes. A summary is plain data, so a campaign can keep it in a file and continue it."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from trellis.simulate.mesh.trial import TrialResult
 from trellis.simulate.schedule import Fault
 
 _ENOUGH = 500  # seeds after which every situation must have been reached
-_OWING = 20  # seeds of which some must owe a delivery
-_TOLD_MAX = 20  # failures of one trial that are kept
-_SHOWN = 5  # of them are shown
+_OWING = 20  # number of seeds of which at least one must owe a delivery
+_TOLD_MAX = 20  # most failures of one trial that are kept
+_SHOWN = 5  # how many of them are shown
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A trial that does not hold."""
+    """A failed trial."""
 
     case: Case
-    what: tuple[str, ...]  # why, the first few
-    count: int  # of all
+    what: tuple[str, ...]  # the first few failures
+    count: int  # number of all failures
+    # Number of faults in its schedule.
     faults: int
-    replay: str  # the command that runs it again
-    shrunk: tuple[Fault, ...] | None = None  # the smallest schedule found that still fails so; None: not tried
-    folder: str = ""  # where it has left its history
-    replay_shrunk: str = ""  # the command that runs the smallest schedule; empty without a folder
+    replay: str  # command that runs it again
+    # smallest schedule found that still fails in the same way; None if none was searched for
+    shrunk: tuple[Fault, ...] | None = None
+    folder: str = ""  # folder with its history
+    replay_shrunk: str = ""  # command that runs the smallest schedule; empty without a folder
 
     def lines(self) -> Iterator[str]:
-        """Return sentences for people: what failed, how to run it again, and where to look."""
+        """Yield lines for people: what failed, how to run it again, and where to look."""
         varied = "" if self.case.is_drawn else ", varied"
         yield f"seed {self.case.seed}{varied}: {self.count} failures"
         yield from (f"  {text}" for text in self.what[:_SHOWN])
@@ -55,7 +57,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class MeshSummary(msgspec.Struct):
-    """What `trellis simulate mesh --check` says at its end."""
+    """The summary that `trellis simulate mesh --check` prints at its end."""
 
     first_seed: int
     seeds: int = 0
@@ -82,22 +84,22 @@ class MeshSummary(msgspec.Struct):
 
     @property
     def never(self) -> list[str]:
-        """Situations that no seed reached, after `_ENOUGH` seeds. Fewer seeds say nothing."""
+        """Return situations that no seed reached. With fewer than `_ENOUGH` seeds there are none."""
         return [one for one in SITUATIONS if not self.reached.get(one)] if self.seeds >= _ENOUGH else []
 
     @property
     def missing(self) -> list[str]:
-        """Kinds of faults that took effect in no seed, although there were as many seeds as kinds."""
+        """Return kinds of faults that took effect in no seed, although there were at least as many seeds as kinds."""
         return [kind for kind in KINDS if not self.injected.get(kind)] if self.seeds >= len(KINDS) else []
 
     @property
     def owes_nothing(self) -> bool:
-        """Whether no delivery was owed, although there were enough seeds. Then no loss could have been found."""
+        """Return whether no delivery was owed, although there were enough seeds. Then no loss could have been found."""
         return self.seeds >= _OWING and not self.counts.get("owed", 0)
 
     @property
     def holds(self) -> bool:
-        """Whether every seed holds. Where nothing was published or owed there was nothing to hold."""
+        """Return whether no seed failed and the check was able to find failures."""
         is_whole = not self.failures and not self.never and not self.missing
         return is_whole and not self.owes_nothing and self.counts.get("published", 0) > 0
 
@@ -126,7 +128,7 @@ class MeshSummary(msgspec.Struct):
         }
 
     def lines(self) -> Iterator[str]:
-        """Return sentences for people. The last one sums up."""
+        """Yield lines for people to read. The last one is the verdict."""
         for one in self.failures:
             yield from one.lines()
         yield from _counted("injected", "injected in no seed", KINDS, self.injected)
@@ -139,7 +141,7 @@ class MeshSummary(msgspec.Struct):
         yield self.verdict()
 
     def verdict(self) -> str:
-        """Return one sentence."""
+        """Return the verdict as one sentence."""
         return f"mesh: seeds {self.first_seed}..{self.first_seed + self.seeds - 1}: {self._verdict()}"
 
     def _verdict(self) -> str:
@@ -155,7 +157,7 @@ class MeshSummary(msgspec.Struct):
 
 
 def _counted(some: str, none: str, names: Sequence[str], counts: Mapping[str, int]) -> Iterator[str]:
-    """Return one line for the names that were counted, and one for those that were not."""
+    """Yield one line for the names that were counted, and one for those that were not."""
     if found := [f"{one} {counts[one]:,}" for one in names if counts.get(one)]:
         yield f"{some}: {', '.join(found)}"
     if rest := [one for one in names if not counts.get(one)]:
@@ -163,7 +165,7 @@ def _counted(some: str, none: str, names: Sequence[str], counts: Mapping[str, in
 
 
 def kinds_of(failures: Iterable[str]) -> set[str]:
-    """Return the kinds of failures: rules of the judge, or what a process did, without names and numbers."""
+    """Return the kinds of failures: rules of the judge, or texts of other failures without names and numbers."""
     rules = ((text.partition(":")[0], text) for text in failures)
     return {rule if rule in RULES else re.sub(r"\w*\d\w*", "?", text)[:60] for rule, text in rules}
 
@@ -176,7 +178,7 @@ def failed(
     folder: str = "",
     replay_shrunk: str = "",
 ) -> Failure:
-    """Return what is kept of a result that does not hold."""
+    """Return what is kept of a failed result."""
     what, faults = tuple(result.failures[:_TOLD_MAX]), len(result.schedule.faults)
     return Failure(case, what, len(result.failures), faults, replay, shrunk, folder, replay_shrunk)
 

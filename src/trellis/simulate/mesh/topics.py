@@ -1,7 +1,7 @@
-"""The topics and filters that clients choose from.
+"""Define the topics and filters that clients choose from.
 
-Wildcards may miss messages of native clients (docs/mqtt.md, Clients of `trellis.connect`). So wildcards match
-topics of MQTT clients alone.
+Wildcards may miss messages of native clients (docs/mqtt.md, Clients of `trellis.connect`). So wildcards match only
+topics of MQTT clients.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NATIVE = ("n/oven", "n/press", "n/hall")
 MQTT = ("m/oven", "m/press", "m/hall/lamp", "m/hall/door")
 SHARED = ("b/oven", "b/press")
 WILDCARDS = ("m/#", "m/+", "m/hall/#", "m/hall/+", "m/+/lamp")
-_WANTED_SHARE = 0.6  # of the publications go where somebody is known to subscribe, if there is such a topic
+_WANTED_SHARE = 0.6  # share of publications on topics with a confirmed subscription, if there is such a topic
 
 
 def native_topics(random: Random, most: int) -> list[str]:
@@ -31,12 +31,15 @@ def mqtt_filter(random: Random) -> str:
 
 
 def retained_filters(random: Random) -> list[str]:
-    """Draw filters that match every topic of MQTT clients, each once: wildcards, or all topics by name."""
+    """Draw filters that match every topic of MQTT clients, each once: with a wildcard, or all topics by name."""
     return random.choice((["m/#", *SHARED], [*MQTT, *SHARED]))
 
 
 def topic_to_publish(random: Random, *, is_native: bool, wanted: Sequence[str] = ()) -> str:
-    """Draw a topic for a publication. `wanted`: filters of confirmed subscriptions; most messages are for them."""
+    """Draw a topic for a publication.
+
+    Most are drawn among topics that match `wanted`, filters of confirmed subscriptions.
+    """
     own = NATIVE if is_native else MQTT
     known: list[str] = [*own, *SHARED]
     if random.random() < _WANTED_SHARE:

@@ -1,4 +1,8 @@
-"""One seed: a mesh of whole nodes, clients of both kinds, faults, and a verdict on what the clients saw."""
+"""Run one seed: a mesh of whole nodes, clients of both kinds, faults, and a verdict on what the clients saw.
+
+A trial has four phases. The mesh forms (`form_s`). Clients work while faults happen (`span_s`). Everything is healed,
+and clients go on for a while (`quiet_s`, and more in some seeds). At the end the judge reads the history.
+"""
 
 from __future__ import annotations
 
@@ -60,47 +64,47 @@ from trellis.simulate.whole.network import NetworkConfig
 from trellis.simulate.whole.whole import CLIENTS, MQTT, Mesh
 from trellis.simulate.whole.world import World
 
-RESTART = "client restart"  # counted with the faults: a client comes back under its name
+RESTART = "client restart"  # counted with the faults: a client connects again under its name
 _KINDS = ("native subscriber", "mqtt subscriber", "native publisher", "mqtt publisher")
 # Words of refusals that limits cause.
 _LIMITS = ("room", "wait for their copies", "window did not keep it", "quota", "the client gave up")
-# Drawn limits at which nodes drop messages, and where. Those that are not drawn leave room for all that comes.
+# Drawn limits at which nodes drop messages, and where. Default limits leave space for all messages.
 _DROPPING: tuple[tuple[str, str, Dropping], ...] = (
     ("delivery", "window_bytes", "window"),
     ("mqtt", "queue_bytes", "clients"),
     ("mqtt", "broker_queue_bytes", "clients"),
 )
-LACKS = "the seed had no "  # how a failure begins that says what the draw lacks
-RESIDENT = "r0"  # a subscriber at a broker that stays: only a sidecar that remembers brings it messages
-AUTHOR = "r1"  # publishes for it at another node, on a topic that nobody else uses
-_RESTARTS_S = 20.0  # a client that works for so long restarts
-WRITER, READER = "l0", "l1"  # clients that stay with their nodes: one of MQTT, and a native one
-SOURCE, VISITOR = "l2", "l3"  # native ones, which come and go
-LATECOMER = "l4"  # an MQTT subscriber that comes when the mesh has been calm for `_CALM_S`
+LACKS = "the seed had no "  # beginning of a failure text that says what the draw lacks
+RESIDENT = "r0"  # A subscriber at a broker that stays. It gets messages only through a sidecar that remembers.
+AUTHOR = "r1"  # It publishes for the resident at another node, on a topic that no other client uses.
+_RESTARTS_S = 20.0  # A client that works for so long restarts.
+WRITER, READER = "l0", "l1"  # clients that stay with their nodes: an MQTT publisher and a native reader
+SOURCE, VISITOR = "l2", "l3"  # a native publisher and a native subscriber, which come and go
+LATECOMER = "l4"  # an MQTT subscriber that connects when the mesh has been calm for `_CALM_S`
 _CALM_S = 18.0  # The judge expects retained messages of a mesh that nothing has disturbed for 15 s.
-_METRICS_MAX = 1_500  # lines of /metrics of one node
-_SIZES = (16, 16, 200, 3_000)  # of payloads, in bytes
-_RETAINED_BYTES = 600  # of a retained message beside its payload, with all properties
+_METRICS_MAX = 1_500  # most lines of /metrics of one node
+_SIZES = (16, 16, 200, 3_000)  # sizes of payloads, in bytes
+_RETAINED_BYTES = 600  # size of a retained message without its payload, with all properties
 PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, restart_s=9.0, may_refuse=_LIMITS)
-_SLOW_S = 10.0  # a retained message comes within this time over links that carry few bytes at a time
-STILL_S = 5  # a mesh in which no message arrives for so long has delivered what it has
-QUEUES_S = 300  # it is waited for at most
+_SLOW_S = 10.0  # time for a retained message over links that carry few bytes at a time
+STILL_S = 5  # A mesh in which no message arrives for this long has delivered all messages.
+QUEUES_S = 300  # longest wait for that
 
 
 class TrialResult(msgspec.Struct, kw_only=True):
-    """What one seed showed."""
+    """The result of one seed."""
 
     seed: int
     nodes: int
-    failures: list[str]  # why it does not hold; none: it does
-    digest: str  # of every event of the run
+    failures: list[str]  # why the seed failed; empty if it passed
+    digest: str  # digest of every event of the run
     schedule: Schedule
     limits: dict[str, dict[str, Any]]
     injected: Counter[str]
     reached: Counter[str]  # rare situations
     counts: Counter[str]
     history: History
-    seconds: float  # of virtual time
+    seconds: float  # virtual time
 
     @property
     def holds(self) -> bool:
@@ -113,11 +117,13 @@ def run_trial(
     schedule: Schedule | None = None,
     limits: dict[str, dict[str, Any]] | None = None,
 ) -> TrialResult:
-    """Run one seed. A given schedule takes the place of the drawn one; so do given limits."""
+    """Run one seed. A given schedule or given limits replace the drawn ones."""
     return Trial(seed, plan or MeshPlan(), schedule, limits).run()
 
 
 class Trial:
+    """One seed with its mesh, clients and faults. `run` may be called once."""
+
     def __init__(
         self, seed: int, plan: MeshPlan, schedule: Schedule | None, limits: dict[str, dict[str, Any]] | None
     ) -> None:
@@ -140,7 +146,7 @@ class Trial:
         self.clients += self._loyal
         self.world = World(f"{seed}", _draw_network(self._random("network"), has_floods(drawn)))
         self.witness = Witness(lambda: self.world.now_s)
-        self.witness.host_of = lambda client: client.partition("-")[0]  # `Habits.name`
+        self.witness.host_of = lambda client: client.partition("-")[0]  # the inverse of `Habits.name`
         self.mesh = Mesh(self.world, self.names, self._configure)
         self.slowness = draw_slowness(self._random("costs"), drawn)
         self.mesh.on_made = self._charge
@@ -151,10 +157,11 @@ class Trial:
         self.witness.nodes = {self.mesh.address(name, CLIENTS): name for name in self.names}
         self.injector = Injector(self.world, self.mesh, self.witness, self.sites.values())
         self._calm_s = draw_calm_s(plan, seed)
-        # Clients begin nothing new afterwards.
+        # Clients begin nothing new after this time.
         self._until = plan.form_s + plan.span_s + plan.quiet_s / 2 + self._calm_s
 
     def run(self) -> TrialResult:
+        """Run the trial, and return its result."""
         plan = self.plan
         with self.world, listen() as self._heard, TemporaryDirectory(prefix="trellis-mesh-") as folder:
             self._folder = Path(folder)
@@ -178,7 +185,7 @@ class Trial:
             return self._result()
 
     def _wait_for_queues(self) -> None:
-        """Wait while messages still arrive: brokers take them faster than small limits let sidecars carry them."""
+        """Wait while messages still arrive. Brokers accept them faster than sidecars with small limits carry them."""
         for _ in range(QUEUES_S // STILL_S):
             is_behind = any(site.is_behind for site in self.sites.values())
             if self.world.now_s - self.witness.received_s > STILL_S and not is_behind:
@@ -189,12 +196,12 @@ class Trial:
         return Random(ids.stream(self.seed, "mesh", *labels))
 
     def _draw_loyal(self, drawn: Schedule, sidecars: list[str]) -> dict[str, str]:
-        """Draw clients that stay with their nodes: by client, its node.
+        """Draw clients that stay with their nodes. Return the node of each.
 
-        There may be a publisher at a node that crashes and is back soon, with a reader elsewhere. There may be a native
-        publisher and a reader that come and go, while nodes soon lose interest in topics that nobody uses. There may be
-        a reader at the broker of a sidecar that crashes, with a publisher elsewhere. Each pair has a topic of its own.
-        No wildcard covers it, and its home may be any node.
+        There may be a publisher at a node that crashes and soon restarts, with a reader elsewhere. There may be a
+        native publisher and a reader that come and go, while nodes soon lose interest in unused topics. There may be a
+        reader at the broker of a sidecar that crashes, with a publisher elsewhere. Each pair has a topic of its own. No
+        wildcard covers it, and its home may be any node.
         """
         random = self._random("loyal")
         self._own = f"l{random.randrange(1_000)}/oven"
@@ -212,7 +219,7 @@ class Trial:
         return loyal
 
     def _interest_s(self) -> float:
-        """Return for how long a node takes part in a topic that nobody uses any more."""
+        """Return for how long a node takes part in a topic that no client uses any more, in seconds."""
         drawn: int = self.limits.get("delivery", {}).get("interest_ms", DeliveryConfig().interest_ms)
         return drawn / 1_000
 
@@ -232,6 +239,7 @@ class Trial:
         self.witness.add(Up(self.witness.now(), name))
 
     def _start_client(self, name: str, kind: str) -> None:
+        """Start a client on a host of its own, with habits drawn for it."""
         random = self._random("client", name)
         places = {}
         for node in self.names:
@@ -250,9 +258,9 @@ class Trial:
             random, list(places), lambda: self.world.now_s < self._until, lambda: self.world.now_s >= healed
         )
         habits.suback_s = self.limits.get("mqtt", {}).get("suback_s", MqttConfig().suback_s)
-        if name == RESIDENT:  # its sidecar must remember what it wants: it says it once
+        if name == RESIDENT:  # It subscribes once, because its sidecar must remember the subscription.
             habits.stay, habits.changes = 1.0, False
-        if name == WRITER:  # it is back as soon as its node is, which knows little then
+        if name == WRITER:  # It is back as soon as its node, which knows little then.
             habits.away_s = (0.05, 0.2)
         if isinstance(habits, Visits):
             visits = draw_visits(self._random("visits"), self._interest_s(), self.plan.form_s + 1.0, self._until)
@@ -338,7 +346,7 @@ class Trial:
         )
 
     def _broken(self) -> list[str]:
-        """What no process may do, whatever its clients see."""
+        """Return failures of processes, which are wrong whatever clients see."""
         found = [f"{one.host}: {one.message}: {one.error!r}" for one in self.world.failures]
         found += [f"{one.host}: its process ended by itself: {one.error!r}" for one in self.world.exits if one.error]
         for host in self.world.hosts.values():
@@ -356,7 +364,7 @@ class Trial:
         return found
 
     def _lacking(self, history: History) -> list[str]:
-        """What every drawn seed must have, and this one has not had."""
+        """Return what every drawn seed must have and this one lacks."""
         names = Counter(one.client for one in history.events if isinstance(one, Connected))
         self.injector.counts[RESTART] = sum(names.values()) - len(names)
         works_s = self._until - self.plan.form_s
@@ -365,7 +373,10 @@ class Trial:
         return [f"{LACKS}{kind}" for kind in (*ALWAYS, RESTART) if not self.injector.counts[kind]]
 
     def _wrong_inside(self, name: str) -> list[str]:
-        """Whatever peers and clients did: invariants hold, and nothing that they name grows without bound."""
+        """Check invariants and sizes of a node.
+
+        Whatever peers and clients do, nothing that they name may grow without limit.
+        """
         node, host = self.mesh.nodes[name], self.mesh.host(name)
         try:
             host.call(node.mesh.check)
@@ -409,9 +420,9 @@ def _kind(name: str, number: int) -> str:
 
 
 def _draw_network(random: Random, is_large: bool) -> NetworkConfig:
-    """`is_large`: kernels take in much, so that a flood reaches the process."""
+    """Draw the network. If `is_large`, kernels have large receive buffers, so that a flood reaches the process."""
     latency_us = random.choice((300, 2_000, 40_000))
-    # A window of 4 KiB carries 50 KB/s over 40 ms. A mesh that repeats frames there has no room left for anything else.
+    # A window of 4 KiB carries 50 KB/s over 40 ms. A mesh that repeats frames over it has no capacity left.
     buffers = (4 << 10, 256 << 10) if latency_us < 40_000 else (64 << 10, 256 << 10)
     return NetworkConfig(
         latency_us_high=latency_us,

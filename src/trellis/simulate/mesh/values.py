@@ -1,7 +1,8 @@
-"""Values that nobody should send, of every type that crosses the wire: for hostile peers and clients.
+"""Draw values of every type that crosses the wire, including absurd ones, for hostile peers and clients.
 
-Huge numbers, the node's own name, names and topics that nobody knows, empty and very long lists, and what a node itself
-has just said with a field changed. Every value is one that the decoder takes: the handlers behind it are tried.
+Values are huge numbers, the node's own name, unknown names and topics, and empty and very long lists. Some messages
+repeat what the node itself has just sent, with a field changed. The decoder accepts every value, so the handlers behind
+it are tested.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from trellis.protocols.wire import NAME_LETTERS_MAX, NodeName, WireError
 NUMBERS = (0, 0, 1, 1, 2, 3, 7, 64, 255, 4_096, 2**31, 2**32, 2**53 - 1, 2**53, 2**62, 2**63 - 1)
 STRANGE_NODES = ("x", "y", "~", "node of blanks", "\U0001f331", "z" * 255)
 STRANGE_TOPICS = ("$mqtt/ask", "$mqtt/all", "$mqtt/in/t0", "t0/x", "#", "/", "\n", "\0")
-# Names that the decoder must refuse: a peer that says one is cut off.
+# Names that the decoder must refuse. A peer that sends one is cut off.
 UNFIT_NODES = ("x0:bad", " x", "x\n", "10.0.0.1:7001")
 UNFIT_HOSTS = (".", "a..b", "x" * 64, "x" * 64 + ".example", "\u2024")
 _NODE_PATTERN = get_args(NodeName)[1].pattern
@@ -36,28 +37,29 @@ def kinds_of(union: Any) -> list[Any]:
 
 
 class Values:
-    """Draw values of any type that crosses the wire."""
+    """Draws values of any type that crosses the wire."""
 
     def __init__(self, random: Random, nodes: Sequence[str], topics: Sequence[str], hosts: Sequence[str]) -> None:
-        """`nodes`, `topics` and `hosts`: names that are drawn most of the time."""
+        """`nodes`, `topics` and `hosts` are the names that are drawn most of the time."""
         self.random, self.nodes, self.known_topics, self.hosts = random, nodes, topics, hosts
-        self.numbers: deque[int] = deque(maxlen=64)  # that the node has said lately: most numbers refer to them
+        # numbers that the node has sent lately; most drawn numbers refer to them
+        self.numbers: deque[int] = deque(maxlen=64)
         self.names: deque[str] = deque(maxlen=32)
-        self.digests: deque[bytes] = deque(maxlen=64)  # of pieces that the node has asked for, or referred to
+        self.digests: deque[bytes] = deque(maxlen=64)  # digests of pieces that the node has asked for or referred to
         self.said: dict[type, deque[Any]] = {}
-        self.wildness = 0.2  # the share of names and topics that nobody knows
-        self.unfit = 0.0  # the share of names of nodes and hosts that no decoder may take
+        self.wildness = 0.2  # share of names and topics that no node knows
+        self.unfit = 0.0  # share of names of nodes and hosts that the decoder must refuse
         self._types: dict[Any, inspect.Type] = {}
 
     def message(self, kind: Any) -> Any:
-        """Return a new message, or one that the node has said with some of it changed."""
+        """Return a new message, or one that the node has sent with some fields changed."""
         said = self.said.get(kind)
         if said and self.random.random() < 0.4:
             return self.changed(self.random.choice(said))
         return self._draw(self._type(kind))
 
     def learn(self, message: Any) -> None:
-        """Remember what a node has said. Later values refer to it."""
+        """Remember what a node has sent. Later values refer to it."""
         self.said.setdefault(type(message), deque(maxlen=8)).append(message)
         for field in message.__struct_fields__:
             value = getattr(message, field)
@@ -79,7 +81,7 @@ class Values:
         return found
 
     def changed(self, message: Any) -> Any:
-        """Return the message with a field or two drawn anew."""
+        """Return the message with up to two fields drawn again."""
         info = self._type(type(message))
         fields = {one.name: one.type for one in info.fields}  # type: ignore[attr-defined]
         if not fields:

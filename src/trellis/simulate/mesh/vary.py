@@ -1,10 +1,10 @@
 """Vary a case: give it another seed or other limits; drop, move, repeat, stretch, aim and splice its faults.
 
-A seed decides what clients, attackers and the network do. A variation with the seed of its case repeats all of that,
-so most variations take a new seed and keep the faults and the limits: these are what made the case rare.
+A seed decides what clients, attackers and the network do. A variation with the same seed repeats all of that. So most
+variations take a new seed and keep the faults and limits, which made the case rare.
 
-A variation keeps what every seed keeps to. It has a crash and a partition, and faults that take nodes away stand apart,
-since a mesh promises to survive only so many crashes at a time.
+A variation follows the rules of every seed. It has a crash and a partition. Faults that take nodes away keep a distance
+in time, because a mesh promises to survive only so many crashes at a time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from trellis.simulate.mesh.trial import Trial
 from trellis.simulate.schedule import Fault, Schedule
 
 _OPERATORS = ("drop", "move", "repeat", "stretch", "aim", "splice", "limits")
-_ANEW_SHARE = 0.75  # of the variations take a new seed
-_LASTS_MS_MAX = 20_000  # far below the replay window: a cut that outlasts it may lose messages
+_ANEW_SHARE = 0.75  # share of variations with a new seed
+_LASTS_MS_MAX = 20_000  # far below the replay window, because a longer cut may lose messages
 
 
 def vary(case: Case, other: Case, plan: MeshPlan, random: Random) -> Case:
@@ -63,14 +63,14 @@ def vary(case: Case, other: Case, plan: MeshPlan, random: Random) -> Case:
 
 
 def _drawn(case: Case, plan: MeshPlan) -> tuple[list[Fault], Limits]:
-    """Return the faults and limits of a case, drawn where it does not name them."""
+    """Return the faults and limits of a case, drawn if it does not name them."""
     schedule = None if case.faults is None else Schedule(case.faults)
     trial = Trial(case.seed, plan, schedule, case.limits)
     return list(trial.schedule.faults), trial.limits
 
 
 def _possible(faults: list[Fault], seed: int, plan: MeshPlan, random: Random) -> tuple[Fault, ...]:
-    """Return the faults that the mesh of `seed` can have, in the order of time.
+    """Return the faults that the mesh of `seed` can have, in time order.
 
     A fault of one node that the mesh does not have is aimed at another one.
     """
@@ -95,7 +95,10 @@ def _possible(faults: list[Fault], seed: int, plan: MeshPlan, random: Random) ->
 
 
 def _apart(faults: list[Fault], plan: MeshPlan) -> list[Fault]:
-    """Leave out faults that take a node away too soon after another one. A crash comes before others of them."""
+    """Leave out faults that take a node away too soon after another one.
+
+    The first crash has priority over the others.
+    """
     out: list[Fault] = []
     gone_ms = -(10**9)
     gap_ms = round(1_000 * plan.crash_gap_s)

@@ -1,7 +1,7 @@
-"""What clients write down: a history for `trellis.judge`.
+"""Record what clients see, as a history for `trellis.judge`.
 
-Clients often notice late that something has ended. Then they write it down with the time at which it may have ended,
-so events are sorted by time when the history is read.
+Clients often notice late that something has ended. They record it with the time at which it may have ended. So events
+are sorted by time when the history is read.
 """
 
 from __future__ import annotations
@@ -24,29 +24,32 @@ from trellis.judge.history import (
     Up,
 )
 
-_SHORT_S = 2.0  # No node gives another one up for a fault that does not last longer.
+_SHORT_S = 2.0  # No node gives up another one because of a shorter fault.
 
 
 class Witness:
+    """Collects the events of all clients, and what others need to know about them."""
+
     def __init__(self, now: Callable[[], float]) -> None:
         self._clock = now
         self._events: list[tuple[float, int, Event]] = []
         self._sessions: Counter[str] = Counter()
         self._messages = 0
-        self.troubles: Counter[str] = Counter()  # what clients were refused, by its words
-        self.nodes: dict[str, str] = {}  # by address, the node whose client port is there
-        self.host_of: Callable[[str], str] = lambda client: ""  # the machine of a client, if it is known
-        self.received_s = 0.0  # when a client got a message last
-        self.disturbed_until = 0.0  # when the last fault that is known so far ends
-        self.changed_until = 0.0  # the same of faults for which nodes may have given each other up
-        self._wanted: dict[tuple[str, str], None] = {}  # confirmed subscriptions: session and filter
-        self._removed: set[str] = set()  # topics whose retained message somebody has removed
+        self.troubles: Counter[str] = Counter()  # refusals that clients got, by text
+        self.nodes: dict[str, str] = {}  # address -> node whose client port it is
+        self.host_of: Callable[[str], str] = lambda client: ""  # machine of a client, empty if unknown
+        self.received_s = 0.0  # when a client last got a message
+        self.disturbed_until = 0.0  # when the last fault known so far ends
+        self.changed_until = 0.0  # the same for faults because of which nodes may have given each other up
+        self._wanted: dict[tuple[str, str], None] = {}  # confirmed subscriptions: (session, filter)
+        self._removed: set[str] = set()  # topics whose retained message was removed by a client
 
     def now(self) -> float:
-        """Return the seconds of the history's clock, in microseconds' precision."""
+        """Return the time of the history in seconds, rounded to microseconds."""
         return round(self._clock(), 6)
 
     def add(self, event: Event) -> None:
+        """Add an event, and update what others ask about: disturbances, subscriptions, removals."""
         if isinstance(event, Disturbed | Down | Up):
             until = event.until if isinstance(event, Disturbed) else event.t
             self.disturbed_until = max(self.disturbed_until, until)
@@ -67,11 +70,11 @@ class Witness:
         self._events.append((event.t, len(self._events), event))
 
     def wanted(self) -> list[str]:
-        """Return the filters of which some subscription is confirmed now."""
+        """Return the filters that have a confirmed subscription now."""
         return list(dict.fromkeys(wanted for _, wanted in self._wanted))
 
     def is_removal(self, topic: str, payload: bytes) -> bool:
-        """Tell whether a message on `topic` removes its retained message. Such a message carries no name."""
+        """Return whether a message removes the retained message of `topic`. Such a message carries no name."""
         return not payload and topic in self._removed
 
     def session(self, client: str) -> str:
@@ -85,14 +88,14 @@ class Witness:
         return f"{client}-{self._messages}"
 
     def history(self) -> History:
-        """Return the events in the order of time; those of the same time in the order in which they were added."""
+        """Return the events in time order. Events of the same time stay in the order in which they were added."""
         return History(event for _, _, event in sorted(self._events, key=lambda one: one[:2]))
 
 
 def payload(message: str, size: int, *, mark: str = "") -> bytes:
-    """Return a payload that carries the name of the message, its own size and a checksum. It has at least `size` bytes.
+    """Return a payload with the message's name, its own size and a checksum. It has at least `size` bytes.
 
-    `mark`: a word for the reader, which `mark_in` returns.
+    `mark` is a word for the reader, which `mark_in` returns.
     """
     length = max(size, len(message) + len(mark) + _AROUND)
     text = f"{message}|{mark}|{length:07d}|".encode().ljust(length - _CHECK, b".")
@@ -100,7 +103,7 @@ def payload(message: str, size: int, *, mark: str = "") -> bytes:
 
 
 def message_in(payload: bytes) -> str:
-    """Return the name of the message in a payload. A payload that was changed gets a name that nobody published."""
+    """Return the name of the message in a payload. A changed payload gets a name that nobody has published."""
     name, _, rest = payload.partition(b"|")
     text, _, check = payload.rpartition(b"|")
     length = rest.partition(b"|")[2].partition(b"|")[0]
@@ -109,10 +112,10 @@ def message_in(payload: bytes) -> str:
 
 
 def mark_in(payload: bytes) -> str:
-    """Return the mark in a payload that is whole."""
+    """Return the mark in an unchanged payload."""
     return payload.split(b"|", 2)[1].decode()
 
 
-_CHECK = 9  # bytes of the checksum, and what separates it from the rest
+_CHECK = 9  # bytes of the checksum with its separator
 _AROUND = 1 + 1 + 7 + 1 + _CHECK  # bytes beside the name and the mark
 _NAME_MAX = 80

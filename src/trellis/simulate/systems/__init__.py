@@ -1,4 +1,4 @@
-"""The systems by name. Each module is imported when its system is asked for: a list of names costs nothing."""
+"""List the systems by name. A module is imported only when its system is needed, so listing names is fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import import_module
 from trellis.errors import InputError
 from trellis.simulate.system import System
 
-# name -> module and the function or class in it that makes the system from its options
+# name -> module, and the function or class in it that makes the system from its options
 SYSTEMS = {
     "omen": "trellis.simulate.systems.omen:OMen",
     "spidercast": "trellis.simulate.systems.spidercast:SpiderCast",
@@ -28,7 +28,7 @@ TOYS = ("pingpong", "flooder", "mesh")  # for tests of the engine; the command l
 
 
 def maker_of(name: str) -> Callable[..., System]:
-    """The maker of a system; it can be pickled, with its options in a `functools.partial`."""
+    """Return the maker of a system. It can be pickled, with its options in a `functools.partial`."""
     if name not in SYSTEMS:
         known = ", ".join(sorted(set(SYSTEMS) - set(TOYS)))
         raise InputError("", f'no protocol is called "{name}"', f"choose from {known}")

@@ -1,17 +1,17 @@
-"""Delivery over an overlay, made ready for the simulator: clients that publish, and what is promised to them.
+"""Prepare delivery over an overlay for the simulator: clients that publish, and what they are promised.
 
-Each node has a client that publishes while faults happen: mostly on topics it subscribes to, sometimes on others. What
-was published, acknowledged and delivered is written down beside the run (`Ledger`), and judged from there alone.
+Each node has a client that publishes while faults happen, mostly on topics of its node and sometimes on others. A
+`Ledger` records what was published, acknowledged and delivered, and judges the run from this record alone.
 
-always   nothing is delivered twice, out of the order of its publisher's life, or to a node that does not subscribe;
-         stores, queues and tables are within their bounds
-settled  what the overlay promises; and
+always   nothing is delivered twice, out of the order of its publisher's incarnation, or to a node that does not
+         subscribe; stores, queues and tables stay within their limits
+settled  the promises of the overlay; and
          omen, spidercast  every acknowledged message inside the promise is at every node that qualifies
                            (docs/delivery.md, "What the checker asserts", says what that means)
-         vitis, magnet     everything that is published `repair_ms` after all is healed is at every subscriber; what
-                           was acknowledged before and is missing is counted
+         vitis, magnet     every message published at least `repair_ms` after all was healed is at every subscriber;
+                           earlier acknowledged messages that are missing are only counted
 
-Overlays run as they do live: SpiderCast's nodes build their views by gossip.
+Overlays run as they do live. For example, nodes of SpiderCast build their views by gossip.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from trellis.simulate.system import System, Watcher, World
 from trellis.simulate.systems import maker_of
 from trellis.simulate.systems.delivery_ledger import Ledger, Publication
 
-_LATE_MS = 5_000  # the last publications, where only they are judged, happen within this time
+_LATE_MS = 5_000  # If only the last publications are judged, they happen within this time.
 _OUTCOMES = frozenset(get_args(Outcome))
-# By overlay: options of its system, and how a node of it is driven, given its life.
+# By overlay: options of its system, and how a node of it is driven, given its incarnation.
 _OVERLAYS: dict[str, tuple[dict[str, Any], Callable[[Any, int], DrivenOverlay]]] = {
     "omen": ({}, lambda node, life: OMenOverlay(node)),
     "spidercast": ({"gossip": True}, SpiderCastOverlay),
@@ -55,6 +55,8 @@ _OVERLAYS: dict[str, tuple[dict[str, Any], Callable[[Any, int], DrivenOverlay]]]
 
 
 class Delivery(System):
+    """Delivery over one of four overlays."""
+
     name = "delivery"
     nodes_linger = True
 
@@ -71,9 +73,9 @@ class Delivery(System):
         plan: FaultPlan | None = None,
         **fields: Any,
     ) -> None:
-        """`below`: options of the overlay's own system; `plan`: other faults than its own.
+        """`below` has options of the overlay's own system. `plan` replaces its faults.
 
-        Any field of `DeliveryConfig` by its name.
+        Every field of `DeliveryConfig` can be given by name as well.
         """
         if overlay not in _OVERLAYS:
             raise InputError("", f'overlay "{overlay}" is not known', f"choose from {', '.join(_OVERLAYS)}")
@@ -82,7 +84,7 @@ class Delivery(System):
             "copies": copies,
             "window_ms": window_ms,
             "tombstone_ms": max(600_000, 4 * window_ms),
-            "interest_ms": 30_000,  # shorter than live nodes have it: a run settles only after interests have ended
+            "interest_ms": 30_000,  # Shorter than in live nodes, because a run settles only after interests have ended.
             **fields,
         }
         try:
@@ -98,13 +100,14 @@ class Delivery(System):
         self.overlay_is_tco_promised = self.below.overlay_is_tco_promised
         below_plan = self.below.fault_plan
         self.fault_plan = plan or msgspec.structs.replace(below_plan, kinds=(*below_plan.kinds, "return"))
-        # The slowest things that still change anything: interest that ends, leavers that wait, pulls, resends.
+        # The slowest events that still change something: interest that ends, leaving nodes that wait, pulls, resends.
         slowest = max(self.config.interest_ms + self.config.leave_ms_max, self.config.publish_timeout_ms)
         self.settle_ms = max(self.below.settle_ms, slowest + 5_000)
         self.settle_ms_max = max(self.below.settle_ms_max, 2 * self.settle_ms)
-        self.late_ms: int | None = None  # publications from then on must reach all; None: those that were promised
+        # Publications from this time on must reach all. None: all publications inside the promise must.
+        self.late_ms: int | None = None
         if overlay in ("vitis", "magnet"):
-            self.must_settle = False  # gossip moves links for ever; what must hold is asked when the time is over
+            self.must_settle = False  # Gossip never stops changing links. Promises are checked when the time is over.
             self.settle_ms = self.settle_ms_max = repair_ms + _LATE_MS + slowest + 5_000
             self.late_ms = self.fault_plan.start_ms + self.fault_plan.span_ms + repair_ms
         self.ledger: Ledger | None = None
@@ -161,7 +164,7 @@ class Delivery(System):
 
 
 class Client:
-    """A mesh node with somebody who publishes on it. Effects for clients end here."""
+    """A mesh node with a client that publishes on it. Effects for clients end here."""
 
     def __init__(self, mesh: MeshNode, system: Delivery, world: World) -> None:
         self.id, self.mesh, self.system, self.world = mesh.id, mesh, system, world
@@ -170,7 +173,8 @@ class Client:
         plan = system.fault_plan
         self.until_ms = plan.start_ms + plan.span_ms
         self.numbers = self.published = 0
-        self.payloads: dict[int, bytes] = {}  # of publications that the node has not taken in yet, by our number
+        # our number -> payload of a publication that the node has not taken in yet
+        self.payloads: dict[int, bytes] = {}
         self.ticked_ms = world.now_ms  # when delivery last ticked
 
     def start(self) -> Effects:
@@ -188,7 +192,7 @@ class Client:
 
     def on_timer(self, tag: str) -> Effects:
         everything = self.world.topics.names
-        mine = self.world.topics_of(self.id) or everything  # one that has left all its topics publishes on any
+        mine = self.world.topics_of(self.id) or everything  # A node that has left all its topics publishes on any.
         if tag == "client/late":
             foreign = [self.random.choice(everything)] if self.random.random() < self.system.foreign else []
             return [effect for topic in dict.fromkeys((*mine, *foreign)) for effect in self._publish(topic)]
@@ -207,7 +211,7 @@ class Client:
 
     def on_peer_down(self, peer: NodeId) -> Effects:
         effects = self.mesh.on_peer_down(peer)
-        if not self.world.is_living(peer):  # as a driver finds out that redials at once and is refused
+        if not self.world.is_living(peer):  # as a driver that redials at once and is refused
             is_alone = self.world.living == [self.id]
             effects = [*effects, *self.mesh.on_peer_ended(peer, is_alone=is_alone)]
         return self._told(effects)
@@ -223,7 +227,7 @@ class Client:
         return self.publish(topic, f"{self.id}/{self.incarnation}/{self.numbers}".encode())
 
     def publish(self, topic: Topic, payload: bytes, client_id: ClientId | None = None) -> Effects:
-        """Publish under a number of our own: the node may take it in a moment later, and names that number then."""
+        """Publish under a number of our own. The node may take it in later, and reports that number then."""
         self.published += 1
         self.payloads[self.published] = payload
         self._look_at_clock()
@@ -241,7 +245,7 @@ class Client:
         return stream is not None and publication.sequence in stream.entries
 
     def gap_before(self, publication: Publication) -> list[int]:
-        """The sequences for which this message is held back. Empty: it is not held back."""
+        """Return the missing sequences that hold this message back. Empty if it is not held back."""
         found = self.mesh.delivery.state.topics.get(publication.topic)
         stream = found.streams.get((publication.origin, publication.incarnation)) if found is not None else None
         if stream is None or publication.sequence not in stream.waiting:
@@ -250,7 +254,7 @@ class Client:
         return [sequence for sequence in range(first, publication.sequence) if sequence not in stream.waiting]
 
     def relayed(self) -> list[Topic]:
-        """Topics that this node takes part in for others only."""
+        """Return topics in which this node takes part only for others."""
         return [
             name for name, topic in self.mesh.delivery.state.topics.items() if topic.takes_part and not topic.is_wanted
         ]
@@ -266,6 +270,7 @@ class Client:
         return 1 + int(self.random.expovariate(1 / self.system.every_ms))
 
     def _told(self, effects: list[Effect | Outcome]) -> Effects:
+        """Give outcomes to the ledger. Return the other effects, which the engine carries out."""
         for effect in effects:
             if type(effect) in _OUTCOMES:
                 break
@@ -288,7 +293,7 @@ class Client:
 
 
 class _Below:
-    """The world as the overlay's checks see it: its own nodes."""
+    """The world as the overlay's checks see it, with the overlay's own nodes."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -301,4 +306,5 @@ class _Below:
 
 
 def mesh_of(world: World, name: NodeId) -> MeshNode:
+    """Return the mesh node of a client."""
     return cast(Client, world.node(name)).mesh

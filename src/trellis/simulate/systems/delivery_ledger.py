@@ -1,4 +1,4 @@
-"""What was published, acknowledged and delivered in a run, and the judgement over it.  [docs/delivery.md]"""
+"""Record what was published, acknowledged and delivered in a run, and judge it.  [docs/delivery.md]"""
 
 from __future__ import annotations
 
@@ -15,34 +15,37 @@ from trellis.simulate.system import Violation, Watcher, World
 if TYPE_CHECKING:
     from trellis.simulate.systems.delivery import Client
 
-_SPREAD_MS = 15_000  # a topic that was whole for so long has given everybody what anybody held
+# After a topic was connected for this long, all its subscribers have every message that one of them held.
+_SPREAD_MS = 15_000
 
 
 class Publication(msgspec.Struct):
+    """One message, and what happened to it."""
+
     topic: Topic
     origin: NodeId
     incarnation: Incarnation
     sequence: int
     time_ms: int
-    qualified: dict[NodeId, int]  # confirmed subscribers when it was published, with their incarnations
-    copies: int = 0  # as acknowledged
+    qualified: dict[NodeId, int]  # confirmed subscribers when it was published -> their incarnations
+    copies: int = 0  # as acknowledged; 0 until then
     acknowledged_ms: int = 0
-    delivered: dict[NodeId, int] = {}  # to whom, in which incarnation
-    crashes: int = 0  # among the nodes that held it
+    delivered: dict[NodeId, int] = {}  # node -> incarnation to which it was delivered
+    crashes: int = 0  # crashes of nodes that held it
     departures: int = 0
-    extinct_ms: int | None = None  # when, after a crash, nobody held it
+    extinct_ms: int | None = None  # when, after a crash, no node held it
 
     def __str__(self) -> str:
         return f"{self.topic} {self.sequence} of {self.origin} (incarnation {self.incarnation}, at {self.time_ms} ms)"
 
 
 class Ledger(Watcher):
-    """Everything that was published, acknowledged and delivered. It reads nodes and changes none."""
+    """Records all publications, acknowledgements and deliveries. It reads nodes and changes none."""
 
     def __init__(self, world: World, config: DeliveryConfig, *, proves_copies: bool, late_ms: int | None) -> None:
-        """`proves_copies`: fewer copies than wanted only where there are fewer subscribers.
+        """`proves_copies`: an acknowledgement with too few copies is allowed only if there are too few subscribers.
 
-        `late_ms`: what is published from then on must reach all, and nothing else is demanded.
+        `late_ms`: messages published from this time on must reach all subscribers. Nothing else is required.
         """
         self.world, self.copies, self.window_ms = world, config.copies, config.window_ms
         self.proves_copies, self.late_ms = proves_copies, late_ms
@@ -52,16 +55,18 @@ class Ledger(Watcher):
         self._by_identity: dict[tuple[NodeId, int, Topic, int], Publication] = {}
         self._last: dict[tuple[NodeId, int, NodeId, int, Topic], int] = {}
         self._unsubscribed: dict[tuple[NodeId, Topic], int] = {}
-        self._subscribed: dict[tuple[NodeId, Topic], int] = {}  # since when
+        self._subscribed: dict[tuple[NodeId, Topic], int] = {}  # when they subscribed
         self._topics: dict[NodeId, tuple[Topic, ...]] = {}
-        self._whole: dict[Topic, list[list[int]]] = {}  # from when to when a topic was connected, as far as was looked
+        # topic -> intervals [first, last] in which every look found it connected
+        self._whole: dict[Topic, list[list[int]]] = {}
         self._is_whole: set[Topic] = set()
         self._skipped: Counter[tuple[NodeId, int]] = Counter()
         self._overflows = 0  # of nodes that are gone
 
-    # What happens
+    # Called during the run
 
     def on_published(self, node: NodeId, outcome: Published, payload: bytes) -> None:
+        """Record a publication, with the subscribers that are confirmed at this time."""
         qualified = {
             name: self.clients[name].incarnation
             for name in self.world.living
@@ -72,6 +77,7 @@ class Ledger(Watcher):
         self.publications[payload] = self._by_identity[identity] = made
 
     def on_acknowledged(self, node: NodeId, outcome: Acknowledged) -> None:
+        """Record an acknowledgement, and check the copies that it names."""
         publication = self._by_identity[node, outcome.incarnation, outcome.topic, outcome.sequence]
         if publication.copies:
             raise Violation(f"{publication} was acknowledged twice")
@@ -86,6 +92,7 @@ class Ledger(Watcher):
             raise Violation(f"{publication} was acknowledged with {outcome.copies} copies; {len(there)} nodes want it")
 
     def on_deliver(self, node: NodeId, delivery: Deliver) -> None:
+        """Record a delivery, and check that it is no repeat, in order, and subscribed to."""
         publication = self.publications.get(delivery.payload)
         incarnation = self.world.incarnation(node)
         if publication is None or (publication.origin, publication.sequence) != (delivery.origin, delivery.sequence):
@@ -129,7 +136,7 @@ class Ledger(Watcher):
                 publication.extinct_ms = self.world.now_ms
 
     def look(self) -> None:
-        """Which topics are whole now? Asked every second."""
+        """Note which topics are connected now. It is called every second."""
         if self.late_ms is not None:
             return
         now, split = self.world.now_ms, self._split_topics()
@@ -143,9 +150,10 @@ class Ledger(Watcher):
                 times.append([now, now])
             times[-1][1] = now
 
-    # The judgement
+    # The verdict
 
     def judge(self) -> None:
+        """Raise Violation if a message is missing that was promised."""
         if self.late_ms is not None:
             self._judge_late(self.late_ms)
             return
@@ -160,6 +168,7 @@ class Ledger(Watcher):
                     )
 
     def _judge_late(self, late_ms: int) -> None:
+        """Raise Violation unless every message published from `late_ms` on is acknowledged and at all subscribers."""
         late = [one for one in self.publications.values() if one.time_ms >= late_ms]
         if not late:
             raise Violation("nothing was published after the repair")
@@ -172,7 +181,7 @@ class Ledger(Watcher):
                 raise Violation(f"{publication} was not acknowledged although all was healed before")
 
     def counts(self) -> dict[str, int]:
-        """How acknowledged publications fared that were made while faults happened: nothing is promised there."""
+        """Return what became of acknowledged publications made during faults, for which nothing is promised."""
         early = [one for one in self.publications.values() if one.copies and one.time_ms < (self.late_ms or 0)]
         due = {str(one): self._entitled(one) for one in early}
         missed = [name for one in early for name in due[str(one)] if not self._has(name, one)]
@@ -184,23 +193,31 @@ class Ledger(Watcher):
         }
 
     def _is_inside(self, publication: Publication) -> bool:
-        """May it be demanded? Not if too many that held it were gone, the last by a crash, before it could spread."""
+        """Return whether the message is inside the promise.
+
+        It is not if at least as many holders are gone as it had copies, the last one by a crash, before it could
+        spread.
+        """
         if publication.extinct_ms is None or publication.crashes + publication.departures < publication.copies:
             return True
         return self._was_whole(publication.topic, publication.acknowledged_ms, publication.extinct_ms)
 
     def _was_whole_in_time(self, publication: Publication) -> bool:
-        """Within the window, and long enough to spread. A window that has overflowed promises nothing."""
+        """Return whether the topic was connected long enough within the window.
+
+        An overflowed window promises nothing.
+        """
         if self._overflows or any(client.mesh.delivery.state.store.overflows for client in self.clients.values()):
             return False
         return self._was_whole(publication.topic, publication.time_ms, publication.time_ms + self.window_ms)
 
     def _was_whole(self, topic: Topic, first_ms: int, last_ms: int) -> bool:
-        """For long enough to spread."""
+        """Return whether the topic was connected for `_SPREAD_MS` between these times."""
         times = self._whole.get(topic, ())
         return any(min(last_ms, end) - max(first_ms, start) >= _SPREAD_MS for start, end in times)
 
     def _split_topics(self) -> set[Topic]:
+        """Return the topics whose subscribers are not connected through each other."""
         near: dict[NodeId, set[NodeId]] = {name: set() for name in self.world.living}
         for u, v in self.world.links():
             near[u].add(v)
@@ -218,7 +235,7 @@ class Ledger(Watcher):
         return found
 
     def _entitled(self, publication: Publication) -> list[NodeId]:
-        """Alive and subscribed from before the publication until now."""
+        """Return nodes that are alive and have been subscribed since before the publication."""
         return [
             name
             for name, incarnation in publication.qualified.items()
@@ -230,14 +247,14 @@ class Ledger(Watcher):
         ]
 
     def _is_stranger(self, name: NodeId, publication: Publication) -> bool:
-        """It lives, and has not subscribed at any time since the publication."""
+        """Return whether the node is up and was not subscribed at any time since the publication."""
         is_subscribed = publication.topic in self.world.topics_of(name) if name in self.clients else True
         return not is_subscribed and self._unsubscribed.get((name, publication.topic), -1) < publication.time_ms
 
     def _has(self, name: NodeId, publication: Publication) -> bool:
-        """Handed over; or held back behind a gap in which something is missing that this subscription may be owed.
+        """Return whether the message was delivered, or waits for a missing one that this node may be owed.
 
-        What is owed and missing is judged on its own. A gap of messages from before the subscription excuses nothing.
+        A missing message that is owed is judged by itself. Messages from before the subscription are no excuse.
         """
         if publication.delivered.get(name) == publication.qualified.get(name):
             return True

@@ -1,12 +1,12 @@
-"""Magnet made ready for the simulator, with what it promises.  [MG §3]
+"""Prepare Magnet for the simulator, with its promises.  [MG §3]
 
-Nodes that are there at the start join one by one, in random order, `join_gap_ms` apart (A-MAG-9); each knows some that
-came before it. The overlay of a run is the skewed ring with its fingers; links of the control ring are not claimed.
+Nodes that are there at the start join one by one, in random order, `join_gap_ms` apart (A-MAG-9). Each knows some that
+joined before it. The overlay of a run is the skewed ring with its fingers. Links of the control ring are not claimed.
 
-always   what nodes say of themselves: one parent per topic, bounded samples and memories, exact labels in order
+always   the invariants of nodes: one parent per topic, bounded samples and memories, exact labels in order
 settled  both rings are the living nodes in the order of their labels, which are all different              (I-17, I-21)
-         per topic one tree over skewed links, rooted at the topic's home location; it reaches every subscriber, parents
-         and children agree, nobody has a parent and no way to the root                                      (I-20)
+         each topic has one tree over skewed links, rooted at the topic's home location; it reaches every subscriber,
+         parents and children agree, and no node has a parent without a path to the root                     (I-20)
          view(p) names another subscriber of each topic of p that has one                                    (I-23)
 """
 
@@ -39,7 +39,7 @@ _CONTACTS = 5
 
 
 class Magnet(System):
-    """The options are those a user may want to turn; `config` gives every other one."""
+    """Magnet with the options that a user may want to change. `config` holds all others."""
 
     name = "magnet"
     placement: Literal["similar", "name"] = "similar"
@@ -98,12 +98,12 @@ class Magnet(System):
         self.codec = CODEC
         self.join_gap_ms, self.first_gap_ms, self.trees_ms = join_gap_ms, first_gap_ms, trees_ms
         self.topic_rates: Mapping[Topic, float] | None = None
-        """Publication rates by which similarity is weighted, where they are known (A-MAG-1)."""
+        """Publication rates by which similarity is weighted, if they are known (A-MAG-1)."""
         silence_ms = (self.config.skewed.silence_max + 2) * period_ms
         self.settle_ms = max(silence_ms, (self.config.root_silence_max + 2) * period_ms, 4 * sample_ms) + 2_000
         self._order: dict[NodeId, int] = {}
         self._names: list[NodeId] = []  # in the order in which they join
-        self._begin_ms: list[int] = []  # and when
+        self._begin_ms: list[int] = []  # when they begin to join, in the same order
 
     def node_type(self) -> type[MagnetNode]:
         return MagnetNode
@@ -131,9 +131,9 @@ class Magnet(System):
         )
 
     def _place_in_order(self, node: NodeId, world: World) -> int:
-        """Nodes join in random order: the place of this one (A-MAG-9)."""
+        """Return the position of a node in the random order of joins (A-MAG-9)."""
         if node not in self._order:
-            others = world.contacts(node, Random(0), 1 << 62)  # all that are there at the start
+            others = world.contacts(node, Random(0), 1 << 62)  # all nodes that are there at the start
             self._names = sorted([node, *others])
             Random(ids.stream(world.seed, "join order")).shuffle(self._names)
             self._order = {name: place for place, name in enumerate(self._names)}
@@ -141,10 +141,10 @@ class Magnet(System):
         return self._order[node]
 
     def begins_ms(self, nodes: int) -> list[int]:
-        """When each node begins to join.
+        """Return when each node begins to join.
 
-        A join takes a while. Where many of the first nodes are under way at once, they know nobody, and go where their
-        names say: they are few, but whoever comes later gathers around them (A-MAG-9).
+        A join takes a while. If many of the first nodes join at once, they know no others, and take places by their
+        names. They are few, but later nodes gather around them (A-MAG-9).
         """
         begins, now = [], 0
         for place in range(nodes):
@@ -153,7 +153,7 @@ class Magnet(System):
         return begins
 
     def ring_key(self, node: NodeId) -> int:
-        """The control ring's order: where places are known beforehand."""
+        """Return the position on the control ring, whose positions are known beforehand."""
         return int.from_bytes(hashed(node).ljust(20, b"\0"), "big")
 
     def parameters(self) -> dict[str, Any]:
@@ -165,13 +165,13 @@ class Magnet(System):
         return tuple(kind.__name__ for kind in CONTROL)
 
     def carried(self, message: msgspec.Struct) -> Carried | None:
-        """Publications on their way down. The way to the home location is in no figure of the paper (A-MAG-16)."""
+        """Return a publication on its path down a tree. The path to the home location is in no figure (A-MAG-16)."""
         if isinstance(message, Publication):
             return Carried(message.topic, message.origin, message.sequence, message.hops)
         return None
 
     def metrics(self, world: World) -> Mapping[str, float]:
-        """What publishing once on every topic would cost now."""
+        """Return what one publication on every topic would cost now."""
         found = reach_all(world)
         reached = sum(one.reached for one in found)
         wanted = sum(len(one.subscribers) for one in found)
@@ -199,14 +199,14 @@ def node_of(world: World, name: NodeId) -> MagnetNode:
 
 
 def home_of(world: World, topic: Topic) -> NodeId:
-    """The first living node at or after the topic's place on the control ring (A-MAG-5)."""
+    """Return the first living node at or after the topic's position on the control ring (A-MAG-5)."""
     place = hashed(topic)
     ring = sorted(world.living, key=hashed)
     return next((name for name in ring if hashed(name) >= place), ring[0])
 
 
 def check_ring(world: World, layer: str) -> None:
-    """I-17, I-21: different labels, and everybody's successor is the next one."""
+    """Check I-17 and I-21: labels differ, and each node knows its true successor and predecessor."""
     places = {}
     for name in world.living:
         me = getattr(node_of(world, name), layer).me
@@ -225,7 +225,7 @@ def check_ring(world: World, layer: str) -> None:
 
 
 def check_tree(world: World, topic: Topic, subscribers: list[NodeId]) -> None:
-    """I-20."""
+    """Check I-20: one tree reaches all subscribers, and its nodes agree about it."""
     found = reach(world, topic, home_of(world, topic))
     missing = sorted(set(subscribers) - set(found.parents))
     if missing:
@@ -248,7 +248,7 @@ def check_tree(world: World, topic: Topic, subscribers: list[NodeId]) -> None:
 
 
 def check_views(world: World) -> None:
-    """I-23."""
+    """Check I-23: each node knows another subscriber of each of its topics, if there is one."""
     subscribers = _subscribers(world)
     for name in world.living:
         for topic in world.topics_of(name):

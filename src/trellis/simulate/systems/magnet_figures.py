@@ -1,4 +1,4 @@
-"""Pictures of a Magnet run: the skewed ring coloured by interest, and one topic's tree with its uninterested relays."""
+"""Draw a Magnet run: the skewed ring colored by interest, and one topic's tree with its uninterested relays."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _WANTED, _RELAY, _HOME = "#2a7f3f", "#c8401f", "#1f4fc8"
 
 
 def ring_order(world: World) -> list[NodeId]:
-    """The nodes that have a place on the skewed ring, clockwise."""
+    """Return the nodes that have a place on the skewed ring, clockwise."""
     places = {name: cast(MagnetNode, world.node(name)).skewed.me for name in world.living}
     placed = {name: me.label for name, me in places.items() if me is not None}
     return sorted(placed, key=lambda name: placed[name])
 
 
 def middle_topic(world: World) -> Topic | None:
-    """A topic of middling popularity: its tree is neither a stub nor a thicket."""
+    """Return a topic of median popularity, whose tree is neither too small nor too dense to draw."""
     popularity = _popularity(world)
     ordered = sorted(popularity, key=lambda topic: (popularity[topic], topic))
     return ordered[len(ordered) // 2] if ordered else None
 
 
 def draw_ring(world: World, path: Path) -> None:
-    """Nodes by rank, each in the colour of its most popular topic. Few changes of colour: well clustered."""
+    """Draw nodes by rank, each in the color of its most popular topic. Few changes of color mean good clustering."""
     plt = _pyplot()
     order, popularity = ring_order(world), _popularity(world)
     topics = sorted({topic for name in order if (topic := _main_topic(world, name, popularity)) is not None})
@@ -49,7 +49,7 @@ def draw_ring(world: World, path: Path) -> None:
 
 
 def draw_tree(world: World, path: Path, topic: Topic | None = None) -> None:
-    """Who gets a publication on the topic, around the ring: subscribers, relays that do not want it, the home."""
+    """Draw the nodes that get a publication on the topic: subscribers, relays that do not subscribe, and the home."""
     plt = _pyplot()
     chosen = topic if topic is not None else middle_topic(world)
     figure, axes = plt.subplots(figsize=(7, 7))

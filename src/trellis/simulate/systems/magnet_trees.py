@@ -1,4 +1,4 @@
-"""What a publication on a topic would do now, read off the trees of the nodes: who gets it, and who only relays it."""
+"""Read from the trees of the nodes what a publication would do now: which nodes get it, and which only relay it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class Reach:
+    """The nodes that a publication on a topic would reach."""
+
     topic: Topic
     home: NodeId | None
     subscribers: list[NodeId]
-    parents: dict[NodeId, NodeId | None] = field(default_factory=dict)  # of everybody who gets it; the home has none
-    repeated: list[NodeId] = field(default_factory=list)  # those who would get it twice
+    # node that gets it -> its parent; the home has None
+    parents: dict[NodeId, NodeId | None] = field(default_factory=dict)
+    repeated: list[NodeId] = field(default_factory=list)  # nodes that would get it twice
 
     @property
     def relays(self) -> list[NodeId]:
-        """Those who get it and do not want it, the home location among them (A-MAG-21).  [MG §4]"""
+        """Return the nodes that get it without subscribing, possibly with the home location (A-MAG-21).  [MG §4]"""
         wanted = set(self.subscribers)
         return [node for node in self.parents if node not in wanted]
 
@@ -32,7 +35,7 @@ class Reach:
         return sum(node in self.parents for node in self.subscribers)
 
     def path(self, node: NodeId) -> list[NodeId]:
-        """From the home location to a node."""
+        """Return the path from the home location to a node."""
         path = [node]
         while (before := self.parents[path[-1]]) is not None:
             path.append(before)
@@ -40,14 +43,14 @@ class Reach:
 
 
 def reach(world: World, topic: Topic, home: NodeId | None = None) -> Reach:
-    """Down from `home`; without one, from the root that there is."""
+    """Follow the topic's tree down from `home`, or from the root that a node claims to be."""
     found = {name: cast(MagnetNode, world.node(name)).trees.forest.get(topic) for name in world.living}
     trees = {name: tree for name, tree in found.items() if tree is not None}
     return _down(topic, trees, [name for name in world.living if topic in world.topics_of(name)], home)
 
 
 def reach_all(world: World) -> list[Reach]:
-    """For every topic that somebody wants, by name; one pass over all nodes."""
+    """Return the reach of every topic that has a subscriber, in the order of names, in one pass over all nodes."""
     trees: dict[Topic, dict[NodeId, Tree]] = {}
     subscribers: dict[Topic, list[NodeId]] = {}
     for name in world.living:
@@ -59,7 +62,7 @@ def reach_all(world: World) -> list[Reach]:
 
 
 def _down(topic: Topic, trees: dict[NodeId, Tree], subscribers: list[NodeId], home: NodeId | None = None) -> Reach:
-    """`trees`: the part of the topic's tree that each living node holds."""
+    """Follow the tree down. `trees` has the part of the topic's tree that each living node holds."""
     if home is None:
         home = next((name for name, tree in trees.items() if tree.is_root), None)
     found = Reach(topic, home, subscribers)

@@ -1,6 +1,6 @@
-"""OMen made ready for the simulator, with what it promises.  [OM §5; docs/omen.md]
+"""Prepare OMen for the simulator, with its promises.  [OM §5; docs/omen.md]
 
-always   at most 2L views; a node's own invariants
+always   at most 2L views; the invariants of nodes
 settled  every topic is connected; a link stands at both ends or at none, and its ends are alive; successors and
          predecessors are the true ones; no event and no repair is left open
 """
@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from trellis.simulate.run import Run
 
 
-# Faults after which repairs alone keep every topic connected. The others need the fallback: joiners that know no
-# subscriber, and nodes that cannot hear each other.  [docs/omen.md, What is promised]
+# Faults after which repairs alone keep every topic connected. The others need the root rendezvous: joining nodes that
+# know no subscriber, and nodes that cannot hear each other. [docs/omen.md, What is promised]
 REPAIRED = tuple(kind for kind in FAULT_KINDS if kind not in ("join", "asymmetric-loss", "partition"))
 
 
 class OMen(System):
+    """OMen. Every field of `OMenConfig` can be given by name."""
+
     name = "omen"
     nodes_linger = True
     overlay_is_tco_promised = True
@@ -72,7 +74,7 @@ class OMen(System):
         self.codec = CODEC
         config = self.config
         self.period_ms = config.period_ms
-        # The slowest things that still change links: suspects tried again, reports repeated, leavers that wait.
+        # The slowest events that still change links: suspects tried again, reports repeated, leaving nodes that wait.
         quiet = max(config.try_periods_max, config.report_tries, config.leave_periods_max)
         self.settle_ms = (quiet + 10) * config.period_ms
         self.settle_ms_max = 600 * config.period_ms
@@ -85,11 +87,12 @@ class OMen(System):
             crash_gap_ms=15 * config.period_ms,
             stagger_ms=8 * config.period_ms,
         )
-        # Processor time of all that a coordinator computed for one repair: its view, the parts of topics, Alg. 1.
+        # Processor time that a coordinator spent on each repair: its view, the parts of topics, Alg. 1.
         self.repair_seconds: list[float] = []
-        self._view_seconds: dict[NodeId, float] = {}  # a node -> the last time that a view of it was built
-        self.repair_ms: list[int] = []  # virtual time of each repair of a departure, from its start until links stand
-        self._coordinators: list[Coordinator] = []  # of all nodes that there ever were
+        self._view_seconds: dict[NodeId, float] = {}  # node -> processor time in which its view was last built
+        # virtual time of each repair after a departure, from its start until its links stand
+        self.repair_ms: list[int] = []
+        self._coordinators: list[Coordinator] = []  # of all nodes that ever ran
         self._departures: Departures | None = None
 
     def make_node(self, node: NodeId, topics: tuple[Topic, ...], random: Random, world: World) -> ProtocolNode:
@@ -113,7 +116,7 @@ class OMen(System):
         return made
 
     def _clock(self, coordinator: Coordinator, world: World) -> None:
-        """Nodes have no clock; whoever watches them has."""
+        """Measure the repairs of a coordinator from outside, because nodes have no clock."""
         new_mend, mended, begun = coordinator.new_mend, coordinator.mended, dict[int, int]()
         spent: dict[int, float] = {}
 
@@ -142,7 +145,10 @@ class OMen(System):
         coordinator.new_mend, coordinator.mended = begin, end  # type: ignore[method-assign]
 
     def _clock_views(self, node: OMenNode) -> None:
-        """A view is built in the background; what the last one cost belongs to the repair that uses it."""
+        """Measure how long views take to build.
+
+        A view is built in the background, and its time counts for the repair.
+        """
         views = node.views
         build = views._build
 
@@ -156,7 +162,7 @@ class OMen(System):
         views._build = timed  # type: ignore[method-assign]
 
     def is_busy(self, world: World) -> bool:
-        """Whether the life cycle of an event goes on: it is handled, or a view is not ready yet.  [OM §5]"""
+        """Return whether an event is still handled, or a view is not ready yet.  [OM §5]"""
         return any(
             node.coordinator.mends
             or node.survivor.reports
@@ -218,16 +224,16 @@ class OMen(System):
 
 
 class _Oracle:
-    """OMen-G: what nobody could know. Only for comparison."""
+    """OMen-G: global knowledge that no node could have. It is only for comparison."""
 
     def __init__(self, world: World) -> None:
         self.world = world
 
     def labels(self, topic: Topic, nodes: list[NodeId], gone: Collection[NodeId]) -> dict[NodeId, int]:
-        """Numbers of the topic's parts, for these nodes."""
+        """Return for each of these nodes a number of its connected part of the topic, without the nodes in `gone`."""
         claims = self.world.claims
         label: dict[NodeId, int] = {}
-        out = set(gone)  # and whoever was looked at, and is no part of it
+        out = set(gone)  # also nodes that were visited and do not take part in the topic
         for number, start in enumerate(nodes):
             stack = [start]
             while stack:

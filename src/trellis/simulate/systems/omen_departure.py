@@ -1,8 +1,9 @@
-"""Pictures of one departure: before, broken, mended, as the paper's Fig. 2.  [OM §4.4]
+"""Draw one departure: before, broken, repaired, as Fig. 2 of the paper.  [OM §4.4]
 
-`Departures` watches a run and keeps the departure that shows most: of at most `LINKS_SHOWN` links the one with most.
-A link counts as part of its repair if it came to stand within `AROUND_MS` of the departure, one of its ends was a
-neighbour of the departed node, and both ends want a topic of it. (Who leaves in order is mended around before it goes.)
+`Departures` watches a run and keeps the departure that shows most: the one with most neighbors, up to `LINKS_SHOWN`. A
+link counts as part of the repair under three conditions. It came up within `AROUND_MS` of the departure, one of its
+ends was a neighbor of the departed node, and both ends subscribe to one of its topics. (If a node leaves in order, the
+repair happens before it is gone.)
 """
 
 from __future__ import annotations
@@ -16,30 +17,35 @@ from trellis.protocols.effects import NodeId, Topic
 from trellis.protocols.ring import clockwise, identifier
 from trellis.simulate.system import Watcher, World
 
-LINKS_SHOWN = 14  # more cannot be told apart
+LINKS_SHOWN = 14  # More cannot be told apart.
 AROUND_MS = 20_000
 Link = tuple[NodeId, NodeId]
 
 
 @dataclass
 class Departure:
+    """A departed node, and the links around it before and after."""
+
     node: NodeId
     how: str
     time_ms: int
     topics: tuple[Topic, ...]
     neighbours: list[NodeId]
     coordinator: NodeId | None
-    kept: list[Link]  # links among the neighbours that were there before
+    kept: list[Link]  # links among the neighbors that existed before
     new: dict[Link, None] = field(default_factory=dict)
 
 
 class Departures(Watcher):
+    """Watches a run, and keeps the departure that is best to draw."""
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.best: Departure | None = None
         self._claimed: dict[NodeId, dict[NodeId, int]] = {}  # node -> peer -> when it claimed the link
         self._topics: dict[NodeId, tuple[Topic, ...]] = {}
-        self._parted: dict[NodeId, list[NodeId]] = {}  # who leaves in order parts from its neighbours first
+        # node -> neighbors whose links it gave up last, because a node that leaves in order ends its links first
+        self._parted: dict[NodeId, list[NodeId]] = {}
 
     def on_node_up(self, node: NodeId, topics: tuple[Topic, ...]) -> None:
         self._claimed[node], self._topics[node] = {}, topics
@@ -51,7 +57,8 @@ class Departures(Watcher):
         mine = self._claimed.setdefault(node, {})
         if not up:
             if self.world.now_ms - mine.pop(peer, 0) > AROUND_MS:
-                self._parted = {node: [*self._parted.get(node, ()), peer]}  # of one node alone: it goes at once
+                # Only the latest node is kept, because it is gone soon.
+                self._parted = {node: [*self._parted.get(node, ()), peer]}
             return
         mine[peer] = self.world.now_ms
         if node in self._claimed.get(peer, {}):
@@ -89,7 +96,7 @@ class Departures(Watcher):
 
 
 def draw_departure(one: Departure, path: Path) -> None:
-    """Three circles: the neighbours of the departed node, its links, what is left, and the new links."""
+    """Draw three circles: the links of the departed node, what is left of them, and the new links."""
     shown = {one.node, *one.neighbours, *(end for link in one.new for end in link)}
     if one.coordinator is not None:
         shown.add(one.coordinator)

@@ -1,8 +1,8 @@
-"""OPT, made ready for the simulator, with what it promises.  [VI §IV; A-VIT-24]
+"""Prepare OPT for the simulator, with its promises.  [VI §IV; A-VIT-24]
 
-always   bounded tables keep their bound; no application gets an event twice; nobody gets an event it does not want
-settled  an event reaches every subscriber that links of subscribers connect with its publisher. That these are all of
-         them is not promised: with bounded tables they are not.
+always   bounded tables keep their limit; no application gets an event twice; no node gets an event without subscribing
+settled  an event reaches every subscriber that is connected with its publisher by links of subscribers. These need not
+         be all subscribers: with bounded tables they are not.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 class Opt(TableSystem):
+    """OPT, with bounded routing tables or without a limit."""
+
     name = "opt"
     config: OptConfig
 

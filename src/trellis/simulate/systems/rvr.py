@@ -1,6 +1,6 @@
-"""RVR, made ready for the simulator, with what it promises.  [VI §IV; I-16, I-17, I-20]
+"""Prepare RVR for the simulator, with its promises.  [VI §IV; I-16, I-17, I-20]
 
-always   tables keep their bound; no application gets an event twice
+always   tables keep their limit; no application gets an event twice
 settled  the ring is the true ring, every lookup ends at the true rendezvous node, next hops know of each other, and an
          event on every topic reaches every subscriber, once
 """
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 
 class Rvr(TableSystem):
+    """RVR: rendezvous routing without clusters."""
+
     name = "rvr"
 
     def __init__(

@@ -1,7 +1,7 @@
-"""The strawman: the same trees on a name-independent ring, as in Scribe.  [MG §4; A-MAG-20]
+"""Prepare the baseline of Magnet: the same trees on a ring that ignores interests, as in Scribe.  [MG §4; A-MAG-20]
 
-The same code as Magnet's with the same number of links; only the places differ: by the hash of the name, and fingers
-without regard to interests. So what is measured between the two is what placement saves.
+It is the code of Magnet with the same number of links. Only the places on the ring differ: they follow from the hash of
+the name, and fingers ignore interests. So the difference between the two shows what placement saves.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from trellis.simulate.systems.magnet import Magnet
 
 
 class Scribe(Magnet):
+    """Magnet's trees on a ring that ignores interests."""
+
     name = "scribe"
     placement = "name"
 

@@ -1,10 +1,10 @@
-"""SpiderCast, similarity(x, y) and random(y) made ready for the simulator, with what they promise.  [SC §2, §3.9.1]
+"""Prepare SpiderCast, similarity(x, y) and random(y) for the simulator, with their promises.  [SC §2, §3.9.1]
 
-always   at most L^max + Margin neighbours per task, as long as the interest does not shrink; a node says so itself
+always   at most L^max + Margin neighbors per task, as long as the interest does not shrink; the node checks this itself
          (`check`, I-12 of the list of invariants)
 settled  a link of a task stands at both of its ends or at none, and its ends are alive                       (I-13)
-         each topic of a node has min(K, known other subscribers) of them among the node's neighbours; a node that has
-         L^max neighbours asks nobody, and one whose every candidate is full finds nobody                     (I-13)
+         each topic of a node is covered by min(K, known other subscribers) of its neighbors. Two exceptions: a node
+         with L^max neighbors asks no others, and a node whose candidates are all full finds none             (I-13)
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from trellis.simulate.system import System, Violation, World
 
 
 class NeighborSystem(System):
-    """What SpiderCast and its baselines share."""
+    """A system whose nodes select neighbors: SpiderCast and its baselines."""
 
     config: NeighborConfig
-    gossip: GossipViewConfig | None  # None: the view that the run gives
+    gossip: GossipViewConfig | None  # None: nodes use the view of the run
 
     def _prepare(self, config: NeighborConfig, gossip: bool | GossipViewConfig) -> None:
         self.config = config
@@ -79,12 +79,15 @@ class NeighborSystem(System):
                     _topics_are_covered(name, task, task.goal, node.view, world)
 
     def _view(self, node: NodeId, world: World) -> InterestView:
-        # A Random of its own: what a view draws does not shift what the node draws.
+        # The view has a Random of its own, so its draws do not shift those of the node.
         return world.view(node, Random(ids.stream(world.seed, "view", node, world.incarnation(node))))
 
 
 class SpiderCast(NeighborSystem):
-    """`kg`, `kr` and `adaptive` as in the paper; any other field of `SpiderCastConfig` by its name."""
+    """SpiderCast, with `kg`, `kr` and `adaptive` as in the paper.
+
+    Other fields of `SpiderCastConfig` can be given by name.
+    """
 
     name = "spidercast"
 
@@ -108,7 +111,7 @@ class SpiderCast(NeighborSystem):
 
 
 class Similarity(NeighborSystem):
-    """similarity(x, y)."""
+    """The baseline similarity(x, y): x links to similar nodes, y random links."""
 
     name = "similarity"
 
@@ -123,7 +126,7 @@ class Similarity(NeighborSystem):
 
 
 class RandomLinks(NeighborSystem):
-    """random(y) = similarity(0, y)."""
+    """The baseline random(y), which is similarity(0, y)."""
 
     name = "random"
 
@@ -154,7 +157,7 @@ def _links_stand_at_both_ends(name: NodeId, task: NeighborTask, world: World) ->
 
 
 def _topics_are_covered(name: NodeId, task: NeighborTask, goal: CoverTopics, view: InterestView, world: World) -> None:
-    """From the world, not from the node's own counts: what its neighbours really want, and whom it knows."""
+    """Check the coverage of a node from the true topics of its neighbors, not from the node's own counts."""
     if len(task.neighbors) >= goal.limit:
         return
     bits = world.topics.bits

@@ -1,6 +1,6 @@
-"""Trivial systems that test the engine and the checker, not pub/sub: ping-pong, a flooder, a mesh built by gossip.
+"""Define trivial systems that test the engine and the checker: ping-pong, a flooder, a mesh built by gossip.
 
-`Mesh` has known bugs to choose from: a checker that does not find them is no checker.
+`Mesh` has known defects to choose from, which a checker must find.
 """
 
 from __future__ import annotations
@@ -58,14 +58,18 @@ class Quiet:
     def check(self) -> None: ...
 
 
-# Ping-pong: each node plays with the next one for ever. Measures the engine and nothing else.
+# Ping-pong: each node exchanges messages with another one for ever. It measures only the engine.
 
 
 class Ball(msgspec.Struct, frozen=True, gc=False, tag="ball"):
+    """The only message of ping-pong."""
+
     turn: Count
 
 
 class PingPongNode(Quiet):
+    """A node that returns every ball."""
+
     def __init__(self, node: NodeId, partner: NodeId | None) -> None:
         super().__init__(node)
         self.partner = partner
@@ -80,6 +84,8 @@ class PingPongNode(Quiet):
 
 
 class PingPong(System):
+    """Nodes that exchange balls with a random partner for ever."""
+
     name = "pingpong"
 
     def __init__(self) -> None:
@@ -90,16 +96,20 @@ class PingPong(System):
         return PingPongNode(node, contacts[0] if contacts else None)
 
 
-# Flooder: links given by the overlay; a publication goes to every neighbour that it did not come from.
+# Flooder: the overlay gives the links. A publication goes to every neighbor from which it did not come.
 
 
 class Flood(msgspec.Struct, frozen=True, gc=False, tag="flood"):
+    """A publication on its way."""
+
     topic: Name
     origin: NodeName
     sequence: Count
 
 
 class FlooderNode(Quiet):
+    """A node that passes on every publication once."""
+
     def __init__(self, node: NodeId, topics: tuple[Topic, ...], neighbors: list[NodeId]) -> None:
         super().__init__(node)
         self.topics, self.neighbors, self.published = set(topics), neighbors, 0
@@ -135,6 +145,8 @@ class FlooderNode(Quiet):
 
 
 class Flooder(System):
+    """Nodes that flood publications over the links of the given overlay."""
+
     name = "flooder"
 
     def __init__(self) -> None:
@@ -144,32 +156,34 @@ class Flooder(System):
         return FlooderNode(node, topics, world.first_neighbors(node))
 
 
-# Mesh: everybody links to everybody it hears of, and drops whom it has not heard for a while.
+# Mesh: each node links to all nodes it hears of, and drops nodes that were silent for a while.
 
 
 class Hello(msgspec.Struct, frozen=True, gc=False, tag="hello"):
-    """Sent to all known nodes in every round; `known` spreads who is there."""
+    """Sent to all known nodes in every round. `known` tells the receiver which nodes there are."""
 
     known: tuple[NodeName, ...]
 
 
 class Bye(msgspec.Struct, frozen=True, gc=False, tag="bye"):
-    """In order: forget me."""
+    """Sent by a node that leaves in order."""
 
 
 ROUND_MS = 500
-SILENCE_ROUNDS = 8  # 7 hellos in a row must be lost before a living neighbour is dropped by mistake
-TOMB_ROUNDS = 20  # for so long hearsay does not bring back who is gone; only its own word does
+SILENCE_ROUNDS = 8  # Seven hellos in a row must be lost before a living neighbor is dropped by mistake.
+TOMB_ROUNDS = 20  # For this long other nodes cannot bring back a dropped node. Only its own message does.
 MUTANTS = ("no-timeout", "no-retry", "one-sided", "forgets-rejoined")
 
 
 class MeshNode(Quiet):
+    """A node that links to all nodes it hears of. `mutant` names the defect that it has."""
+
     def __init__(self, node: NodeId, contacts: list[NodeId], random: Random, mutant: str | None) -> None:
         super().__init__(node)
         self.random, self.mutant = random, mutant
-        self.met: dict[NodeId, None] = dict.fromkeys(contacts)  # everybody it ever heard of
-        self.silence: dict[NodeId, int] = dict.fromkeys(contacts, 0)  # rounds since a known node was heard
-        self.tombs: dict[NodeId, int] = {}  # rounds left
+        self.met: dict[NodeId, None] = dict.fromkeys(contacts)  # all nodes it has ever heard of
+        self.silence: dict[NodeId, int] = dict.fromkeys(contacts, 0)  # known node -> rounds since it was heard
+        self.tombs: dict[NodeId, int] = {}  # dropped node -> rounds left
         self.links: set[NodeId] = set()
 
     def start(self) -> Effects:
@@ -216,7 +230,7 @@ class MeshNode(Quiet):
         return [Send(node, Hello(tuple(known[: PEERS_MAX - 1]))) for node in known]
 
     def _retry(self) -> Effects:
-        """One of those it lost: it may be back, or have been cut off."""
+        """Send to one of the lost nodes, which may have restarted or may have been cut off."""
         lost = sorted(self.met.keys() - self.silence.keys())
         return [Send(self.random.choice(lost), Hello(()))] if lost and self.mutant != "no-retry" else []
 
@@ -230,7 +244,7 @@ class MeshNode(Quiet):
 
 
 class Mesh(System):
-    """Once settled everybody is linked to everybody, so the overlay is a TCO as well."""
+    """Links all nodes to each other once it has settled, so the overlay is a TCO as well."""
 
     name = "mesh"
     settle_ms = 2 * ROUND_MS * (SILENCE_ROUNDS + TOMB_ROUNDS)

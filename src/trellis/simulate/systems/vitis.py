@@ -1,6 +1,6 @@
-"""Vitis, made ready for the simulator, with what it promises.  [VI §III; I-16 to I-19 of the list of invariants]
+"""Prepare Vitis for the simulator, with its promises.  [VI §III; I-16 to I-19 of the list of invariants]
 
-always   tables keep their bound, without self and repeats; proposals reach at most d hops    (I-16, I-18: node.check)
+always   tables keep their limit, without self and repeats; proposals reach at most d hops    (I-16, I-18: node.check)
          no application gets an event twice                                                                  (I-19)
 settled  successor and predecessor are the true ones; every lookup ends at the true rendezvous node           (I-17)
          a proposal names a living gateway, and its parent names the same one with a hop less                 (I-18)
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 class Vitis(TableSystem):
+    """Vitis: gateways, relay paths and clusters of friends."""
+
     name = "vitis"
     config: VitisConfig
 
@@ -83,7 +85,7 @@ class Vitis(TableSystem):
 
 
 def check_proposals(world: World) -> None:
-    """I-18: gateways live, and parents point straight to them."""
+    """Check I-18: gateways are alive, and the parent of a proposal proposes the same gateway with one hop less."""
     for name in world.living:
         for topic, proposal in node_of(world, name).gateways.proposals.items():
             if not world.is_living(proposal.gateway):

@@ -1,4 +1,4 @@
-"""What an event loop of a simulated process does not have: subprocesses, threads, and everything but TCP."""
+"""Refuse what a simulated event loop does not support: subprocesses, threads, and every transport except TCP."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from trellis.simulate.whole.handles import NotSimulated
 
 
 class BareLoop(asyncio.selector_events.BaseSelectorEventLoop):
+    """A selector event loop in which unsupported methods raise NotSimulated."""
+
     async def start_tls(self, *args: Any, **more: Any) -> Any:
         raise NotSimulated("a simulated connection has TLS from its first byte, or none: give ssl= when it is made")
 
@@ -32,13 +34,13 @@ class BareLoop(asyncio.selector_events.BaseSelectorEventLoop):
         raise NotSimulated("a simulated process runs when its world does: use World.run, run_for or run_until")
 
     def close(self) -> None:
-        """Nothing to do: the world ends a process."""
+        """Do nothing: the world ends a process."""
 
     def __del__(self) -> None:
-        """The base class would complain about a loop that nobody has closed."""
+        """Do nothing: the base class would warn that the loop was not closed."""
 
     def _make_self_pipe(self) -> None:
-        """There are no threads to be woken by."""
+        """Do nothing: there are no threads that wake the loop."""
 
     def _write_to_self(self) -> None:
-        """There are no threads to be woken by."""
+        """Do nothing: there are no threads that wake the loop."""

@@ -1,13 +1,13 @@
-"""Faults of simulated hosts, connections and paths, by name.
+"""Cause faults of simulated hosts, connections and paths, by name.
 
     faults = Faults(world)
-    faults.crash("b")                      # the process dies; its kernel closes its connections
+    faults.crash("b")                      # the process ends; its kernel closes its connections
     faults.crash_at("c", callbacks=17)     # before the 18th callback from now on: at some `await`
     cut = faults.cut(["a"], ["b"])         # one way; `partition` cuts both ways
     world.run_for(30)
     faults.heal(cut)
 
-Each fault adds a line to the history and is counted in `world.counters`. `world.after` has one happen later.
+Each fault adds a line to the history and is counted in `world.counters`. `world.after` makes one happen later.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from trellis.simulate.whole.world import World
 
 
 class Faults:
+    """Faults of one world. Faults that last have a second method that ends them."""
+
     def __init__(self, world: World) -> None:
         self.world = world
-        self._asleep: dict[str, int] = {}  # hosts that were suspended, since when
+        self._asleep: dict[str, int] = {}  # suspended host -> since when, in microseconds
 
-    # Processes and machines. Whoever has started a process starts it again.
+    # Processes and machines. The caller that started a process must also restart it.
 
     def crash(self, name: str) -> None:
-        """Kill the process. Its kernel closes its connections: by FIN, or by RST where something was not read."""
+        """Kill the process. Its kernel closes its connections: by FIN, or by RST if received bytes were not read."""
         self._host(name, "crash").end_process()
 
     def crash_machine(self, name: str) -> None:
@@ -38,7 +40,7 @@ class Faults:
     def crash_at(
         self, name: str, callbacks: int, *, is_machine: bool = False, then: Callable[[], None] = lambda: None
     ) -> None:
-        """Crash before a callback of the process runs, after `callbacks` others have run. Call `then` at that time."""
+        """Crash after `callbacks` callbacks of the process have run, before the next one. Call `then` at that time."""
         loop = self.world.host(name).loop
 
         def crash() -> None:
@@ -52,7 +54,7 @@ class Faults:
             loop.crash_after(callbacks, crash)
 
     def pause(self, name: str) -> None:
-        """Stop the process as SIGSTOP does. Its kernel goes on: it accepts connections and acknowledges bytes."""
+        """Stop the process as SIGSTOP does. Its kernel continues: it accepts connections and acknowledges bytes."""
         loop = self._host(name, "pause").loop
         if loop is not None:
             loop.pause()
@@ -63,7 +65,7 @@ class Faults:
             loop.resume()
 
     def freeze(self, name: str) -> None:
-        """Stop the machine with its kernel, as a hypervisor may. Its clocks go on."""
+        """Stop the machine with its kernel, as a hypervisor may do. Its clocks continue."""
         host = self._host(name, "freeze")
         host.be(up=host.is_up, frozen=host.is_up)
 
@@ -74,11 +76,12 @@ class Faults:
             host.loop.resume()
 
     def suspend(self, name: str) -> None:
-        """Send the machine to sleep: as `freeze`, and its monotonic clock stands still as well."""
+        """Suspend the machine: as `freeze`, and its monotonic clock stops as well."""
         self.freeze(name)
         self._asleep.setdefault(name, self.world.now_us)
 
     def wake(self, name: str) -> None:
+        """End `suspend`. Timers wait longer by the time for which the monotonic clock stood still."""
         host, since_us = self.world.host(name), self._asleep.pop(name, self.world.now_us)
         slept_us = self.world.now_us - since_us
         host.monotonic_us -= slept_us
@@ -86,14 +89,14 @@ class Faults:
             host.loop.shift_timers(slept_us)
         self.thaw(name)
 
-    # What a machine has
+    # Resources of a machine
 
     def jump_clock(self, name: str, seconds: float) -> None:
-        """Set the clock on the wall forward, or back. Monotonic clocks do not notice."""
+        """Move the wall clock forward, or back if `seconds` is negative. Monotonic clocks do not change."""
         self._host(name, f"clock jump {seconds:g} s").wall_us += round(seconds * 1_000_000)
 
     def limit_files(self, name: str, spare: int = 0) -> None:
-        """Let the process open no more than `spare` further files and sockets."""
+        """Allow the process at most `spare` further files and sockets."""
         host = self._host(name, f"{spare} files left")
         host.files_max = len(host.sockets) + spare
 
@@ -101,7 +104,7 @@ class Faults:
         self._host(name, "files again").files_max = 1 << 20
 
     def fill_disk(self, name: str) -> None:
-        """Let nothing be written to files any more."""
+        """Make all writes to files fail from now on."""
         self._host(name, "disk full").is_disk_full = True
 
     def empty_disk(self, name: str) -> None:
@@ -110,7 +113,7 @@ class Faults:
     # Connections
 
     def reset_connections(self, first: str, second: str) -> int:
-        """Reset all connections between two hosts, as a firewall does. Return how many there were."""
+        """Reset all connections between two hosts, as a firewall may do. Return how many there were."""
         ends = self._between(first, second, "reset")
         for end in ends:
             for one in (end, end.peer):
@@ -119,9 +122,9 @@ class Faults:
         return len(ends)
 
     def darken_connections(self, first: str, second: str) -> int:
-        """Let all present connections between two hosts die silently, as behind a router that has forgotten them.
+        """Drop all further packets of the present connections between two hosts, as a router that has forgotten them.
 
-        New connections work. Return how many there were.
+        New connections work. Return how many connections there were.
         """
         ends = self._between(first, second, "silent death")
         for end in ends:
@@ -135,13 +138,13 @@ class Faults:
     # Paths
 
     def cut(self, senders: Iterable[str], receivers: Iterable[str]) -> Cut:
-        """Stop everything from `senders` to `receivers`; the other direction works."""
+        """Stop all packets from `senders` to `receivers`. The other direction works."""
         cut = self.world.network.cut(senders, receivers)
         self._note("cut", f"{','.join(sorted(cut.senders))} to {','.join(sorted(cut.receivers))}")
         return cut
 
     def partition(self, *groups: Sequence[str]) -> list[Cut]:
-        """Stop everything between hosts of different groups. Hosts that are in no group see all others."""
+        """Stop all packets between hosts of different groups. Hosts in no group reach all others."""
         return [self.cut(one, other) for one in groups for other in groups if one is not other]
 
     def heal(self, *cuts: Cut) -> None:
@@ -150,13 +153,16 @@ class Faults:
         self._note("heal", str(len(cuts)))
 
     def slow(self, first: str, second: str, extra_s: float) -> None:
-        """Add to the latency between two hosts, both ways; 0 ends it."""
+        """Add to the latency between two hosts, in both directions. 0 ends the fault."""
         self._note("slow", f"{first} {second} {extra_s:g} s")
         for path in self._paths(first, second):
             path.slow_us = round(extra_s * 1_000_000)
 
     def lose(self, first: str, second: str, probability: float) -> None:
-        """Lose bursts between two hosts by chance, both ways. TCP repeats them after a while."""
+        """Lose bursts between two hosts with this probability, in both directions.
+
+        TCP retransmits them after a while.
+        """
         self._note("lose", f"{first} {second} {probability:g}")
         for path in self._paths(first, second):
             path.loss = probability
@@ -167,7 +173,7 @@ class Faults:
             path.us_per_byte = 1_000_000 / bytes_per_s
 
     def rename(self, name: str, *addresses: str) -> None:
-        """Have name servers answer with other addresses, or with none."""
+        """Make name servers answer with other addresses, or with none."""
         self._note("rename", f"{name} {','.join(addresses)}")
         self.world.network.names[name] = addresses
 

@@ -1,7 +1,7 @@
-"""Handles of the simulated event loop, and the error for what it does not have.
+"""Define handles of the simulated event loop, and the error for features that it does not support.
 
-They offer what `asyncio.Handle` and `asyncio.TimerHandle` offer. A handle is made for every callback, and these take a
-third of the time to make.
+They have the methods of `asyncio.Handle` and `asyncio.TimerHandle`. A handle is created for every callback, and these
+take a third of the time to create.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from trellis.errors import TrellisError
 
 
 class NotSimulated(TrellisError):
-    """A simulated process asked for something that the simulator does not have."""
+    """A simulated process asked for something that the simulator does not support."""
 
 
 class Handle(msgspec.Struct, eq=False):
-    """A callback that runs soon, or at a time. One type for both: so CPython finds their fields faster."""
+    """A callback that runs soon, or at a time. One type serves both, because CPython then finds the fields faster."""
 
     callback: Callable[..., object] | None
     args: tuple[Any, ...]
     context: Context
-    at_s: float = 0.0  # of a timer: when it is due, by the clock of the loop
-    on_cancel: Callable[[], None] | None = None  # of a timer, as long as it is among the timers of the loop
+    at_s: float = 0.0  # due time of a timer, by the clock of the loop
+    on_cancel: Callable[[], None] | None = None  # set while the handle is a timer of the loop
     is_cancelled: bool = False
 
     def cancel(self) -> None:
         if not self.is_cancelled:
             self.is_cancelled = True
-            self.callback, self.args = None, ()  # they may hold much
+            self.callback, self.args = None, ()  # They may hold much memory.
             if self.on_cancel is not None:
                 self.on_cancel()
 

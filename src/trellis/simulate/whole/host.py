@@ -1,7 +1,7 @@
-"""A simulated host: an address, a kernel with sockets and clocks, and at most one process.
+"""Simulate a host: an address, a kernel with sockets and clocks, and at most one process.
 
-A process is an event loop (`loop.py`) and its tasks. It ends in four ways: it finishes; it crashes, and the kernel
-closes its sockets; the machine crashes, and nothing tells the others; or the world ends.
+A process is an event loop (`loop.py`) and its tasks. It ends in one of four ways. It finishes. It crashes, and the
+kernel closes its sockets. The machine crashes, and the others are not told. Or the world ends.
 """
 
 from __future__ import annotations
@@ -21,48 +21,52 @@ if TYPE_CHECKING:
     from trellis.simulate.whole.tcp import End
     from trellis.simulate.whole.world import World
 
-WALL_START_S = 1_767_225_600  # 2026-01-01: what the clocks of hosts show at the start, apart from their offsets
-_FIRST_FD = 3  # the others are standard input, output and error
-_PORT_MIN, _PORT_MAX = 32_768, 60_999  # ports of connections that dial, as Linux gives them
+WALL_START_S = 1_767_225_600  # 2026-01-01: wall clocks start here, apart from their offsets
+_FIRST_FD = 3  # after standard input, output and error
+_PORT_MIN, _PORT_MAX = 32_768, 60_999  # local ports of outgoing connections, as on Linux
 
 
 class Host:
+    """One machine of a world. `start` runs a process on it."""
+
     def __init__(self, world: World, name: str, address: str) -> None:
         self.world, self.name, self.address = world, name, address
-        self.starts = 0  # processes so far
-        self.random: Random = world.random("host", name, 0)  # what the process gets from the operating system
+        self.starts = 0  # number of processes so far
+        # random numbers that the process gets from the operating system
+        self.random: Random = world.random("host", name, 0)
         self.loop: HostLoop | None = None
-        # What its clocks show is the world's time plus these.
+        # Each clock of the host shows the world's time plus one of these offsets.
         clock, skew_us = world.random("clock", name), world.network.config.skew_us
         self.monotonic_us = clock.randrange(1_000_000_000, 100_000_000_000)
         self.wall_us = clock.randint(-skew_us, skew_us)
         self.boot_us = self.monotonic_us
         self._computed_us = 0
-        self.is_up = True  # the machine runs
-        self.is_frozen = False  # the machine stands still, its kernel as well
-        self.answers = True  # the kernel answers packets: it is up and not frozen. A process that hangs is no matter
+        self.is_up = True  # False: the machine has crashed.
+        self.is_frozen = False  # True: the machine has stopped, and its kernel as well.
+        self.answers = True  # True: the kernel answers packets, because it is up and not frozen. The process may hang.
         self.files_max = 1 << 20
         self.is_disk_full = False
         self.sockets: dict[int, HostSocket] = {}  # by file descriptor
         self.listeners: dict[int, HostSocket] = {}  # by port
-        self.ends: dict[End, None] = {}  # connections that the kernel knows, those without a process as well
+        self.ends: dict[End, None] = {}  # connections that the kernel knows, also those without a process
         self._port = _PORT_MIN + world.random("ports", name).randrange(_PORT_MAX - _PORT_MIN)
 
     def __repr__(self) -> str:
         return f"<Host {self.name} {self.address}>"
 
     def be(self, *, up: bool, frozen: bool = False) -> None:
+        """Set whether the machine runs, and whether it is frozen."""
         self.is_up, self.is_frozen, self.answers = up, frozen, up and not frozen
 
     # Its process
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start a coroutine. The first one makes the process of this host, and ends it when it is done."""
+        """Start a coroutine. The first one becomes the process of this host, which ends when the coroutine is done."""
         if self.loop is not None:
             return self.loop.create_task(work)
         if not self.is_up:
             self.be(up=True)
-            self.monotonic_us = self.boot_us = 10_000_000 - self.world.now_us  # its clocks begin anew
+            self.monotonic_us = self.boot_us = 10_000_000 - self.world.now_us  # Its clocks start again.
         self.starts += 1
         self.random = self.world.random("host", self.name, self.starts)
         self.loop = HostLoop(self.world, self)
@@ -76,7 +80,7 @@ class Host:
         self.end_process()
 
     def end_process(self) -> None:
-        """The process vanishes: no code of it runs any more, and its kernel closes its sockets."""
+        """End the process at once: none of its code runs any more, and its kernel closes its sockets."""
         loop, self.loop = self.loop, None
         if loop is None:
             return
@@ -86,7 +90,7 @@ class Host:
             one.close()
 
     def crash_machine(self) -> None:
-        """The machine stops, and nobody is told. What it has sent is under way."""
+        """Stop the machine without telling the others. Packets that it has sent still arrive."""
         self.be(up=False)
         for end in list(self.ends):
             end.vanish()
@@ -95,9 +99,11 @@ class Host:
         self.end_process()
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function as its process would, and return its result: with the clocks and the chance of this host.
+        """Call a function as the process would, and return its result.
 
-        From outside, the objects of a process see the real clocks.
+        It sees the clocks and random numbers of this host.
+
+        Objects of a process that are called from outside see the real clocks.
         """
         if self.loop is None:
             raise TrellisError(f"{self.name} has no process; start one first")
@@ -109,12 +115,13 @@ class Host:
             asyncio._set_running_loop(before)
 
     def signal(self, number: int) -> bool:
-        """Send a signal to the process; False if it has no handler for it."""
+        """Send a signal to the process. Return False if it has no handler for it."""
         return self.loop is not None and self.loop.signal(number)
 
-    # What a kernel gives out
+    # Resources that a kernel gives out
 
     def open_fd(self, socket: HostSocket) -> int:
+        """Return a new file descriptor. Raise OSError if there are too many."""
         if len(self.sockets) >= self.files_max:
             self.world.counters["no file descriptor"] += 1
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -125,6 +132,7 @@ class Host:
         return fd
 
     def free_port(self) -> int:
+        """Return a free local port for an outgoing connection."""
         used = {end.local[1] for end in self.ends}
         for _ in range(_PORT_MAX - _PORT_MIN):
             self._port = self._port + 1 if self._port < _PORT_MAX else _PORT_MIN
@@ -133,10 +141,10 @@ class Host:
         raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
 
     def wall_s(self) -> float:
-        """Return what its clock on the wall shows."""
+        """Return the time of its wall clock."""
         return WALL_START_S + (self.world.now_us + self.wall_us) / 1_000_000
 
     def computed_s(self) -> float:
-        """Return how long its process has computed, which grows with each look."""
+        """Return how much processor time its process has used. Every call adds a random amount."""
         self._computed_us += 50 + int(self.random.random() * 2_000)
         return self._computed_us / 1_000_000

@@ -1,4 +1,4 @@
-"""Keep-alive of one end of a connection: probes while nothing comes from the other kernel."""
+"""Implement TCP keep-alive at one end of a connection: probes while nothing comes from the other kernel."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ if TYPE_CHECKING:
 
 
 class KeepAlive:
+    """The keep-alive timer of one end."""
+
     def __init__(self, end: End) -> None:
         self._end = end
         self._idle_us = self._interval_us = self._probes = 0
-        self._number = 0  # of the present timer; others are out of date
+        self._number = 0  # number of the present timer; earlier ones are ignored
 
     def set(self, idle_us: int, interval_us: int, probes: int) -> None:
-        """Ask the other kernel for an answer whenever it was silent for `idle_us`. No probes: do not."""
+        """Probe the other kernel whenever it was silent for `idle_us`. With 0 probes, stop that."""
         self._idle_us, self._interval_us, self._probes = idle_us, interval_us, probes
         self._number += 1
         if probes:
@@ -26,6 +28,7 @@ class KeepAlive:
         self._end.host.world.at(when_us, self._look, self._number, unanswered)
 
     def _look(self, number: int, unanswered: int) -> None:
+        """Probe the other kernel if it was silent for too long. End the connection if it does not answer."""
         end = self._end
         now_us, network, peer = end.host.world.now_us, end.host.world.network, end.peer
         if end.is_gone or number != self._number:
@@ -34,7 +37,7 @@ class KeepAlive:
         if silent_us < self._idle_us:
             self._later(end.heard_us + self._idle_us, 0)
             return
-        if end.is_retransmitting or not end.host.answers:  # then the retransmissions decide
+        if end.is_retransmitting or not end.host.answers:  # The retransmissions decide instead.
             self._later(now_us + self._interval_us, 0)
             return
         if unanswered and (unanswered >= self._probes or (end.user_us and silent_us >= end.user_us)):

@@ -1,9 +1,9 @@
-"""The event loop of a simulated process: asyncio's own selector loop, with virtual time and simulated sockets.
+"""Implement the event loop of a simulated process: asyncio's selector loop with virtual time and simulated sockets.
 
 Transports, servers, streams and `sock_connect` are CPython's. This class replaces what touches the machine: the clock,
-the selector, name resolution, threads, signals. One turn does what `BaseEventLoop._run_once` does: it takes in sockets
-that are ready, then timers that are due, then runs the callbacks that are ready by then. A turn takes some virtual
-microseconds, so a program that polls makes time go on, and inputs that come close together are taken in together.
+the selector, name resolution, threads and signals. One turn does what `BaseEventLoop._run_once` does. It collects
+sockets that are ready, then timers that are due, and then runs the callbacks that are ready. A turn takes some virtual
+microseconds. So time advances for a program that polls, and inputs that come close together are handled together.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("trellis.simulate")
 
 _NEVER = 1 << 62
-_ROUNDS = 4  # rounds of callbacks in one turn, as long as there are any
-_CANCELLED_MIN = 100  # timers that were cancelled before the heap is tidied up
+_ROUNDS = 4  # most rounds of callbacks in one turn
+_CANCELLED_MIN = 100  # cancelled timers before the heap is cleaned up
 _set_running_loop = asyncio._set_running_loop
 
 
@@ -39,7 +39,10 @@ def _has_unseen_error(task: asyncio.Task[Any]) -> bool:
 
 
 class HostLoop(BareLoop):
-    # Beyond 30 attributes CPython looks each one up by its name. Slots stay fast, and the base class has 25 others.
+    """The event loop of one process. It registers its turns with the world."""
+
+    # Beyond 30 attributes CPython looks up each one by name. Slots stay fast, and the base class has 25 other
+    # attributes.
     __slots__ = (
         "_busy_us", "_cancelled_timers", "_draw", "_fuse", "_is_paused", "_maybe", "_on_fuse", "_planned", "_readers",
         "_served", "_signals", "_tasks", "_tasks_max", "_timer_number", "_timers", "_turn_low", "_turn_span",
@@ -52,28 +55,29 @@ class HostLoop(BareLoop):
 
     def __init__(self, world: World, host: Host) -> None:
         self.world, self.host, self.machine = world, host, HostMachine(host)
-        super().__init__(selector=object())  # type: ignore[arg-type]  # nothing asks it
+        super().__init__(selector=object())  # type: ignore[arg-type]  # the selector is never used
         self._debug = False
         self._timers: list[tuple[int, int, Handle]] = []
         self._timer_number = 0
         self._cancelled_timers = 0
         self._readers: dict[int, Handle] = {}
         self._writers: dict[int, Handle] = {}
-        self._maybe: dict[int, None] = {}  # file descriptors that may be ready: the next round looks
-        self._served: list[int] = []  # those whose readers or writers have run in this turn
+        self._maybe: dict[int, None] = {}  # file descriptors that may be ready; the next round checks them
+        self._served: list[int] = []  # file descriptors whose readers or writers have run in this turn
         self._wake_us = _NEVER  # when the next turn is due
         self._planned: set[int] = set()  # times of turns that are on the heap of the world
-        self._busy_us = 0  # the end of the last turn
-        self.spent_us = 0.0  # what the callbacks of this turn have computed, where somebody charges for it
+        self._busy_us = 0  # end of the last turn
+        self.spent_us = 0.0  # computing time charged to the callbacks of this turn
         self._turn_low, self._turn_span = world.network.config.turn_us_low, world.network.config.turn_us_span
         self._draw = host.random.random
         self._signals: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
-        self._fuse: int | None = None  # callbacks that still run before the process crashes
+        self._fuse: int | None = None  # callbacks that still run before the process crashes; None: no crash is set
         self._on_fuse: Callable[[], None] | None = None
         self._is_paused = False
         self.turns = self.callbacks = 0
-        self._tasks: list[asyncio.Task[Any]] = []  # as they were made; some are done, or failed unseen
-        self._tasks_max = 64  # then those that are done are forgotten
+        # in the order of creation; some are done, or failed and nobody has looked
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks_max = 64  # With more tasks than this, finished ones are removed.
 
     # Time
 
@@ -126,14 +130,14 @@ class HostLoop(BareLoop):
             self._cancelled_timers = 0
 
     def shift_timers(self, later_us: int) -> None:
-        """Move all timers: the clock that they are set by stood still for so long."""
+        """Move all timers by `later_us`, because their clock stood still for that time."""
         self._timers = [(when_us + later_us, number, handle) for when_us, number, handle in self._timers]
         self._plan()
 
     # Turns
 
     def _wake(self, when_us: int) -> None:
-        """Have a turn at a time, or as soon as the last one is over."""
+        """Plan a turn at a time, but not before the last one is over."""
         world, now_us = self.world, self.world.now_us
         if when_us < self._busy_us:
             when_us = self._busy_us
@@ -143,23 +147,23 @@ class HostLoop(BareLoop):
             return
         self._wake_us = when_us
         if when_us == now_us and world.is_running:
-            world.due.append(self)  # without the detour by the heap
+            world.due.append(self)  # This avoids the heap.
         elif when_us not in self._planned:
             self._planned.add(when_us)
             world.kernel_at(when_us, self._planned_turn, when_us)
 
     def _planned_turn(self, when_us: int) -> None:
         self._planned.discard(when_us)
-        if when_us == self._wake_us:  # else another one was planned since
+        if when_us == self._wake_us:  # Otherwise another turn was planned since.
             self.turn()
 
     def turn(self) -> None:
-        """Run what is ready, and plan the next turn."""
+        """Run the callbacks that are ready, and plan the next turn."""
         world, ready, self._wake_us = self.world, self._ready, _NEVER
         now_us = world.now_us
         if self._closed or self._is_paused or self.host.is_frozen:
-            return  # whoever ends that plans a turn
-        self._wake_us = 0  # while callbacks run, nothing need plan a turn: that is done below
+            return  # `resume` or the end of the freeze plans a turn.
+        self._wake_us = 0  # While callbacks run, nothing plans a turn. That is done below.
         if world.inside is not self:
             world.inside = self
             _set_running_loop(self)
@@ -196,7 +200,7 @@ class HostLoop(BareLoop):
         self._plan()
 
     def _take_in_timers(self, now_us: int) -> None:
-        """Have timers that are due run next."""
+        """Move timers that are due to the ready callbacks."""
         timers = self._timers
         while timers and timers[0][0] <= now_us:
             handle = heappop(timers)[2]
@@ -207,7 +211,7 @@ class HostLoop(BareLoop):
                 self._ready.append(handle)
 
     def _plan(self) -> None:
-        """Plan the next turn, if there is anything to do."""
+        """Plan the next turn if there is anything to do."""
         if self._closed or self._is_paused:
             return
         if self._served:
@@ -218,7 +222,7 @@ class HostLoop(BareLoop):
             self._wake(self._timers[0][0])
 
     def _burn(self) -> bool:
-        """Count down to a crash; True if it has come."""
+        """Count down to a crash. Return whether the process has ended."""
         assert self._fuse is not None
         self._fuse -= 1
         if self._fuse < 0 and self._on_fuse is not None:
@@ -227,7 +231,7 @@ class HostLoop(BareLoop):
         return self._closed
 
     def crash_after(self, callbacks: int, crash: Callable[[], None]) -> None:
-        """Call `crash` before the callback that comes after so many others. So a crash may come at any `await`."""
+        """Call `crash` after `callbacks` more callbacks, before the next one. So a crash may happen at any `await`."""
         self._fuse, self._on_fuse = callbacks, crash
 
     def pause(self) -> None:
@@ -238,14 +242,17 @@ class HostLoop(BareLoop):
         self._plan()
 
     def die(self) -> list[asyncio.Task[Any]]:
-        """Nothing of this process runs any more. Return its tasks, which somebody must keep: see `World.close`."""
+        """Stop the process: none of its code runs any more.
+
+        Return its unfinished tasks, which must be kept (`World.close`).
+        """
         self._closed = True
         self._ready.clear()
         self._timers.clear()
         self._readers.clear()
         self._writers.clear()
         for transport in list(self._transports.values()):
-            # Else it would complain when it is collected, and do something when clean-up code closes it.
+            # Otherwise it would warn when it is collected, and act when clean-up code closes it.
             transport._sock, transport._closing, transport._conn_lost = None, True, 1
         left = [task for task in self._tasks if not task.done()]
         for task in left:
@@ -253,22 +260,22 @@ class HostLoop(BareLoop):
         self._tasks.clear()
         return left
 
-    # Sockets: level-triggered, as epoll is for asyncio
+    # Sockets are level-triggered, as epoll is for asyncio.
 
     def notify(self, fd: int) -> None:
-        """A socket may have become readable or writable."""
+        """Note that a socket may have become readable or writable."""
         if fd in self._readers or fd in self._writers:
             self._maybe[fd] = None
             if self._wake_us > self.world.now_us:
                 self._wake(self.world.now_us)
 
     def forget(self, fd: int) -> None:
-        """A socket was closed: epoll drops it as well."""
+        """Stop watching a closed socket, as epoll does."""
         for watchers in (self._readers, self._writers):
             watchers.pop(fd, None)
 
     def _take_in_sockets(self) -> None:
-        """Have readers and writers of sockets that are ready run next."""
+        """Move readers and writers of sockets that are ready to the ready callbacks."""
         sockets, ready = self.host.sockets, self._ready
         for fd in self._maybe:
             found = sockets.get(fd)
@@ -284,7 +291,7 @@ class HostLoop(BareLoop):
         self._maybe.clear()
 
     def _look_again(self) -> None:
-        """Keep in mind those that were served in this turn and are still ready."""
+        """Check again, in the next turn, sockets that were served in this turn and are still ready."""
         for fd in self._served:
             found = self.host.sockets.get(fd)
             if found is not None and (
@@ -322,7 +329,7 @@ class HostLoop(BareLoop):
             handle.cancel()
         return handle is not None
 
-    # What else a process asks its loop for
+    # Other methods of an event loop
 
     def create_task(self, coro: Any, **more: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **more)
@@ -333,9 +340,9 @@ class HostLoop(BareLoop):
         return task
 
     def unseen_errors(self) -> list[BaseException]:
-        """Return the errors of tasks that have failed, and at which nobody has looked until now.
+        """Return the errors of tasks that have failed and whose errors nobody has looked at.
 
-        asyncio reports such a task when its memory is collected. A task that somebody keeps is never reported.
+        asyncio reports such a task when it is garbage-collected. A task that is referenced is never reported.
         """
         failed = [task for task in self._tasks if _has_unseen_error(task)]
         return [error for task in failed if (error := task.exception()) is not None]
@@ -343,14 +350,14 @@ class HostLoop(BareLoop):
     async def getaddrinfo(
         self, host: Any, port: Any, *, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
     ) -> list[Any]:
-        """Ask a name server, which takes a while. The answer is that of the moment when it is given."""
+        """Ask a name server, which takes a while. The answer is the one at the end of that time."""
         await asyncio.sleep(self.world.network.dns_s(host))
         return socket.getaddrinfo(host, port, family, type, proto, flags)
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Run the function a little later, in this thread. A crash before that prevents it."""
+        """Run the function a little later, in this thread. It does not run if the process crashes before."""
         future = self.create_future()
         self.call_later(0.000_1 + self._draw() * 0.002, self._do_job, future, func, args)
         return future
@@ -399,7 +406,7 @@ class HostLoop(BareLoop):
         return records.transport
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep what nobody has handled: a check over seeds fails because of it."""
+        """Record an unhandled error. A check over seeds fails because of it."""
         if self._closed:
             return
         error = context.get("exception")

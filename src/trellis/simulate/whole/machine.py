@@ -1,4 +1,4 @@
-"""The clocks of a simulated host, as live nodes ask for them. Sockets and chance come as `system.py` gives them."""
+"""Give live nodes the clocks of a simulated host. Sockets and random numbers come from `system.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class HostMachine(Machine):
-    """Its clocks are those of `system.py`, in less time."""
+    """The clocks of a host. They show the same as those of `system.py`, but cost less."""
 
     def __init__(self, host: Host) -> None:
         self._host, self._world = host, host.world
@@ -26,5 +26,8 @@ class HostMachine(Machine):
         return (self._world.now_us + self._host.monotonic_us) / 1_000_000
 
     def computed_s(self) -> float:
-        """Return how long the process has computed. Callbacks take no virtual time, so each look adds what it draws."""
+        """Return the processor time of the process.
+
+        Callbacks take no virtual time, so each call adds a drawn amount.
+        """
         return self._host.computed_s()

@@ -1,7 +1,7 @@
-"""The network between simulated hosts: addresses, names, paths with latency, bandwidth and loss, and cuts.
+"""Simulate the network between hosts: addresses, names, paths with latency, bandwidth and loss, and cuts.
 
-A path leads from one host to another. Each direction has its own: a cut may stop one and leave the other. What is
-under way when a cut begins arrives. What is sent into a cut is lost; TCP sends it again (`tcp.py`).
+A path leads from one host to another. Each direction has its own path, so a cut may stop one direction only. A burst
+that is under way when a cut begins arrives. A burst that is sent into a cut is lost, and TCP retransmits it (`tcp.py`).
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ _LOOPBACK_US = 15
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a network. Times are microseconds, sizes are bytes."""
+
     latency_us_low: int = 100
-    """The shortest latency of a path. Each path draws its own between the two."""
+    """Shortest latency of a path. Each path draws its own between this and `latency_us_high`."""
 
     latency_us_high: int = 2_000
-    """The longest latency of a path."""
+    """Longest latency of a path."""
 
     jitter_us: int = 200
-    """Added to each burst, drawn anew: from 0 to this."""
+    """Longest random delay that is added to each burst."""
 
     bytes_per_s: int = 125_000_000
-    """Bandwidth of each path: 1 Gbit/s."""
+    """Bandwidth of each path. The default is 1 Gbit/s."""
 
     loss: float = 0.0
-    """Probability that a burst of segments is lost, and comes only after a retransmission."""
+    """Probability that a burst of segments is lost, and arrives only after a retransmission."""
 
     split: float = 0.05
-    """Probability that a burst arrives in two pieces, cut anywhere. Raising it costs events."""
+    """Probability that a burst arrives in two parts, cut anywhere. A higher value costs events."""
 
     send_buffer: int = 256 << 10
     """Bytes that a kernel keeps for one connection until the other end has them."""
@@ -50,16 +52,16 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Bytes that a kernel keeps for one connection until the process reads them."""
 
     dns_us: int = 500
-    """How long a name server takes to answer. Addresses are not asked for."""
+    """Time that a name server takes to answer. Numeric addresses are not looked up."""
 
     skew_us: int = 50_000
-    """How far the clock on the wall of a host may be ahead of, or behind, the world's time."""
+    """Largest difference between the wall clock of a host and the world's time, in either direction."""
 
     turn_us_low: int = 5
-    """The shortest time that a turn of an event loop takes."""
+    """Shortest time that a turn of an event loop takes."""
 
     turn_us_span: int = 40
-    """What is added to that at most, drawn for each turn. It changes the order of what hosts do at the same time."""
+    """Largest random time that is added to it for each turn. It changes the order of what hosts do at the same time."""
 
     def __post_init__(self) -> None:
         for field in self.__struct_fields__:
@@ -83,13 +85,13 @@ class Path:
 
     def __init__(self, base_us: int, jitter_us: int, loss: float, us_per_byte: float) -> None:
         self.base_us, self.jitter_us, self.loss, self.us_per_byte = base_us, jitter_us, loss, us_per_byte
-        self.cuts = 0  # cuts that stop it now
-        self.slow_us = 0  # what faults add to its latency
-        self.free_us = 0.0  # when what was given to it has left the sender
+        self.cuts = 0  # number of cuts that stop it now
+        self.slow_us = 0  # latency that faults add
+        self.free_us = 0.0  # when all bytes given to it so far have left the sender
 
 
 class Cut:
-    """Stops all paths from `senders` to `receivers`, by names of hosts, until `Network.heal`."""
+    """Stops all paths from `senders` to `receivers`, given by names of hosts, until `Network.heal`."""
 
     def __init__(self, senders: frozenset[str], receivers: frozenset[str]) -> None:
         self.senders, self.receivers = senders, receivers
@@ -99,13 +101,16 @@ class Cut:
 
 
 class Network:
+    """All paths and names of a world."""
+
     def __init__(self, world: World, config: NetworkConfig, random: Random) -> None:
         self.world, self.config = world, config
         self.draw, self.split = random.random, config.split
         self.counters: Counter[str] = Counter()
-        self.names: dict[str, tuple[str, ...]] = {}  # what name servers answer -> addresses; none: they have no answer
+        # name -> addresses that name servers answer; empty: they have no answer
+        self.names: dict[str, tuple[str, ...]] = {}
         self._by_address: dict[str, Host] = {}
-        self._paths: dict[tuple[str, str], Path] = {}  # by names of hosts
+        self._paths: dict[tuple[str, str], Path] = {}  # by names of sender and receiver
         self._cuts: list[Cut] = []
 
     def add(self, host: Host) -> None:
@@ -127,11 +132,11 @@ class Network:
     # Names
 
     def resolve(self, name: str, asking: Host) -> list[str]:
-        """Return addresses. Raises `socket.gaierror` as a resolver does."""
+        """Return the addresses of a name. Raise `socket.gaierror` as a resolver does."""
         if name in ("localhost", ""):
             return ["127.0.0.1"]
         if not name.isascii() or any(not 0 < len(label) < 64 for label in name.removesuffix(".").split(".")):
-            raise UnicodeError("label empty or too long")  # as the codec "idna" of `socket.getaddrinfo` says
+            raise UnicodeError("label empty or too long")  # the error of the codec "idna" in `socket.getaddrinfo`
         if _is_address(name):
             return [name]
         found = self.names.get(name, ())
@@ -146,6 +151,7 @@ class Network:
     # Paths
 
     def path(self, sender: Host, receiver: Host) -> Path:
+        """Return the path from one host to another. It is made at the first call."""
         pair = (sender.name, receiver.name)
         found = self._paths.get(pair)
         if found is None:
@@ -156,7 +162,7 @@ class Network:
         config = self.config
         if sender is receiver:
             return Path(_LOOPBACK_US, 0, 0.0, 0.0)
-        # Both directions have the same base, drawn for the pair.
+        # Both directions have the same base latency, drawn for the pair.
         first, second = sorted((sender.name, receiver.name))
         random = self.world.random("path", first, second)
         base_us = random.randint(config.latency_us_low, config.latency_us_high)
@@ -165,7 +171,7 @@ class Network:
         return path
 
     def latency_us(self, path: Path, size: int) -> int:
-        """Return how long a burst takes that is given to a path now. It waits for those before it."""
+        """Return how long a burst takes that is given to a path now. It waits for earlier bursts."""
         latency_us = path.base_us + path.slow_us + 1
         if path.jitter_us:
             latency_us += int(self.draw() * path.jitter_us)
@@ -176,7 +182,7 @@ class Network:
         return latency_us
 
     def is_lost(self, path: Path) -> bool:
-        """Whether a burst that is given to a path now is lost."""
+        """Return whether a burst that is given to a path now is lost."""
         if path.cuts:
             self.counters["lost in a cut"] += 1
             return True
@@ -185,17 +191,17 @@ class Network:
             return True
         return False
 
-    # What faults do to it
+    # Called by faults
 
     def cut(self, senders: Iterable[str], receivers: Iterable[str]) -> Cut:
-        """Stop everything from these hosts to those. Nothing else: the other direction is a cut of its own."""
+        """Stop all packets from these senders to these receivers. The other direction needs a cut of its own."""
         cut = Cut(frozenset(senders), frozenset(receivers))
         self._cuts.append(cut)
         self._count_cuts(cut, 1)
         return cut
 
     def heal(self, cut: Cut) -> None:
-        """End a cut. Nothing happens if it is over already."""
+        """End a cut. Do nothing if it has already ended."""
         if cut in self._cuts:
             self._cuts.remove(cut)
             self._count_cuts(cut, -1)

@@ -1,4 +1,4 @@
-"""Sockets of simulated hosts, as the `socket` module shows them: non-blocking, TCP over IPv4, nothing else."""
+"""Implement sockets of simulated hosts with the interface of the `socket` module: non-blocking TCP over IPv4 only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BUFFERS = ((socket.SOL_SOCKET, socket.SO_SNDBUF), (socket.SOL_SOCKET, socket.SO
 
 
 class HostSocket:
-    """A file descriptor of a host: new, listening, dialling, or an end of a connection."""
+    """A file descriptor of a host: new, listening, connecting, or one end of a connection."""
 
     type = socket.SOCK_STREAM
 
@@ -39,11 +39,11 @@ class HostSocket:
         self.end: End | None = None
         self.options: dict[tuple[int, int], Any] = {}
         self._local: Place = ("0.0.0.0", 0)
-        self._backlog = 0  # more than 0: it listens
+        self._backlog = 0  # above 0: it listens
         self._queue: deque[End] = deque()  # connections that wait to be accepted
         self._dialled: Place | None = None
         self._half: End | None = None  # the other end of a connection that is being made
-        self._error = 0  # why dialling failed
+        self._error = 0  # why connecting failed
         self.fd = host.open_fd(self)
 
     def __repr__(self) -> str:
@@ -55,7 +55,7 @@ class HostSocket:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # What is known about it
+    # Properties and options
 
     def fileno(self) -> int:
         return self.fd
@@ -92,7 +92,7 @@ class HostSocket:
         return self.options.get((level, option), 0)
 
     def _apply(self, end: End) -> None:
-        """Give the options to the kernel's end of the connection."""
+        """Apply the options to the kernel's end of the connection."""
         options = self.options
         end.user_us = options.get(_USER, 0) * 1_000
         end.send_buffer = options.get(_BUFFERS[0], end.send_buffer)
@@ -129,7 +129,7 @@ class HostSocket:
         return self.end
 
     def attach(self, end: End) -> None:
-        """Become the socket of one end of a connection. `send` and `recv` are that end's from now on, until `close`."""
+        """Become the socket of one end of a connection. `send` and `recv` are those of the end until `close`."""
         self.end, end.socket = end, self
         self.send, self.recv = end.send, end.recv  # type: ignore[method-assign]
 
@@ -158,6 +158,7 @@ class HostSocket:
             end.shut()
 
     def close(self) -> None:
+        """Close the socket. A listener resets connections in its queue; SO_LINGER of 0 resets a connection."""
         if self.fd < 0:
             return
         fd, self.fd = self.fd, -1
@@ -220,16 +221,17 @@ class HostSocket:
         return len(self._queue) <= self._backlog
 
     def arrived(self, end: End) -> None:
-        """A connection waits to be accepted, unless nobody listens any more."""
+        """Queue a connection for `accept`. Reset it if this socket was closed."""
         if self.fd < 0:
             end.reset()
         else:
             self._queue.append(end)
             self.notify()
 
-    # Dialling: the kernel sends a SYN, and sends it again
+    # Connecting: the kernel sends a SYN, and repeats it
 
     def connect(self, address: Any) -> None:
+        """Start to connect. As a non-blocking socket does, raise BlockingIOError."""
         self._check_open()
         if self.end is not None:
             raise OSError(errno.EISCONN, os.strerror(errno.EISCONN))
@@ -246,6 +248,7 @@ class HostSocket:
         return self.fd >= 0 and self.end is None and not self._error and self.host.is_up
 
     def _syn(self, attempt: int) -> None:
+        """Send a SYN, and plan to repeat it. Give up after the last attempt."""
         if not self._is_dialling or self._dialled is None:
             return
         world = self.host.world
@@ -263,6 +266,7 @@ class HostSocket:
         world.at(world.now_us + SYN_PAUSES_S[attempt] * SECOND, self._syn, attempt + 1)
 
     def _syn_arrives(self, target: Host) -> None:
+        """Handle our SYN at the other kernel: refuse it, drop it, or answer with a SYN-ACK."""
         if not self._is_dialling or not target.answers or self._dialled is None:
             return
         world, network = self.host.world, self.host.world.network
@@ -275,7 +279,7 @@ class HostSocket:
         if self._half is None or self._half.is_gone:
             if not listener.has_room:
                 network.counters["accept queue full"] += 1
-                return  # dropped: the SYN is sent again
+                return  # It is dropped, and the SYN is sent again.
             self._half = End(target, self._dialled, self._local, back, network.path(self.host, target))
             self._half.listener = listener
             world.at(world.now_us + HALF_OPEN_US, self._half.forget_half)
@@ -283,10 +287,10 @@ class HostSocket:
             world.at(world.now_us + network.latency_us(back, 0), self._syn_answered, target, self._half)
 
     def _syn_answered(self, target: Host, other: End) -> None:
-        """The SYN-ACK has come: the connection stands at this end, and at the other when our answer arrives there."""
+        """Handle the SYN-ACK. The connection now stands at this end, and at the other when our answer arrives there."""
         if not self._is_dialling or not self.host.answers:
             if self.host.answers and other.listener is not None:
-                other.vanish()  # we do not know it any more: a RST
+                other.vanish()  # We no longer know the connection, so the other end gets a RST.
             return
         world, network = self.host.world, self.host.world.network
         end = End(self.host, other.remote, other.local, other.back, other.path)

@@ -1,8 +1,8 @@
-"""The operating system as simulated processes see it: clocks, chance, sockets and files.
+"""Simulate the operating system for simulated processes: clocks, random numbers, sockets and files.
 
-The shell asks the standard library for these. While a world is open, the functions below stand in for the library's.
-Each looks whether the event loop that runs now is that of a simulated host. If it is, the host answers. If not, the
-library's own function does, so that the rest of the process (a test runner, other threads) sees no difference.
+The shell uses the standard library for these. While a world is open, the functions below replace those of the library.
+Each checks whether the running event loop belongs to a simulated host. If so, the host answers. Otherwise the real
+function is called, so the rest of the Python process (a test runner, other threads) sees no difference.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from trellis.simulate.whole.sockets import HostSocket
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _running = asyncio._get_running_loop
 _real: dict[tuple[Any, str], Any] = {}
-_users = 0  # worlds that are open
+_users = 0  # number of open worlds
 
 
 def install() -> None:
+    """Replace the functions of the standard library. Each call needs one of `uninstall`."""
     global _users
     _users += 1
     if _users == 1:
@@ -38,6 +39,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
+    """Restore the functions of the standard library when the last world is closed."""
     global _users
     _users -= 1
     if not _users:
@@ -75,7 +77,7 @@ def _monotonic_ns() -> int:
 
 
 def _process_time() -> float:
-    """Return the time of the host: how long real code computes must not decide what happens in a run."""
+    """Return the time of the world. The time that real code computes must not decide what happens in a run."""
     host = _host()
     return _real_process_time() if host is None else host.world.now_us / 1_000_000
 
@@ -106,7 +108,7 @@ def _sleep(seconds: float) -> None:
     _real_sleep(seconds)
 
 
-# Chance
+# Random numbers
 
 
 def _urandom(size: int) -> bytes:
@@ -115,7 +117,7 @@ def _urandom(size: int) -> bytes:
 
 
 def _seed(self: random.Random, a: Any = None, version: int = 2) -> None:
-    """Seed a `Random` that is made without a seed from the chance of its host."""
+    """Seed a `Random` that is created without a seed from the random numbers of its host."""
     host = _host()
     _real_seed(self, host.random.getrandbits(128) if a is None and host is not None else a, version)
 
@@ -129,7 +131,7 @@ def _getpid() -> int:
 
 
 class _Socket(socket.socket):
-    """`socket.socket`: a simulated process gets one of its host."""
+    """A `socket.socket` that gives a simulated process a socket of its host."""
 
     def __new__(cls, family: int = -1, type: int = -1, proto: int = -1, fileno: int | None = None) -> Any:
         host = _host()
@@ -170,11 +172,11 @@ def _getaddrinfo(
     ]
 
 
-# Files are real: give each host a folder of its own. Its disk may be full, and its descriptors may run out.
+# Files are real, so each host needs a folder of its own. Its disk may be full, and its descriptors may run out.
 
 
 class _FullDisk:
-    """A file on a full disk: it can be opened, and nothing can be written to it."""
+    """A file on a full disk: it can be opened, but nothing can be written to it."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -193,7 +195,7 @@ class _FullDisk:
 
 
 def _getrusage(who: int) -> resource.struct_rusage:
-    """What a process has used is that of the simulator, and other in every run: a simulated one has used nothing."""
+    """Return zeros for a simulated process. The real usage is that of the simulator, and differs in every run."""
     return _real_getrusage(who) if _host() is None else resource.struct_rusage([0] * 16)
 
 
@@ -201,9 +203,9 @@ def _open(file: Any, mode: str = "r", *args: Any, **more: Any) -> Any:
     host = _host()
     if host is None:
         return _real_open(file, mode, *args, **more)
-    if str(file).startswith("/proc/"):  # what it says is about the simulator
+    if str(file).startswith("/proc/"):  # Its content is about the simulator.
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
-    if not isinstance(file, int) and len(host.sockets) >= host.files_max:  # a number is open already
+    if not isinstance(file, int) and len(host.sockets) >= host.files_max:  # A number is a file that is already open.
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(file))
     opened = _real_open(file, mode, *args, **more)
     return _FullDisk(opened) if host.is_disk_full and set(mode) & set("wax+") else opened
@@ -217,7 +219,7 @@ def _os_open(path: Any, *args: Any, **more: Any) -> int:
 
 
 def _fsync(file: Any) -> None:
-    """Write to the disk, which takes long. Files of simulated processes need to survive simulated crashes only."""
+    """Do nothing for a simulated process, because fsync is slow. Its files need to survive only simulated crashes."""
     if _host() is None:
         _real_fsync(file)
 

@@ -1,14 +1,14 @@
-"""TCP as two kernels see it: one `End` of a connection at each host.
+"""Simulate TCP as two kernels see it: one `End` of a connection at each host.
 
     process -> send buffer -> bursts on the path -> receive buffer -> process
 
-What is modelled: bursts of any size, in order; a send buffer and a receive window that fill up; acknowledgements that
-are lost; retransmission with the back-off of Linux until it gives up; probes of a closed window; keep-alive;
-`TCP_USER_TIMEOUT`; FIN, half-closed and half-open connections; RST from a kernel that does not know the connection.
-What is not: congestion windows, sequence numbers, and headers.
+The model has bursts of any size, in order; a send buffer and a receive window that fill up; lost acknowledgements;
+retransmission with the back-off of Linux until it gives up; probes of a closed window; keep-alive; `TCP_USER_TIMEOUT`;
+FIN, half-closed and half-open connections; and RST from a kernel that does not know the connection. It has no
+congestion windows, no sequence numbers and no headers.
 
-    I1  bytes arrive in the order in which they were sent, none twice, none left out, until an error ends the stream.
-    I2  a process hears of an error, or of the end, only after it has read all bytes that arrived before.
+    I1  Bytes arrive in the order in which they were sent, each exactly once, until an error ends the stream.
+    I2  A process sees an error, or the end, only after it has read all bytes that arrived before.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from trellis.simulate.whole.host import Host
     from trellis.simulate.whole.sockets import HostSocket
 
-BURST_BYTES_MAX = 64 << 10  # what one event carries
-_SPLIT_US = 2_000  # the second piece of a burst that was split comes so much later at most
+BURST_BYTES_MAX = 64 << 10  # most bytes in one event
+_SPLIT_US = 2_000  # longest delay of the second part of a split burst
 _PEEK = int(socket.MSG_PEEK)
-_FIN = None  # stands in a queue of bytes for the end of the stream; it takes one byte of the send buffer
+_FIN = None  # marks the end of the stream in a queue of bytes; it takes one byte of the send buffer
 
 
 class End:
-    """One end of a connection. `peer` is the other one; it may be unknown to its kernel by now (`is_gone`)."""
+    """One end of a connection. `peer` is the other end, which its kernel may have forgotten (`is_gone`)."""
 
-    # Beyond 30 attributes CPython looks each one up by its name. Slots stay fast.
+    # Beyond 30 attributes CPython looks up each one by name. Slots stay fast.
     __slots__ = (
         "_arrival_us", "_arrived", "_flight", "_is_armed", "_is_blocked", "_lost", "_number", "_out", "_out_bytes",
         "_rto_us", "_shown", "_since_us", "_unheard", "_was_full", "_world", "back", "error", "fin_sent", "heard_us",
@@ -53,35 +53,37 @@ class End:
         self.host, self.local, self.remote, self.path, self.back = host, local, remote, path, back
         self._shown = f"{local[0]}:{local[1]}>{remote[0]}:{remote[1]}"
         self.peer: End = self
-        self.socket: HostSocket | None = None  # of the process; None before it is accepted and after it is closed
-        self.listener: HostSocket | None = None  # that has not been told of it yet: the last packet of the handshake
+        self.socket: HostSocket | None = None  # socket of the process; None before `accept` and after `close`
+        # listener that does not know it yet, because the handshake is not complete
+        self.listener: HostSocket | None = None
         self.send_buffer, self.receive_buffer = world.network.config.send_buffer, world.network.config.receive_buffer
         self.inbox: deque[bytes] = deque()
         self.in_bytes = 0
-        self.is_ended = False  # a FIN has come
+        self.is_ended = False  # A FIN has arrived.
         self.fin_sent = False
-        self.error = 0  # the number of the error that has ended it, until the process has been told
-        self.is_failed = False  # an error has ended it
-        self.is_deaf = False  # the process wants no more bytes (`SHUT_RD`)
-        self.is_outgoing = False  # this host has made the connection
-        self.is_gone = False  # the kernel has forgotten it: whoever sends to it gets a RST
-        self.is_dark = False  # something between the two drops whatever this end sends, and says nothing
-        self.is_orphan = False  # the process has closed it; the kernel sends what is left
-        self.heard_us = world.now_us  # when something came from the other kernel, an acknowledgement as well
+        self.error = 0  # number of the error that ended it, until the process has been told
+        self.is_failed = False  # An error has ended it.
+        self.is_deaf = False  # The process wants no more bytes (`SHUT_RD`).
+        self.is_outgoing = False  # This host opened the connection.
+        self.is_gone = False  # The kernel has forgotten it. A packet to it is answered by a RST.
+        self.is_dark = False  # Something between the two ends silently drops all that this end sends.
+        self.is_orphan = False  # The process has closed it. The kernel sends what is left.
+        self.heard_us = world.now_us  # when something last came from the other kernel, including acknowledgements
         self.user_us = 0  # TCP_USER_TIMEOUT
         self.keep_alive = KeepAlive(self)
-        self._out: deque[bytes | None] = deque()  # in the send buffer, not sent yet
-        self._lost: list[tuple[int, bytes | None]] = []  # bursts that were sent and did not arrive, by their numbers
-        self._number = self._arrived = 0  # of the last burst that was sent, and that has arrived
-        self._out_bytes = self._flight = self._unheard = 0  # `_unheard`: arrived, and the acknowledgement was lost
-        self._arrival_us = 0  # of the last burst: none overtakes another
-        self._is_armed = False  # the timer for retransmissions and probes runs
-        self._is_blocked = False  # the window of the other end is closed
-        self._since_us = self._rto_us = 0  # of the timer
-        self._was_full = False  # the process waits for room in the send buffer
+        self._out: deque[bytes | None] = deque()  # in the send buffer and not sent yet
+        self._lost: list[tuple[int, bytes | None]] = []  # bursts that were sent and did not arrive, with their numbers
+        self._number = self._arrived = 0  # number of the last burst that was sent, and of the last one that arrived
+        # bytes not sent, under way, and arrived whose acknowledgement was lost
+        self._out_bytes = self._flight = self._unheard = 0
+        self._arrival_us = 0  # arrival of the last burst, because none overtakes another
+        self._is_armed = False  # The timer for retransmissions and probes runs.
+        self._is_blocked = False  # The window of the other end is closed.
+        self._since_us = self._rto_us = 0  # when the timer was first set, and its present interval
+        self._was_full = False  # The process waits for space in the send buffer.
         host.ends[self] = None
 
-    # The process
+    # Called by the process
 
     @property
     def is_writable(self) -> bool:
@@ -92,7 +94,7 @@ class End:
         return self._out_bytes + self._flight + self._unheard
 
     def send(self, data: bytes, flags: int = 0) -> int:
-        """Take as much as there is room for. Raises BlockingIOError if there is none."""
+        """Take as many bytes as fit into the send buffer. Raise BlockingIOError if it is full."""
         if self.is_failed or self.fin_sent:
             raise _os_error(self.take_error() or errno.EPIPE)
         size, room = len(data), self.send_buffer - self._out_bytes - self._flight - self._unheard
@@ -108,9 +110,12 @@ class End:
         return size
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """Return what has come; nothing at the end of the stream. Raises BlockingIOError if nothing has come."""
+        """Return bytes that have arrived, or nothing at the end of the stream.
+
+        Raise BlockingIOError if nothing has arrived.
+        """
         if not self.in_bytes:
-            if not self.is_ended and self.error:  # after a FIN, `recv` tells of no error
+            if not self.is_ended and self.error:  # After a FIN, `recv` reports no error.
                 raise _os_error(self.take_error())
             if self.is_ended or self.is_failed or self.is_deaf:
                 return b""
@@ -129,28 +134,28 @@ class End:
         peer = self.peer
         if peer._is_blocked and 2 * self.in_bytes <= self.receive_buffer and not self.is_gone:
             if self.is_lost():
-                return found  # the other kernel asks again
+                return found  # The other kernel probes again.
             self._world.at(self._arrives_us(0), peer._window_opened)
         return found
 
     def take_error(self) -> int:
-        """Return the number of the error that has ended it, or 0. As on Linux, the process is told once."""
+        """Return the number of the error that ended it, or 0. As on Linux, the process is told once."""
         number, self.error = self.error, 0
         return number
 
     def shut(self) -> None:
-        """Send a FIN after everything else."""
+        """Send a FIN after all other bytes."""
         if not self.fin_sent and not self.is_gone:
             self.fin_sent = True
             self._out.append(_FIN)
             self._pump()
 
     def close(self) -> None:
-        """The process has closed it, or has ended."""
+        """Close this end, because the process has closed it or has ended."""
         self.socket = None
         if self.is_gone:
             return
-        if self.in_bytes:  # what nobody has read is told by a RST
+        if self.in_bytes:  # Bytes that were not read make the kernel send a RST.
             self.reset()
             return
         self.is_orphan = True
@@ -159,16 +164,16 @@ class End:
         self._look_over()
 
     def reset(self) -> None:
-        """Forget the connection, and tell the other kernel by a RST."""
+        """Forget the connection, and send a RST to the other kernel."""
         if not self.is_gone:
             self._forget()
             if not self.is_lost():
                 self._world.at(self._arrives_us(0), self.peer.was_reset)
 
     def was_reset(self) -> None:
-        """A RST has come."""
+        """Handle a RST."""
         if self.host.answers:
-            self.fail(errno.EPIPE if self.is_ended else errno.ECONNRESET)  # as Linux tells it after a FIN
+            self.fail(errno.EPIPE if self.is_ended else errno.ECONNRESET)  # as on Linux after a FIN
 
     def fail(self, number: int) -> None:
         """End the connection with an error, and tell the process."""
@@ -186,7 +191,10 @@ class End:
         self.host.ends.pop(self, None)
 
     def _forget_orphan(self) -> None:
-        """Forget it if all is sent and the other end does not close. Else the retransmissions decide."""
+        """Forget the connection if all is sent and the other end does not close.
+
+        Otherwise the retransmissions decide.
+        """
         if self._out or self._flight:
             self._world.at(self._world.now_us + kernel.ORPHAN_US, self._forget_orphan)
         else:
@@ -198,12 +206,12 @@ class End:
             self._forget()
 
     def vanish(self) -> None:
-        """Forget it, and tell nobody: the machine has crashed."""
+        """Forget the connection without telling the other end, because the machine has crashed."""
         self._forget()
         self.socket = None
 
     def _tell(self) -> None:
-        """Have the process look at its socket."""
+        """Make the process look at its socket."""
         loop = self.host.loop
         if self.socket is not None and loop is not None:
             loop.notify(self.socket.fd)
@@ -211,18 +219,18 @@ class End:
     # Sending
 
     def _arrives_us(self, size: int) -> int:
-        """Return when a burst that is sent now arrives: never before an earlier one."""
+        """Return when a burst that is sent now arrives, which is never before an earlier one."""
         arrival_us = self._world.now_us + self._world.network.latency_us(self.path, size)
         if arrival_us > self._arrival_us:
             self._arrival_us = arrival_us
         return self._arrival_us
 
     def is_lost(self) -> bool:
-        """Whether a packet that is sent now does not arrive."""
+        """Return whether a packet that is sent now is lost."""
         return self.is_dark or self._world.network.is_lost(self.path)
 
     def _pump(self) -> None:
-        """Send what the window of the other end has room for. What was lost comes first."""
+        """Send what fits into the window of the other end. Lost bursts must be retransmitted first."""
         world, peer, out = self._world, self.peer, self._out
         network = world.network
         while out and not self._lost and self._unheard <= kernel.FLYING_BYTES:
@@ -253,7 +261,7 @@ class End:
                 self._arrival_us += 1 + int(network.draw() * _SPLIT_US)
 
     def _first_part(self, burst: bytes, most: int, is_split: bool) -> bytes:
-        """Cut a burst, and put the rest back."""
+        """Cut a burst, and put the rest back into the queue."""
         if is_split and len(burst) > 1:
             most = min(most, 1 + int(self._world.network.draw() * (len(burst) - 1)))
         if len(burst) > most:
@@ -261,15 +269,16 @@ class End:
         return burst[:most]
 
     def _lose(self, number: int, burst: bytes | None) -> None:
-        """Keep it in the send buffer, counted as under way, until a retransmission succeeds."""
+        """Keep a lost burst in the send buffer, counted as under way, until a retransmission succeeds."""
         self._lost.append((number, burst))
         self._arm()
 
-    # Arriving: `self` is the end that has sent it
+    # Arrival. `self` is the end that has sent the burst.
 
     def _arrive(self, number: int, burst: bytes | None) -> None:
+        """Handle the arrival of a burst at the other end, and of its acknowledgement here."""
         peer, now_us = self.peer, self._world.now_us
-        is_next = number == self._arrived + 1  # else one before it was lost
+        is_next = number == self._arrived + 1  # Otherwise an earlier one was lost.
         if not is_next or not peer.host.answers or (peer.listener is not None and not peer.enter_queue()):
             self._lose(number, burst)
             return
@@ -279,7 +288,7 @@ class End:
         if peer.is_gone:
             self.bounce()
             return
-        if peer.is_orphan and burst is not _FIN:  # nobody will ever read it
+        if peer.is_orphan and burst is not _FIN:  # No process will ever read it.
             peer.reset()
             return
         world = self._world
@@ -306,7 +315,7 @@ class End:
             self._look_over()
 
     def bounce(self) -> None:
-        """The other kernel does not know the connection, and says so."""
+        """Let the other kernel answer with a RST, because it does not know the connection."""
         if not self.peer.is_lost():
             latency_us = self._world.network.latency_us(self.back, 0)
             self._world.at(self._world.now_us + latency_us, self.was_reset)
@@ -318,7 +327,7 @@ class End:
             self._world.at(self._world.now_us + latency_us, self._tell)
 
     def enter_queue(self) -> bool:
-        """The handshake is complete: the process may accept the connection. False if there is no room for it."""
+        """Offer the connection to `accept`, because the handshake is complete. Return False if the queue is full."""
         listener = self.listener
         if listener is None or self.is_gone:
             return True
@@ -330,11 +339,11 @@ class End:
         return True
 
     def answer_syn(self, attempt: int) -> None:
-        """Complete the handshake. Where there is no room, the other end is asked again later, and given up at last."""
+        """Complete the handshake. If the queue is full, try again later, and give up in the end."""
         if self.enter_queue():
             return
         if attempt == len(kernel.SYN_ACK_PAUSES_S):
-            self._forget()  # the other end takes it for a connection until it sends something
+            self._forget()  # The other end believes in the connection until it sends something.
         else:
             self._world.at(
                 self._world.now_us + kernel.SYN_ACK_PAUSES_S[attempt] * kernel.SECOND, self.answer_syn, attempt + 1
@@ -355,7 +364,7 @@ class End:
 
     @property
     def is_retransmitting(self) -> bool:
-        """Whether something is under way that has not been acknowledged for a while."""
+        """Return whether something was sent that has not been acknowledged for a while."""
         return bool(self._lost or self._unheard)
 
     def _window_opened(self) -> None:
@@ -364,7 +373,8 @@ class End:
         self._pump()
 
     def _on_timer(self) -> None:
-        if not self.host.answers and not self.is_gone:  # a machine that stands still sends nothing
+        """Retransmit or probe. Fail with ETIMEDOUT if the other kernel was silent for too long."""
+        if not self.host.answers and not self.is_gone:  # A machine that has stopped sends nothing.
             self._world.at(self._world.now_us + kernel.RTO_US_MIN, self._on_timer)
             return
         if self.is_gone or not (self._lost or self._unheard or self._is_blocked):
@@ -389,7 +399,7 @@ class End:
         world.at(min(world.now_us + self._rto_us, until_us), self._on_timer)
 
     def _is_answered(self) -> bool:
-        """Send what was lost again, or probe the window. True if the other kernel has answered that."""
+        """Retransmit what was lost, or probe the window. Return whether the other kernel has answered."""
         peer = self.peer
         if self.is_lost() or not peer.host.answers:
             return False
@@ -405,7 +415,7 @@ class End:
         self.heard_us = self._world.now_us
         window = peer.receive_buffer - peer.in_bytes - self._flight
         if self._is_blocked and window <= 0:
-            self._since_us = self._world.now_us  # it is alive, and its process does not read
+            self._since_us = self._world.now_us  # The other kernel works, but its process does not read.
             return False
         self._is_blocked = False
         return True

@@ -1,13 +1,13 @@
-"""TLS between simulated hosts: the real decision of OpenSSL, and bytes that are the same in every run.
+"""Simulate TLS between hosts: OpenSSL really decides, but the bytes are the same in every run.
 
-Real TLS draws keys and nonces that no seed controls, so no two runs would send the same bytes. Here the two contexts
-hold a real handshake in memory, when the first message of the client reaches the server: certificates, names and
-versions are checked by OpenSSL. What travels are records with the headers of TLS, and with their contents in the clear.
+Real TLS draws keys and nonces that no seed controls, so two runs would never send the same bytes. Here, when the first
+message of the client reaches the server, the two contexts perform a real handshake in memory. So OpenSSL checks
+certificates, names and versions. The records on the wire have TLS headers, and their contents are not encrypted.
 
     client  -> hello     the number under which the world keeps the client's context
-    server  -> hello     the handshake was held
+    server  -> hello     the handshake was performed
     client  -> finished  or an alert, if it does not accept the server
-    server  -> alert     if it does not accept the client, who takes the connection for established by then
+    server  -> alert     if it does not accept the client, which believes by then that the connection stands
     both    -> data
 """
 
@@ -25,24 +25,26 @@ if TYPE_CHECKING:
 _HANDSHAKE, _ALERT, _DATA = 0x16, 0x15, 0x17
 _RECORD_BYTES_MAX = 16 << 10
 _HEAD = 5
-_ROUNDS = 10  # of a handshake in memory; two are enough
+_ROUNDS = 10  # rounds of a handshake in memory; two are enough
 
 
 @dataclass(eq=False)
 class Handshake:
-    """What a client has offered, and what came of it at each end."""
+    """The offer of a client, and the result at each end."""
 
     context: ssl.SSLContext
     server_name: str | None
     is_held: bool = False
-    client: dict[str, Any] | None = None  # what the client knows of the connection, if it has accepted the server
+    # information about the connection at the client, if it has accepted the server
+    client: dict[str, Any] | None = None
     server: dict[str, Any] | None = None
-    client_error: ssl.SSLError | None = None  # the client does not accept the server
-    server_error: ssl.SSLError | None = None  # the server does not accept the client, or was told of the above
-    alert: ssl.SSLError | None = None  # what the client hears of the server's refusal
+    client_error: ssl.SSLError | None = None  # The client does not accept the server.
+    # The server does not accept the client, or was told that the client does not accept it.
+    server_error: ssl.SSLError | None = None
+    alert: ssl.SSLError | None = None  # the error that the client sees if the server does not accept it
 
     def hold(self, context: ssl.SSLContext) -> None:
-        """Hold the handshake between the contexts of both ends."""
+        """Perform the handshake between the contexts of both ends."""
         up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.is_held = True
         client = self.context.wrap_bio(down, up, server_hostname=self.server_name)
@@ -72,7 +74,7 @@ def _step(one: ssl.SSLObject) -> ssl.SSLError | None:
 
 
 def _shown(one: ssl.SSLObject, context: ssl.SSLContext) -> dict[str, Any] | None:
-    """Return what `get_extra_info` tells; None if the handshake is not over."""
+    """Return the values for `get_extra_info`, or None if the handshake is not complete."""
     try:
         certificate = one.getpeercert()
     except ValueError:
@@ -81,14 +83,14 @@ def _shown(one: ssl.SSLObject, context: ssl.SSLContext) -> dict[str, Any] | None
 
 
 def ssl_error(reason: str) -> ssl.SSLError:
-    """Make an error as OpenSSL words it."""
+    """Return an error with the text of OpenSSL."""
     error = ssl.SSLError(1, f"[SSL: {reason}] {reason.replace('_', ' ').lower()}")
     error.library, error.reason = "SSL", reason
     return error
 
 
 class Records(asyncio.Protocol):
-    """One end: a protocol to the TCP transport below, and a transport to the protocol above."""
+    """One end: a protocol for the TCP transport below, and a transport for the protocol above."""
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class Records(asyncio.Protocol):
         self._is_made = self._is_over = False
         self._timer: Handle | None = None
 
-    # What the transport below says
+    # Called by the transport below
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.below = transport
@@ -144,7 +146,7 @@ class Records(asyncio.Protocol):
             self.above.eof_received()
         else:
             self._fail(ConnectionResetError("the other end has closed the connection during the handshake"))
-        return False  # TLS has no connections that are half closed
+        return False  # TLS connections cannot be half closed.
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(error)
@@ -160,6 +162,7 @@ class Records(asyncio.Protocol):
     # The handshake
 
     def _take(self, kind: int, body: bytes) -> None:
+        """Handle a record of the handshake, or an alert."""
         number = self._number or int.from_bytes(body[:8], "big")
         found = self.loop.world.tls_offers.get(number)
         if found is None or (kind == _DATA and not self._is_made):
@@ -231,7 +234,7 @@ class Records(asyncio.Protocol):
 
 
 class TlsTransport(asyncio.Transport):
-    """What the protocol above sees."""
+    """The transport that the protocol above sees."""
 
     def __init__(self, records: Records) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whole nodes on simulated hosts: `LiveNode` with all its listeners, and clients that talk to them.
+"""Run whole nodes on simulated hosts: `LiveNode` with all its listeners, and clients that talk to them.
 
     with World(seed=7) as world:
         mesh = Mesh(world, ["a", "b", "c"])
@@ -7,8 +7,8 @@
         mesh.publish("writer", "a", "news", every_s=0.1)
         world.run_for(10.0)
 
-The code of the nodes and of the clients is that of `live/`, unchanged. What clients see goes into the history of the
-world: when they connect, subscribe, publish, and which messages they receive.
+The nodes and clients run the code of `live/`, unchanged. What clients see goes into the history of the world: when they
+connect, subscribe and publish, and which messages they receive.
 """
 
 from __future__ import annotations
@@ -31,17 +31,19 @@ from trellis.simulate.whole.host import Host
 from trellis.simulate.whole.world import World
 
 PEERS, CLIENTS, ADMIN, MQTT = 7001, 7101, 7201, 1883  # ports of every node
-SEEDS = 2  # nodes that all others know at their start
+SEEDS = 2  # number of nodes that all others know at their start
 
 Configure = Callable[[str, dict[str, Any]], NodeConfig]
 
 
 def plain_config(name: str, fields: dict[str, Any]) -> NodeConfig:
-    """Make the configuration of a node from what the mesh has given it."""
+    """Return the configuration of a node from the fields that the mesh sets."""
     return NodeConfig(name=name, **fields)
 
 
 class Mesh:
+    """Nodes of one mesh, each on a host of its name."""
+
     def __init__(
         self,
         world: World,
@@ -51,13 +53,13 @@ class Mesh:
         has_mqtt: bool = True,
         telemetry: Path | None = None,
     ) -> None:
-        """`configure` gets a name and the fields that tie a node to its host, and returns a whole configuration.
+        """`configure` gets a name and the fields that depend on the host, and returns a complete configuration.
 
         `telemetry` is a folder in which each node writes its file.
         """
         self.world, self.names, self._configure = world, list(names), configure
         self.has_mqtt, self.telemetry = has_mqtt, telemetry
-        self.on_made: Callable[[LiveNode, Host], None] = lambda node, host: None  # before each node starts
+        self.on_made: Callable[[LiveNode, Host], None] = lambda node, host: None  # called before each node starts
         self.nodes: dict[str, LiveNode] = {}  # the last incarnation of each name, also after its process has ended
         self.counters: Counter[str] = Counter()
         for name in self.names:
@@ -72,12 +74,13 @@ class Mesh:
         return show_address(self.host(name).address, port)
 
     def config(self, name: str) -> NodeConfig:
+        """Return the configuration of a node: its addresses on its host, completed by `configure`."""
         fields: dict[str, Any] = {
             "listen": self.address(name, PEERS),
             "client_listen": self.address(name, CLIENTS),
             "admin_listen": self.address(name, ADMIN),
             "seeds": tuple(self.address(one, PEERS) for one in self.names[:SEEDS] if one != name),
-            "insecure": True,  # the addresses are not loopback
+            "insecure": True,  # The addresses are not loopback.
         }
         if self.has_mqtt:
             fields["mqtt"] = MqttConfig(listen=self.address(name, MQTT))
@@ -88,7 +91,7 @@ class Mesh:
         return self._configure(name, fields)
 
     def start(self, name: str) -> asyncio.Task[Any]:
-        """Start the process of a node: the first one, or one after a crash, under the same name."""
+        """Start the process of a node, for the first time or after it has ended, under the same name."""
         host = self.host(name)
         if host.loop is not None:
             raise TrellisError(f"{name} runs already; crash it first, or give another name")
@@ -96,7 +99,7 @@ class Mesh:
         return host.start(self._live(name))
 
     def start_all(self, apart_s: float = 0.05) -> None:
-        """Start every node, one after the other."""
+        """Start all nodes, one after the other."""
         for number, name in enumerate(self.names):
             self.world.after(number * apart_s, self.start, name)
 
@@ -109,7 +112,7 @@ class Mesh:
         self.world.say(f"{name} has left")
 
     def leave(self, name: str) -> None:
-        """Tell a node to leave in order, as SIGTERM does. Its process ends when it has left."""
+        """Make a node leave in order, as SIGTERM does. Its process ends when it has left."""
         loop = self.host(name).loop
         if loop is None:
             raise TrellisError(f"{name} does not run; start it first")
@@ -119,7 +122,7 @@ class Mesh:
         return self.host(name).loop is not None
 
     def is_linked(self) -> bool:
-        """Whether every node that runs is ready for clients, by its own account."""
+        """Return whether every running node says that it is ready for clients."""
         from trellis.live.health import not_ready
 
         running = [name for name in self.names if self.is_running(name)]
@@ -128,20 +131,23 @@ class Mesh:
     # Clients, each on a host of its own
 
     def subscribe(self, client: str, node: str, topics: Sequence[str]) -> asyncio.Task[Any]:
+        """Start a client of `trellis.connect` that subscribes and reads."""
         return self.host(client).start(self._reader(client, self.address(node, CLIENTS), topics))
 
     def publish(
         self, client: str, node: str, topic: str, *, every_s: float, count: int | None = None, size: int = 64
     ) -> asyncio.Task[Any]:
-        """Publish again and again. A publication does not wait for the one before it."""
+        """Publish repeatedly. A publication does not wait for the previous one."""
         return self.host(client).start(self._writer(client, self.address(node, CLIENTS), topic, every_s, count, size))
 
     def mqtt_subscribe(self, client: str, node: str, filters: Sequence[str]) -> asyncio.Task[Any]:
+        """Start an MQTT client that subscribes and reads."""
         return self.host(client).start(self._mqtt_reader(client, self.address(node, MQTT), filters))
 
     def mqtt_publish(
         self, client: str, node: str, topic: str, *, every_s: float, count: int | None = None, size: int = 64
     ) -> asyncio.Task[Any]:
+        """Start an MQTT client that publishes repeatedly."""
         return self.host(client).start(self._mqtt_writer(client, self.address(node, MQTT), topic, every_s, count, size))
 
     async def _reader(self, name: str, address: str, topics: Sequence[str]) -> None:
@@ -193,7 +199,8 @@ class Mesh:
             number += 1
             await asyncio.sleep(max(0.0, begun + number * every_s - loop.time()))
         if under_way:
-            await asyncio.wait(under_way)  # one that is done may still be listed: its callback comes a turn later
+            # A finished task may still be listed, because its callback runs one turn later.
+            await asyncio.wait(under_way)
 
     async def _publish(self, name: str, publish: Callable[[str, bytes], Any], topic: str, payload: bytes) -> None:
         self._note(name, "publishes", topic, payload)

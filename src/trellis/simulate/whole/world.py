@@ -1,4 +1,4 @@
-"""Virtual time for a set of simulated hosts: one heap of events, one seed, one history.
+"""Keep virtual time for a set of simulated hosts: one heap of events, one seed, one history.
 
     with World(seed=7) as world:
         server, client = world.host("server"), world.host("client")
@@ -6,9 +6,10 @@
         world.run(client.start(talk()))          # until it is done; its result, or its exception
         world.run_for(3.0)
 
-Everything runs in one thread. The heap is ordered by (time, sequence); time is whole microseconds. A host executes the
-turns of its event loop (`loop.py`), the kernel executes arrivals and retransmissions (`tcp.py`). Chance comes from
-streams named by (seed, purpose), so a run depends on its seed alone: not on hash seeds, memory addresses or real time.
+Everything runs in one thread. The heap is ordered by (time, sequence), and time is whole microseconds. Its events are
+turns of the hosts' event loops (`loop.py`), and arrivals and retransmissions of their kernels (`tcp.py`). Random
+numbers come from streams named by (seed, purpose). So a run depends on its seed alone, and not on hash seeds, memory
+addresses or real time.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class History:
-    """The sequence of events of a run, as a digest and, if wanted, as lines of text."""
+    """The events of a run, as a digest and optionally as lines of text."""
 
     def __init__(self, *, keeps_lines: bool) -> None:
         self.lines: list[str] | None = [] if keeps_lines else None
@@ -64,7 +65,7 @@ class History:
 
     @property
     def count(self) -> int:
-        """Return how many events there were."""
+        """Return the number of events."""
         return self._flushed + len(self._waiting)
 
     def hexdigest(self) -> str:
@@ -86,21 +87,23 @@ class History:
 
 
 class World:
+    """Simulated hosts and the network between them, in virtual time."""
+
     def __init__(self, seed: int | str = 0, network: NetworkConfig | None = None, *, keeps_lines: bool = False) -> None:
-        """`keeps_lines`: keep the history as text as well, for `world.history.text()`."""
+        """Create a world. With `keeps_lines` the history is also kept as text, for `world.history.text()`."""
         self.seed = seed
         self.now_us: int = 0
         self.history = History(keeps_lines=keeps_lines)
         self.network = Network(self, network or NetworkConfig(), self.random("network"))
         self.hosts: dict[str, Host] = {}
-        self.failures: list[Failure] = []  # exceptions that nobody has handled: bugs
-        self.exits: list[Failure] = []  # processes that have ended by themselves, and the exception that ended each
+        self.failures: list[Failure] = []  # unhandled exceptions, which are defects
+        self.exits: list[Failure] = []  # processes that ended by themselves, with the exception that ended each
         self.counters: Counter[str] = Counter()
-        self.tls_offers: dict[int, Handshake] = {}  # by number: handshakes that clients have begun
-        self.graveyard: list[asyncio.Task[Any]] = []  # tasks of crashed processes: closed when the world ends
+        self.tls_offers: dict[int, Handshake] = {}  # number -> handshake that a client has begun
+        self.graveyard: list[asyncio.Task[Any]] = []  # tasks of ended processes, which are closed when the world ends
         self.is_running = False
-        self.inside: HostLoop | None = None  # what asyncio takes for the running loop; code of a kernel never asks
-        self.due: deque[HostLoop] = deque()  # loops that have a turn at this very moment
+        self.inside: HostLoop | None = None  # the loop that asyncio sees as running; code of a kernel never asks for it
+        self.due: deque[HostLoop] = deque()  # loops that have a turn at this moment
         self._heap: list[tuple[int, int, Callable[..., object], tuple[Any, ...]]] = []
         self._sequence = 0
         self._is_open = False
@@ -109,7 +112,7 @@ class World:
         install()
         self._is_open = True
         self._gc = gc.get_threshold()
-        gc.set_threshold(20_000, 20, 20)  # as a live node does: what it holds has few cycles
+        gc.set_threshold(20_000, 20, 20)  # as a live node does, because its objects have few cycles
         return self
 
     def __exit__(
@@ -118,7 +121,7 @@ class World:
         self.close()
 
     def close(self) -> None:
-        """End every process. Their coroutines are closed here, when nothing that they do has an effect any more."""
+        """End every process, and close their coroutines. Nothing that they do then has an effect."""
         if not self._is_open:
             return
         self._is_open = False
@@ -133,11 +136,11 @@ class World:
         uninstall()
 
     def random(self, *labels: int | str) -> Random:
-        """Return a stream of chance for one purpose."""
+        """Return a stream of random numbers for one purpose."""
         return Random(stream(self.seed, "whole", *labels))
 
     def host(self, name: str, address: str = "") -> Host:
-        """Return the host of this name, which is made and gets an address when it is first asked for."""
+        """Return the host of this name. It is created, with an address, at the first call."""
         found = self.hosts.get(name)
         if found is None:
             found = self.hosts[name] = Host(self, name, address or self.network.free_address())
@@ -153,13 +156,13 @@ class World:
     # Events
 
     def at(self, when_us: int, call: Callable[..., object], *args: Any) -> None:
-        """Have `call(*args)` executed at a time, or now if that is past. It runs outside every process."""
+        """Call `call(*args)` at a time, or now if that is past. It runs outside every process."""
         self.kernel_at(when_us, self._outside, call, args)
 
     def kernel_at(self, when_us: int, call: Callable[..., object], *args: Any) -> None:
-        """Do what `at` does for code that never asks which event loop runs, nor for the time: that costs less.
+        """Do what `at` does, at lower cost, for code that asks neither for the running event loop nor for the time.
 
-        CPython makes a system call each time that a running loop is set.
+        CPython makes a system call whenever a running loop is set.
         """
         self._sequence = sequence = self._sequence + 1
         heappush(self._heap, (when_us if when_us > self.now_us else self.now_us, sequence, call, args))
@@ -172,13 +175,13 @@ class World:
         call(*args)
 
     def _leave(self) -> None:
-        """Have no event loop run: what follows is no code of a process."""
+        """Make asyncio see no running loop, because the code that follows belongs to no process."""
         if self.inside is not None:
             self.inside = None
             asyncio._set_running_loop(None)
 
     def failed(self, host: str, message: str, error: BaseException | None) -> None:
-        """Keep an exception that reached the loop of a host."""
+        """Record an exception that reached the loop of a host."""
         self.failures.append(Failure(self.now_us, host, message, error))
         self.say(f"{host} {message}: {type(error).__name__}")
 
@@ -197,12 +200,16 @@ class World:
         return self.now_us / 1_000_000
 
     def run_for(self, seconds: float) -> None:
+        """Run all events of the next virtual seconds."""
         until_us = self.now_us + round(seconds * 1_000_000)
         self._run(until_us, None)
         self.now_us = max(self.now_us, until_us)
 
     def run_until(self, is_over: Callable[[], bool], limit_s: float = 3_600.0) -> None:
-        """Run until `is_over`, which is asked after each event. Raises `NotOver` after `limit_s` of virtual time."""
+        """Run until `is_over` returns True, which is called after each event.
+
+        Raise `NotOver` after `limit_s` virtual seconds.
+        """
         if is_over():
             return
         until_us = self.now_us + round(limit_s * 1_000_000)
@@ -211,11 +218,12 @@ class World:
             raise NotOver(f"it is not over {why}; raise limit_s, or see world.failures and the tasks of the hosts")
 
     def run(self, task: asyncio.Task[Any], limit_s: float = 3_600.0) -> Any:
-        """Run until a task of `Host.start` is done; return its result, or raise its exception."""
+        """Run until a task of `Host.start` is done. Return its result, or raise its exception."""
         self.run_until(task.done, limit_s)
         return task.result()
 
     def _run(self, until_us: int, is_over: Callable[[], bool] | None) -> bool:
+        """Run events up to a time, or until `is_over`. Return whether `is_over` was true."""
         assert self._is_open, "use a world as a context: with World(...) as world"
         heap, due, before = self._heap, self.due, asyncio._get_running_loop()
         self.is_running = True
@@ -242,12 +250,12 @@ def _close_quietly(task: asyncio.Task[Any]) -> None:
     """Close the coroutine of a task that will never run again. Its clean-up code finds its loop closed.
 
     Clean-up code may wait for something, as a task group waits for its tasks. Then the coroutine is not closed yet, and
-    would complain when it is collected. So it is closed again.
+    would warn when it is collected. So it is closed again.
     """
     coroutine: Any = task.get_coro()
     for _ in range(_CLOSES_MAX):
         try:
             coroutine.close()
-        except BaseException:  # whatever its clean-up code says: the process is long dead
+        except BaseException:  # Errors of clean-up code are ignored, because the process has ended long before.
             continue
         return
