@@ -119,7 +119,7 @@ def protocol_state(mesh: Mesh, name: str, task_name: str) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.one_of(covering, counting), st.integers(1, 14), st.integers(1, 6), st.booleans(), st.integers(0, 2), seeds)
 def test_a_run_is_that_of_the_protocols_own_nodes_draw_by_draw(config, nodes, topics, full, planned, seed):
     """Every task keeps the same after every 400 ms, and the same draws were made."""

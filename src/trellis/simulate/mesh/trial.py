@@ -26,6 +26,7 @@ from trellis.live.series import exposition
 from trellis.live.shell import LiveNode
 from trellis.protocols.delivery import DeliveryConfig
 from trellis.protocols.mqtt.config import MqttConfig
+from trellis.protocols.omen.config import OMenConfig
 from trellis.reached import listen
 from trellis.simulate.mesh import topics
 from trellis.simulate.mesh.costs import charge, draw_slowness, has_floods
@@ -87,6 +88,7 @@ _SIZES = (16, 16, 200, 3_000)  # sizes of payloads, in bytes
 _RETAINED_BYTES = 600  # size of a retained message without its payload, with all properties
 PROMISE = Promise(settle_s=30.0, heal_s=8.0, alone_s=2.0, accept_s=6.0, restart_s=9.0, may_refuse=_LIMITS)
 _SLOW_S = 10.0  # time for a retained message over links that carry few bytes at a time
+_JOIN_PERIODS = 6  # periods that a join takes beside the wait for a view
 STILL_S = 5  # A mesh in which no message arrives for this long has delivered all messages.
 QUEUES_S = 300  # longest wait for that
 
@@ -306,7 +308,7 @@ class Trial:
             seed=self.seed,
             nodes=len(self.names),
             failures=[
-                *self._broken(),
+                *self._broken(history),
                 *self._lacking(history),
                 *([] if has_lies(self.schedule) else slow_repairs(self.mesh, history, self._jumped())),
                 *(f"{one.kind}: {one.text}" for one in verdict.violations),
@@ -345,7 +347,7 @@ class Trial:
             remembers="clients_max" not in self.limits.get("delivery", {}),
         )
 
-    def _broken(self) -> list[str]:
+    def _broken(self, history: History) -> list[str]:
         """Return failures of processes, which are wrong whatever clients see."""
         found = [f"{one.host}: {one.message}: {one.error!r}" for one in self.world.failures]
         found += [f"{one.host}: its process ended by itself: {one.error!r}" for one in self.world.exits if one.error]
@@ -358,10 +360,21 @@ class Trial:
             elif bugs := self.mesh.nodes[name].counters["bugs"]:
                 found.append(f"{name}: {bugs} handlers raised")
             elif why := self.mesh.host(name).call(unready, self.mesh.nodes[name]):
-                found.append(f"{name} is not ready at the end: {why}")
+                if not self._may_join(name, history):
+                    found.append(f"{name} is not ready at the end: {why}")
             else:
                 found += self._wrong_inside(name)
         return found
+
+    def _may_join(self, name: str, history: History) -> bool:
+        """Return whether a node started so late that it may still join.
+
+        Its successor waits `ready_wait` periods for a view of it if its topics keep changing, as in a flood of topics.
+        """
+        started = max(one.t for one in history.events if isinstance(one, Up) and one.node == name)
+        periods = OMenConfig().ready_wait + _JOIN_PERIODS
+        period_s = self.limits.get("omen", {}).get("period_ms", 1_000) / 1_000
+        return self.world.now_s - started < periods * period_s
 
     def _lacking(self, history: History) -> list[str]:
         """Return what every drawn seed must have and this one lacks."""
