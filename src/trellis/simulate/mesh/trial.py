@@ -373,7 +373,7 @@ class Trial:
         """
         started = max(one.t for one in history.events if isinstance(one, Up) and one.node == name)
         periods = OMenConfig().ready_wait + _JOIN_PERIODS
-        period_s = self.limits.get("omen", {}).get("period_ms", 1_000) / 1_000
+        period_s: float = self.limits.get("omen", {}).get("period_ms", 1_000) / 1_000
         return self.world.now_s - started < periods * period_s
 
     def _lacking(self, history: History) -> list[str]:
