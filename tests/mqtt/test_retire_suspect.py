@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from live.lives import run, until
 from mqtt.talk import connect, doors
 from trellis.live.mqtt.retire import BrokerSession
@@ -29,6 +27,5 @@ def test_a_message_that_is_sent_alone_is_told_as_at_least_one():
             assert (waiting.is_there, waiting.messages, waiting.is_more) == (True, 1, True), "four messages wait"
             dropped = await session.look(drops=True)
             assert (dropped.messages, dropped.is_more) == (4, False)
-            await asyncio.sleep(0)
 
     run(work())

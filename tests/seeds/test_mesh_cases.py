@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from trellis.cli.main import run
+from trellis.judge import History
+from trellis.judge.history import Up
 from trellis.simulate.mesh.campaign import STATE
 from trellis.simulate.mesh.corpus import Case
 from trellis.simulate.mesh.draw import ALWAYS, KINDS, MeshPlan
@@ -123,3 +125,12 @@ def test_a_failure_that_a_case_cannot_show_is_not_shrunk(monkeypatch: pytest.Mon
     failure = Checker(MeshPlan()).failure(Case(1), result, 0)
     assert failure.shrunk is None
     assert not any("faults alone" in line or "smallest" in line for line in failure.lines())
+
+
+@pytest.mark.parametrize(("period_ms", "longest_s"), [(500, 13.0), (1_500, 39.0)])
+def test_a_node_that_has_just_started_may_still_join_at_the_end(period_ms: int, longest_s: float) -> None:
+    """OMen waits 20 periods for the view of a joiner at most, and a join takes some more."""
+    trial = Trial(1, MeshPlan(), None, {"omen": {"period_ms": period_ms}})
+    ends_s = trial.world.now_s
+    assert trial._may_join("n0", History([Up(ends_s - longest_s + 0.1, "n0")]))
+    assert not trial._may_join("n0", History([Up(ends_s - longest_s - 0.1, "n0")]))
