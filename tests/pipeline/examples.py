@@ -34,8 +34,19 @@ SAMPLES: dict[str, str] = {
     "0\t0\t7\t1\tnode7\t1\t100.5\t200\tNULL\n"
     "1\t0\t7\t1\tnode7\t0\t200\t300\t3\n"
     "2\t0\t8\t1\tnode8\t1\t150\t400\tNULL\n",
+    "sessions": '{"machine":7,"start":100.5,"end":200}\n{"machine":"8","start":150,"end":4e2,"why":null}\n',
     "telemetry": '{"time":1.5,"node":"n1","event":"join","topic":null}\n'
     '{"time":2,"node":"n1","event":"subscribe","topic":"t","broker":"b"}\n',
+    "mosquitto": "1700000000: mosquitto version 2.0.18 starting\n"
+    "1700000001: New client connected from 10.0.0.7:40000 as c1 (p5, c1, k60).\n"
+    "1700000001: No will message specified.\n"
+    "1700000002: Received SUBSCRIBE from c1\n"
+    "1700000002: \tbuilding/7 (QoS 1)\n"
+    "1700000002: c1 1 building/7\n"
+    "2023-11-14T22:13:24: Received PUBLISH from c 2 (d0, q0, r0, m0, 'building/7', ... (5 bytes))\n"
+    "1700000005: c1 building/7\n"
+    "1700000006: Client c1 [10.0.0.7:40000] disconnected.\n",
+    "events": '{"time":2,"node":"n1","event":"subscribe","topic":"t"}\n',
     "publications": '{"time":2,"node":"n1","event":"subscribe","topic":"t"}\n'
     '{"time":10,"node":"n1","event":"publish","topic":"t","count":7,"bytes":896,"seconds":5}\n'
     '{"time":15,"node":"n1","event":"publish","topic":"t","count":1,"bytes":128,"seconds":5.0}\n',

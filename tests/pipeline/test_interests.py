@@ -51,7 +51,7 @@ def test_robots_and_anonymous_editors_can_be_left_out(spark, write, tmp_path):
 def test_nothing_written_holds_an_address_or_the_secret(spark, write, tmp_path):
     text = EDITS_JSON + '{"time":"bad","page":"p","user":"60.225.66.142"}\n'
     source = write("log.json", text)
-    jobs.edits(spark, source, tmp_path / "out", mask_secret="hush-hush", on_bad_rows="quarantine")
+    jobs.edits(spark, source, tmp_path / "out", mask_secret="hush-hush", on_bad_rows="quarantine", max_bad_share=1)
     spark.read.parquet(f"{tmp_path}/out/*.parquet").write.csv(str(tmp_path / "plain"))
     spark.read.parquet(f"{tmp_path}/out/_rejected").write.csv(str(tmp_path / "rejected"))
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "log.json"]

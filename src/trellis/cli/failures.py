@@ -3,6 +3,7 @@
 2    something the user can act on: a file, an option, a full disk, a missing package
 70   anything else: a bug of ours. The line says where, and TRELLIS_DEBUG=1 shows the traceback
 130  Ctrl-C
+143  SIGTERM
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from trellis.errors import MissingExtra
 
-BAD_INPUT, BUG, INTERRUPTED = 2, 70, 130
+BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 2, 70, 130, 143
 DEBUG = "TRELLIS_DEBUG"
 
 # Which extra brings a package that the base installation does not have.

@@ -106,7 +106,7 @@ def run(arguments: list[str]) -> int:
     """Runs one command.
 
     0: done; 1: the answer is no; 2: bad input, or a machine that cannot, one line on standard error; 70: a bug of ours,
-    one line; 130: interrupted.
+    one line; 130: interrupted; 143: ended by SIGTERM, where a command cleans up after itself.
     """
     try:
         return _run(arguments)
@@ -116,6 +116,10 @@ def run(arguments: list[str]) -> int:
         return _refuse(_usage(error))
     except (KeyboardInterrupt, typer.Abort):
         return _interrupted()
+    except SystemExit as ending:
+        if ending.code != failures.TERMINATED:
+            raise
+        return _refuse("ended by SIGTERM", failures.TERMINATED)
     except BrokenPipeError:
         # Whoever read our output has gone (`trellis ... | head`): nothing is wrong. Keep the exit quiet.
         sys.stdout = None

@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from trellis.cli import lineage
 from trellis.cli.common import Seed, examples
 from trellis.cli.spark import on_spark
 from trellis.cli.values import FORMATS, GREEDY_ALGORITHMS, among, workloads
@@ -15,6 +16,7 @@ SparkSession: TypeAlias = Any  # of packages that only a job imports
 Report: TypeAlias = Any
 
 app = typer.Typer(no_args_is_help=True, help="Jobs on Spark: raw traces to interests, churn traces and profiles.")
+app.command("lineage", epilog=lineage.EXAMPLE)(lineage.lineage)
 
 _ROWS = "Rows and output"
 Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Raw files, plain or gzip.", show_default=False)]
@@ -39,6 +41,12 @@ BadRows = Annotated[
         metavar="WHAT",
         autocompletion=among(["fail", "quarantine"]),
         rich_help_panel=_ROWS,
+    ),
+]
+MaxBadShare = Annotated[
+    float,
+    typer.Option(
+        "--max-bad-share", help="With quarantine: fail above this share.", metavar="SHARE", rich_help_panel=_ROWS
     ),
 ]
 
@@ -70,6 +78,7 @@ def social(
     ] = None,
     seed: Seed = 0,
     on_bad_rows: BadRows = "fail",
+    max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
     """A social graph to interests: users are nodes and topics, a user wants its friends or followees.
@@ -89,6 +98,7 @@ def social(
         directed=directed,
         seed=seed,
         on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        max_bad_share=max_bad_share,
         overwrite=overwrite,
     )
 
@@ -108,6 +118,7 @@ def edits(
     ] = None,
     seed: Seed = 0,
     on_bad_rows: BadRows = "fail",
+    max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
     """An edit log to interests: pages are topics, whoever edited one wants it."""
@@ -124,6 +135,7 @@ def edits(
         mask_secret=mask_secret,
         seed=seed,
         on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        max_bad_share=max_bad_share,
         overwrite=overwrite,
     )
 
@@ -148,6 +160,7 @@ def pairs(
     sample_nodes: Annotated[int | None, typer.Option(help="So many random nodes.", metavar="N")] = None,
     seed: Seed = 0,
     on_bad_rows: BadRows = "fail",
+    max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
     """Any table of users and topics to interests, with filters by popularity and size. Reads our telemetry too."""
@@ -169,6 +182,7 @@ def pairs(
         sample_nodes=sample_nodes,
         seed=seed,
         on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        max_bad_share=max_bad_share,
         overwrite=overwrite,
     )
 
@@ -198,6 +212,7 @@ def churn(
     ] = None,
     seed: Seed = 0,
     on_bad_rows: BadRows = "fail",
+    max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
     """Machine events or availability sessions to a churn trace over given interests.
@@ -216,6 +231,7 @@ def churn(
         sample_from=sample_from,  # type: ignore[arg-type]
         seed=seed,
         on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        max_bad_share=max_bad_share,
         overwrite=overwrite,
     )
 
@@ -226,13 +242,50 @@ def rates(
     spark: SparkSession,
     files: Files,
     output: Folder,
+    format: Annotated[str | None, _format("rates")] = None,
     on_bad_rows: BadRows = "fail",
+    max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
     """Telemetry of live nodes to publication rates: topic, messages a second. See `pairs` for their interests."""
     from trellis.pipeline import jobs
 
-    return jobs.rates(spark, files, output, on_bad_rows=on_bad_rows, overwrite=overwrite)  # type: ignore[arg-type]
+    return jobs.rates(
+        spark,
+        files,
+        output,
+        format=format,
+        on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        max_bad_share=max_bad_share,
+        overwrite=overwrite,
+    )
+
+
+@app.command(epilog=examples("trellis pipeline events events.jsonl.1 --append -o events"))
+@on_spark
+def events(
+    spark: SparkSession,
+    files: Files,
+    output: Folder,
+    format: Annotated[str | None, _format("events")] = None,
+    append: Annotated[bool, typer.Option("--append", help="Add to the table of an earlier run.")] = False,
+    on_bad_rows: BadRows = "fail",
+    max_bad_share: MaxBadShare = 0.01,
+    overwrite: Overwrite = False,
+) -> Report:
+    """Telemetry or logs of Mosquitto to one table of events by day, which pairs, rates and churn read."""
+    from trellis.pipeline import jobs
+
+    return jobs.events(
+        spark,
+        files,
+        output,
+        format=format,
+        append=append,
+        on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        max_bad_share=max_bad_share,
+        overwrite=overwrite,
+    )
 
 
 @app.command(epilog=examples("trellis pipeline profile interests -o profile"))
@@ -254,6 +307,7 @@ def profile(
     tdi_sample: Annotated[int, typer.Option(help="Random nodes it is measured on; 0: none.", metavar="N")] = 200,
     seed: Seed = 0,
     on_bad_rows: BadRows = "fail",
+    max_bad_share: MaxBadShare = 0.01,
     overwrite: Overwrite = False,
 ) -> Report:
     """What interests or a whole graph look like: CCDFs, power-law fits, similarity, as tables and pictures."""
@@ -269,6 +323,7 @@ def profile(
         tdi_sample=tdi_sample,
         seed=seed,
         on_bad_rows=on_bad_rows,  # type: ignore[arg-type]
+        max_bad_share=max_bad_share,
         overwrite=overwrite,
     )
 

@@ -28,10 +28,10 @@ _SPARK = "Spark"
 
 
 Master = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--master",
-        help="As in spark-submit.",
+        help="As in spark-submit, whose own wins; else local[*].",
         metavar="URL",
         rich_help_panel=_SPARK,
         autocompletion=among(["local[*]", "yarn"]),
@@ -59,7 +59,7 @@ LogLevel = Annotated[
 
 
 def _options(
-    master: Master = "local[*]",
+    master: Master = None,
     conf: Conf = None,
     driver_memory: DriverMemory = None,
     log_level: LogLevel = "off",
@@ -96,7 +96,7 @@ def on_spark(job: Callable[..., Report]) -> Callable[..., Report]:
 
 @contextmanager
 def _session(
-    master: str, conf: list[str] | None, driver_memory: str | None, log_level: str, inputs: list[str]
+    master: str | None, conf: list[str] | None, driver_memory: str | None, log_level: str, inputs: list[str]
 ) -> Iterator[SparkSession]:
     """An open session, with a progress bar fed from Spark's own counters."""
     from trellis.pipeline.progress import following

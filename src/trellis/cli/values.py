@@ -31,8 +31,10 @@ OVERLAYS = ("omen", "spidercast", "vitis", "magnet")  # that a live mesh can kee
 FORMATS = {  # of raw files, by the job of `trellis pipeline` that reads them
     "social": ("edges", "facebook", "twitter"),
     "edits": ("wikipedia",),
-    "pairs": ("pairs", "telemetry"),
-    "churn": ("google2011", "google2019", "avt", "fta", "telemetry"),
+    "pairs": ("pairs", "telemetry", "mosquitto"),
+    "churn": ("google2011", "google2019", "avt", "fta", "sessions", "telemetry", "mosquitto"),
+    "rates": ("publications", "mosquitto"),
+    "events": ("events", "mosquitto"),
     "profile": ("interests", "edges", "facebook", "twitter"),
 }
 SYSTEM_OPTIONS = {  # options of `trellis simulate PROTOCOL` that take one of a few words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,34 @@ from pyspark.sql import SparkSession
 
 from trellis.errors import TrellisError
 
-_FULL = ("No space left on device", "Disk quota exceeded")
+# What Spark and Java say, and what it means to a user.
+_REASONS = (
+    (
+        r"No space left on device|Disk quota exceeded",
+        "the disk is full; free some space, choose another --output, or let Spark keep its own files on another "
+        "disk: TMPDIR",
+    ),
+    (r"OutOfMemoryError", "Java has too little memory; give it more, for instance --driver-memory 4g"),
+    (
+        r"No FileSystem for scheme \"([^\"]+)\"|Class org\.apache\.hadoop\.fs\.(\w+)\.\w+ not found",
+        r"Spark has no file system for \1\2://; add its package, for instance for s3a:// "
+        "--conf spark.jars.packages=org.apache.hadoop:hadoop-aws:3.4.2",
+    ),
+    (
+        r"(?:AccessControlException|AccessDeniedException|Permission denied)[: ]*([^\n]{0,120})",
+        r"no right to read or write there (\1); choose another place, or change its rights",
+    ),
+    (r"UnknownHostException: (\S+)", r"the host \1 is not known; check the address"),
+    (
+        r"All masters are unresponsive|Application has been killed",
+        "the cluster does not answer, or has ended the job; check --master, and the log of the master",
+    ),
+    (
+        r"ExecutorLostFailure|FetchFailed[^\n]*failed the maximum allowable number",
+        "executors were lost again and again; give them more memory (--conf spark.executor.memory=4g), or look with "
+        "--log-level warn",
+    ),
+)
 _GONE = (ConnectionRefusedError, ConnectionResetError)  # nobody answers where Java was
 _CANCEL_S = 5.0
 
@@ -38,13 +66,10 @@ def explained() -> Iterator[None]:
 def _reason(error: Exception) -> str | None:
     said = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
     whole = f"{said}\n{error}"
-    if any(text in whole for text in _FULL):
-        return (
-            "the disk is full; free some space, choose another --output, or let Spark keep its own files on another "
-            "disk: TMPDIR"
-        )
-    if "OutOfMemoryError" in whole:
-        return "Java has too little memory; give it more, for instance --driver-memory 4g"
+    for pattern, reason in _REASONS:
+        found = re.search(pattern, whole)
+        if found:
+            return found.expand(reason)
     if isinstance(error, (Py4JNetworkError, *_GONE)):
         return (
             "Java has ended in the middle of the work; if the machine ran out of memory, give it less at once "
@@ -109,6 +134,29 @@ def own_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class Terminated(SystemExit):
+    """SIGTERM, as an exception: so that what cleans up after Ctrl-C cleans up after it."""
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Let SIGTERM raise Terminated, once. A program with a handler of its own keeps it."""
+    usable = threading.current_thread() is threading.main_thread()
+    if not usable or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not stop the cleaning up
+        raise Terminated(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager

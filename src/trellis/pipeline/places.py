@@ -6,7 +6,10 @@ All through Hadoop's own file systems, so that the driver sees what the executor
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import secrets
+import urllib.parse
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +19,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from trellis.errors import InputError
+
+MANIFEST = "manifest.json"
+OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "adl", "oss", "cos", "cosn", "obs")
+DEPTH_MAX = 32  # folders inside folders
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class Places:
     def __init__(self, spark: SparkSession) -> None:
         self._jvm: Any = spark._jvm
         self._conf = spark._jsc.hadoopConfiguration()
+        self._gateway: Any = spark.sparkContext._gateway
 
     def _path(self, path: str | Path) -> Any:
         text = str(path)
@@ -72,6 +80,25 @@ class Places:
         finally:
             stream.close()
 
+    def replace(self, path: str, content: bytes) -> None:
+        """Write a file at once, whole: a reader sees the old content or the new one, and nothing between."""
+        if is_object_store(path):
+            self.write_bytes(path, content)  # one object, which a store replaces at once
+            return
+        fresh = f"{path}.{secrets.token_hex(4)}.new"
+        if is_remote(path):
+            self.write_bytes(fresh, content)
+            files = self._jvm.org.apache.hadoop.fs
+            over = self._gateway.new_array(getattr(files, "Options$Rename"), 1)
+            over[0] = getattr(files, "Options$Rename").OVERWRITE
+            at = self._path(path)
+            files.FileContext.getFileContext(at.toUri(), self._conf).rename(self._path(fresh), at, over)
+            return
+        target = Path(path)
+        Path(fresh).write_bytes(content)
+        target.with_name(f".{target.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of the old content
+        Path(fresh).replace(target)
+
     def files(self, paths: Iterable[str | Path]) -> list[File]:
         """The files behind paths, folders and globs, in the order of their names; a path without any is an error."""
         found: list[File] = []
@@ -82,21 +109,91 @@ class Places:
                 statuses = [system.getFileStatus(at)] if system.exists(at) else list(system.globStatus(at) or [])
             except Py4JJavaError as error:
                 raise InputError(str(path), f"cannot be reached ({_first_line(error)})", "check the path") from error
-            inside = [file for status in statuses for file in self._inside(status)]
+            inside = [file for status in statuses for file in self._of_result(status)]
             if not inside:
                 raise InputError(str(path), "there is no such file", "check the path")
             found += inside
         return sorted(found, key=lambda file: file.path)
 
-    def _inside(self, status: Any) -> list[File]:
+    def _of_result(self, status: Any) -> list[File]:
+        """The files of a folder; of a result of ours those that its manifest lists, since others may be left over."""
+        inside = self._inside(status)
+        folder = _shown(status.getPath())
+        outputs = ((self.manifest(folder) or {}) if status.isDirectory() else {}).get("outputs")
+        if not isinstance(outputs, list):
+            return inside
+        listed = {f"{folder.rstrip('/')}/{entry['path']}": entry for entry in outputs if _is_visible(entry["path"])}
+        missing = sorted(listed.keys() - {file.path for file in inside})
+        if missing:
+            raise InputError(missing[0], "is listed in the manifest of its folder, and is not there", "make it again")
+        return [file for file in inside if file.path in listed]
+
+    def manifest(self, folder: str | Path) -> dict[str, Any] | None:
+        """The manifest of a result of ours; None where the folder has none that can be read."""
+        path = f"{str(folder).rstrip('/')}/{MANIFEST}"
+        if not self.exists(path):
+            return None
+        try:
+            found = json.loads(self.read_bytes(path))
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    def read_bytes(self, path: str | Path) -> bytes:
+        at = self._path(path)
+        stream = self._system(at).open(at)
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def listed(self, folder: str, *, below: str = "") -> list[dict[str, object]]:
+        """What a manifest tells of the files of a result: their paths within it, sizes and checksums."""
+        at = self._path(folder)
+        system = self._system(at)
+        if not system.exists(at):
+            return []
+        root = _shown(system.getFileStatus(at).getPath()).rstrip("/")
+        files = sorted(self._inside(system.getFileStatus(at), hidden="_"), key=lambda file: file.path)
+        return [self.checksum(file) | {"path": below + file.path.removeprefix(f"{root}/")} for file in files]
+
+    def _inside(self, status: Any, depth: int = 0, hidden: str = "") -> list[File]:
+        """The files of a folder and of the folders below (`date=2026-11-18/part-0`), without hidden ones.
+
+        hidden   first letters that hide a file in general, but not here
+        """
         path = status.getPath()
         if not status.isDirectory():
             return [File(_shown(path), status.getLen())]
-        return [
-            File(_shown(child.getPath()), child.getLen())
+        if depth > DEPTH_MAX:
+            raise InputError(_shown(path), f"lies more than {DEPTH_MAX} folders deep", "name a folder further down")
+        skipped = tuple({".", "_"} - set(hidden))
+        inside = [
+            child
             for child in self._system(path).listStatus(path)
-            if not child.isDirectory() and child.getPath().getName()[0] not in "._"
+            if not child.getPath().getName().startswith(skipped) and child.getPath().getName() != "_SUCCESS"
         ]
+        # Beside the parts of a result of ours lies its manifest, which is no part.
+        children = [child for child in inside if child.getPath().getName() != MANIFEST]
+        return [file for child in children for file in self._inside(child, depth + 1, hidden)]
+
+    def first_bytes(self, path: str, count: int) -> bytes:
+        at = self._path(path)
+        stream = self._system(at).open(at)
+        try:
+            found = [stream.read() for _ in range(count)]
+        finally:
+            stream.close()
+        return bytes(one for one in found if one >= 0)
+
+    def last_byte(self, file: File) -> bytes:
+        at = self._path(file.path)
+        stream = self._system(at).open(at)
+        try:
+            stream.seek(file.bytes - 1)
+            return bytes([stream.read()])
+        finally:
+            stream.close()
 
     def checksum(self, file: File) -> dict[str, object]:
         """What a manifest keeps of an input: sha256 of a local file, what the store itself says of a remote one."""
@@ -109,6 +206,16 @@ class Places:
         return facts | {"checksum": None if checksum is None else checksum.toString()}
 
 
+def _is_visible(path: str) -> bool:
+    """Whether no folder on the way, nor the file, is hidden."""
+    return not any(part.startswith(("_", ".")) for part in path.split("/"))
+
+
+def is_object_store(path: str) -> bool:
+    """Whether a folder there cannot be renamed at once."""
+    return is_remote(path) and path.partition("://")[0].lower() in OBJECT_STORES
+
+
 def is_remote(path: str) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", path) is not None
 
@@ -117,6 +224,11 @@ def for_reader(path: str) -> str:
     """The path as Spark's readers want it: they take [ ] { } * ? for patterns."""
     literal = path if is_remote(path) else Path(path).absolute().as_posix()
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", literal)
+
+
+def shown_path(uri: str) -> str:
+    """file:/a%20b and file:///a%20b as a user writes it: /a b."""
+    return urllib.parse.unquote(re.sub(r"^file:(//)?", "", uri)) if uri.startswith("file:") else uri
 
 
 def _shown(path: Any) -> str:

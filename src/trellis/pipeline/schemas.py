@@ -24,7 +24,18 @@ EDGES = _table(source=_TEXT, target=_TEXT)  # `source` follows `target`; a frien
 EDITS = _table(user=_TEXT, page=_TEXT, time=_NUMBER, anonymous=_FLAG, robot=_FLAG, masked=_FLAG)
 MACHINE_EVENTS = _table(time=_NUMBER, machine=_TEXT, event=_TEXT)  # seconds; event add | remove | update
 SESSIONS = _table(machine=_TEXT, start=_NUMBER, end=_NUMBER)  # seconds; up from start until end
+# What a trace of sessions tells: where `up` is false, the machine was observed from start until end, but is no session.
+OBSERVED = _table(machine=_TEXT, start=_NUMBER, end=_NUMBER, up=_FLAG)
 PUBLICATIONS = _table(time=_NUMBER, node=_TEXT, topic=_TEXT, count=_COUNT, seconds=_NUMBER)  # in `seconds` until `time`
+# What happened: an event of a churn trace, or `publish` with a count of messages in the `seconds` until `time`.
+EVENTS = _table(
+    time=_NUMBER,
+    node=_TEXT,
+    event=_TEXT,
+    topic=_TEXT_OR_NONE,
+    count=(LongType(), True),
+    seconds=(DoubleType(), True),
+)
 REJECTED = _table(file=_TEXT, line=_TEXT, reason=_TEXT)
 
 # What lies between.

@@ -24,21 +24,22 @@ from trellis.pipeline.package import zip_package
 try:
     import pyspark
     from py4j.protocol import Py4JError
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    from trellis.pipeline.failures import ending_java, explained, own_interrupts, quiet_py4j
+    from trellis.pipeline.failures import ending_in_order, ending_java, explained, own_interrupts, quiet_py4j
 except ImportError as error:  # pragma: no cover
     raise MissingExtra("pyspark", "pipeline") from error
 
 _MASTERS = re.compile(r"local(\[[^\]]+\])?|local-cluster\[\d+,\d+,\d+\]|yarn|(spark|k8s)://.+")
+DEFAULT_MASTER = "local[*]"
 LOG_LEVELS = ("off", "fatal", "error", "warn", "info", "debug")
 
 
 @contextmanager
 def open_session(
-    master: str = "local[*]",
+    master: str | None = None,
     *,
     conf: Mapping[str, str] | None = None,
     driver_memory: str | None = None,
@@ -48,21 +49,28 @@ def open_session(
     """A Spark session for a `with` block.
 
     master         as in spark-submit: local[2], local-cluster[2,1,1024], spark://host:7077, yarn, k8s://...
-    conf           any Spark setting; it wins over ours
+                   Without: the one of spark-submit, if that has started this program, else local[*]
+    conf           any Spark setting; it wins over ours. So do the settings that spark-submit was given
     driver_memory  for instance 4g; in local mode this is all the memory Spark has
     log_level      what Spark itself prints on standard error; errors reach the caller as exceptions anyway
     """
     if log_level not in LOG_LEVELS:
         raise InputError("", f'log level "{log_level}" is unknown', f"choose one of {', '.join(LOG_LEVELS)}")
+    submitted = _submitted()
+    master = chosen_master(master, submitted.get("spark.master"))
+    if master.startswith("sc://"):
+        raise InputError(
+            "", f'master "{master}" is Spark Connect, which gives no access to files and checkpoints', "see pipeline.md"
+        )
     if not _MASTERS.fullmatch(master):  # Spark's own launcher would print a Java trace
         raise InputError("", f'master "{master}" is unknown', "give local[2], spark://host:7077, yarn or k8s://...")
     if SparkContext._active_spark_context is not None:
         raise TrellisError("a Spark session is already open in this process; use that one, or close it first")
     scratch = Path(tempfile.mkdtemp(prefix="trellis-spark-"))
     try:
-        with quiet_py4j(), explained():
+        with quiet_py4j(), ending_in_order(), explained():
             with own_interrupts(), ending_java():
-                spark = _start(master, dict(conf or {}), driver_memory, name, log_level, scratch)
+                spark = _start(master, submitted | dict(conf or {}), driver_memory, name, log_level, scratch)
             try:
                 yield spark
             finally:
@@ -70,6 +78,24 @@ def open_session(
                     spark.stop()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def chosen_master(asked: str | None, submitted: str | None) -> str:
+    """Return the master to use; InputError where spark-submit was given another one than this program."""
+    if submitted is None or asked == submitted:
+        return DEFAULT_MASTER if asked is None else asked
+    if asked is None:
+        return submitted
+    what = f'spark-submit has master "{submitted}", and --master is "{asked}"'
+    raise InputError("", what, "give --master to spark-submit alone")
+
+
+def _submitted() -> dict[str, str]:
+    """The settings that spark-submit was given; none where it did not start this program."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    with ending_java():
+        return dict(SparkConf().getAll())
 
 
 def _start(
@@ -85,7 +111,7 @@ def _start(
     builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _environment(_variables(master, scratch)), warnings.catch_warnings():
+    with _environment(_variables(master, settings, scratch)), warnings.catch_warnings():
         # PySpark's own start-up warns about sockets and versions that are its own affair.
         warnings.simplefilter("ignore")
         try:
@@ -111,9 +137,9 @@ def _start_failure(master: str, error: Exception) -> TrellisError:
     )
 
 
-def is_local(master: str) -> bool:
+def is_local(master: str | None) -> bool:
     """One process: driver and executor are the same JVM, and the package needs no shipping."""
-    return re.match(r"local(\[|$)", master) is not None
+    return re.match(r"local(\[|$)", master or "") is not None
 
 
 def _is_one_machine(master: str) -> bool:
@@ -163,13 +189,15 @@ appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex
 """
 
 
-def _variables(master: str, scratch: Path) -> dict[str, str]:
+def _variables(master: str, settings: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """What the JVM must find in its environment when it starts."""
     variables = {"JAVA_HOME": str(java_home())}
     if _is_one_machine(master):
         # Workers run this very Python; on a cluster that is for --conf spark.pyspark.python to say.
         variables |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
         variables["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if "spark.pyspark.python" in settings:  # PySpark itself looks at the variable alone
+        variables["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
     if master.startswith("local-cluster"):
         variables["SPARK_HOME"] = str(_spark_home_in(scratch))
     return variables

@@ -2,6 +2,7 @@
 
 from trellis.pipeline.jobs.churn import churn
 from trellis.pipeline.jobs.edits import edits
+from trellis.pipeline.jobs.events import events
 from trellis.pipeline.jobs.generate import generate
 from trellis.pipeline.jobs.pairs import pairs
 from trellis.pipeline.jobs.plan import plan
@@ -11,4 +12,4 @@ from trellis.pipeline.jobs.run import Report
 from trellis.pipeline.jobs.social import social
 from trellis.pipeline.jobs.verify import verify
 
-__all__ = ["Report", "churn", "edits", "generate", "pairs", "plan", "profile", "rates", "social", "verify"]
+__all__ = ["Report", "churn", "edits", "events", "generate", "pairs", "plan", "profile", "rates", "social", "verify"]

@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trellis.errors import InputError
-from trellis.pipeline.jobs.run import OnBadRows, Paths, Report, Run, running
-from trellis.pipeline.schemas import MACHINE_EVENTS
+from trellis.pipeline.jobs.run import MAX_BAD_SHARE, OnBadRows, Paths, Report, Run, running
+from trellis.pipeline.schemas import CHURN, MACHINE_EVENTS, SESSIONS
 from trellis.pipeline.stages import churn as stages
 
-FORMATS = ("google2011", "google2019", "avt", "fta", "telemetry")
+FORMATS = ("google2011", "google2019", "avt", "fta", "sessions", "telemetry", "mosquitto")
 SampleFrom = Literal["start", "all"]
 
 
@@ -31,6 +31,7 @@ def churn(
     sample_from: SampleFrom | None = None,
     seed: int | str = 0,
     on_bad_rows: OnBadRows = "fail",
+    max_bad_share: float = MAX_BAD_SHARE,
     overwrite: bool = False,
 ) -> Report:
     """Writes a churn trace in time order; times are seconds since the trace began.
@@ -46,14 +47,14 @@ def churn(
         "machines": machines,
         "sample_from": sample_from,
         "on_bad_rows": on_bad_rows,
+        "max_bad_share": max_bad_share,
     }
     if sample_from not in (None, "start", "all"):
         raise InputError("", f'sample-from "{sample_from}" is unknown', "choose start or all")
-    with running(
-        spark, "churn", output, parameters=parameters, seed=seed, overwrite=overwrite, on_bad_rows=on_bad_rows
-    ) as (run, reports):
+    with running(spark, "churn", output, parameters=parameters, seed=seed, overwrite=overwrite) as (run, reports):
         source, given = run.read(paths, format, FORMATS)
-        if source.name == "telemetry":
+        if source.name in ("telemetry", "mosquitto"):
+            given = given.where(F.col("event") != "publish").select(*CHURN.names)
             trace = run.keep(stages.trace_of_telemetry(given))
         else:
             if map_to is None:
@@ -90,16 +91,18 @@ def _changes_of_events(run: Run, events: DataFrame) -> DataFrame:
     return _alternating(run, raw)
 
 
-def _changes_of_sessions(run: Run, sessions: DataFrame) -> DataFrame:
+def _changes_of_sessions(run: Run, observed: DataFrame) -> DataFrame:
     run.step("availability sessions")
-    facts = sessions.agg(
+    # The trace begins and ends with what was observed, sessions or not.
+    facts = observed.agg(
         F.countDistinct("machine").alias("machines"),
-        F.count("*").alias("sessions"),
+        F.count_if("up").alias("sessions"),
         F.min("start").alias("began"),
         F.max("end").alias("ended"),
     ).head()
     run.facts |= facts.asDict() if facts else {}
     began, ended = run.facts["began"], run.facts["ended"]
+    sessions = observed.where("up").select(*SESSIONS.names)
     merged = run.keep(stages.merged_sessions(sessions))
     run.facts |= {
         "sessions_merged": run.facts["sessions"] - merged.count(),

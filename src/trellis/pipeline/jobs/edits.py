@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from trellis.errors import InputError
-from trellis.pipeline.jobs.run import OnBadRows, Paths, Report, running
+from trellis.pipeline.jobs.run import MAX_BAD_SHARE, OnBadRows, Paths, Report, running
 from trellis.pipeline.sources.parsing import among_good
 from trellis.pipeline.stages import interests
 
@@ -26,6 +26,7 @@ def edits(
     mask_secret: int | str | None = None,
     seed: int | str = 0,
     on_bad_rows: OnBadRows = "fail",
+    max_bad_share: float = MAX_BAD_SHARE,
     overwrite: bool = False,
 ) -> Report:
     """Writes the interests of the editors of `topics` random pages (of all pages where it is None).
@@ -42,10 +43,9 @@ def edits(
         "drop_anonymous": drop_anonymous,
         "mask_secret_given": mask_secret is not None,
         "on_bad_rows": on_bad_rows,
+        "max_bad_share": max_bad_share,
     }
-    with running(
-        spark, "edits", output, parameters=parameters, seed=seed, overwrite=overwrite, on_bad_rows=on_bad_rows
-    ) as (run, reports):
+    with running(spark, "edits", output, parameters=parameters, seed=seed, overwrite=overwrite) as (run, reports):
         counts = {
             "users": F.countDistinct(among_good(F.col("user"))),
             "pages": F.countDistinct(among_good(F.col("page"))),

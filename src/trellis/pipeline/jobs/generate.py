@@ -41,7 +41,10 @@ def generate(
             f"give at most {WHOLE_NODES_MAX:,} nodes, or choose a workload whose nodes are independent",
         )
     parameters = {"workload": name, "config": msgspec.to_builtins(config), "partitions": partitions}
-    with running(spark, "generate", output, parameters=parameters, seed=seed, overwrite=overwrite) as (run, reports):
+    with running(spark, "generate", output, parameters=parameters, seed=seed, overwrite=overwrite, kernels=True) as (
+        run,
+        reports,
+    ):
         chunks = -(-config.nodes // CHUNK_NODES)
         parts = partitions or max(-(-chunks // CHUNKS_PER_FILE), spark.sparkContext.defaultParallelism)
         run.facts |= {"nodes": config.nodes, "topics_drawn_from": config.topics}

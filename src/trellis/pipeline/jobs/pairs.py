@@ -1,4 +1,4 @@
-"""`pairs`: any table of users and topics, or our own telemetry -> interests, with filters by popularity and size."""
+"""`pairs`: any table of users and topics, telemetry or a log of Mosquitto -> interests, filtered by size."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trellis.errors import InputError
-from trellis.pipeline.jobs.run import OnBadRows, Paths, Report, Run, running
+from trellis.pipeline.jobs.run import MAX_BAD_SHARE, OnBadRows, Paths, Report, Run, running
+from trellis.pipeline.sources import SOURCES
 from trellis.pipeline.stages import interests
 
-FORMATS = ("pairs", "telemetry")
+FORMATS = ("pairs", "telemetry", "mosquitto")
 
 
 def pairs(
@@ -31,6 +32,7 @@ def pairs(
     sample_nodes: int | None = None,
     seed: int | str = 0,
     on_bad_rows: OnBadRows = "fail",
+    max_bad_share: float = MAX_BAD_SHARE,
     overwrite: bool = False,
 ) -> Report:
     """Writes the pairs of the table, each once.
@@ -40,6 +42,7 @@ def pairs(
     sample_nodes                          then so many random nodes
     subscribers_min, topics_min           then drop less popular topics and nodes with fewer topics, again and again
                                           until nothing changes: what is left keeps both bounds
+    format                                told from the first lines unless given: JSON lines may be telemetry
     telemetry                             the subscriptions in force when the log ends
     """
     if min(subscribers_min, topics_min) < 1 or (sample_nodes is not None and sample_nodes < 1):
@@ -56,14 +59,13 @@ def pairs(
         "topics_max": topics_max,
         "sample_nodes": sample_nodes,
         "on_bad_rows": on_bad_rows,
+        "max_bad_share": max_bad_share,
     }
-    with running(
-        spark, "pairs", output, parameters=parameters, seed=seed, overwrite=overwrite, on_bad_rows=on_bad_rows
-    ) as (run, reports):
+    with running(spark, "pairs", output, parameters=parameters, seed=seed, overwrite=overwrite) as (run, reports):
         how: dict[str, Any] = {"columns": columns, "header": header, "separator": separator, "comment": comment}
-        is_telemetry = format == "telemetry"
-        source, given = run.read(paths, format or "pairs", FORMATS, **({} if is_telemetry else how))
-        table = interests.final_subscriptions(given) if source.name == "telemetry" else given.distinct()
+        name = format or told(run.look(paths).first)
+        source, given = run.read(paths, name, FORMATS, **(how if name == "pairs" else {}))
+        table = given.distinct() if source.name == "pairs" else interests.final_subscriptions(given)
         table = run.keep(table)
         run.facts |= _sizes(table, "")
         table = interests.within_sizes(table, "topic", at_most=subscribers_max) if subscribers_max else table
@@ -76,6 +78,12 @@ def pairs(
             raise InputError("", "no subscription is left after the filters", "loosen them")
         run.facts |= _sizes(table, "kept_")
     return reports[0]
+
+
+def told(first: list[str]) -> str:
+    """Return the format of these lines. Any table may be given, so only what is clearly a log is taken for one."""
+    logs = [name for name in FORMATS if name != "pairs" and SOURCES[name].sniff(first) > 0.5]
+    return logs[0] if logs else "pairs"
 
 
 def _until_stable(run: Run, table: DataFrame, subscribers_min: int, topics_min: int) -> DataFrame:

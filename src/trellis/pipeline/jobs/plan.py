@@ -61,7 +61,10 @@ def plan(
         "fan_in": fan_in,
         "compare_nodes": compare_nodes,
     }
-    with running(spark, "plan", output, parameters=parameters, seed=seed, overwrite=overwrite) as (run, reports):
+    with running(spark, "plan", output, parameters=parameters, seed=seed, overwrite=overwrite, kernels=True) as (
+        run,
+        reports,
+    ):
         steps: Steps = []
         rules = Rules(algorithm, rho, representatives, seed)
         with _timed(run, steps, "dealing the nodes to parts"):

@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 
 from trellis.errors import InputError
 from trellis.pipeline import statistics
-from trellis.pipeline.jobs.run import OnBadRows, Paths, Report, Run, collected, running
+from trellis.pipeline.jobs.run import MAX_BAD_SHARE, OnBadRows, Paths, Report, Run, collected, running
 from trellis.pipeline.jobs.social import FORMATS as GRAPHS
+from trellis.pipeline.jobs.social import is_directed, refuse_cut_off
 from trellis.pipeline.schemas import CCDF
-from trellis.pipeline.sources.graphs import says_directed
 from trellis.pipeline.stages import distributions, graphs
 
 FORMATS = ("interests", *GRAPHS)
@@ -43,6 +43,7 @@ def profile(
     tdi_sample: int = 200,
     seed: int | str = 0,
     on_bad_rows: OnBadRows = "fail",
+    max_bad_share: float = MAX_BAD_SHARE,
     overwrite: bool = False,
 ) -> Report:
     """Profiles interests, or a whole social graph (then popularity counts followers and size followees).
@@ -59,10 +60,9 @@ def profile(
         "tdi_closest": tdi_closest,
         "tdi_sample": tdi_sample,
         "on_bad_rows": on_bad_rows,
+        "max_bad_share": max_bad_share,
     }
-    with running(
-        spark, "profile", output, parameters=parameters, seed=seed, overwrite=overwrite, on_bad_rows=on_bad_rows
-    ) as (run, reports):
+    with running(spark, "profile", output, parameters=parameters, seed=seed, overwrite=overwrite) as (run, reports):
         interests = run.keep(_interests(run, paths, format, directed))
         run.facts["subscriptions"] = interests.count()
         run.step("distributions")
@@ -89,9 +89,8 @@ def _interests(run: Run, paths: Paths, format: str, directed: bool | None) -> Da
         run.step("reading interests")
         return run.read_interests(paths).distinct()
     source, edges = run.read(paths, format, GRAPHS)
-    if directed is None:
-        directed = source.name == "twitter" or bool(says_directed(run.first_lines(run.files(paths))))
-    run.facts["directed"] = directed
+    directed = is_directed(run, source.name, directed)
+    refuse_cut_off(run)
     return graphs.interests_of(graphs.simple_edges(edges, directed=directed), directed=directed)
 
 

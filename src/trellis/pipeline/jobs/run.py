@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 import platform
 import re
 import time
-import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,13 @@ from pyspark.sql import functions as F
 
 import trellis
 from trellis.errors import InputError
-from trellis.pipeline import progress
-from trellis.pipeline.places import File, Places, for_reader, is_remote
+from trellis.pipeline import inputs as reading
+from trellis.pipeline import lineage, progress
+from trellis.pipeline.executors import check_executors
+from trellis.pipeline.places import File, Places, for_reader, is_remote, shown_path
 from trellis.pipeline.schemas import INTERESTS
+from trellis.pipeline.session import is_local
 from trellis.pipeline.sinks import Folder, whole_folder
-from trellis.pipeline.sources import pairs as pairs_source
 from trellis.pipeline.sources import sniff_format, source_named
 from trellis.pipeline.sources.parsing import Source, bad_rows, good_rows
 from trellis.pipeline.stages.distributions import distributions
@@ -35,8 +37,9 @@ OnBadRows = Literal["fail", "quarantine"]
 IntArray = npt.NDArray[np.int64]
 Paths = str | Path | Sequence[str | Path]
 
+CHECKPOINTS = "trellis-checkpoints"
 REJECTED_FOLDER = "_rejected"
-FIRST_LINES = 200  # read for sniffing: separators, headers, numbers of columns
+MAX_BAD_SHARE = 0.01  # With quarantine, a job whose bad rows are a larger share of all rows fails nevertheless.
 SMALL_NODES = 200_000  # a table of so many names may be held by every executor (and pass through the driver)
 
 
@@ -52,6 +55,14 @@ class Report:
     duration_s: float
 
 
+class Look(NamedTuple):
+    """What the paths of an input hold."""
+
+    files: list[File]
+    kind: reading.Kind
+    first: list[str]
+
+
 @dataclass
 class Run:
     """One job under way."""
@@ -59,10 +70,13 @@ class Run:
     spark: SparkSession
     folder: Folder
     on_bad_rows: OnBadRows
+    max_bad_share: float = MAX_BAD_SHARE
+    first: list[str] = field(default_factory=list)  # lines of the file that was read last
     facts: dict[str, Any] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
     inputs: dict[str, File] = field(default_factory=dict)
     rejected: list[tuple[DataFrame, int]] = field(default_factory=list)
+    _looks: dict[str, Look] = field(default_factory=dict)
     _kept: list[DataFrame] = field(default_factory=list)
 
     @property
@@ -77,6 +91,15 @@ class Run:
         self.inputs |= {file.path: file for file in found}
         return found
 
+    def look(self, paths: Paths) -> Look:
+        """The files behind the paths, their kind and their first lines. Looked at once."""
+        key = str(paths)
+        if key not in self._looks:
+            files = self.files(paths)
+            kind = reading.kind_of(self.places, files)
+            self._looks[key] = Look(files, kind, reading.first_lines(self.spark, files, kind))
+        return self._looks[key]
+
     def read(
         self,
         paths: Paths,
@@ -90,30 +113,31 @@ class Run:
 
         counts   aggregates over the good rows that become facts: they cost no further pass over the files
         """
-        files = self.files(paths)
-        first = self.first_lines(files)
-        where = files[0].path
-        source = source_named(format, allowed) if format else sniff_format(first, allowed, where)
-        self.facts["format"] = source.name
-        self.step(f"reading {source.name}")
+        files, kind, first = self.look(paths)
+        self.first, where = first, files[0].path
         try:
-            parsed = source.parse(self.lines(files), first, **options)
+            source = source_named(format, allowed) if format else sniff_format(first, allowed, where)
+            self.facts["format"] = source.name
+            self.step(f"reading {source.name}")
+
+            def parse(lines: DataFrame) -> DataFrame:
+                return source.parse(lines, first, **options)
+
+            parsed = parse(reading.lines_of(self.spark, files, kind))
         except InputError as error:
             raise error if error.where else InputError(where, error.what, error.remedy) from error
-        self._judge(parsed, where, counts or {})
+        self._judge(parsed, parse, kind, files, counts or {})
         return source, good_rows(parsed, source.schema)
 
-    def lines(self, files: Sequence[File]) -> DataFrame:
-        """LINES, as they stand: Spark does not touch their bytes."""
-        text = self.spark.read.text([for_reader(file.path) for file in files])
-        return text.select(F.col("_metadata.file_path").alias("file"), F.col("value").alias("line"))
-
-    def first_lines(self, files: Sequence[File]) -> list[str]:
-        head = self.spark.read.text(for_reader(files[0].path)).select(F.make_valid_utf8("value")).head(FIRST_LINES)
-        return [row[0] for row in head]
-
-    def _judge(self, parsed: DataFrame, where: str, counts: Mapping[str, Column]) -> None:
-        bad = bad_rows(parsed)
+    def _judge(
+        self,
+        parsed: DataFrame,
+        parse: reading.Parse,
+        kind: reading.Kind,
+        files: Sequence[File],
+        counts: Mapping[str, Column],
+    ) -> None:
+        """Count good and bad rows; fail where bad rows must not be, or are too many."""
         tally = parsed.agg(
             F.count("*").alias("rows"),
             F.count("reason").alias("wrong"),
@@ -123,13 +147,21 @@ class Run:
         total, wrong = tally["rows"], tally["wrong"]
         self.facts |= {"rows_read": total - wrong} | {name: tally[name] for name in counts}
         if total == 0:
-            raise InputError(where, "there is no row in it", "check the file")
+            raise InputError(files[0].path, "there is no row in it", "check the file")
+        if kind == "text" and (cut := reading.unterminated(self.places, files)):
+            self.facts["files_without_last_line_end"] = len(cut)
         if not wrong:
             return
-        if self.on_bad_rows == "quarantine" and wrong < total:
-            self.rejected.append((bad, wrong))
-            return
-        raise _refusal(bad, wrong, total)
+        if self.on_bad_rows == "fail" or wrong == total:
+            raise reading.refusal(self.spark, parsed, parse, kind, files, wrong, total)
+        if wrong > self.max_bad_share * total:
+            error = reading.refusal(self.spark, parsed, parse, kind, files, wrong, total)
+            more = f"more than --max-bad-share {self.max_bad_share:g}"
+            raise InputError(error.where, f"{error.what}, {more}", "mend them, check the format, or allow more")
+        bad = bad_rows(parsed)
+        self.rejected.append((bad, wrong))
+        reasons = {row["reason"]: row["count"] for row in bad.groupBy("reason").count().orderBy("reason").collect()}
+        self.facts["rejected_by_reason"] = reasons
 
     def read_interests(self, paths: Paths) -> DataFrame:
         """INTERESTS in any form of the shared data: a folder of Parquet parts, Parquet, TSV or CSV, plain or gzip."""
@@ -146,9 +178,10 @@ class Run:
             if empty:
                 raise InputError(where, f"{empty:,} rows have no node or no topic", "remove or mend them")
             return table
-        parsed = pairs_source.parse_pairs(self.lines(files), self.first_lines(files), columns=("node", "topic"))
-        self._judge(parsed, files[0].path, {})
-        return good_rows(parsed, INTERESTS)
+        before = dict(self.facts)
+        table = self.read(paths, "pairs", ("pairs",), columns=("node", "topic"))[1]
+        self.facts |= before  # what was read first is what the facts are about
+        return table
 
     def keep(self, table: DataFrame) -> DataFrame:
         """The table, computed once: on the executors' disks, since a graph may be larger than their memory."""
@@ -159,16 +192,29 @@ class Run:
     def settle(self, table: DataFrame) -> tuple[DataFrame, int]:
         """A small table computed now, cut off from how it came about; and its number of rows.
 
-        Loops need this: without it every round would carry the plans of all rounds before. A reliable checkpoint
-        where the session has a place for it, else one on the executors.
+        Loops need this: without it every round would carry the plans of all rounds before. Off `local[...]` it is a
+        reliable checkpoint, which survives the loss of an executor: where spark.checkpoint.dir says, else beside the
+        output.
         """
-        reliable = self.spark.sparkContext._jsc.sc().getCheckpointDir().isDefined()
+        reliable = self._checkpoints_are_reliable()
         settled = table.checkpoint() if reliable else table.localCheckpoint()
         return settled, settled.count()
 
-    def write(self, table: DataFrame, name: str = "") -> int:
+    def _checkpoints_are_reliable(self) -> bool:
+        context = self.spark.sparkContext
+        place = context.getCheckpointDir()
+        if place is not None and CHECKPOINTS not in place:
+            return True  # the user's own
+        if is_local(context.master):
+            return False
+        own = f"{self.folder.scratch}/{CHECKPOINTS}"
+        if place is None or own not in place:  # else it is set already; or another job of this session has set its own
+            context.setCheckpointDir(own)
+        return True
+
+    def write(self, table: DataFrame, name: str = "", *, by: str | None = None) -> int:
         self.step(f"writing {name or 'the table'}")
-        self.rows[name or "table"] = self.folder.write(table, name)
+        self.rows[name or "table"] = self.folder.write(table, name, by=by)
         return self.rows[name or "table"]
 
     def close(self) -> None:
@@ -185,20 +231,34 @@ def running(
     parameters: Mapping[str, object],
     seed: int | str | None = None,
     overwrite: bool = False,
-    on_bad_rows: OnBadRows = "fail",
+    append: bool = False,
+    kernels: bool = False,
 ) -> Iterator[tuple[Run, list[Report]]]:
-    """Gives a run, and a list that holds its report once the block is left and the output is in place."""
+    """Gives a run, and a list that holds its report once the block is left and the output is in place.
+
+    parameters   what the manifest tells; those named on_bad_rows and max_bad_share also say how bad rows are dealt with
+    append       add to the result of an earlier run of this job, where there is one
+    kernels      whether Python runs in executors, which are then asked first whether they can
+    """
+    on_bad_rows: Any = parameters.get("on_bad_rows", "fail")
+    max_bad_share: Any = parameters.get("max_bad_share", MAX_BAD_SHARE)
     if on_bad_rows not in ("fail", "quarantine"):
         raise InputError("", f'on-bad-rows "{on_bad_rows}"', "choose fail or quarantine")
-    began, reports = time.monotonic(), list[Report]()
+    if not 0 <= max_bad_share <= 1:
+        raise InputError("", f"max-bad-share {max_bad_share:g}", "give a share from 0 to 1, such as 0.01")
+    began, started, reports = time.monotonic(), _now(), list[Report]()
     target = str(output) if is_remote(str(output)) else str(Path(output).absolute())
-    with whole_folder(spark, target, overwrite=overwrite) as folder:
-        run = Run(spark, folder, on_bad_rows)
+    with whole_folder(spark, target, overwrite=overwrite, append=job if append else None) as folder:
+        run = Run(spark, folder, on_bad_rows, max_bad_share)
         try:
+            if kernels and not is_local(spark.sparkContext.master):
+                run.step("asking the executors")
+                run.facts["executors"] = check_executors(spark)
             yield run, reports
             rejected = _write_rejected(run)
             run.step("checksums")
             inputs = [run.places.checksum(file) for file in run.inputs.values()]
+            parents = lineage.parents_of(run.places, run.inputs)
         except (PySparkException, Py4JJavaError) as error:
             raise _unreadable(error) or error from error
         finally:
@@ -206,7 +266,12 @@ def running(
         report = Report(job, target, run.rows, rejected, run.facts, round(time.monotonic() - began, 3))
         folder.manifest = {
             "job": job,
-            "inputs": inputs,
+            "inputs": [*folder.before.get("inputs", []), *inputs],
+            "parents": parents,
+            "started": started,
+            "ended": _now(),
+            "application": spark.sparkContext.applicationId,
+            "settings": lineage.settings_of(spark.sparkContext.getConf().getAll()),
             "parameters": dict(parameters),
             "seed": seed,
             "rows": report.rows,
@@ -215,6 +280,12 @@ def running(
             "versions": _versions(spark),
             "duration_s": report.duration_s,
         }
+        if append:
+            runs = folder.before.get("runs", [])
+            run_facts = {"started": started, "rows": report.rows, "inputs": len(inputs), "rejected": report.rejected}
+            folder.manifest["runs"] = [*runs, run_facts]
+            folder.manifest["rows"] = _added(folder.before.get("rows", {}), report.rows)
+            folder.manifest["rejected"] = report.rejected + folder.before.get("rejected", 0)
     reports.append(report)
 
 
@@ -241,27 +312,6 @@ def _write_rejected(run: Run) -> int:
     return run.folder.write(all_rows.orderBy("file", "reason", "line"), REJECTED_FOLDER)
 
 
-def _refusal(bad: DataFrame, wrong: int, total: int) -> InputError:
-    files = bad.groupBy("file").count().orderBy(F.desc("count"), "file").limit(1).collect()
-    examples = bad.orderBy("reason", "line").limit(3).collect()
-    shown = ", ".join(f'"{_short(row.line)}" ({row.reason})' for row in examples)
-    return InputError(
-        shown_path(files[0].file),
-        f"{wrong:,} of {total:,} rows do not parse: {shown}",
-        "mend them, check the format, or pass --on-bad-rows quarantine",
-    )
-
-
-def _short(line: str) -> str:
-    text = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in line)
-    return text if len(text) <= 60 else text[:59] + "…"
-
-
-def shown_path(uri: str) -> str:
-    """file:/a%20b and file:///a%20b as a user writes it: /a b."""
-    return urllib.parse.unquote(re.sub(r"^file:(//)?", "", uri)) if uri.startswith("file:") else uri
-
-
 def _unreadable(error: PySparkException | Py4JJavaError) -> InputError | None:
     """A damaged input (cut-off gzip, a Parquet file that is none) is the user's to mend; all else is a bug of ours."""
     said = str(error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error)
@@ -270,6 +320,14 @@ def _unreadable(error: PySparkException | Py4JJavaError) -> InputError | None:
     named = re.search(r"file:/\S+?(?=\.?\s)", said)
     where = shown_path(named.group()) if named else ""
     return InputError(where, "the file is damaged or not of its kind", "fetch or write it again")
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _added(before: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return {name: before.get(name, 0) + more.get(name, 0) for name in {**before, **more}}
 
 
 def _versions(spark: SparkSession) -> dict[str, str]:

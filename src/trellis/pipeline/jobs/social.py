@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from trellis.errors import InputError
 from trellis.pipeline import statistics
-from trellis.pipeline.jobs.run import SMALL_NODES, OnBadRows, Paths, Report, Run, collected, running
+from trellis.pipeline.jobs.run import MAX_BAD_SHARE, SMALL_NODES, OnBadRows, Paths, Report, Run, collected, running
 from trellis.pipeline.sources import graphs as graph_sources
 from trellis.pipeline.sources.parsing import among_good
 from trellis.pipeline.stages import graphs
@@ -36,13 +36,14 @@ def social(
     directed: bool | None = None,
     seed: int | str = 0,
     on_bad_rows: OnBadRows = "fail",
+    max_bad_share: float = MAX_BAD_SHARE,
     overwrite: bool = False,
 ) -> Report:
     """Writes the interests of `sample_nodes` users (of all users where it is None).
 
     seeds      users to start from; `omen`: all at once (the paper's "a few"); `vitis`: in the first round
-    directed   whether following is one-sided; without: `twitter` is, `facebook` is not, `edges` as a KONECT header
-               says, else not
+    directed   whether following is one-sided; without: `twitter` is, `facebook` is not, `edges` as a header of KONECT
+               or SNAP says, else not
     """
     if sample_nodes is None:
         sampling = "all"
@@ -57,13 +58,13 @@ def social(
         "seeds": seeds,
         "directed": directed,
         "on_bad_rows": on_bad_rows,
+        "max_bad_share": max_bad_share,
     }
-    with running(
-        spark, "social", output, parameters=parameters, seed=seed, overwrite=overwrite, on_bad_rows=on_bad_rows
-    ) as (run, reports):
+    with running(spark, "social", output, parameters=parameters, seed=seed, overwrite=overwrite) as (run, reports):
         loops = F.count_if(among_good(F.col("source") == F.col("target")))
         source, given = run.read(paths, format, FORMATS, counts={"self_loops": loops})
-        one_sided = _is_directed(run, source.name, paths, directed)
+        one_sided = is_directed(run, source.name, directed)
+        refuse_cut_off(run)
         edges = run.keep(graphs.simple_edges(given, directed=one_sided))
         users = run.keep(graphs.degrees(edges, directed=one_sided))
         _count_graph(run, edges, users)
@@ -78,14 +79,31 @@ def social(
     return reports[0]
 
 
-def _is_directed(run: Run, format: str, paths: Paths, directed: bool | None) -> bool:
+def is_directed(run: Run, format: str, directed: bool | None) -> bool:
+    """Return whether the graph that was read is directed; InputError where nothing says it and it well may be."""
+    told = "by you"
     if directed is None:
-        said = graph_sources.says_directed(run.first_lines(run.files(paths))) if format == "edges" else None
-        directed = format == "twitter" or bool(said)
+        said = graph_sources.says_directed(run.first) if format == "edges" else format == "twitter"
+        first_path = next(iter(run.inputs))
+        if said is None and graph_sources.may_be_directed(run.first, first_path):
+            raise InputError(
+                first_path, "nothing says whether this graph is directed", "pass --directed or --undirected"
+            )
+        told = "not at all" if said is None else "by the format" if format != "edges" else "by the file"
+        directed = bool(said)
     elif directed != (format == "twitter") and format != "edges":
         raise InputError("", f"{format} graphs are {'not ' if directed else ''}directed", "read it as edges instead")
-    run.facts["directed"] = directed
+    run.facts |= {"directed": directed, "direction_told": told}
     return directed
+
+
+def refuse_cut_off(run: Run) -> None:
+    """InputError where the header of the one file promises more edges than there are."""
+    promised = graph_sources.promised_edges(run.first)
+    rows = run.facts["rows_read"] + sum(count for _, count in run.rejected)
+    if len(run.inputs) == 1 and promised is not None and rows < promised:
+        what = f"its header promises {promised:,} edges, and there are {rows:,}"
+        raise InputError(next(iter(run.inputs)), what, "fetch it again, or remove that line if it is wrong")
 
 
 def _count_graph(run: Run, edges: DataFrame, users: DataFrame) -> None:

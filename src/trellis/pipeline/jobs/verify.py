@@ -40,7 +40,7 @@ def verify(
     if topic_links_max < 0:
         raise InputError("", f"topics of at most {topic_links_max} links", "give 0 or more")
     parameters = {"topic_links_max": topic_links_max}
-    with running(spark, "verify", output, parameters=parameters, overwrite=overwrite) as (run, reports):
+    with running(spark, "verify", output, parameters=parameters, overwrite=overwrite, kernels=True) as (run, reports):
         run.step("reading interests")
         nodes = run.keep(stage.node_topics(run.read_interests(interests)))
         facts = refuse_repeated_subscriptions(nodes, str(interests))

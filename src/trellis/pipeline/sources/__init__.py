@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from trellis.errors import InputError
-from trellis.pipeline.sources import availability, edits, graphs, machines, pairs, telemetry
+from trellis.pipeline.sources import availability, edits, graphs, machines, mosquitto, pairs, telemetry
 from trellis.pipeline.sources.parsing import Source
 
 SOURCES: dict[str, Source] = {
     source.name: source
-    for module in (graphs, edits, pairs, machines, availability, telemetry)
+    for module in (graphs, edits, pairs, machines, availability, telemetry, mosquitto)
     for source in module.SOURCES
 }
 

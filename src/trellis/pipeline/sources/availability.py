@@ -9,12 +9,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trellis.errors import InputError
-from trellis.pipeline.schemas import SESSIONS
+from trellis.pipeline.schemas import OBSERVED
+from trellis.pipeline.sources import records
 from trellis.pipeline.sources.parsing import (
     Source,
     data_lines,
     fields,
     is_digits,
+    judged,
     not_finite,
     parsed,
     separator_in,
@@ -67,15 +69,16 @@ def parse_avt(lines: DataFrame, first: Sequence[str]) -> DataFrame:
     )
     session = F.explode_outer(F.when(F.col("reason").isNull(), F.col("sessions")))
     rows = rows.withColumn("session", session).withColumns(
-        {"start": F.col("session.start"), "end": F.col("session.end")}
+        {"start": F.col("session.start"), "end": F.col("session.end"), "up": F.lit(True)}
     )
-    return parsed(rows, SESSIONS)
+    return parsed(rows, OBSERVED)
 
 
 def parse_fta(lines: DataFrame, first: Sequence[str]) -> DataFrame:
     """A table `event_trace`: separated by tabs or commas, its columns named by a header line (which may begin with #),
     else those of FTA_COLUMNS. Read are node_id (else node_name, else component_id), event_type (1 available,
-    0 unavailable), event_start_time and event_stop_time in seconds; rows that are not of type 1 give no session.
+    0 unavailable), event_start_time and event_stop_time in seconds. Rows that are not of type 1 give no session: they
+    tell only when the trace began and ended and which nodes there are, and their times may be missing or equal.
     """
     separator = separator_in(first, candidates="\t,")
     head = data_lines(first)[0] if data_lines(first) else ""
@@ -97,17 +100,50 @@ def parse_fta(lines: DataFrame, first: Sequence[str]) -> DataFrame:
             "machine": value[who],
             "start": value["event_start_time"].try_cast("double"),
             "end": value["event_stop_time"].try_cast("double"),
+            "up": value["event_type"] == _AVAILABLE,
         }
     )
+    is_session, timeless = F.col("up"), not_finite(F.col("start")) | not_finite(F.col("end"))
     rows = with_reason(
         rows,
         (F.size("field") != len(names), f"not {len(names)} columns"),
         (F.col("machine") == "", "no node"),
         (~is_digits(value["event_type"]), "the event type is not a whole number"),
-        (not_finite(F.col("start")) | not_finite(F.col("end")), "a time is not a number of seconds"),
-        (F.col("start") >= F.col("end"), "the event ends before it begins"),
+        (is_session & timeless, "a time is not a number of seconds"),
+        (is_session & (F.col("start") >= F.col("end")), "the event ends before it begins"),
     )
-    return parsed(rows.where(F.col("reason").isNotNull() | (value["event_type"] == _AVAILABLE)), SESSIONS)
+    return parsed(rows.where(F.col("reason").isNotNull() | is_session | ~timeless), OBSERVED)
+
+
+def parse_sessions(lines: DataFrame, first: Sequence[str]) -> DataFrame:
+    """JSON lines or a table with machine (or node), start and end in seconds: a session a row."""
+    names = session_names(records.keys_in(first)) if records.is_json(first) else None
+    if names is None:
+        raise InputError("", "has no columns machine, start and end", "give JSON lines, Parquet or ORC with these")
+    rows = records.with_record(lines, names)
+    machine, start, end = (F.trim(F.col("record")[name]) for name in names)
+    rows = rows.withColumns(
+        {
+            "machine": machine,
+            "start": start.try_cast("double"),
+            "end": end.try_cast("double"),
+            "up": F.lit(True),
+        }
+    )
+    return judged(
+        rows,
+        OBSERVED,
+        (records.is_broken(), records.NOT_AN_OBJECT),
+        (machine == "", "no node"),
+        (not_finite(F.col("start")) | not_finite(F.col("end")), "a time is not a number of seconds"),
+        (F.col("start") >= F.col("end"), "the session ends before it begins"),
+    )
+
+
+def session_names(keys: Sequence[str]) -> tuple[str, str, str] | None:
+    """Return the names of machine, start and end among these; None where one is missing."""
+    who = next((name for name in ("machine", "machine_id", "node", "node_id") if name in keys), None)
+    return (who, "start", "end") if who and {"start", "end"} <= set(keys) else None
 
 
 def sniff_avt(first: Sequence[str]) -> float:
@@ -121,7 +157,16 @@ def sniff_fta(first: Sequence[str]) -> float:
     return 0.9 * share(data_lines(first, "#"), lambda line: re.fullmatch(times, line) is not None)
 
 
+def sniff_sessions(first: Sequence[str]) -> float:
+    if not records.is_json(first):
+        return 0.0
+    return max(records.has_keys(first, who, "start", "end") for who in ("machine", "machine_id", "node", "node_id"))
+
+
 SOURCES = (
-    Source("avt", "availability sessions, one node a line (Skype)", SESSIONS, sniff_avt, parse_avt),
-    Source("fta", "event_trace tables of the Failure Trace Archive", SESSIONS, sniff_fta, parse_fta),
+    Source("avt", "availability sessions, one node a line (Skype)", OBSERVED, sniff_avt, parse_avt),
+    Source("fta", "event_trace tables of the Failure Trace Archive", OBSERVED, sniff_fta, parse_fta),
+    Source(
+        "sessions", "sessions as JSON lines or tables: machine, start, end", OBSERVED, sniff_sessions, parse_sessions
+    ),
 )

@@ -2,6 +2,7 @@
 
 One row a line, separated by tab, comma, semicolon or spaces. The two columns are told by their names in a header
 line, or by their numbers (from 1). Quotes count with comma and semicolon only, as in CSV. A pair may repeat.
+JSON lines and tables name their columns themselves.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F
 
 from trellis.errors import InputError
 from trellis.pipeline.schemas import INTERESTS
+from trellis.pipeline.sources import records
 from trellis.pipeline.sources.parsing import (
     Source,
     columns_in,
@@ -26,8 +28,10 @@ from trellis.pipeline.sources.parsing import (
     without_comments,
 )
 
-# Header names that say for themselves which column is which (compared in lower case without `_` and blanks).
-_NODE_NAMES = ("node", "user", "userid", "username", "member", "memberid", "subscriber", "person")
+COLUMNS_MAX = 1_000  # A line with more is no row of a table.
+
+# Header names that say for themselves which column is which (compared as `records.plain` writes them).
+_NODE_NAMES = ("node", "user", "userid", "username", "member", "memberid", "subscriber", "client", "clientid", "person")
 _TOPIC_NAMES = (
     "topic",
     "topicid",
@@ -63,10 +67,14 @@ def parse_pairs(
     shown = data_lines(first, *marks)
     if not shown:
         raise InputError("", "there is no row to read", "check the file")
+    if records.is_json(first):
+        return _parse_records(lines, first, columns)
     separator = separator or separator_in(first, *marks)
     head = _cells(shown[0], separator)
     node, topic, has_header = _places(head, columns, header)
     width = len(head) if has_header else columns_in(first, separator, *marks)
+    if width > COLUMNS_MAX:
+        raise InputError("", f"its first line has {width:,} columns", "check that it is a table of users and topics")
     if max(node, topic) >= width:
         raise InputError("", f"there is no column {max(node, topic) + 1}", f"the rows have {width}")
     rows = without_comments(lines, *marks)
@@ -80,6 +88,28 @@ def parse_pairs(
         rows,
         INTERESTS,
         (F.coalesce(F.size("field"), F.lit(-1)) != width, f"not {width} columns"),
+        (F.coalesce("node", F.lit("")) == "", "no user"),
+        (F.coalesce("topic", F.lit("")) == "", "no topic"),
+    )
+
+
+def _parse_records(
+    lines: DataFrame, first: Sequence[str], columns: tuple[str, str] | tuple[int, int] | None
+) -> DataFrame:
+    names = records.keys_in(first)
+    node, topic, known = _places(names, columns, None)
+    if columns is None and not known and len(names) != 2:
+        shown = ", ".join(names)[:120]
+        raise InputError("", f"no column is known as user and as topic ({shown})", "name two with --columns")
+    if max(node, topic) >= len(names):
+        raise InputError("", f"there is no column {max(node, topic) + 1}", f"the rows have {len(names)}")
+    rows = records.with_record(lines, (names[node], names[topic]))
+    record = F.col("record")
+    rows = rows.withColumns({"node": F.trim(record[names[node]]), "topic": F.trim(record[names[topic]])})
+    return judged(
+        rows,
+        INTERESTS,
+        (records.is_broken(), records.NOT_AN_OBJECT),
         (F.coalesce("node", F.lit("")) == "", "no user"),
         (F.coalesce("topic", F.lit("")) == "", "no topic"),
     )
@@ -103,7 +133,7 @@ def _places(
                 "add a header line, or give the columns by number",
             )
         return head.index(str(columns[0])), head.index(str(columns[1])), True
-    plain = [name.lower().replace("_", "").replace(" ", "") for name in head]
+    plain = [records.plain(name) for name in head]
     nodes = [place for place, name in enumerate(plain) if name in _NODE_NAMES]
     topics = [place for place, name in enumerate(plain) if name in _TOPIC_NAMES]
     if nodes and topics and header is not False:
@@ -135,7 +165,9 @@ def _fields(separator: str, width: int) -> Column:
 
 def sniff_pairs(first: Sequence[str]) -> float:
     lines = data_lines(first)
-    if len(lines) < 2 or any(line.lstrip().startswith("{") for line in lines):
+    if records.is_json(first):
+        return 0.3 * _knows_keys(first)
+    if len(lines) < 2:
         return 0.0
     separator = separator_in(first)
     head = _cells(lines[0], separator)
@@ -145,6 +177,14 @@ def sniff_pairs(first: Sequence[str]) -> float:
         return 0.0
     same = share(lines, lambda line: len(_cells(line, separator)) == len(head) >= 2)
     return (0.85 if known else 0.2) * same
+
+
+def _knows_keys(first: Sequence[str]) -> bool:
+    try:
+        names = records.keys_in(first)
+    except InputError:
+        return False
+    return len(names) == 2 or _places(names, None, None)[2]
 
 
 SOURCES = (

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from trellis.pipeline.schemas import CHURN, PUBLICATIONS
+from trellis.pipeline.schemas import CHURN, EVENTS, PUBLICATIONS
 from trellis.pipeline.sources.parsing import Source, data_lines, judged, not_finite, share, without_comments
 
-EVENTS = ("join", "leave", "crash", "subscribe", "unsubscribe")
+EVENTS_OF_NODES = ("join", "leave", "crash", "subscribe", "unsubscribe")
 PUBLISH = "publish"
+EVENT_NAMES = (*EVENTS_OF_NODES, PUBLISH)
 _RECORD = "struct<time:double,node:string,event:string,topic:string,count:bigint,seconds:double,_corrupt:string>"
 
 
@@ -32,7 +33,7 @@ def parse_telemetry(lines: DataFrame, first: Sequence[str]) -> DataFrame:
         (record.isNull() | record["_corrupt"].isNotNull(), "not a JSON object with time, node, event, topic"),
         (not_finite(F.col("time")), "no time in seconds"),
         (F.coalesce("node", F.lit("")) == "", "no node"),
-        (~F.col("event").isin(*EVENTS), f"the event is none of {', '.join(EVENTS)}"),
+        (~F.col("event").isin(*EVENTS_OF_NODES), f"the event is none of {', '.join(EVENTS_OF_NODES)}"),
         (needs_topic != F.col("topic").isNotNull(), "a subscription without topic, or a topic without subscription"),
     )
 
@@ -40,18 +41,39 @@ def parse_telemetry(lines: DataFrame, first: Sequence[str]) -> DataFrame:
 def parse_publications(lines: DataFrame, first: Sequence[str]) -> DataFrame:
     """`{"time": 10, "node": "n1", "event": "publish", "topic": "t", "count": 7, "seconds": 5}`: 7 in the last 5 s."""
     record = F.col("record")
-    is_other = F.coalesce(record["event"], F.lit("")).isin(*EVENTS)
+    is_other = F.coalesce(record["event"], F.lit("")).isin(*EVENTS_OF_NODES)
     rows = _records(lines).where(~is_other | record["_corrupt"].isNotNull())
     return judged(
         rows.withColumns({name: record[name] for name in PUBLICATIONS.names}),
         PUBLICATIONS,
         (record.isNull() | record["_corrupt"].isNotNull(), "not a JSON object with time, node, event, topic"),
-        (record["event"] != PUBLISH, f"the event is none of {', '.join((*EVENTS, PUBLISH))}"),
+        (record["event"] != PUBLISH, f"the event is none of {', '.join(EVENT_NAMES)}"),
         (not_finite(F.col("time")), "no time in seconds"),
         (F.coalesce("node", F.lit("")) == "", "no node"),
         (F.coalesce("topic", F.lit("")) == "", "no topic"),
         (~(F.col("count") >= 0), "no count"),
         (not_finite(F.col("seconds")) | (F.col("seconds") < 0), "no duration in seconds"),
+    )
+
+
+def parse_events(lines: DataFrame, first: Sequence[str]) -> DataFrame:
+    """Both kinds: what `parse_telemetry` and `parse_publications` read."""
+    record = F.col("record")
+    rows = _records(lines).withColumns({name: record[name] for name in EVENTS.names})
+    has_topic = F.coalesce("topic", F.lit("")) != ""
+    needs_topic = F.col("event").isin("subscribe", "unsubscribe", PUBLISH)
+    is_publish = F.col("event") == PUBLISH
+    timed = ~not_finite(F.col("seconds")) & (F.col("seconds") >= 0)
+    return judged(
+        rows.withColumn("topic", F.when(has_topic, F.col("topic"))),
+        EVENTS,
+        (record.isNull() | record["_corrupt"].isNotNull(), "not a JSON object with time, node, event, topic"),
+        (not_finite(F.col("time")), "no time in seconds"),
+        (F.coalesce("node", F.lit("")) == "", "no node"),
+        (~F.col("event").isin(*EVENT_NAMES), f"the event is none of {', '.join(EVENT_NAMES)}"),
+        (needs_topic != F.col("topic").isNotNull(), "a subscription without topic, or a topic without subscription"),
+        (is_publish & ~F.coalesce(F.col("count") >= 0, F.lit(False)), "no count"),
+        (is_publish & ~timed, "no duration in seconds"),
     )
 
 
@@ -65,11 +87,15 @@ def sniff_telemetry(first: Sequence[str]) -> float:
     return share(data_lines(first), _is_event) * (0.9 if _tells_publications(first) else 1.0)
 
 
+def sniff_events(first: Sequence[str]) -> float:
+    return 0.8 * share(data_lines(first), _is_event)
+
+
 def sniff_publications(first: Sequence[str]) -> float:
     return share(data_lines(first), _is_event) if _tells_publications(first) else 0.0
 
 
-def _is_event(line: str, events: Sequence[str] = (*EVENTS, PUBLISH)) -> bool:
+def _is_event(line: str, events: Sequence[str] = EVENT_NAMES) -> bool:
     try:
         record = json.loads(line)
     except ValueError:
@@ -83,6 +109,7 @@ def _tells_publications(first: Sequence[str]) -> bool:
 
 SOURCES = (
     Source("telemetry", "subscription events of our live nodes, JSON lines", CHURN, sniff_telemetry, parse_telemetry),
+    Source("events", "all events of our live nodes, JSON lines", EVENTS, sniff_events, parse_events),
     Source(
         "publications",
         "how often our live nodes publish, JSON lines",

@@ -1,0 +1,46 @@
+"""`trellis pipeline lineage`: where a result comes from. It needs no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trellis.cli.common import AsJson, examples, show
+
+if TYPE_CHECKING:
+    from trellis.pipeline.lineage import Origin
+
+EXAMPLE = examples("trellis pipeline lineage overlay")
+
+
+def lineage(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What a job has written.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Print the chain of jobs back to raw files. Exits 0: all is as it was; 1: something has changed or is missing."""
+    from trellis.pipeline.lineage import lineage as found
+
+    origin = found(folder)
+    show(asdict(origin), as_json, _lines(origin))
+    if any(one.state in ("changed", "missing") for one in origin.all()):
+        raise typer.Exit(1)
+
+
+def _lines(origin: Origin, depth: int = 0, seen: set[str] | None = None) -> Iterator[str]:
+    seen = set() if seen is None else seen
+    indent = "  " * depth
+    if origin.job is None:
+        yield f"{indent}{origin.path}: raw, {origin.told.get('bytes', 0):,} bytes, {origin.state}"
+        return
+    again = origin.path in seen
+    seen.add(origin.path)
+    told = origin.told
+    ended = f", {told['ended']} by {told['application']}" if told.get("ended") else ""
+    yield f"{indent}{origin.path}: {origin.job}{ended}, {origin.state}{', see above' if again else ''}"
+    if not again:
+        for parent in origin.parents:
+            yield from _lines(parent, depth + 1, seen)
