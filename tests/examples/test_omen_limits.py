@@ -10,6 +10,7 @@ from trellis.protocols import topics as topics_module
 from trellis.protocols.effects import Send
 from trellis.protocols.omen import CODEC, OMenConfig, OMenNode
 from trellis.protocols.omen import messages as m
+from trellis.protocols.omen.asked import QUESTIONS_MAX
 from trellis.protocols.omen.events import DONE, DOUBT, EVENTS_MAX, EXE, MENDING, STANDBY, Events
 from trellis.protocols.omen.hints import Hints, root_key
 from trellis.protocols.omen.links import ASKERS_MAX
@@ -233,3 +234,42 @@ def test_an_answer_about_very_many_topics_names_no_more_hints_than_can_be_read()
     (sent,) = node.on_message("c", m.Ask(1, 1, topics))
     assert CODEC.decode(CODEC.encode(sent.message)) == sent.message
     assert len(sent.message.hints) == m.HINTS_MAX
+
+
+# Questions
+
+
+def test_a_peer_that_asks_much_forgets_its_own_questions_and_not_those_of_others():
+    node = lonely("a")
+    node.on_message("honest", m.Ask(1, 1, ("t",)))
+    for number in range(QUESTIONS_MAX + 10):
+        node.on_message("loud", m.Ask(number, 1, ()))
+    node.check()
+    assert node.asked.about(node.me.interest), "the honest coordinator may still link us"
+    node.on_message("late", m.Ask(1, 1, ("t",)))
+    assert node.asked.since("late", 0)
+
+
+def test_a_node_is_released_although_others_ask_much():
+    node = lonely("a")
+    node.on_message("b", m.Ask(1, 1, ("t",)))
+    for number in range(QUESTIONS_MAX + 10):
+        node.on_message("loud", m.Ask(number, 1, ()))
+    node.on_message("b", m.Ask(1, 2, ()))
+    assert not node.asked.about(node.me.interest)
+
+
+def test_a_question_for_a_record_that_has_gone_round_is_no_proof_that_nobody_has_it():
+    node = lonely("a")
+    hops = node.config.hops_max
+    assert node.on_message("b", m.FindRecord("x", 1, "b", 7, hops, 0)) == []
+    (unknown,) = node.on_message("b", m.FindRecord("x", 1, "b", 7, hops - 1, 0))
+    assert (unknown.to, unknown.message.last, unknown.message.record) == ("b", True, None)
+
+
+def test_a_node_that_is_told_that_its_link_is_gone_renews_its_record():
+    """Its incarnation has grown. Without a new record its departure would be looked up under the old one."""
+    a, b = lonely("a"), lonely("b")
+    linked(a, b)
+    a.on_message("b", m.Stranger(a.me.incarnation))
+    assert a.parts.own.record.incarnation == a.me.incarnation

@@ -211,21 +211,6 @@ def test_backups_are_asked_until_they_cover_all_topics_or_add_too_few():
     assert covering({}, 1, len) == []
 
 
-@pytest.mark.parametrize(("degree", "ends"), [(60, ("by", "leaf")), (2, ("hub", "leaf"))])
-def test_a_backup_with_one_topic_that_is_apart_is_asked_to_spare_a_hub(degree, ends):
-    """The hub and the leaf are apart on t; `by` hangs on the hub, and has t as well."""
-    mend = Mend(1, "relink", "v", 1, OMenConfig(), lambda *_: [], lambda *_: None, low_edges, len, "me")
-    mend.topics, mend.required_only = ("t",), dict.fromkeys(("hub", "leaf"))
-    mend.backups, mend.described = ["by"], {"by": Descriptor("by", interest=("t",))}.get
-    mend.start()
-    wants, life = m.pack(1), 5
-    links = {"hub": ("by", degree), "leaf": (None, 1), "by": ("hub", 2)}
-    for name, (peer, count) in links.items():
-        near = (m.Neighbour(peer, life, wants),) if peer else ()
-        mend.on_answer(name, m.Answer(1, 1, life, count, wants, b"", near))
-    assert list(mend.opening) == [ends]
-
-
 @pytest.mark.parametrize("tries", [1, 2])
 def test_a_dead_backup_holds_a_repair_up_for_as_many_questions_as_it_is_told(tries):
     mend, asked = split({"both": Descriptor("both", interest=("t", "u"))}, optional_tries=tries)

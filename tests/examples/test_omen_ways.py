@@ -67,7 +67,7 @@ def test_a_question_goes_from_node_to_node_and_the_last_one_answers_for_all():
     assert (last.message.mend, last.message.attempt, [one.node for one in last.message.more]) == (7, 2, ["x", "y"])
     alone = [sends(nodes[name].on_message("me", m.Ask(7, 2, ("t",))))[0].message for name in "xyz"]
     assert [one.wants for one in (*last.message.more, last.message)] == [one.wants for one in alone]
-    assert all(node._asked["me", 7] for node in nodes.values()), "a coordinator counts on each of them"
+    assert all(node.asked.since("me", 0) for node in nodes.values()), "a coordinator counts on each of them"
 
 
 def test_who_does_not_know_ways_answers_a_question_that_is_passed_on_to_no_repair():

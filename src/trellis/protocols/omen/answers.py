@@ -123,11 +123,14 @@ def find_record(parts: Parts, question: FindRecord) -> Effects:
 
     The question goes along the ring to the first living successor of the node. Then it goes from one successor to the
     next, until L of them were asked. Only then may we answer that the record is unknown: a successor that has joined
-    lately does not have it, while the next one may (docs/omen.md, condition 1).
+    lately does not have it, while the next one may (docs/omen.md, condition 1). A question that has taken `hops_max`
+    hops is dropped, because the L successors were not asked. The asker asks again.
     """
     ring, config = parts.ring, parts.config
     record = parts.held.of(question.node, life_of(question.incarnation))
-    if record is None and question.hops < config.hops_max:
+    if record is None:
+        if question.hops >= config.hops_max:
+            return []
         on = msgspec.structs.replace(question, hops=question.hops + 1)
         if not ring.is_coordinator(question.node) and question.left >= config.resilience - 1:
             return parts.route(identifier(question.node), on, (question.node,))

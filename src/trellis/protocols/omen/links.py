@@ -304,8 +304,9 @@ class Links:
         if link.is_closing:  # The peer has closed its end, as we have asked.
             return self._drop(link, "closed")
         if link.state == UP:
-            # Others may have repaired around us. A higher incarnation makes our next departure another event.
-            self.me.refute(self.me.incarnation)
+            # Others may have repaired around us. A higher incarnation makes our next departure another event. Our
+            # record carries it.
+            self.is_changed = self.me.refute(self.me.incarnation) or self.is_changed
         return self._drop(link, "stranger")
 
     def on_disconnect(self, sender: NodeId, message: Disconnect) -> Effects:

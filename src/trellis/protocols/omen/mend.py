@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from statistics import median_low
 
 from trellis.protocols.descriptors import Descriptor
 from trellis.protocols.effects import CancelTimer, Effects, NodeId, Send, SetTimer, Topic
@@ -60,10 +59,8 @@ PASSES_MAX = 6  # Most starts of a repair before it gives up.
 PROOFS_MAX = 2  # Rounds of questions in the state `proof`. The answers of the first round name further nodes.
 CHOICES_MAX = 4  # Times that link ends are chosen for a joiner. The last time, all that may help are asked.
 # Deviation: [OM Alg. 1] has all of B(v') in the shadow set. Here as few backups are asked as cover the split topics.
-# A backup that adds a single topic saves no link. It is asked only if a link would end at a hub, in whose place it may
-# be linked.
+# A backup that adds a single topic saves no link.
 BACKUP_TOPICS = 2  # Split topics that a backup must add to those of the backups chosen before it.
-HUB = 2  # A node is a hub if its degree is more than this times the median degree of the nodes that answered.
 ASKING = ("answers", "proof", "backups")  # The states that wait for answers.
 RECORD_TRIES = 3  # A record is asked for 3 * `ask_tries` times: by then the ring knows which of its nodes have crashed.
 # Simulator only: (topic, nodes, gone) -> one label per node. Labels are equal if the nodes are connected in the whole
@@ -109,7 +106,6 @@ class Mend:
     passes: int = 0  # Starts so far.
     proofs: int = 0  # Rounds of questions for the proof since all required nodes have answered.
     choices: int = 0  # Times that link ends were chosen for a joiner.
-    is_sparing: bool = False  # Backups were asked in place of hubs.
     attempt: int = 0  # Number of the present set of questions. Answers to earlier ones are ignored.
     answers: Answers = field(default_factory=Answers)
     asked: dict[NodeId, int] = field(default_factory=dict)  # Each node that was asked -> 1 + questions sent to it.
@@ -131,7 +127,7 @@ class Mend:
         """Begin the repair, or begin it again: forget all answers, and get the records."""
         self.state, self.attempt = "records", self.attempt + 1
         self.passes += 1
-        self.choices, self.is_sparing, self.silent = 0, False, set()
+        self.choices, self.silent = 0, set()
         self.answers, self.asked, self.must_answer = Answers(), {}, set()
         self.ways, self.on_ways = {}, set()
         self.opening, self.leavers = {}, {}
@@ -440,12 +436,7 @@ class Mend:
             ask = covering(self._offers(split), BACKUP_TOPICS, self.key)
             if ask:
                 return self._ask_for_more(ask)
-        chosen = self._chosen(parts, None)
-        ask = self._in_place_of_hubs(chosen, sum(parts)) if not self.is_sparing else []
-        if ask:
-            self.is_sparing = True
-            return self._ask_for_more(ask)
-        return self._link(chosen)
+        return self._link(self._chosen(parts, None))
 
     def _offers(self, topics: int) -> dict[NodeId, Offer]:
         """Return for each backup that was not asked which of these topics it has, and its degree, by gossip.
@@ -460,16 +451,6 @@ class Mend:
             else Offer(topics)
             for node, said in known.items()
         }
-
-    def _in_place_of_hubs(self, chosen: list[Pair], split: int) -> list[NodeId]:
-        """Return backups that have a topic for which Alg. 1 would link to a hub. They may be linked in its place."""
-        told = self.answers.told
-        usual = median_low(one.degree for one in told.values()) if chosen else 0
-        topics = 0
-        for pair in chosen:
-            if any(told[end].degree > HUB * usual for end in pair):
-                topics |= told[pair[0]].stays & told[pair[1]].stays & split
-        return [node for node, offer in self._offers(topics).items() if offer.topics]
 
     def _mask(self, topics: Iterable[Topic]) -> int:
         """Return the bitset of those of these topics that the repair is about."""

@@ -36,6 +36,7 @@ from trellis.protocols.effects import Contact, Effects, Left, NodeId, Send, SetT
 from trellis.protocols.newscast import NewscastReply, NewscastRequest
 from trellis.protocols.omen import messages as m
 from trellis.protocols.omen.answers import answers, find_record
+from trellis.protocols.omen.asked import Asked
 from trellis.protocols.omen.churn import Coordinator
 from trellis.protocols.omen.config import OMenConfig
 from trellis.protocols.omen.me import life_of
@@ -53,9 +54,7 @@ from trellis.protocols.tman import TManReply, TManRequest
 from trellis.protocols.topics import TopicTable
 
 PRIMARIES_MAX = 65_536  # Most nodes that we remember as counting on us as their backup.
-ASKED_PERIODS = 3  # Periods after our answer during which a coordinator may count on us.
 AGREE_PERIODS = 1  # Periods after our answer during which we agree to drop a link (`requests.py`).
-ASKERS_MAX = 1_024  # Most questions that we remember for `ASKED_PERIODS`.
 JOIN_PERIODS = 4  # Periods until a joiner repeats its request to the same successor.
 POSTPONEMENTS_MAX = 8  # After so many postponements in a row, topics are left even if coordinators count on us.
 # Periods for which our record may name lost neighbors. New links usually renew the record before that.
@@ -97,7 +96,8 @@ class OMenNode:
         self.survivor = Survivor(parts, self.coordinator)
         self.roots = Roots(parts, self.coordinator)
         self.planned = Planned(parts, plan or Plan())
-        self.requests = Requests(parts, self.coordinator, self._was_asked)
+        self.asked = Asked()
+        self.requests = Requests(parts, self.coordinator, self.asked.about)
         self.first_neighbours = [peer for peer in neighbours if peer != node]
         parts.is_joining = not self.first_neighbours
         self.leaving_since: int | None = None  # The tick at which `leave` was called.
@@ -106,8 +106,6 @@ class OMenNode:
         self._postponed = 0  # Topics that we leave once no coordinator counts on us for them.
         self._postponements = 0  # Postponements since topics were last left.
         self._join_asked: tuple[NodeId, int] = ("", 0)  # The successor that was sent the last `Join`, and the tick.
-        # Questions of the last `ASKED_PERIODS`: (asker, number of its repair) -> tick, topics of ours in the question
-        self._asked: dict[tuple[NodeId, int], tuple[int, int]] = {}
         self._shrunk_periods = 0  # Periods since which our record has named neighbors that we have lost.
         self._inbox: deque[msgspec.Struct] = deque()  # Messages of this node to itself.
         self._handlers = self._all_handlers()
@@ -232,6 +230,7 @@ class OMenNode:
         self.views.check()
         self.parts.hints.check()
         self.requests.check()
+        self.asked.check()
 
     # What an operator asks for
 
@@ -334,7 +333,7 @@ class OMenNode:
         if gone and not self.me.is_leaving:
             if mend.gave_up or self.links.on(gone).keys() - mend.departed[self.id].neighbours.keys():
                 return [*effects, *self._leave_topics(gone)]
-            if self._was_asked(gone) and self._postponements < POSTPONEMENTS_MAX:
+            if self.asked.about(gone) and self._postponements < POSTPONEMENTS_MAX:
                 self._postponements += 1
                 self._postponed |= gone
                 return effects
@@ -343,10 +342,6 @@ class OMenNode:
             self.parts.take_part(self.me.interest & ~gone)
             effects += self.links.interest_changed(tuple(self.ring.successors))
         return effects
-
-    def _was_asked(self, topics: int) -> bool:
-        """Return whether a coordinator counts on us for any of these topics: it may be about to link us."""
-        return any(bits & topics for _, bits in self._asked.values())
 
     # Once per period
 
@@ -363,9 +358,9 @@ class OMenNode:
             self._shrunk_periods += 1
             self.links.is_changed = self.links.is_changed or self._shrunk_periods > SHRINK_PERIODS
         effects += parts.own.push(successors)
-        self._asked = {key: one for key, one in self._asked.items() if tick - one[0] <= ASKED_PERIODS}
+        self.asked.forget_old(tick)
         postponed = self._postponed & self.me.leaving
-        if postponed and not self._was_asked(postponed):
+        if postponed and not self.asked.about(postponed):
             self._postponed = 0
             effects += self._leave_topics(postponed)
         effects += self.coordinator.tick()
@@ -482,11 +477,9 @@ class OMenNode:
         A later question with the same number replaces the entry: one about no topic releases us (`requests.py`).
         """
         self.survivor.asked(message.gone)
-        if len(self._asked) < ASKERS_MAX:
-            known = self.me.table.known
-            bits = reduce(or_, map(known, message.topics), 0) & self.me.interest
-            asker = (sender, message.mend) if message.way is None else (message.way.asker, message.way.mend)
-            self._asked[asker] = (self.parts.ticks, bits)
+        topics = reduce(or_, map(self.me.table.known, message.topics), 0) & self.me.interest
+        asker, repair = (sender, message.mend) if message.way is None else (message.way.asker, message.way.mend)
+        self.asked.note(asker, repair, self.parts.ticks, topics, sender)
         return answers(self.parts, sender, message)
 
     def _on_disconnect(self, sender: NodeId, message: m.Disconnect) -> Effects:
@@ -495,10 +488,8 @@ class OMenNode:
         The nodes whose answers prove that the link is not needed keep their own links for `ASKED_PERIODS` only. So a
         request that comes later may rest on links that no longer exist.
         """
-        if message.version:
-            first = self.parts.ticks - AGREE_PERIODS
-            if not any(asker == sender and tick >= first for (asker, _), (tick, _) in self._asked.items()):
-                return []
+        if message.version and not self.asked.since(sender, self.parts.ticks - AGREE_PERIODS):
+            return []
         return self.links.on_disconnect(sender, message)
 
     def _on_open_link(self, sender: NodeId, message: m.OpenLink) -> Effects:

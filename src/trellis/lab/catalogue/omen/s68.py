@@ -14,14 +14,13 @@ from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
 from trellis.lab.verdict import Rule, at_most, below, each_of
 
-DEFAULT = "OMen(primal-dual-carry)"  # as live meshes build backup sets
 EVENTS = {"smoke": 40, "paper": 120}
 CONTROL = ("coordination", "set-up")
 GOAL_MESSAGES, GOAL_RATIO, GOAL_MORE = 65, 1.10, 0.45
 
 
 def run(scale: str, at_hand: AtHand) -> list[Case]:
-    return fb(scale, at_hand, (MINE, DEFAULT, SPIDER, "LowODA-Re"), SIZES[scale][:1], events=EVENTS[scale])
+    return fb(scale, at_hand, (MINE, SPIDER, "LowODA-Re"), SIZES[scale][:1], events=EVENTS[scale])
 
 
 def control(table: Table, system: str) -> float:
@@ -80,7 +79,6 @@ EXPERIMENTS = [
         ),
         seeds={"smoke": 2, "paper": 5, "beyond": 1},
         beside=beside,
-        note="The first 120 machine events. OMen builds backup sets by the rule of section 4.2, "
-        "OMen(primal-dual-carry) as live meshes do.",
+        note="The first 120 machine events. OMen builds backup sets by the rule of section 4.2.",
     )
 ]
