@@ -110,6 +110,19 @@ def test_no_event_goes_to_a_node_that_has_not_confirmed_the_link():
     assert Send("a", Notification("x", "me", 1 << 32 | 2, 1)) in node.publish("x", b"")
 
 
+def test_a_node_that_was_refused_has_not_confirmed_a_later_link():
+    node = node_of("me", "x", table_size=2)
+    for name in ("a", "b", "c"):
+        node.on_message(name, Profile(1, True, ("x",)))
+        if name == "a":
+            node.on_message("a", Unlink())  # The link parts. Its record stays for a while.
+    assert node.on_message("a", Profile(1, True, ("x",))) == [Send("a", Unlink())]
+    node.on_message("b", Unlink())
+    node.on_message("p", told(a="x"))
+    assert list(node.table.table.entries) == ["a"]
+    assert Send("a", Notification("x", "me", 1 << 32 | 1, 1)) not in node.publish("x", b"")
+
+
 def test_events_go_to_interested_neighbours_only():
     node = node_of("me", "x")
     node.on_message("a", Profile(1, True, ("x",)))

@@ -15,6 +15,8 @@ from trellis.protocols.oscar.labels import hashed
 from trellis.protocols.oscar.messages import (
     Beat,
     Connect,
+    ConnectOk,
+    Gone,
     Locate,
     Located,
     Neighbors,
@@ -197,6 +199,35 @@ def test_heartbeats_forget_those_who_are_linked_no_more():
     node.on_timer("ring/beat")
     assert list(node.oscar.fingers._silence) == ["g0"]
     assert Send("g0", Beat("ring", node.oscar.me, False)) in node.on_timer("ring/beat")
+
+
+def test_a_node_is_the_finger_of_a_limited_number_of_others_and_refuses_more():
+    config = OscarConfig(links=8, guests_max=3)
+    node = still("a", b"\x20", ("b", b"\x30"), ("z", b"\x10"), config=config)
+    answers = {}
+    for number in range(1_000):
+        guest = Peer(f"g{number}", bytes([0x80, 1 + number // 200, 1 + number % 200]), 1, 1)
+        (answers[guest.node],) = (
+            effect.message for effect in node.on_message(guest.node, Connect("ring", guest)) if isinstance(effect, Send)
+        )
+    assert list(node.oscar.table.guests) == ["g0", "g1", "g2"]
+    assert answers["g2"] == ConnectOk("ring", node.oscar.me)
+    assert answers["g3"] == Unlink("ring", finger=False)
+    again = node.on_message("g0", Connect("ring", node.oscar.table.guests["g0"]))  # It is known, so it is welcome.
+    assert again == [Send("g0", ConnectOk("ring", node.oscar.me))]
+    node.on_message("g0", Unlink("ring", finger=True))
+    node.on_message("g9", Connect("ring", Peer("g9", b"\x90", 1, 1)))
+    assert list(node.oscar.table.guests) == ["g1", "g2", "g9"]
+    node.check()
+
+
+def test_a_limited_number_of_nodes_that_say_goodbye_is_remembered():
+    node = still("a", b"\x20", ("b", b"\x30"), ("z", b"\x10"))
+    for number in range(3_000):
+        node.on_message(f"g{number}", Gone("ring"))
+    assert len(node.oscar.ring._buried) == 1_024
+    assert node.oscar.ring.is_buried("g2999")
+    assert not node.oscar.ring.is_buried("g0")
 
 
 def test_the_similar_one_of_two_candidates_becomes_the_finger():

@@ -208,6 +208,16 @@ def test_the_profile_of_an_earlier_life_is_ignored_and_a_new_life_has_forgotten_
     assert not node.relays.relays("x")
 
 
+def test_a_link_that_neither_end_holds_after_a_restart_parts():
+    """The old incarnation held us. The new one has us as a neighbor that held it, which we did only until just now."""
+    node = vine("me", "x")
+    node.on_message("a", profile("x"))
+    effects = node.on_message("a", profile("x", linked=False, incarnation=2))
+    assert effects == [Send("a", Unlink()), LinkDown("a")]
+    node.check()
+    assert not receivers(tick(node), Profile)
+
+
 def test_profiles_that_say_nothing_new_are_the_very_same_message():
     node = vine("me", "x")
     node.on_message("a", profile("x"))

@@ -158,9 +158,13 @@ class OptNode(OverlayNode):
     def _on_linked(self, neighbor: Neighbor, linked: bool) -> Effects:
         """Handle what a neighbor says about having us in its table. A full node refuses a new link."""
         if linked and not neighbor.firm and self._is_full():
-            neighbor.profile = None  # Forget the profile, so that the same one is refused again.
-            return [Send(neighbor.node, Unlink())]
-        return [*super()._on_linked(neighbor, linked), *self._make_room()]
+            effects: Effects = [Send(neighbor.node, Unlink())]
+        else:
+            effects = [*super()._on_linked(neighbor, linked), *self._make_room()]
+        if not neighbor.firm:
+            # It spoke of a link that we do not have. A later link must be confirmed. The same profile is refused again.
+            neighbor.spoke, neighbor.profile = False, None
+        return effects
 
     def _on_unlink(self, sender: NodeId) -> Effects:
         """Handle a refusal, or the end of a link."""

@@ -31,6 +31,11 @@ class OscarConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Successors that a node knows. The first one is a link. With s of them, the ring survives s - 1 crashes at once.
     """
 
+    guests_max: int = 256
+    """Nodes that may have this node as a finger. A further one is refused, and draws another finger at its next
+    estimate. Raising it costs memory and heartbeats. Nodes that joined first have the most: 43 in a run of 600 nodes.
+    Paper: silent."""
+
     ring_ms: int = 1_000
     """The period in which the successor is asked. Raising it saves traffic, but the ring is repaired more slowly."""
 
@@ -65,7 +70,7 @@ class OscarConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def __post_init__(self) -> None:
         for field in ("walks", "walk_steps", "walk_ms", "successors", "ring_ms", "beat_ms", "silence_max"):
             _at_least(self, field, 1)
-        for field in ("locate_rounds", "bury_ms", "estimate_ms", "grid_bytes"):
+        for field in ("locate_rounds", "bury_ms", "estimate_ms", "grid_bytes", "guests_max"):
             _at_least(self, field, 1)
         _at_least(self, "links", 4)
         if not self.grid_bytes < self.label_bytes_max <= LABEL_BYTES_MAX:

@@ -13,6 +13,7 @@ A walk stays on its arc: it uses only links that end inside. The nodes where wal
 those in a partition are the peers to draw from, and no further message is needed.
 
 F1  There are at most `wanted` fingers. Both ends of a finger know it and send heartbeats.
+F2  A node is the finger of at most `guests_max` others.
 """
 
 from __future__ import annotations
@@ -271,15 +272,19 @@ class Fingers:
     # Links
 
     def on_connect(self, sender: NodeId, peer: Peer) -> Effects:
-        """Accept to be a finger of the sender."""
+        """Accept to be a finger of the sender, if we are on the ring and not too many have us already."""
         me = self.table.me
         self.ring.heard(peer)
-        if me is None:
+        if me is None or not self._has_room(sender):
             return [Send(sender, Unlink(self.layer, finger=False))]
         self.table.guests[sender] = peer
         self._silence[sender] = 0
         self.table.touch()
         return [Send(sender, ConnectOk(self.layer, me))]
+
+    def _has_room(self, node: NodeId) -> bool:
+        """Return whether we may be a finger of `node`."""
+        return node in self.table.guests or len(self.table.guests) < self.config.guests_max
 
     def on_connect_ok(self, sender: NodeId, peer: Peer) -> Effects:
         """Take the sender as a finger, if we still want it."""
@@ -346,8 +351,9 @@ class Fingers:
         return []
 
     def check(self) -> None:
-        """Assert the invariant F1."""
+        """Assert the invariants F1 and F2."""
         assert len(self.table.fingers) <= self.wanted, f"F1: {len(self.table.fingers)} fingers of {self.wanted}"
+        assert len(self.table.guests) <= self.config.guests_max, f"F2: a finger of {len(self.table.guests)} nodes"
 
     def keep_below(self, peer: Peer) -> None:
         """Keep the link to our former successor while trees use it, because a node came between us."""
@@ -356,6 +362,8 @@ class Fingers:
 
     def keep_above(self, peer: Peer) -> None:
         """Keep the link to our former predecessor in the same case."""
+        if not self._has_room(peer.node):
+            return
         self.table.guests[peer.node] = peer
         self._silence[peer.node] = 0
 

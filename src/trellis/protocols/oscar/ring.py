@@ -21,6 +21,7 @@ from trellis.protocols.oscar.table import Table
 
 RandomPeer = Callable[[], Contact | None]
 _HOPS_MAX = 512
+_BURIED_MAX = 1_024  # Nodes that are buried at once. The one that was buried first is forgotten for a further one.
 _STRAY_HOPS_MAX = 16  # Hops that a lookup may make among nodes that know no ring.
 
 
@@ -141,6 +142,9 @@ class Ring:
     def give_up(self, node: NodeId) -> None:
         """Give up a node that is gone, or was silent for too long, and bury it for a while."""
         self.table.drop(node)
+        self._buried.pop(node, None)
+        if len(self._buried) >= _BURIED_MAX:
+            del self._buried[next(iter(self._buried))]
         self._buried[node] = self.rounds + max(1, self.config.bury_ms // self.config.ring_ms)
 
     def is_buried(self, node: NodeId) -> bool:

@@ -284,8 +284,6 @@ class OverlayNode(ABC):
 
     def _on_linked(self, neighbor: Neighbor, linked: bool) -> Effects:
         """Handle what a neighbor says about having us in its table."""
-        if linked == neighbor.links_us and neighbor.firm:
-            return []
         neighbor.links_us = linked
         if linked:
             return self._firm(neighbor)
