@@ -28,7 +28,7 @@ import trellis
 from trellis.cycles.chance import stream
 from trellis.cycles.instance import make_instance
 from trellis.cycles.memory import memory_needed, neighbors_memory_needed
-from trellis.cycles.network import LONELY_ROUNDS, Network, contacts_of
+from trellis.cycles.network import LONELY_ROUNDS, contacts_of, make_network
 from trellis.cycles.newscast import make_views, newscast_cycle
 from trellis.simulate.by_cycles import measured
 from trellis.simulate.dissemination_system import TableSystem
@@ -47,10 +47,10 @@ TABLES, NEIGHBORS = ("vitis", "rvr"), ("spidercast", "similarity", "random")
 def newscast(nodes: int, cycles: int) -> float:
     """Return exchanges per second."""
     views, chance = make_views(contacts_of(nodes, 1), 20), stream(1, "newscast")
-    order, mark = np.arange(nodes, dtype=np.int32), np.zeros(nodes, np.int32)
+    order, mark, alive = np.arange(nodes, dtype=np.int32), np.zeros(nodes, np.int32), np.ones(nodes, np.bool_)
     begun, exchanges = time.process_time(), 0
     for _ in range(cycles):
-        exchanges += newscast_cycle(views, order, chance, mark, 30, LONELY_ROUNDS)
+        exchanges += newscast_cycle(views, alive, order, chance, mark, 30, LONELY_ROUNDS)
     return exchanges / (time.process_time() - begun)
 
 
@@ -66,7 +66,7 @@ def system_of(name: str) -> TableSystem:
 def run(name: str, wanted: dict[str, tuple[str, ...]], cycles: int) -> tuple[float, str]:
     begun = time.process_time()
     instance = make_instance(wanted)
-    network = Network(instance, system_of(name).config)
+    network = make_network(instance, system_of(name).config)
     for _ in range(cycles):
         network.cycle()
     built = time.process_time()

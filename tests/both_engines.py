@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from trellis.cycles.instance import make_instance
-from trellis.cycles.network import Network
+from trellis.cycles.network import make_network
 from trellis.measure.connectivity import connectivity
 from trellis.model import Interests
-from trellis.simulate.by_cycles import CycleProbe, measured, publish
+from trellis.simulate.by_cycles import CycleProbe, Plan, measured
 from trellis.simulate.dissemination import Measured
 from trellis.simulate.dissemination_system import TableSystem, node_of
 from trellis.simulate.engine import Engine
@@ -51,12 +51,11 @@ def run_events(system: TableSystem, interests: Interests, cycles: int, seed: int
 
 def run_cycles(system: TableSystem, interests: Interests, cycles: int, seed: int) -> dict[str, float]:
     wanted = topics_by_node(interests)
-    network = Network(make_instance(wanted, system.rates), system.config, seed)
-    faults = one_per_topic(wanted, start_ms=0, span_ms=1000 * SPAN, seed=seed)
-    for _ in range(cycles):
-        network.cycle()
-    for cycle in range(SPAN + AFTER):
-        publish(network, [(one.topics[0], one.nodes[0]) for one in faults if one.time_ms // 1000 == cycle])
+    instance = make_instance(wanted, system.rates)
+    network = make_network(instance, system.config, seed)
+    plan = Plan(instance, together(one_per_topic(wanted, start_ms=1000 * cycles, span_ms=1000 * SPAN, seed=seed)), 1000)
+    for _ in range(cycles + SPAN + AFTER):
+        plan.happen(network)
         network.cycle()
     gateways = int(network.looks_up.sum()) if system.name == "vitis" else 0
     return measures(measured(network), CycleProbe(network, interests).snapshot(), gateways)

@@ -52,10 +52,11 @@ def test_a_run_leaves_the_folder_of_an_event_run(interests, tmp_path):
 def test_the_same_seed_gives_the_same_bytes_and_another_one_others(interests):
     digests = [
         trellis.simulate(name, interests, engine="cycles", duration_s=32, seed=seed).summary()["digest"]
-        for name, seed in (("vitis", 1), ("vitis", 1), ("vitis", 2), ("rvr", 1))
+        for name, seed in (("vitis", 1), ("vitis", 1), ("vitis", 2), ("rvr", 1), ("opt", 1), ("opt", 1), ("opt", 2))
     ]
     assert digests[0] == digests[1]
-    assert len(set(digests)) == 3
+    assert digests[4] == digests[5]
+    assert len(set(digests)) == 5
 
 
 @pytest.mark.slow

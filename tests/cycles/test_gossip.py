@@ -58,7 +58,7 @@ def test_newscast_is_its_twin_draw_by_draw(nodes, contacts, size, age_max, seed)
     twin = slow.Newscast(known.tolist(), size, age_max, 2, slow.Chance(chance[0]))
     order, mark, expected = np.arange(nodes, dtype=np.int32), np.zeros(nodes, np.int32), list(range(nodes))
     for _ in range(6):
-        assert newscast_cycle(views, order, chance, mark, age_max, 2) == twin.cycle(expected)
+        assert newscast_cycle(views, np.ones(nodes, np.bool_), order, chance, mark, age_max, 2) == twin.cycle(expected)
         for node in range(nodes):
             found = dict(zip(peers_of(views, node).tolist(), ages_of(views, node).tolist(), strict=True))
             assert found == twin.views[node]
@@ -121,7 +121,7 @@ def test_the_ring_is_its_twin_draw_by_draw(nodes, contacts, kept, age_max, seed)
     twin = slow.Ring([int(place) for place in places], kept, age_max, newscast, slow.Chance(other[0]))
     order, mark, expected = np.arange(nodes, dtype=np.int32), np.zeros(nodes, np.int32), list(range(nodes))
     for _ in range(5):
-        newscast_cycle(views, order, chance, mark, age_max, 5)
+        newscast_cycle(views, np.ones(nodes, np.bool_), order, chance, mark, age_max, 5)
         newscast.cycle(expected)
         assert ring_cycle(rings, places, views, order, other, mark, age_max) == twin.cycle(expected)
         for node in range(nodes):
@@ -139,7 +139,7 @@ def test_the_ring_closes_as_the_protocol_would_have_it():
     order, mark = np.arange(nodes, dtype=np.int32), np.zeros(nodes, np.int32)
     chance, other = stream(1, "newscast"), stream(1, "ring")
     for _ in range(40):
-        newscast_cycle(views, order, chance, mark, 30, 5)
+        newscast_cycle(views, np.ones(nodes, np.bool_), order, chance, mark, 30, 5)
         ring_cycle(rings, places, views, order, other, mark, 30)
     for node in range(0, nodes, 20):
         part = Ring(partial(Descriptor, names[node]), list, Random(1), length=1, spare=4)

@@ -11,7 +11,7 @@ from both_engines import interests_of, system_of
 from trellis.cycles.chance import stream
 from trellis.cycles.gateways import elect_cycle
 from trellis.cycles.instance import make_instance
-from trellis.cycles.network import Network
+from trellis.cycles.network import RingNetwork
 from trellis.cycles.spread import NOTIFICATIONS, OPT, REACHED, RVR, VITIS, forget, make_scratch, make_tally
 from trellis.cycles.spread import publish as carry
 from trellis.cycles.tables import Links, links_of
@@ -22,7 +22,7 @@ from trellis.simulate.run import topics_by_node
 KINDS = {"vitis": VITIS, "rvr": RVR, "opt": OPT}
 
 
-def load(engine: Engine, network: Network) -> None:
+def load(engine: Engine, network: RingNetwork) -> None:
     """Take over the routing tables of the nodes, and let the proposals settle."""
     number = {name: place for place, name in enumerate(network.instance.nodes)}
     for name, place in number.items():
@@ -30,8 +30,8 @@ def load(engine: Engine, network: Network) -> None:
         network.tables.peers[place, : len(peers)], network.tables.count[place] = peers, len(peers)
     order, mark = np.arange(len(number), dtype=np.int32), np.zeros(len(number), np.int32)
     network.links = Links(*links_of(network.tables, order, mark))
-    chance = stream(1, "settle")
-    while elect_cycle(network.proposals, network.instance.wants, network.links, order, chance, mark, 5, False):
+    chance, alive = stream(1, "settle"), network.presence.alive
+    while elect_cycle(network.proposals, network.instance.wants, network.links, alive, order, chance, mark, 5, False):
         pass
 
 
@@ -50,7 +50,7 @@ def test_tables_of_an_event_run_give_the_same_elections_paths_and_reached_nodes(
     engine.watchers.clear()
     engine.run(40_000)
     world, instance = engine.world, make_instance(wanted)
-    network = Network(instance, system.config)
+    network = RingNetwork(instance, system.config)
     load(engine, network)
     wants = instance.wants
 
@@ -70,7 +70,9 @@ def test_tables_of_an_event_run_give_the_same_elections_paths_and_reached_nodes(
     for topic, topic_name in enumerate(instance.topics):
         publisher = int(random.choice(wants.subscribers[wants.topic_offsets[topic] : wants.topic_offsets[topic + 1]]))
         tally = make_tally(len(instance.nodes))
-        reached = carry(topic, publisher, wants, carrying, instants, KINDS[name], flood, scratch, tally)
+        reached = carry(
+            topic, publisher, wants, network.presence, carrying, instants, KINDS[name], flood, scratch, tally
+        )
         nodes = {instance.nodes[node] for node in scratch.wave.queue[:reached]}
         paths = scratch.paths
         for node in paths.nodes[: paths.ends[1]].tolist():

@@ -16,6 +16,7 @@ from trellis.cycles.chance import stream
 from trellis.cycles.gateways import elect_cycle, make_proposals
 from trellis.cycles.instance import Instance, make_instance
 from trellis.cycles.newscast import make_views
+from trellis.cycles.presence import make_presence
 from trellis.cycles.spread import next_hop
 from trellis.cycles.tables import Links, Rule, make_candidates, make_tables, select
 from trellis.protocols import ring
@@ -77,7 +78,8 @@ def test_tables_are_those_that_the_protocol_selects(places, seed, long_links, si
     scratch = make_candidates(tables, instance.wants, views, links, mark)
     teller, told = (order[held], order[held + 1 :]) if held < len(order) else (order[0], [])
     given_ = np.array([*told, *[0] * size], np.uint32)
-    changed = select(tables, instance.wants, views, links, 0, teller, given_, len(told), scratch, 1, rule)
+    there = make_presence(len(NODES), 5, 10)
+    changed = select(tables, instance.wants, views, links, there, 0, teller, given_, len(told), scratch, 1, rule)
 
     entries = {NODES[node]: (0, Descriptor(NODES[node], 0, 1, wanted[NODES[node]])) for node in order}
     left = around(ring.identifier(NODES[0]), entries)
@@ -126,7 +128,8 @@ def test_proposals_are_those_that_the_protocol_elects(places, seed, hops_max, ta
     offsets[1:] = len(linked)
     links = Links(offsets, np.array(linked, np.uint32))
     mark, order = np.zeros(len(NODES), np.int32), np.zeros(1, np.int32)
-    elect_cycle(proposals, wants, links, order, stream(1, "x"), mark, hops_max, take_back)
+    there = np.ones(len(NODES), np.bool_)
+    elect_cycle(proposals, wants, links, there, order, stream(1, "x"), mark, hops_max, take_back)
     rows = zip(proposals.gateway[own], proposals.parent[own], proposals.hops[own].tolist(), strict=True)
     found = [(NODES[gateway], NODES[parent], hops) for gateway, parent, hops in rows]
     expected = [gateways.proposals[topic] for topic in topic_names]

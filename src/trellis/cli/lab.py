@@ -82,7 +82,7 @@ def run(
     ] = None,
     data: Data = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
-    master: Master = "local[*]",
+    master: Master = None,
     conf: Conf = None,
     driver_memory: DriverMemory = None,
     log_level: LogLevel = "off",
@@ -171,7 +171,13 @@ def traces(
 
 
 def _on_spark(
-    rows: Any, store: Any, at_hand: Any, master: str, settings: dict[str, str], memory: str | None, log_level: str
+    rows: Any,
+    store: Any,
+    at_hand: Any,
+    master: str | None,
+    settings: dict[str, str],
+    memory: str | None,
+    log_level: str,
 ) -> Summary:
     from trellis.lab.inputs import prepare
     from trellis.lab.runner import ONE_THREAD, commit_here, one_thread, run_rows

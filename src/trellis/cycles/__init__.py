@@ -8,7 +8,11 @@ instance.py  nodes, topics and interests as arrays
 tables.py    routing tables of Vitis and RVR, by T-Man                        [VI Alg. 2-4]
 gateways.py  gateway election                                                 [VI Alg. 5]
 spread.py    relay paths, and how events travel                               [VI §III-B, §III-C]
-network.py   all state of a run of Vitis or RVR
+presence.py  which nodes are there, and whom they miss                        [VI §III-D]
+churn.py     joins and leaves                                                 [VI Alg. 1, Alg. 6]
+cover.py     OPT's choice of links                                            [VI §IV]
+opt.py       links of OPT, and how both ends agree to them                    [VI §IV]
+network.py   all state of a run of Vitis, RVR or OPT
 
 wheel.py     timers
 mail.py      messages that are under way
@@ -17,6 +21,15 @@ neighbors.py records of neighbors, and how they cover topics                  [S
 answers.py   what nodes do about messages                                     [SC Fig. 4]
 tasks.py     neighbor maintenance                                             [SC Fig. 2]
 neighbor_network.py  all state of a run of SpiderCast or its baselines
+
+calendar.py  what is due when
+oscar.py     OSCAR's ring, its links, and greedy routing                      [MG §2.1-2.2]
+fingers.py   OSCAR's medians by random walks, and its fingers                 [MG §2.2, Fig. 1]
+parts.py     the parts that nodes play for topics
+members.py   samples of the subscribers of every topic                        [MG §3.4]
+trees.py     multicast trees                                                  [MG §3.3, Alg. 2]
+magnet.py    how nodes of Magnet or of the strawman join, and what they do    [MG §3.2, Alg. 1]
+magnet_network.py  all state of a run of Magnet or the strawman
 
 memory.py    how much memory a run takes
 

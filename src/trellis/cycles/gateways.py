@@ -33,9 +33,10 @@ def make_proposals(wants: Any) -> Proposals:
 
 
 @njit(folder=True)
-def elect_cycle(proposals, wants, links, order, chance, mark, hops_max, take_back):
+def elect_cycle(proposals, wants, links, alive, order, chance, mark, hops_max, take_back):
     """Let each node of `order` renew its proposals, in random order. Return how many proposals changed.
 
+    alive      bool[nodes]: who is there; others have told nothing
     hops_max   how far a gateway may be
     take_back  also take what a neighbor has from the node itself (A-VIT-11)
     """
@@ -53,7 +54,7 @@ def elect_cycle(proposals, wants, links, order, chance, mark, hops_max, take_bac
         listen(
             node, proposals.gateway, proposals.parent, proposals.hops, wants.offsets, wants.topics, wants.places,
             wants.topic_places, links.offsets, links.peers, gateway, parent, hops, distances, at, mark, hops_max,
-            take_back,
+            take_back, alive,
         )  # fmt: skip
         changes += settle(
             node, proposals.gateway, proposals.parent, proposals.hops, wants.offsets, wants.topics, gateway, parent,
@@ -78,7 +79,7 @@ def begin(node, offsets, topics, places, topic_places, gateway, parent, hops, di
 @njit(folder=True)
 def listen(
     node, gateways, parents, hops_of, offsets, topics, places, topic_places, link_offsets, linked,
-    gateway, parent, hops, distances, at, mark, hops_max, take_back,
+    gateway, parent, hops, distances, at, mark, hops_max, take_back, alive,
 ):  # fmt: skip
     """Take what neighbors propose, where it is better than what is known.  [l. 4-15]
 
@@ -86,9 +87,12 @@ def listen(
     """
     first, first_link, last_link = offsets[node], np.uint64(link_offsets[node]), np.uint64(link_offsets[node + _ONE])
     for link in range(first_link, last_link):
-        mark[linked[link]] = node
+        if alive[linked[link]]:
+            mark[linked[link]] = node
     for link in range(first_link, last_link):
         neighbor = linked[link]
+        if not alive[neighbor]:
+            continue
         for slot in range(np.uint64(offsets[neighbor]), np.uint64(offsets[neighbor + _ONE])):
             place = at[topics[slot]]
             if place == 0:

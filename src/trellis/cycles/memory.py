@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from trellis.cycles.choice import known_count
+from trellis.cycles.magnet_network import members_room
 from trellis.cycles.neighbor_network import LETTERS, WAKES, task_sizes
+from trellis.cycles.oscar import GUESTS_WIDTH
 from trellis.errors import InputError
+from trellis.protocols.magnet import MagnetConfig
+from trellis.protocols.opt import OptConfig
 from trellis.protocols.spidercast import NeighborConfig, SpiderCastConfig
 from trellis.protocols.vitis import TableConfig
 
@@ -16,6 +20,8 @@ _MIB = 1 << 20
 
 def memory_needed(nodes: int, topics: int, subscriptions: int, config: TableConfig) -> int:
     """Return the bytes that a run takes at most, about: arrays, names, and what lies beside them for a moment."""
+    if isinstance(config, OptConfig):
+        return _opt_memory_needed(nodes, topics, subscriptions, config)
     instants = config.linger_rounds + 1
     links = 2 * config.table_size * nodes  # ends of links at most
     a_node = (config.view_size + 1) * 4 + config.table_size * 30 + 400  # 400: names, contacts, marks, tallies
@@ -27,6 +33,13 @@ def memory_needed(nodes: int, topics: int, subscriptions: int, config: TableConf
         + topics * 200
         + subscriptions * a_subscription
     )
+
+
+def _opt_memory_needed(nodes: int, topics: int, subscriptions: int, config: OptConfig) -> int:
+    most = config.table_size + config.incoming_max
+    links = config.table_size if config.bounded else most
+    a_node = (config.view_size + 1) * 4 + links * 25 + config.refusal_rounds * config.table_size * 8 + 400
+    return _BASE + nodes * a_node + 8 * links * links + topics * 200 + subscriptions * (2 * 4 + 8 + 60)
 
 
 def neighbors_memory_needed(
@@ -50,6 +63,27 @@ def neighbors_memory_needed(
     )
 
 
+def magnet_memory_needed(nodes: int, topics: int, subscriptions: int, config: MagnetConfig) -> int:
+    """Return the same for Magnet and the strawman. Most of it are the parts of nodes in membership trees.
+
+    A topic's tree has its subscribers, and forwarders on some log n links to its home: as many as the subscribers where
+    these are many, and several for each where they are few.
+    """
+    hops = max(1, nodes.bit_length() - 4)
+    parts = min(subscriptions * hops, subscriptions + topics * min(nodes, 2 * subscriptions // max(1, topics) + 64))
+    a_part = 6 * 4 + 3 + 4 * config.sample_size + 4 * 4  # with the hash table
+    a_tree_part = 3 * 4 + 5 + 4 * 4
+    a_ring = 28 + 4 * GUESTS_WIDTH * 4 + 20 * config.skewed.links // 2
+    return (
+        _BASE
+        + 2 * a_part * max(parts, members_room(subscriptions))
+        + a_tree_part * 2 * members_room(subscriptions)
+        + nodes * (2 * a_ring + 400)
+        + topics * (200 + 5 * config.sample_size)
+        + subscriptions * 100
+    )
+
+
 def memory_free() -> int | None:
     """Return the bytes that this machine can give; None where it does not say."""
     try:
@@ -63,12 +97,18 @@ def memory_free() -> int | None:
 
 
 def require_memory(
-    nodes: int, topics: int, subscriptions: int, config: TableConfig | NeighborConfig, share: float = 1.0
+    nodes: int,
+    topics: int,
+    subscriptions: int,
+    config: TableConfig | NeighborConfig | MagnetConfig,
+    share: float = 1.0,
 ) -> None:
     """Refuse a run that does not fit into the memory of this machine."""
     size = nodes, topics, subscriptions
     if isinstance(config, NeighborConfig):
         needed = neighbors_memory_needed(*size, config, share)
+    elif isinstance(config, MagnetConfig):
+        needed = magnet_memory_needed(*size, config)
     else:
         needed = memory_needed(*size, config)
     free = memory_free()

@@ -29,7 +29,7 @@ class Views(NamedTuple):
     """The views of all nodes."""
 
     size: int  # entries of a view at most (Newscast's c)
-    entries: Any  # uint32[nodes * (size + 1)]
+    entries: Any  # uint32[nodes * (size + 1) + 1]
     count: Any  # int32[nodes]
     silent: Any  # int32[nodes]: rounds since the node last heard anybody
     contacts: Any  # int32[nodes, contacts]: whom it knows when it joins, then -1
@@ -44,7 +44,7 @@ def make_views(contacts: Any, size: int) -> Views:
     tries = np.where(contacts >= 0, CONTACT_TRIES, 0).astype(np.int8)
     return Views(
         size,
-        np.full(nodes * (size + 1), NONE, np.uint32),
+        np.full(nodes * (size + 1) + 1, NONE, np.uint32),  # `merge` looks one entry beyond a row
         np.zeros(nodes, np.int32),
         np.zeros(nodes, np.int32),
         contacts,
@@ -66,10 +66,11 @@ def ages_of(views: Views, node: int) -> Any:
 
 
 @njit(folder=True)
-def newscast_cycle(views, order, chance, mark, age_max, lonely_rounds):
+def newscast_cycle(views, alive, order, chance, mark, age_max, lonely_rounds):
     """Let each node of `order` exchange views once, in random order. Return the number of exchanges.
 
-    order  the nodes that are there; it is shuffled
+    alive  bool[nodes]: who answers
+    order  the nodes that act; it is shuffled
     mark   int32[nodes], scratch
     """
     theirs, mine = np.empty(3 * views.size + 3, np.uint32), np.empty(3 * views.size + 3, np.uint32)
@@ -82,7 +83,7 @@ def newscast_cycle(views, order, chance, mark, age_max, lonely_rounds):
         views.silent[node] += 1
         grow_older(views, node, oldest)
         partner = choose_partner(views, node, chance, lonely_rounds)
-        if partner < 0:
+        if partner < 0 or not alive[partner]:
             continue
         stamp += 2  # both learn what the other knew before
         their_count = merge(views, partner, node, chance, mark, stamp - 1, oldest, theirs)

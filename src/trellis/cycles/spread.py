@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trellis.cycles.gateways import distance
+from trellis.cycles.presence import GRACE, ROUND
 from trellis.jit import njit
 
 NOTIFIERS_MAX = 8  # as in `trellis.protocols.vitis.events`
 VITIS, RVR, OPT = 0, 1, 2
-PUBLICATIONS, HITS, MISSED, MESSAGES, UNWANTED_MESSAGES, DUPLICATES, NOTIFICATIONS, REACHED = range(8)  # of `totals`
+PUBLICATIONS, HITS, MISSED, MESSAGES, UNWANTED_MESSAGES, DUPLICATES, NOTIFICATIONS, REACHED, DELIVERIES = range(9)
 
 
 class Instants(NamedTuple):
@@ -61,7 +62,7 @@ class Tally(NamedTuple):
     wanted: Any  # int64[nodes]: events that reached the node and that it wants, its own not among them
     unwanted: Any  # int64[nodes]: and that it does not want
     hops: Any  # int64[nodes + 1]: deliveries by the links that they crossed
-    totals: Any  # int64[8]
+    totals: Any  # int64[9]
 
 
 class Scratch(NamedTuple):
@@ -72,7 +73,7 @@ class Scratch(NamedTuple):
 
 def make_tally(nodes: int) -> Tally:
     """Return a tally of nothing."""
-    return Tally(*(np.zeros(size, np.int64) for size in (nodes, nodes, nodes + 1, 8)))
+    return Tally(*(np.zeros(size, np.int64) for size in (nodes, nodes, nodes + 1, 9)))
 
 
 def make_scratch(nodes: int) -> Scratch:
@@ -96,28 +97,31 @@ def make_scratch(nodes: int) -> Scratch:
 
 
 @njit(folder=True)
-def spread(topics, publishers, wants, carrying, instants, kind, relays_flood, scratch, tally):
+def spread(topics, publishers, wants, presence, carrying, instants, kind, relays_flood, scratch, tally):
     """Let each of `publishers` publish an event on its topic of `topics`, and count in `tally` how it travels.
 
     carrying  the links that carry events, those that linger among them
     kind      VITIS, RVR or OPT
     """
     for event in range(len(topics)):
-        publish(topics[event], publishers[event], wants, carrying, instants, kind, relays_flood, scratch, tally)
+        publish(
+            topics[event], publishers[event], wants, presence, carrying, instants, kind, relays_flood, scratch, tally
+        )
         forget(scratch)
 
 
 @njit(folder=True)
-def publish(topic, publisher, wants, carrying, instants, kind, relays_flood, scratch, tally):
+def publish(topic, publisher, wants, presence, carrying, instants, kind, relays_flood, scratch, tally):
     """Carry one event. It has been at the first nodes of `scratch.wave.queue`; return how many these are."""
     paths, wave, totals = scratch.paths, scratch.wave, tally.totals
     hops, queue, notifiers, heard, wanting = wave
     scratch.stamps[1] += 1
     number = scratch.stamps[1]
     for place in range(wants.topic_offsets[topic], wants.topic_offsets[topic + 1]):
-        wave.wants[wants.subscribers[place]] = number
+        if presence.alive[wants.subscribers[place]]:
+            wave.wants[wants.subscribers[place]] = number
     if kind != OPT:
-        find_paths(topic, wants, instants, kind, scratch)
+        find_paths(topic, wants, presence.alive, instants, kind, scratch)
     wave.hops[publisher], wave.queue[0], wave.heard[publisher] = 0, publisher, 0
     reached, turn = 1, 0
     while turn < reached:
@@ -140,7 +144,7 @@ def publish(topic, publisher, wants, carrying, instants, kind, relays_flood, scr
                 )
             link = paths.following[link]
     scratch.stamps[2] = reached
-    count(topic, publisher, wants, number, reached, wave, tally)
+    count(topic, publisher, wants, presence, number, reached, wave, tally)
     return reached
 
 
@@ -179,25 +183,30 @@ def notify(node, peer, number, publisher, reached, hops, queue, notifiers, heard
 
 
 @njit(folder=True)
-def count(topic, publisher, wants, number, reached, wave, tally):
-    hits = 0
+def count(topic, publisher, wants, presence, number, reached, wave, tally):
+    """Count who was reached. Expected is whoever has been there for the grace before, and stays for it after."""
     for turn in range(1, reached):
         node = wave.queue[turn]
         if wave.wants[node] == number:
             tally.wanted[node] += 1
             tally.hops[wave.hops[node]] += 1
-            hits += 1
+            tally.totals[DELIVERIES] += 1
         else:
             tally.unwanted[node] += 1
-    others = wants.topic_offsets[topic + 1] - wants.topic_offsets[topic] - (wave.wants[publisher] == number)
+    now, grace = presence.clock[ROUND], presence.clock[GRACE]
+    for place in range(wants.topic_offsets[topic], wants.topic_offsets[topic + 1]):
+        node = wants.subscribers[place]
+        if node != publisher and presence.alive[node] and presence.since[node] <= now - grace:
+            if wave.hops[node] >= 0:
+                tally.totals[HITS] += 1
+            elif presence.until[node] > now + grace:
+                tally.totals[MISSED] += 1
     tally.totals[PUBLICATIONS] += 1
-    tally.totals[HITS] += hits
-    tally.totals[MISSED] += others - hits
     tally.totals[REACHED] += reached - 1
 
 
 @njit(folder=True)
-def find_paths(topic, wants, instants, kind, scratch):
+def find_paths(topic, wants, alive, instants, kind, scratch):
     """Find the relay paths of a topic: now both ways, and those that linger down only, as parents remember them."""
     paths, wave, number = scratch.paths, scratch.wave, scratch.stamps[1]
     place, last = wants.topic_places[topic], len(instants.offsets) - 1
@@ -208,10 +217,12 @@ def find_paths(topic, wants, instants, kind, scratch):
             if not instants.looks_up[instant, wants.slots[one]]:
                 continue
             node = np.int64(wants.subscribers[one])
+            if not alive[node]:
+                continue
             while paths.seen[node] != scratch.stamps[0]:
                 paths.seen[node] = scratch.stamps[0]
                 hop = next_hop(wants.places, instants.offsets[instant], instants.peers, node, place)
-                if hop < 0:
+                if hop < 0 or not alive[hop]:
                     break
                 if back == 0:
                     add_link(paths.first, paths.following, paths.to, paths.nodes, paths.ends, node, hop)

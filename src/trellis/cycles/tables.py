@@ -2,7 +2,7 @@
 
 The rules are those of `trellis.protocols.vitis` (`table.py`, `select.py`, `ring_node.py`) and
 `trellis.protocols.small_world`. A table is a row: successor, predecessor, long links, then friends by utility. RVR is
-the same without friends. Descriptors have no ages here: everybody is there.
+the same without friends. Descriptors have no ages here: `presence.py` says how long those that left are still known.
 
 A selection sees candidates in this order: the table, then what the partner tells (itself, its samples, its table), then
 those that hold a link to the node and whose profile came since its own last one, then its own samples. Of equal utility
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trellis.cycles.chance import below, draw, shuffle, unit
+from trellis.cycles.presence import without_buried
 from trellis.jit import njit
 
 _PEER = np.uint32((1 << 26) - 1)  # of an entry of `trellis.cycles.newscast`
@@ -119,7 +120,7 @@ def place_long_links(sizes, draws, distances, node):
 
 
 @njit(folder=True)
-def table_cycle(tables, wants, views, links, order, chance, mark, rule, closing):
+def table_cycle(tables, wants, views, links, presence, order, chance, mark, rule, closing):
     """Let each node of `order` swap tables with others, in random order.
 
     closing  False: with a random neighbor [VI Alg. 2-3]; True: with whoever stands, as its ring neighbors told, between
@@ -143,8 +144,11 @@ def table_cycle(tables, wants, views, links, order, chance, mark, rule, closing)
         else:
             count = 0
         for one in range(count):
-            changes += exchange(tables, wants, views, links, node, partners[one], scratch, stamp, kept, rule)
-            stamp += 2
+            if presence.alive[partners[one]]:
+                changes += exchange(
+                    tables, wants, views, links, presence, node, partners[one], scratch, stamp, kept, rule
+                )
+                stamp += 2
         exchanges += count
         if closing:
             tables.told[node, 0], tables.told[node, 1] = tables.beside[node, 0], tables.beside[node, 1]
@@ -195,7 +199,7 @@ def make_candidates(tables, wants, views, links, mark):
 
 
 @njit(folder=True)
-def exchange(tables, wants, views, links, node, partner, scratch, stamp, kept, rule):
+def exchange(tables, wants, views, links, presence, node, partner, scratch, stamp, kept, rule):
     """Swap buffers: both select from what the other had before. Return how many of the two tables changed."""
     changes = 0
     for turn in range(2):
@@ -207,13 +211,13 @@ def exchange(tables, wants, views, links, node, partner, scratch, stamp, kept, r
             for place in range(counts[1]):
                 scratch.told[place] = tables.peers[node, place]
         changes += select(
-            tables, wants, views, links, one, other, told, counts[1 - turn], scratch, stamp + 1 + turn, rule
+            tables, wants, views, links, presence, one, other, told, counts[1 - turn], scratch, stamp + 1 + turn, rule
         )
     return changes
 
 
 @njit(folder=True)
-def select(tables, wants, views, links, node, teller, told, told_count, scratch, stamp, rule):
+def select(tables, wants, views, links, presence, node, teller, told, told_count, scratch, stamp, rule):
     """selectNeighbors [VI Alg. 4] of `node`, after `teller` has told of the nodes in its table, `told`.
 
     Return whether the table changed.
@@ -229,6 +233,7 @@ def select(tables, wants, views, links, node, teller, told, told_count, scratch,
         views.entries, views.count, views.size, links.offsets, links.peers, tables.beats, tables.turns, node, teller,
         told, told_count, peers, scratch.mark, stamp, before,
     )  # fmt: skip
+    count = without_buried(presence, node, peers, before, count)
     friends = rule.size > rule.sw_neighbors
     if friends:
         weigh(

@@ -89,9 +89,9 @@ def simulate(
 
         if recorder is not None:
             raise InputError("", "the cycle engine sends no messages that could be recorded", "record with events")
-        if churn is not None:
-            raise InputError("", "the cycle engine knows no churn", "run traces with the engine `events`")
-        return simulate_cycles(system, interests, config, overlay=overlay, schedule=schedule, progress=progress)
+        return simulate_cycles(
+            system, interests, config, overlay=overlay, churn=churn, schedule=schedule, progress=progress
+        )
     return run_system(
         system,
         interests,

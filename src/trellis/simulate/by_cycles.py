@@ -19,32 +19,42 @@ import trellis
 from trellis import ids
 from trellis.cycles.instance import Instance, make_instance
 from trellis.cycles.memory import require_memory
-from trellis.cycles.network import Network
-from trellis.cycles.spread import DUPLICATES, HITS, MESSAGES, MISSED, NOTIFICATIONS, PUBLICATIONS, UNWANTED_MESSAGES
+from trellis.cycles.network import Network, make_network
+from trellis.cycles.presence import NEVER
+from trellis.cycles.spread import (
+    DELIVERIES,
+    DUPLICATES,
+    HITS,
+    MESSAGES,
+    MISSED,
+    NOTIFICATIONS,
+    PUBLICATIONS,
+    UNWANTED_MESSAGES,
+)
 from trellis.errors import InputError
 from trellis.measure.connectivity import connectivity
 from trellis.measure.distributions import Distribution
-from trellis.model import Interests, Overlay
+from trellis.model import ChurnTrace, Interests, Overlay
 from trellis.simulate.digest import overlay_digest
 from trellis.simulate.dissemination import Measured
 from trellis.simulate.dissemination_system import TALK_FROM_MS, TALK_UNTIL_MS, TableSystem
 from trellis.simulate.network import NetworkConfig
 from trellis.simulate.probes import Series, Snapshot
-from trellis.simulate.run import Progress, RunConfig, link_names, topics_by_node
-from trellis.simulate.schedule import Schedule
+from trellis.simulate.publications import together
+from trellis.simulate.run import Progress, RunConfig, link_names, planned_of, topics_by_node
+from trellis.simulate.schedule import Fault, Schedule
 from trellis.simulate.system import System
 from trellis.simulate.systems.spidercast import NeighborSystem
 
 if TYPE_CHECKING:
     from trellis.simulate.neighbors_by_cycles import NeighborRun
 
-SYSTEMS = ("vitis", "rvr", "spidercast", "similarity", "random")
-Published = dict[int, list[tuple[str, str]]]  # cycle -> (topic, publisher) of each event that is published in it
+SYSTEMS = ("vitis", "rvr", "opt", "spidercast", "similarity", "random")
 
 
 @dataclass(eq=False)
 class CycleRun:
-    """A finished run of Vitis or RVR on the cycle engine."""
+    """A finished run of Vitis, RVR or OPT on the cycle engine."""
 
     network: Network
     system: TableSystem
@@ -102,13 +112,20 @@ def simulate_cycles(
     config: RunConfig,
     *,
     overlay: Overlay | None = None,
+    churn: ChurnTrace | None = None,
     schedule: Schedule | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> CycleRun | NeighborRun:
-    """Run `system` on `interests` in cycles, with the publications of a schedule. Other faults are refused."""
+    """Run `system` on `interests` in cycles, with the events of a churn trace or of a schedule.
+
+    Vitis, RVR and OPT take publications, joins and leaves, the others publications only. Other faults are refused.
+    """
     if not isinstance(system, TableSystem | NeighborSystem) or system.name not in SYSTEMS:
         raise InputError("", f"the cycle engine does not run {system.name}", f"choose from {', '.join(SYSTEMS)}")
-    refuse_faults(config, schedule)
+    tables = isinstance(system, TableSystem)
+    refuse_options(config, churn is not None and tables)
+    schedule = planned_of(system, interests, config, churn, schedule)
+    refuse_faults(schedule, ("publish", "join", "leave") if tables else ("publish",))
     if isinstance(system, NeighborSystem):
         from trellis.simulate.neighbors_by_cycles import simulate_neighbors
 
@@ -118,16 +135,14 @@ def simulate_cycles(
         raise InputError("", f"these systems find each other by gossip: {what} has no effect", "leave it out")
     require_memory(len(interests.nodes), len(interests.topics), interests.subscriptions, system.config)
     instance = make_instance(topics_by_node(interests), system.rates)
-    network = Network(instance, system.config, config.seed)
+    plan = Plan(instance, together(schedule, talks(instance, system, schedule, config.seed)), system.config.period_ms)
+    network = make_network(instance, system.config, config.seed, plan.absent)
     period_ms = system.config.period_ms
-    published = talks(instance, system, config.seed)
-    for fault in schedule.faults if schedule is not None else ():
-        published.setdefault(fault.time_ms // period_ms, []).append((fault.topics[0], fault.nodes[0]))
     probe = CycleProbe(network, interests)
     settle_ms = config.settle_ms if config.settle_ms is not None else system.settle_ms
-    changed, last = 0, max(published, default=0)
+    changed, last = 0, plan.last
     while True:
-        publish(network, published.get(network.round, []))
+        plan.happen(network)
         found = probe.sample(period_ms)
         now, quiet_ms = network.round * period_ms, max(changed, last) * period_ms + settle_ms
         if progress is not None:
@@ -140,7 +155,7 @@ def simulate_cycles(
             break
         if network.cycle():
             changed = network.round
-    parameters = parameters_of(system, interests, config, len(schedule.faults) if schedule is not None else 0)
+    parameters = parameters_of(system, interests, config, len(schedule.faults))
     return CycleRun(network, system, probe, parameters, now >= quiet_ms, changed)
 
 
@@ -161,52 +176,104 @@ def parameters_of(system: System, interests: Interests, config: RunConfig, fault
     }
 
 
-def refuse_faults(config: RunConfig, schedule: Schedule | None) -> None:
-    """Raise InputError for an option or a fault that has no meaning in cycles."""
-    instead = "leave it out, or take the engine `events`"
+INSTEAD = "leave it out, or take the engine `events`"
+
+
+def refuse_options(config: RunConfig, churns: bool) -> None:
+    """Raise InputError for an option that has no meaning in cycles. `churns`: the run has a churn trace."""
+    instead = INSTEAD
     if config.network != NetworkConfig():
         raise InputError("", "all messages take equally long and are never lost in cycles", f"latency, loss: {instead}")
     if config.encode:
         raise InputError("", "the cycle engine sends no messages that could be encoded", instead)
     if config.broken_stream_ms is not None:
         raise InputError("", "nobody crashes in cycles, so no stream breaks", instead)
-    if config.rounds_per_event is not None or config.warmup_rounds:
+    if (config.rounds_per_event is not None or config.warmup_rounds) and not churns:
         raise InputError("", "rounds before and between events of a churn trace are given without a trace", instead)
-    for fault in schedule.faults if schedule is not None else ():
-        if fault.kind != "publish":
-            raise InputError(
-                "", f'the cycle engine knows no "{fault.kind}"', "schedule publications only, or " + instead
-            )
-    if schedule is not None and schedule.absent:
-        raise InputError("", "all nodes are there from the start in cycles", instead)
 
 
-def talks(instance: Instance, system: TableSystem, seed: int) -> Published:
-    """Draw the events that nodes publish by themselves, at the same times after the start as `Talking` does."""
-    found: Published = {}
+def refuse_faults(schedule: Schedule, known: tuple[str, ...]) -> None:
+    """Raise InputError for a fault that has no meaning in cycles, or that names no node."""
+    for fault in schedule.faults:
+        if fault.kind not in known:
+            what = f'the cycle engine knows no "{fault.kind}"'
+            raise InputError("", what, f"schedule {', '.join(known)} only, or {INSTEAD}")
+        if not fault.nodes or (fault.kind == "publish" and not fault.topics):
+            raise InputError("", f'a "{fault.kind}" at {fault.time_ms} ms names too little', "name its node and topic")
+    if schedule.absent and "join" not in known:
+        raise InputError("", "all nodes are there from the start in cycles", INSTEAD)
+
+
+def talks(instance: Instance, system: TableSystem, schedule: Schedule, seed: int) -> list[Fault]:
+    """Draw the events that nodes publish by themselves, at the same times after their start as `Talking` does."""
     if not system.publications:
-        return found
+        return []
     random, wants, rates = Random(ids.stream(seed, "cycles", "talk")), instance.wants, system.rates
-    first, span = TALK_FROM_MS // system.config.period_ms, (TALK_UNTIL_MS - TALK_FROM_MS) // system.config.period_ms
-    for node, name in enumerate(instance.nodes):
+    number, absent = {name: place for place, name in enumerate(instance.nodes)}, set(schedule.absent)
+    starts = [(0, name) for name in instance.nodes if name not in absent]
+    starts += [(fault.time_ms, fault.nodes[0]) for fault in schedule.faults if fault.kind == "join"]
+    found = []
+    for start, name in starts:
+        node = number.get(name, -1)
         own = [instance.topics[topic] for topic in wants.topics[wants.offsets[node] : wants.offsets[node + 1]]]
         for _ in range(system.publications if own else 0):
             weights = [rates.get(topic, 0.0) for topic in own] if rates is not None else []
             topic = random.choices(own, weights)[0] if any(weights) else own[random.randrange(len(own))]
-            found.setdefault(first + random.randrange(max(1, span)), []).append((topic, name))
-    return found
+            time_ms = start + TALK_FROM_MS + random.randrange(TALK_UNTIL_MS - TALK_FROM_MS)
+            found.append(Fault(time_ms, "publish", (name,), topics=(topic,)))
+    return sorted(found, key=lambda fault: fault.time_ms)
 
 
-def publish(network: Network, events: list[tuple[str, str]]) -> None:
-    """Publish these (topic, node) events in the present round. Raise InputError for an unknown name."""
-    if not events:
-        return
-    node_of = {name: place for place, name in enumerate(network.instance.nodes)}
-    topic_of = {name: place for place, name in enumerate(network.instance.topics)}
-    for topic, node in events:
-        if node not in node_of or topic not in topic_of:
-            raise InputError("", f'"{node}" cannot publish on "{topic}"', "name a node and a topic of the interests")
-    network.publish([topic_of[topic] for topic, _ in events], [node_of[node] for _, node in events])
+class Plan:
+    """What happens in which round: joins, leaves and publications. What cannot happen is passed over."""
+
+    def __init__(self, instance: Instance, schedule: Schedule, period_ms: int) -> None:
+        """Raise InputError for a node or a topic that is not in the interests."""
+        self.instance = instance
+        self._node = {name: place for place, name in enumerate(instance.nodes)}
+        self._topic = {name: place for place, name in enumerate(instance.topics)}
+        self.rounds: dict[int, list[Fault]] = {}
+        self._leaves: dict[int, list[int]] = {}  # node -> rounds in which it leaves
+        for fault in schedule.faults:
+            self._check(fault)
+            self.rounds.setdefault(fault.time_ms // period_ms, []).append(fault)
+            if fault.kind == "leave":
+                self._leaves.setdefault(self._node[fault.nodes[0]], []).append(fault.time_ms // period_ms)
+        self.absent = [self._node[name] for name in schedule.absent if name in self._node]
+        self.last = max(self.rounds, default=0)
+
+    def happen(self, network: Network) -> None:
+        """Let everything happen that belongs to the present round: first who joins and leaves, then the events."""
+        now, alive = network.round, network.presence.alive
+        if now == 0:
+            for node in self._leaves:
+                network.presence.until[node] = self._next_leave(node, 0)
+        published = []
+        for fault in self.rounds.get(now, ()):
+            node = self._node[fault.nodes[0]]
+            if fault.kind == "publish":
+                published.append((self._topic[fault.topics[0]], node))
+            elif fault.kind == "join" and not alive[node]:
+                network.join(node, self._next_leave(node, now))
+            elif fault.kind == "leave" and alive[node]:
+                network.leave(node)
+        published = [(topic, node) for topic, node in published if alive[node]]
+        if published:
+            network.publish([topic for topic, _ in published], [node for _, node in published])
+
+    def _next_leave(self, node: int, now: int) -> int:
+        return min((when for when in self._leaves.get(node, ()) if when >= now), default=NEVER)
+
+    def _check(self, fault: Fault) -> None:
+        name, wants = fault.nodes[0], self.instance.wants
+        node = self._node.get(name)
+        if node is None or (fault.kind == "publish" and fault.topics[0] not in self._topic):
+            what = f'"{name}" cannot {fault.kind} on "{fault.topics[0]}"' if fault.topics else f'"{name}" is not known'
+            raise InputError("", what, "name a node and a topic of the interests")
+        own = [self.instance.topics[topic] for topic in wants.topics[wants.offsets[node] : wants.offsets[node + 1]]]
+        if fault.kind == "join" and fault.topics and sorted(fault.topics) != own:
+            what = f'"{name}" joins with other topics than those of the interests table'
+            raise InputError("", what, "let it have the same ones, or take the engine `events`")
 
 
 def measured(network: Network) -> Measured:
@@ -218,7 +285,7 @@ def measured(network: Network) -> Measured:
         publications=int(totals[PUBLICATIONS]),
         hits=int(totals[HITS]),
         missed=int(totals[MISSED]),
-        deliveries=int(totals[HITS]),
+        deliveries=int(totals[DELIVERIES]),
         messages=int(totals[MESSAGES]),
         unwanted_messages=int(totals[UNWANTED_MESSAGES]),
         duplicates=int(totals[DUPLICATES]),
@@ -245,9 +312,9 @@ class CycleProbe(Series):
         """Add one sample to the series, and return the snapshot behind it."""
         found, time_s = self.snapshot(), self.network.round * period_ms / 1000
         self.add_snapshot(time_s, found)
-        counts = self.network.tables.count
-        self.add(time_s, "table_mean", float(counts.mean()))
-        self.add(time_s, "table_max", float(counts.max()))
+        counts = self.network.table_counts[self.network.presence.alive]
+        self.add(time_s, "table_mean", float(counts.sum()) / max(1, len(counts)))
+        self.add(time_s, "table_max", float(counts.max(initial=0)))
         events = measured(self.network)
         for metric, value in events.metrics().items():
             self.add(time_s, metric, value)
@@ -263,15 +330,23 @@ class CycleProbe(Series):
 
     def snapshot(self) -> Snapshot:
         """Return the current links and which topics they connect. The answer is kept until the next round."""
-        round_, links = self.network.round, self.network.links
+        round_ = self.network.round
         if self._last is None or self._last[0] != round_:
-            owners = np.repeat(np.arange(len(self._id_of)), np.diff(links.offsets))
-            once = owners < links.peers
-            ends = self._id_of[owners[once]], self._id_of[links.peers[once]]
-            overlay = Overlay.from_ids(self.interests.nodes, *ends)
-            degrees = Distribution.of(overlay.degrees)
-            self._last = round_, Snapshot(self.interests, overlay, degrees, connectivity(self.interests, overlay))
+            one, other = self.network.standing
+            overlay = Overlay.from_ids(self.interests.nodes, self._id_of[one], self._id_of[other])
+            degrees, interests = Distribution.of(self.network.degrees), self._present()
+            self._last = round_, Snapshot(interests, overlay, degrees, connectivity(interests, overlay))
         return self._last[1]
+
+    def _present(self) -> Interests:
+        """Return the interests of those that are there."""
+        alive, wants, known = self.network.presence.alive, self.network.instance.wants, self.interests
+        if alive.all():
+            return known
+        owners = np.repeat(np.arange(len(alive)), np.diff(wants.offsets))
+        topics = np.array([known.topics.id_of(name) for name in self.network.instance.topics], np.int64)
+        there = alive[owners]
+        return Interests.from_ids(known.nodes, known.topics, self._id_of[owners[there]], topics[wants.topics[there]])
 
     def sent_by_type(self) -> dict[str, int]:
         """Return how many messages of each type the protocol would have sent. `Unlink` and `Relay` are not counted."""

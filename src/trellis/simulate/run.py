@@ -163,17 +163,7 @@ def simulate(
     progress: Callable[[Progress], None] | None = None,
 ) -> Run:
     """Run `system` on `interests`, with the events of a churn trace or of a schedule."""
-    if churn is not None:
-        if schedule is not None:
-            raise InputError("", "both a churn trace and a schedule are given", "give one of them")
-        round_ms = system.period_ms
-        schedule = schedule_of(
-            churn,
-            interests,
-            start_ms=config.warmup_rounds * round_ms,
-            every_ms=None if config.rounds_per_event is None else config.rounds_per_event * round_ms,
-        )
-    planned = schedule or Schedule()
+    planned = planned_of(system, interests, config, churn, schedule)
     wanted = {**topics_by_node(interests)}
     for fault in planned.faults:
         if fault.kind == "join" and fault.nodes:
@@ -195,6 +185,19 @@ def simulate(
     probe = Probe(engine, age_ms_min=config.age_ms_min)
     settled = _run_to_end(engine, probe, config, recorder, progress)
     return Run(engine, injector, probe, _parameters(system, interests, config, churn, planned), settled)
+
+
+def planned_of(
+    system: System, interests: Interests, config: RunConfig, churn: ChurnTrace | None, schedule: Schedule | None
+) -> Schedule:
+    """Return the schedule of a run: the given one, or the events of a churn trace."""
+    if churn is None:
+        return schedule or Schedule()
+    if schedule is not None:
+        raise InputError("", "both a churn trace and a schedule are given", "give one of them")
+    round_ms = system.period_ms
+    every_ms = None if config.rounds_per_event is None else config.rounds_per_event * round_ms
+    return schedule_of(churn, interests, start_ms=config.warmup_rounds * round_ms, every_ms=every_ms)
 
 
 def write_run(run: Ended, folder: str | Path, *, figures: bool = True) -> None:

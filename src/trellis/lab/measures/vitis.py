@@ -14,11 +14,10 @@ from random import Random
 from statistics import mean
 from typing import Any, cast
 
-import numpy as np
-
 from trellis import ids
 from trellis.cycles.instance import make_instance
-from trellis.cycles.network import Network
+from trellis.cycles.network import make_network
+from trellis.cycles.spread import make_tally
 from trellis.lab.experiment import Parameters
 from trellis.lab.inputs import Inputs
 from trellis.lab.table import Found
@@ -26,7 +25,7 @@ from trellis.model import Interests
 from trellis.protocols.ring import identifier
 from trellis.protocols.topics import TopicTable
 from trellis.protocols.vitis.select import Utility
-from trellis.simulate.by_cycles import measured, publish
+from trellis.simulate.by_cycles import Plan, measured
 from trellis.simulate.churn import schedule_of
 from trellis.simulate.dissemination import Measured
 from trellis.simulate.dissemination_system import TableSystem, node_of
@@ -110,14 +109,12 @@ def _by_events(made: TableSystem, wanted: Wanted, schedule: Schedule, until_ms: 
 
 def _by_cycles(made: TableSystem, wanted: Wanted, schedule: Schedule, until_ms: int, seed: int) -> Ran:
     """The same on the cycle engine. Events travel between two rounds."""
-    network, period_ms = Network(make_instance(wanted, made.rates), made.config, seed), made.config.period_ms
-    published: dict[int, list[tuple[str, str]]] = {}
-    for fault in schedule.faults:
-        published.setdefault(fault.time_ms // period_ms, []).append((fault.topics[0], fault.nodes[0]))
+    instance, period_ms = make_instance(wanted, made.rates), made.config.period_ms
+    plan, network = Plan(instance, schedule, period_ms), make_network(instance, made.config, seed)
     while network.round * period_ms < until_ms:
-        publish(network, published.get(network.round, []))
+        plan.happen(network)
         network.cycle()
-    return measured(network), np.diff(network.links.offsets).tolist(), int(network.tables.count.max())
+    return measured(network), network.degrees.tolist(), int(network.table_counts.max())
 
 
 def degrees_of(world: World) -> list[int]:
@@ -163,21 +160,49 @@ def crowd(system: str, parameters: Parameters, seed: int, inputs: Inputs) -> Fou
     inside, first = (start, start + CROWD_MS), start - BEFORE_MS
     made = system_of(system, parameters)
     faults = one_per_topic(wanted, start_ms=first, span_ms=end - first - 10_000, seed=seed, churn=churn, events=3)
-    engine = Engine(made, wanted, seed=seed, absent=churn.absent)
-    Injector(engine, together(churn, faults))
-    engine.run(end + 12_000)
-    assert made.dissemination is not None
-    seen = made.dissemination
-    slices = [(at, seen.measure(since_ms=at, until_ms=at + STEP_MS)) for at in range(first, end - 10_000, STEP_MS)]
-    slices = [(at, found) for at, found in slices if found.publications]
+    run = _crowd_by_cycles if parameters.get("engine") == "cycles" else _crowd_by_events
+    measures, links = run(made, wanted, together(churn, faults), range(first, end - 10_000, STEP_MS), end, seed)
+    slices = [(at, found) for at, found in measures if found.publications]
     times = [at / 1000 for at, _ in slices]
     return {
         "hit ratio": (times, [found.hit_ratio for _, found in slices]),
         "overhead %": (times, [100 * found.overhead for _, found in slices]),
         "delay": (times, [found.delay for _, found in slices]),
         "in crowd": (times, [float(inside[0] <= at < inside[1]) for at, _ in slices]),
-        **described(degrees_of(engine.world)),
+        **described(links),
     }
+
+
+Slices = tuple[list[tuple[int, Measured]], list[int]]  # what was measured in each slice, links of each node at the end
+
+
+def _crowd_by_events(
+    made: TableSystem, wanted: Wanted, schedule: Schedule, slices: range, end_ms: int, seed: int
+) -> Slices:
+    engine = Engine(made, wanted, seed=seed, absent=schedule.absent)
+    Injector(engine, schedule)
+    engine.run(end_ms + 12_000)
+    assert made.dissemination is not None
+    measure = made.dissemination.measure
+    return [(at, measure(since_ms=at, until_ms=at + STEP_MS)) for at in slices], degrees_of(engine.world)
+
+
+def _crowd_by_cycles(
+    made: TableSystem, wanted: Wanted, schedule: Schedule, slices: range, end_ms: int, seed: int
+) -> Slices:
+    """The same on the cycle engine. Each slice has a tally of its own."""
+    instance, period_ms = make_instance(wanted, made.rates), made.config.period_ms
+    plan, found = Plan(instance, schedule, period_ms), list[tuple[int, Measured]]()
+    network = make_network(instance, made.config, seed, plan.absent)
+    while network.round * period_ms < end_ms + 12_000:
+        if network.round * period_ms in slices:
+            network.tally = make_tally(len(wanted))
+        plan.happen(network)
+        network.cycle()
+        at = network.round * period_ms - STEP_MS
+        if at in slices:
+            found.append((at, measured(network)))
+    return found, network.degrees.tolist()
 
 
 def _flash(wanted: Wanted, start: int, seed: int) -> Schedule:

@@ -26,7 +26,7 @@ def run(scale: str, at_hand: AtHand) -> list[Case]:
             "vitis.lookups", "Vitis", {"nodes": SIZES[scale]}, table_size=2 + count, sw_neighbors=2 + count, **fixed
         )
     ]
-    more = engine(scale, "Vitis")
+    more = engine(scale)
     return [*looked_up, *cases(EVENTS, "Vitis", {"nodes": SIZES[scale]}, table_size=TABLE, **fixed, **more)]
 
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.vitis.shared import DEGREES, EVENTS, NODES, SCALES, SEEDS, all_hit, links, size, social
+from trellis.lab.catalogue.vitis.shared import (
+    DEGREES,
+    EVENTS,
+    NODES,
+    SCALES,
+    SEEDS,
+    all_hit,
+    engine,
+    links,
+    size,
+    social,
+)
 from trellis.lab.experiment import Bars, Case, Experiment, Lines, Over, cases
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -63,7 +74,7 @@ def rule_c(table: Table) -> Rule:
 
 
 def run_11(scale: str, at_hand: AtHand) -> list[Case]:
-    fixed = {"nodes": NODES[scale], "cycles": size(scale)["cycles"]}
+    fixed = {"nodes": NODES[scale], "cycles": size(scale)["cycles"], **engine(scale)}
     return cases(EVENTS, "OPT", None, interests="followers", bounded=False, table_size=15, **fixed)
 
 

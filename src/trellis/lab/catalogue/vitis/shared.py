@@ -1,7 +1,7 @@
 """What Vitis' figures have in common: RT-SIZE 15, k = 3, d = 5, three patterns of interests, 50 gossip cycles.
 
-Static runs of Vitis and RVR are made by the cycle engine, but for the smallest, which run the protocol's own code.
-OPT and runs with churn always run the protocol's own code.
+Static runs are made by the cycle engine, but for the smallest, which run the protocol's own code. So do all runs with
+churn.
 
 A table of 15 is not a degree of 15: a link counts at both ends, whichever end holds it. So every result of Vitis, RVR
 and OPT says beside it how many links their nodes had (`links`).
@@ -33,18 +33,18 @@ def size(scale: str) -> dict[str, Any]:
     return {"nodes": NODES[scale], "cycles": CYCLES}
 
 
-def engine(scale: str, system: str) -> dict[str, Any]:
-    """Return the parameter that names the engine of a static run, where it is not the event engine."""
-    return {"engine": "cycles"} if scale != "smoke" and system != "OPT" else {}
+def engine(scale: str) -> dict[str, Any]:
+    """Return the parameter that names the engine of a run, where it is not the event engine."""
+    return {} if scale == "smoke" else {"engine": "cycles"}
 
 
 def vitis(scale: str, levels: Sequence[str] = LEVELS, **grid: Sequence[Any]) -> list[Case]:
-    return cases(EVENTS, "Vitis", {"level": levels, **grid}, **size(scale), **engine(scale, "Vitis"))
+    return cases(EVENTS, "Vitis", {"level": levels, **grid}, **size(scale), **engine(scale))
 
 
 def rvr(scale: str, **grid: Sequence[Any]) -> list[Case]:
     """RVR does not see interests: `random` stands for all patterns."""
-    return cases(EVENTS, "RVR", grid, level="random", **size(scale), **engine(scale, "RVR"))
+    return cases(EVENTS, "RVR", grid, level="random", **size(scale), **engine(scale))
 
 
 def social(scale: str, systems: Sequence[str], sizes: Sequence[int]) -> list[Case]:
@@ -52,9 +52,7 @@ def social(scale: str, systems: Sequence[str], sizes: Sequence[int]) -> list[Cas
     return [
         case
         for system in systems
-        for case in cases(
-            EVENTS, system, {"table_size": sizes}, interests="followers", **fixed, **engine(scale, system)
-        )
+        for case in cases(EVENTS, system, {"table_size": sizes}, interests="followers", **fixed, **engine(scale))
     ]
 
 
