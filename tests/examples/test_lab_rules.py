@@ -146,6 +146,9 @@ def kept(system: str, told: dict) -> dict:
         "leave changes": changed * (1 if system == "rebuild" else 2.5),
         "join ratio %": 0.07,
         "leave ratio %": 0.17,
+        "seconds": seconds * (1 if system == "rebuild" else 2.5),
+        "|S| %": 1.6,
+        "changes": changed * (1 if system == "rebuild" else 1.75),
     }  # fmt: skip
 
 

@@ -64,6 +64,7 @@ VERSIONS: dict[str, int] = {
     "omen.churned": 5,
     "omen.grown": 2,
     "omen.promises": 2,
+    "shadows.maintained": 2,
     "spidercast.settled": 2,
     "vitis.events": 2,
     "vitis.crowd": 2,
@@ -72,6 +73,20 @@ VERSIONS: dict[str, int] = {
 }
 # What a node costs in a measure, roughly, beside one of a static run of SpiderCast.
 WEIGHTS = {"omen.churned": 0.7, "omen.views": 10.0, "omen.promises": 20.0, "vitis.events": 20.0, "magnet.cost": 20.0}
+
+
+# Measures that compute without any engine: central algorithms, and properties of data.
+CENTRAL = ("shadows.", "inputs.", "omen.rebuilt", "spidercast.closeness", "magnet.tail", "vitis.utility")
+CENTRAL_SYSTEMS = ("RingPT", "LowODA-Re", "LowODA-Inc")
+
+
+def engine_of(case: Case) -> str:
+    """Return what produced the numbers of a case: cycles, events, a converged model, or a central algorithm."""
+    if case.measure.startswith(CENTRAL) or case.system in CENTRAL_SYSTEMS:
+        return "central"
+    if case.parameters.get("model") == "converged":
+        return "converged model"
+    return str(case.parameters.get("engine", "events"))
 
 
 def cases(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trellis import __version__
 from trellis.errors import TrellisError
-from trellis.lab.experiment import Case, Row, size_of
+from trellis.lab.experiment import Case, Row, engine_of, size_of
 from trellis.lab.inputs import Inputs
 from trellis.lab.store import Store
 from trellis.lab.table import Found
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 GRID = "place bigint, key string, experiments string, measure string, system string, parameters string, seed bigint"
 STATES = "key string, state string, seconds double"
+LIBRARIES = ("numpy", "numba")
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
 
 
@@ -136,13 +137,20 @@ def run_row(row: Row, store: Store, commit: str = "") -> tuple[str | None, float
         "error": error,
         "details": details,
         "commit": commit,
-        "trellis": __version__,
-        "python": platform.python_version(),
+        "engine": engine_of(row.case),
+        "versions": versions(),
         "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
     store.write(row, {} if error else found, about)
     gc.collect()  # a simulation is a large knot of objects: the next row must not pay for it
     return error, seconds
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a number may depend on."""
+    from importlib.metadata import version
+
+    return {"trellis": __version__, "python": platform.python_version()} | {name: version(name) for name in LIBRARIES}
 
 
 def measure_of(case: Case) -> Callable[..., Found]:

@@ -66,14 +66,14 @@ def maintained(system: str, parameters: Parameters, seed: int, inputs: Inputs) -
         "D0": float(start.degrees.max()),
         "split": float(run.split_topics() + sum(one.split_topics or 0 for one in rounds)),
     }
-    for event in ("join", "leave"):
-        some = [one for one in rounds if one.event == event]
+    for event, kinds in {"join ": ("join",), "leave ": ("leave",), "": ("join", "leave")}.items():
+        some = [one for one in rounds if one.event in kinds]
         steps = [one.round for one in some]
         found |= {
-            f"{event} seconds": (steps, [one.seconds_step2 for one in some]),
-            f"{event} |S| %": (steps, [100 * one.shadow_set / one.nodes for one in some]),
-            f"{event} changes": (steps, [one.links_added + one.links_removed for one in some]),
-            f"{event} ratio %": (steps, [100 * (one.repair_ratio or 0.0) for one in some]),
+            f"{event}seconds": (steps, [one.seconds_step2 for one in some]),
+            f"{event}|S| %": (steps, [100 * one.shadow_set / one.nodes for one in some]),
+            f"{event}changes": (steps, [one.links_added + one.links_removed for one in some]),
+            f"{event}ratio %": (steps, [100 * (one.repair_ratio or 0.0) for one in some]),
         }
     return found
 

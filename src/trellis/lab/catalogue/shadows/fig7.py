@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from trellis.lab.catalogue.shadows.shared import CARRIED, EVENTS, LISTED, both, maintained
+from trellis.lab.catalogue.shadows.shared import CARRIED, EVENTS, LISTED, maintained
 from trellis.lab.experiment import Bars, Case, Experiment, Over
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
@@ -22,16 +22,15 @@ def run(scale: str, at_hand: AtHand) -> list[Case]:
 
 def share(table: Table, system: str, event: str) -> float:
     """The median time, in percent of a rebuild's median."""
-    rebuild = np.array([np.median(values) for values in both(table, "rebuild", "seconds")])
-    return float(100 * np.mean(table.each(f"{event} seconds", system, np.median, coverage=3) / rebuild))
+    mine = table.each(f"{event} seconds", system, np.median, coverage=3)
+    return float(100 * np.mean(mine / table.each("seconds", "rebuild", np.median, coverage=3)))
 
 
 def changes(table: Table, system: str) -> float:
-    return float(np.mean([values.mean() for values in both(table, system, "changes")]))
+    return table.mean("changes", system, coverage=3)
 
 
 def rule_7(table: Table) -> Rule:
-    sets = both(table, LISTED, "|S| %")
     joins, leaves = (share(table, LISTED, event) for event in EVENTS)
     beside = [100 * share(table, LISTED, event) / share(table, "naive", event) for event in EVENTS]
     return Rule(
@@ -39,8 +38,8 @@ def rule_7(table: Table) -> Rule:
             at_most("median leave, % of a rebuild", leaves, 2.5),
             at_most("median join, % of a rebuild", joins, 0.1),
             *(at_most(f"median {event}, % of naive's", v, 100) for event, v in zip(EVENTS, beside, strict=True)),
-            at_most("mean |S|/|V'|, %", float(np.mean([v.mean() for v in sets])), 2.5),
-            at_most("largest |S|/|V'| in any seed, %", float(max(v.max() for v in sets)), 6),
+            at_most("mean |S|/|V'|, %", table.mean("|S| %", LISTED, coverage=3), 2.5),
+            at_most("largest |S|/|V'| in any seed, %", float(table.each("|S| %", LISTED, np.max, coverage=3).max()), 6),
         ],
         [at_most("median join and leave, % of a rebuild", max(joins, leaves), 10)],
     )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from trellis.lab.experiment import Case, cases
-from trellis.lab.table import Table, Values, last
+from trellis.lab.table import Table, last
 from trellis.plan.maintain_config import BACKUPS
 
 SIZES = {"smoke": {"nodes": 400, "rounds": 200}, "paper": {"nodes": 2000, "rounds": 1000}}
@@ -34,8 +32,3 @@ def backup_sets(scale: str, popularity: tuple[str, ...] = ("unif",), routines: t
 def at_end(table: Table, metric: str, system: str, coverage: int = 3) -> float:
     return table.mean(metric, system, last, coverage=coverage)
 
-
-def both(table: Table, system: str, metric: str) -> list[Values]:
-    """Joins and leaves together, one array a seed."""
-    pairs = [table.by_seed(f"{event} {metric}", system, coverage=3) for event in EVENTS]
-    return [np.concatenate([one.values for one in pair]) for pair in zip(*pairs, strict=True)]
