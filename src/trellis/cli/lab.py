@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     help="The papers' experiments: every figure from data to verdict, on Spark.",
-    epilog=examples("trellis lab list", "trellis lab run all --scale smoke", "trellis lab report"),
+    epilog=examples("trellis lab list", "trellis lab run all --scale smoke", "trellis lab report", "trellis lab pages"),
 )
 Folder = Annotated[Path, typer.Option("-o", "--output", help="The folder of results.", metavar="DIR")]
 Scale = Annotated[
@@ -40,16 +40,31 @@ Ids = Annotated[
         help="Ids, a paper (omen), or all.", metavar="ID...", show_default=False, autocompletion=among(experiments)
     ),
 ]
-FOLDER = Path("trellis-lab")
+OptionalIds = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Ids, a paper (omen), or all.", metavar="[ID]...", show_default=False, autocompletion=among(experiments)
+    ),
+]
+FOLDER, RESULTS, PAGES = Path("trellis-lab"), Path("results"), Path("docs/results")
+EXPLAINED = "~ marks an estimate, other times were measured"
 
 
 @app.command("list", epilog=examples("trellis lab list", "trellis lab list --scale paper --json"))
 def list_(output: Folder = FOLDER, scale: Scale = "smoke", data: Data = None, as_json: AsJson = False) -> None:
-    """List all experiments, with their verdicts where results are there."""
-    from trellis.lab.catalogue import catalogue
-    from trellis.lab.report import judged_all
+    """List all experiments: verdicts where results are there, and how long each takes.
 
-    found = judged_all(list(catalogue().values()), output, _scale(scale), _at_hand(data, output))
+    Times are processor time on one core. They are those of rows that are kept in results/; with a ~ they are estimates.
+    """
+    from trellis.lab.catalogue import catalogue
+    from trellis.lab.experiment import merged
+    from trellis.lab.report import judged_all, results_in
+
+    results, at_hand = results_in(output), _at_hand(data, output)
+    found, times = judged_all(list(catalogue().values()), results, _scale(scale), at_hand), _times(output)
+    rows = [one.experiment.rows(scale, at_hand) for one in found]
+    expected = [times.expected(some) for some in rows]
+    total = times.expected(merged(row for some in rows for row in some))
     result = [
         {
             "id": one.experiment.id,
@@ -58,16 +73,21 @@ def list_(output: Folder = FOLDER, scale: Scale = "smoke", data: Data = None, as
             "scales": list(one.experiment.scales) if one.experiment.can_run else [],
             "verdict": one.verdict.word,
             "reason": one.verdict.reason,
+            "rows": time.rows,
+            "seconds": round(time.seconds, 1),
+            "seconds_are_estimated": time.measured < time.rows,
         }
-        for one in found
+        for one, time in zip(found, expected, strict=True)
     ]
-    lines = [f"{'id':<20} {'figure':<12} {'verdict':<15} title"]
-    for one in found:
+    lines = [f"{'id':<20} {'figure':<12} {'verdict':<15} {'time':>8}  title"]
+    for one, time in zip(found, expected, strict=True):
         experiment, verdict = one.experiment, one.verdict
         word = "-" if verdict.word == "incomplete" and not one.seeds else verdict.word
         why = f"  ({verdict.reason})" if not experiment.can_run else ""
-        lines.append(f"{experiment.id:<20} {experiment.figure:<12} {word:<15} {experiment.title}{why}")
-    show({"scale": scale, "experiments": result}, as_json, lines)
+        lines.append(f"{experiment.id:<20} {experiment.figure:<12} {word:<15} {time!s:>8}  {experiment.title}{why}")
+    lines += ["", f"all at scale {scale}: {total.rows:,} rows, {total} of processor time on one core; {EXPLAINED}"]
+    summed = {"rows": total.rows, "seconds": round(total.seconds, 1), "seconds_are_estimated": total.is_estimate}
+    show({"scale": scale, "experiments": result, "all": summed}, as_json, lines)
 
 
 @app.command(
@@ -81,6 +101,9 @@ def run(
         int | None, typer.Option(help="Seeds 1 to N; as the rules ask unless given.", metavar="N", show_default=False)
     ] = None,
     data: Data = None,
+    only: Annotated[
+        bool, typer.Option("--only", help="Sum up these entries alone, not others that share rows with them.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
     master: Master = None,
     conf: Conf = None,
@@ -104,55 +127,120 @@ def run(
     store = Store(output)
     missing = [row for row in rows if not store.is_done(row)]
     idle = [one for one in experiments if not one.can_run or scale not in one.scales]
+    expected = _times(output).expected(missing)
     plan: dict[str, Any] = {
         "experiments": len(experiments),
         "not run": len(idle),
         "rows": len(rows),
         "rows there already": len(rows) - len(missing),
+        "processor time, missing rows": str(expected),
     }
     if dry_run or not missing:
-        show({**plan, "folder": str(output)}, as_json, [f"{output}: scale {scale}", *table(plan.items())])
+        words = {} if dry_run else _verdicts(output, rows, experiments, scale, at_hand, only)
+        told = {**plan, "seconds_expected": round(expected.seconds, 1), "folder": str(output), "verdicts": words}
+        show(told, as_json, [f"{output}: scale {scale}", *table(plan.items()), *_summed_up(words)])
         return
+    note(f"{len(missing):,} rows, {expected} of processor time; {EXPLAINED}")
     summary = _on_spark(rows, store, at_hand, master, settings_of(conf), driver_memory, log_level)
+    words = _verdicts(output, rows, experiments, scale, at_hand, only)
     plan |= {"rows run": summary.done, "rows failed": len(summary.failed), "seconds": summary.seconds}
     for row, error in summary.failed[:20]:
         note(f"failed: {row.case.measure} {row.case.system} {dict(row.case.parameters)} seed {row.seed}: {error}")
     failed = [{"key": row.key, "experiments": list(row.experiments), "error": error} for row, error in summary.failed]
-    text = [f"{output}: scale {scale}", *table(plan.items()), f"Next: trellis lab report --scale {scale} -o {output}"]
-    show({**plan, "folder": str(output), "failures": failed}, as_json, text)
+    text = [f"{output}: scale {scale}", *table(plan.items()), *_summed_up(words)]
+    text.append(f"Next: trellis lab report --scale {scale} -o {output}")
+    show({**plan, "folder": str(output), "failures": failed, "verdicts": words}, as_json, text)
     if summary.failed:
         raise typer.Exit(1)
 
 
-@app.command("report", epilog=examples("trellis lab report", "trellis lab report --scale paper --png"))
+@app.command(
+    "report",
+    epilog=examples("trellis lab report", "trellis lab report vitis-fig4a vitis-fig5", "trellis lab report -o results"),
+)
 def report(
+    ids: OptionalIds = None,
     output: Folder = FOLDER,
-    scale: Scale = "smoke",
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            help="As for run; smoke unless given, for kept rows paper.",
+            metavar="SCALE",
+            show_default=False,
+            autocompletion=among(SCALES),
+        ),
+    ] = None,
     data: Data = None,
     to: Annotated[
-        Path | None, typer.Option(help="Folder of the report; OUTPUT/report-SCALE unless given.", metavar="DIR")
+        Path | None,
+        typer.Option(help="Folder of the report; trellis-lab/report-SCALE unless given.", metavar="DIR"),
     ] = None,
     png: Annotated[bool, typer.Option("--png", help="Write every figure as .png too, beside its .svg.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make one self-contained HTML page of all results, figures as files, and a summary table as Markdown."""
-    from trellis.lab.catalogue import catalogue
-    from trellis.lab.report import write_report
+    """Make one self-contained HTML page of what was run, figures as files, and a summary table as Markdown.
 
-    folder = to or output / f"report-{_scale(scale)}"
+    DIR of -o is a folder of `trellis lab run`, or one of kept rows (results).
+    """
+    from trellis.lab.catalogue import chosen
+    from trellis.lab.kept import Kept
+    from trellis.lab.report import results_in, write_report
+
+    results = results_in(output)
+    is_kept = isinstance(results, Kept)
+    size = _scale(scale or ("paper" if is_kept else "smoke"))
+    folder = to or (FOLDER if is_kept else output) / f"report-{size}"
+    at_hand = results.at_hand if isinstance(results, Kept) else _at_hand(data, output)
     with progress("figures") as tell:
         made = write_report(
-            list(catalogue().values()),
-            output,
-            scale,
-            _at_hand(data, output),
-            folder,
-            png=png,
-            progress=lambda d, t: tell(d, t),
+            chosen(ids or ["all"]), output, size, at_hand, folder, png=png, progress=lambda d, t: tell(d, t)
         )
-    said = [text] if (text := made.not_run.sentence(scale)) else []
-    result = {"page": str(made.page), "scale": scale, "verdicts": made.words, "not_run": made.not_run.total}
-    show(result, as_json, [f"{made.page}: scale {scale}", *table(made.words.items()), *said])
+    said = [text] if (text := made.not_run.sentence(size)) else []
+    result = {"page": str(made.page), "scale": size, "verdicts": made.words, "not_run": made.not_run.total}
+    show(result, as_json, [f"{made.page}: scale {size}", *table(made.words.items()), *said])
+
+
+@app.command("keep", epilog=examples("trellis lab keep", "trellis lab keep -o trellis-lab --to results --scale beyond"))
+def keep(
+    output: Folder = FOLDER,
+    scale: Scale = "paper",
+    to: Annotated[Path, typer.Option(help="Folder of kept rows.", metavar="DIR")] = RESULTS,
+    as_json: AsJson = False,
+) -> None:
+    """Take rows of a scale into results/: text files that are small enough to be committed.
+
+    Only rows whose sources were committed are taken. Rows of an old version of their measure are dropped.
+    """
+    from trellis.lab.kept import keep as keep_rows
+    from trellis.lab.store import Store
+
+    done = keep_rows(Store(output), to, (_scale(scale),))
+    told = {
+        "new rows": done.new,
+        "rows replaced": done.replaced,
+        "rows unchanged": done.unchanged,
+        "rows dropped": done.dropped,
+        "failed, not taken": done.failed,
+        "made by uncommitted sources, not taken": done.uncommitted,
+    }
+    text = [f"{to}: scale {scale}", *table(told.items()), "Next: trellis lab pages"]
+    show({**told, "folder": str(to)}, as_json, text)
+
+
+@app.command("pages", epilog=examples("trellis lab pages", "trellis lab pages -o results --to docs/results"))
+def pages(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder of kept rows.", metavar="DIR")] = RESULTS,
+    to: Annotated[Path, typer.Option(help="Folder of the pages.", metavar="DIR")] = PAGES,
+    as_json: AsJson = False,
+) -> None:
+    """Write the pages and plots of all kept rows: docs/results/PAPER.md."""
+    from trellis.lab.catalogue import catalogue
+    from trellis.lab.pages import write_pages
+
+    with progress("figures") as tell:
+        made = write_pages(output, to, list(catalogue().values()), lambda d, t: tell(d, t))
+    result = {"folder": str(to), "pages": made.pages, "figures_drawn": made.drawn, "verdicts": made.words}
+    show(result, as_json, [f"{to}: {made.pages} pages, {made.drawn} figures drawn", *table(made.words.items())])
 
 
 @app.command("traces", epilog=examples("trellis lab traces raw --users 400 --seed 7"))
@@ -168,6 +256,34 @@ def traces(
 
     made = write_traces(folder, users, days, seed)
     show({name: str(path) for name, path in made.items()}, as_json, [f"{path}: {name}" for name, path in made.items()])
+
+
+def _verdicts(output: Path, rows: Any, experiments: Any, scale: str, at_hand: Any, only: bool) -> dict[str, int]:
+    """Count the verdicts of the entries that were run; without `only` also of others whose rows are all there now."""
+    from trellis.lab.catalogue import catalogue
+    from trellis.lab.report import judged_all, results_in
+    from trellis.lab.verdict import WORDS
+
+    asked = {one.id for one in experiments}
+    found = judged_all(list(catalogue().values()), results_in(output), scale, at_hand)
+    keys = {row.key for row in rows}
+    shared = {one.experiment.id for one in found if one.row_seconds.keys() & keys and one.verdict.word != "incomplete"}
+    words = [one.verdict.word for one in found if one.experiment.id in (asked if only else asked | shared)]
+    return {word: words.count(word) for word in WORDS if word in words}
+
+
+def _summed_up(words: dict[str, int]) -> list[str]:
+    return ["verdicts: " + ", ".join(f"{count} {word}" for word, count in words.items())] if words else []
+
+
+def _times(output: Path) -> Any:
+    """Times of rows that are kept, and of those in the folder of results."""
+    from trellis.lab.report import results_in
+    from trellis.lab.times import Times, kept_folder
+
+    folders = [folder for folder in (kept_folder(), output) if folder is not None]
+    found = [results for folder in folders if (results := results_in(folder)) is not None]
+    return Times(outcome for results in found for outcome in results.outcomes() if outcome.error is None)
 
 
 def _on_spark(
@@ -198,7 +314,7 @@ def _on_spark(
                 failed = f", {now.failed} failed" if now.failed else ""
                 tell(now.done + now.failed, now.total, f"{now.running} running{failed}{left}")
 
-            return run_rows(spark, rows, store, commit=commit_here(), progress=told)
+            return run_rows(spark, rows, store, commit=commit_here(), progress=told, cost=_times(store.folder).of)
 
 
 def _minutes(seconds: float) -> str:

@@ -120,6 +120,7 @@ class Over(NamedTuple):
     log: str = ""
     only: Parameters = NOTHING
     systems: tuple[str, ...] = ()  # of all systems, these
+    paper: Mapping[str, Mapping[float, float]] = NOTHING  # what the paper prints: label -> step -> value
 
 
 class Bars(NamedTuple):
@@ -150,6 +151,7 @@ class Experiment:
     beside: Callable[[Table], str] | None = None  # numbers without which the result misleads; printed with the verdict
     limit: str = ""  # what keeps it from `reproduced` at any size; printed with the verdict
     note: str = ""  # where we deviate, or what the rule does not see
+    by_step: tuple[str, ...] = ()  # metrics whose single steps the rule reads: kept whole in `results/` (kept.py)
     not_yet: str = ""  # why it cannot be judged now; nothing is run then
     no_data: str = ""  # the data set that it needs and nobody has; nothing is run then
 
@@ -166,10 +168,14 @@ class Experiment:
             return []
         found = []
         for case in self.cases(scale, at_hand):
-            large = int(case.parameters.get("nodes", 0)) >= LARGE_NODES
-            count = min(self.seeds[scale], LARGE_SEEDS) if large else self.seeds[scale]
-            found += [Row(case, seed, (self.id,)) for seed in (range(1, count + 1) if seeds is None else seeds)]
+            wanted = range(1, self.seeds_of(case, scale) + 1) if seeds is None else seeds
+            found += [Row(case, seed, (self.id,)) for seed in wanted]
         return found
+
+    def seeds_of(self, case: Case, scale: str) -> int:
+        """Return the number of seeds that the rules ask for."""
+        count = self.seeds.get(scale, 1)
+        return min(count, LARGE_SEEDS) if int(case.parameters.get("nodes", 0)) >= LARGE_NODES else count
 
 
 def merged(rows: Iterable[Row]) -> list[Row]:

@@ -54,6 +54,7 @@ class AtHand:
 
     folder: Path | None = None
     made: Path | None = None  # what an earlier run made of raw traces: enough to judge its results
+    names: frozenset[str] = frozenset()  # the data of rows that are kept: enough to judge them, too
 
     @classmethod
     def find(cls, named: Path | None, made: Path | None = None) -> AtHand:
@@ -64,6 +65,8 @@ class AtHand:
         return cls(named or (Path(told) if told and Path(told).is_dir() else None), made)
 
     def has(self, name: str) -> bool:
+        if name in self.names:
+            return True
         if self.folder is not None:
             return (self.folder / RAW[name]).is_file()
         return self.made is not None and next(self.made.glob(f"{name}-*"), None) is not None
@@ -78,7 +81,7 @@ class AtHand:
         return "wikipedia-2015" if self.has("wikipedia-2015") else "editors"
 
 
-NOTHING = AtHand()
+NOTHING, EVERYTHING = AtHand(), AtHand(names=frozenset(RAW))
 
 
 def substitutes(parameters: Parameters) -> list[str]:

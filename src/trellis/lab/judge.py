@@ -39,7 +39,7 @@ def limits(experiment: Experiment, scale: str, at_hand: AtHand) -> list[str]:
 
 
 def provisional(experiment: Experiment, table: Table, scale: str) -> str:
-    """Says so where fewer seeds were run than the rules ask for."""
-    seeds = table.seeds()
-    wanted = experiment.seeds.get(scale, 1)
-    return f"provisional: {len(seeds)} of {wanted} seeds" if 0 < len(seeds) < wanted else ""
+    """Says so where a case was run with fewer seeds than the rules ask for."""
+    counts = [(len(seeds), experiment.seeds_of(case, scale)) for case, seeds in table]
+    few = [(found, wanted) for found, wanted in counts if found < wanted]
+    return "provisional: {} of {} seeds".format(*min(few)) if few else ""

@@ -7,15 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from html import escape
 from importlib import resources
-from math import isnan
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from trellis.lab.experiment import PAPERS, Bars, Lines, Over
-from trellis.lab.plots import cases_of, label_of, line_points
-from trellis.lab.table import Missing, half_width
-from trellis.lab.verdict import WORDS, Check, number
+from trellis.lab.experiment import PAPERS
+from trellis.lab.numbers import Numbers, numbers_of
+from trellis.lab.times import time_text
+from trellis.lab.verdict import WORDS, Check
 
 if TYPE_CHECKING:
     from trellis.lab.report import Judged
@@ -29,7 +26,6 @@ MEANINGS = {
     "not yet": "cannot be judged now; the entry says why",
     "incomplete": "rows are missing or failed",
 }
-ROWS_MAX = 24  # of a table of numbers: longer ones are for the Parquet files
 
 
 def page(found: list[Judged], scale: str, figures: dict[str, bytes], not_run: str = "") -> str:
@@ -52,7 +48,7 @@ def _head(found: list[Judged], scale: str, not_run: str) -> str:
     counts = Counter(one.verdict.word for one in found)
     chips = "".join(f'<span class="count">{_chip(word)} {counts[word]}</span>' for word in WORDS if counts[word])
     commits = sorted({commit for one in found for commit in one.commits})
-    cpu = _time(sum({id(one): one.cpu_seconds for one in found}.values()))
+    cpu = time_text(sum({id(one): one.cpu_seconds for one in found}.values()))
     meanings = "".join(
         f"<dt>{_chip(word)}</dt><dd>{escape(text)}</dd>" for word, text in MEANINGS.items() if counts[word]
     )
@@ -156,7 +152,7 @@ def _figure(one: Judged, scale: str, svg: bytes | None) -> str:
     facts = [
         f"data: {'; '.join(one.data)}" if one.data else "",
         f"seeds {', '.join(map(str, one.seeds))}" if one.seeds else "",
-        f"{_time(one.cpu_seconds)} of processor time" if one.cpu_seconds else "",
+        f"{time_text(one.cpu_seconds)} of processor time" if one.cpu_seconds else "",
         f"commit {', '.join(one.commits)}" if one.commits else "",
         one.provisional,
     ]
@@ -194,93 +190,24 @@ def _checks(column: str, checks: Sequence[Check]) -> str:
 
 
 def _numbers(one: Judged) -> str:
-    tables = []
-    for plot in one.experiment.plots:
-        if not cases_of(plot, one.table):
-            continue
-        if isinstance(plot, Lines):
-            tables.append(_line_table(one, plot))
-        elif isinstance(plot, Over):
-            tables.append(_over_table(one, plot))
-        else:
-            tables.append(_bar_table(one, plot))
-    inside = "".join(tables)
+    inside = "".join(_table(found) for found in numbers_of(one.experiment, one.table))
     return f"<details><summary>Our numbers</summary>{inside}</details>" if inside else ""
 
 
-def _line_table(one: Judged, plot: Lines) -> str:
-    points = line_points(plot, one.table)
-    xs = list(dict.fromkeys(x for found in points.values() for x, _, _ in found))
-    rows = []
-    for label, found in list(points.items())[:ROWS_MAX]:
-        at = {x: _mean(mean, width) for x, mean, width in found}
-        rows.append((label, [at.get(x, "") for x in xs]))
-    for label, printed in plot.paper.items():
-        if any(x in printed for x in xs):
-            rows.append((label, [number(printed[x]) if x in printed else "" for x in xs]))
-    return _table(f"{plot.ylabel or plot.metric} by {plot.x.replace('_', ' ')}", [str(x) for x in xs], rows)
-
-
-def _over_table(one: Judged, plot: Over) -> str:
-    chosen = cases_of(plot, one.table)
-    rows = []
-    for case in chosen[:ROWS_MAX]:
-        try:
-            found = one.table.of_case(case, plot.metric)
-        except Missing:
-            continue
-        shown = [
-            np.array([pick(s.values) for s in found]) for pick in (lambda v: v[0], np.mean, np.max, lambda v: v[-1])
-        ]
-        rows.append((label_of(case, chosen), [_mean(float(v.mean()), half_width(v)) for v in shown]))
-    return _table(f"{plot.ylabel or plot.metric} over {plot.xlabel}", ["first", "mean", "greatest", "last"], rows)
-
-
-def _bar_table(one: Judged, plot: Bars) -> str:
-    chosen = cases_of(plot, one.table)
-    rows = []
-    for case in chosen[:ROWS_MAX]:
-        cells = []
-        for metric in plot.metrics:
-            try:
-                values = np.array([series.values.mean() for series in one.table.of_case(case, metric)])
-                cells.append(_mean(float(values.mean()), half_width(values)))
-            except Missing:
-                cells.append("")
-        rows.append((label_of(case, chosen), cells))
-    if plot.paper:
-        rows.append(("paper", [number(plot.paper[m]) if m in plot.paper else "" for m in plot.metrics]))
-    return _table(plot.ylabel, list(plot.metrics), rows)
-
-
-def _table(title: str, columns: list[str], rows: list[tuple[str, list[str]]]) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+def _table(found: Numbers) -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in found.columns)
     body = "".join(
         f"<tr><th>{escape(label)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
-        for label, cells in rows
+        for label, cells in found.rows
     )
     return (
-        f'<div class="wide"><table class="numbers"><caption>{escape(title)}</caption>'
+        f'<div class="wide"><table class="numbers"><caption>{escape(found.title)}</caption>'
         f"<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
-def _mean(mean: float, width: float) -> str:
-    return number(mean) if isnan(width) or width == 0 else f"{number(mean)} ± {width:.2g}"
-
-
 def _chip(word: str) -> str:
     return f'<span class="chip {word.partition(" (")[0].replace(" ", "-")}">{word}</span>'
-
-
-def _time(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
 
 
 def summary_table(found: list[Judged], scale: str, not_run: str = "") -> str:

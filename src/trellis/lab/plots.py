@@ -10,7 +10,7 @@ import numpy as np
 
 from trellis.lab.experiment import Bars, Case, Experiment, Lines, Over, Plot
 from trellis.lab.table import Missing, Series, Table, half_width
-from trellis.measure.picture import MUTED, picture
+from trellis.measure.picture import INK, MUTED, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +69,7 @@ def line_points(plot: Lines, table: Table) -> dict[str, list[tuple[Any, float, f
     chosen = cases_of(plot, table)
     found: dict[str, list[tuple[Any, float, float]]] = {}
     for case in chosen:
-        values = np.array([series.values.mean() for series in table.of_case(case, plot.metric)])
+        values = np.array([series.of(np.mean) for series in table.of_case(case, plot.metric)])
         point = (case.parameters[plot.x], float(values.mean()), half_width(values))
         points = found.setdefault(label_of(case, chosen, (plot.x,)), [])
         if point[0] not in [x for x, _, _ in points]:
@@ -78,8 +78,13 @@ def line_points(plot: Lines, table: Table) -> dict[str, list[tuple[Any, float, f
 
 
 def bands(found: list[Series]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Steps, means, half-widths; seeds whose steps differ are put on the steps that they share."""
+    """Steps, means, half-widths; seeds whose steps differ are put on the steps that they share.
+
+    Of a series with few kept points, seeds may share no step: those points are put on the steps of the first seed.
+    """
     steps = found[0].steps
+    if any(one.summary is not None for one in found):
+        found = [Series(steps, np.interp(steps, one.steps, one.points)) for one in found]
     for series in found[1:]:
         steps = np.intersect1d(steps, series.steps)
     rows = np.array(
@@ -136,6 +141,8 @@ def _over(axes: Axes, plot: Over, table: Table) -> None:
         axes.fill_between(
             steps, means - widths, means + widths, color=COLORS[place % len(COLORS)], alpha=0.15, linewidth=0
         )
+    for place, (label, printed) in enumerate(plot.paper.items()):
+        axes.plot(list(printed), list(printed.values()), "x", color=MUTED if place else INK, markersize=7, label=label)
     axes.set(xlabel=plot.xlabel, ylabel=plot.ylabel or plot.metric)
 
 
@@ -146,7 +153,7 @@ def _bars(axes: Axes, plot: Bars, table: Table) -> None:
         for group, metric in enumerate(plot.metrics):
             if metric not in table.metrics(case):
                 continue
-            values = np.array([series.values.mean() for series in table.of_case(case, metric)])
+            values = np.array([series.of(np.mean) for series in table.of_case(case, metric)])
             label = label_of(case, chosen) if group == 0 else None
             axes.bar(group + width * (place - (len(chosen) - 1) / 2), values.mean(), width,
                      yerr=np.nan_to_num(half_width(values)), color=_look(place)["color"], label=label,

@@ -8,13 +8,14 @@ figures/      every plot as .svg, on request as .png too
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from trellis.errors import InputError
 from trellis.files import written_whole
-from trellis.lab.experiment import Experiment
+from trellis.lab.experiment import Case, Experiment, engine_of
 from trellis.lab.inputs import AtHand
 from trellis.lab.judge import judge, provisional
 from trellis.lab.plots import draw
@@ -33,11 +34,24 @@ class Judged(NamedTuple):
     failures: list[str]
     provisional: str
     data: list[str]
+    seconds: float = 0.0
+    engines: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+    scale: str = "paper"
+    row_seconds: Mapping[str, float] = MappingProxyType({})  # processor seconds of each row, by its key
 
     @property
     def was_run(self) -> bool:
         """Whether a row of it is there, be it one that failed."""
         return bool(len(self.table) or self.failures)
+
+
+class Results(Protocol):
+    """Rows with their numbers: a folder of the runner (`Store`), or rows that are kept (`Kept`)."""
+
+    def outcomes(self) -> list[Outcome]: ...
+
+    def table(self, cases: Iterable[Case], outcomes: Iterable[Outcome]) -> Table: ...
 
 
 class NotRun(NamedTuple):
@@ -60,22 +74,32 @@ class Made(NamedTuple):
     not_run: NotRun
 
 
-def judged_all(experiments: list[Experiment], folder: Path, scale: str, at_hand: AtHand) -> list[Judged]:
-    store = Store(folder)
-    outcomes = store.outcomes() if store.rows.is_dir() else []
-    return [judged_one(experiment, store, outcomes, scale, at_hand) for experiment in experiments]
+def results_in(folder: Path) -> Results | None:
+    """Return the results of a folder, whoever wrote them; None where there are none."""
+    from trellis.lab.kept import Kept
+
+    if (folder / "rows").is_dir():
+        return Store(folder)
+    return Kept(folder) if next(folder.glob("*.jsonl"), None) is not None else None
 
 
-def judged_one(experiment: Experiment, store: Store, outcomes: list[Outcome], scale: str, at_hand: AtHand) -> Judged:
+def judged_all(experiments: Sequence[Experiment], results: Results | None, scale: str, at_hand: AtHand) -> list[Judged]:
+    outcomes = [] if results is None else results.outcomes()
+    return [judged_one(experiment, results or Store("."), outcomes, scale, at_hand) for experiment in experiments]
+
+
+def judged_one(
+    experiment: Experiment, results: Results, outcomes: list[Outcome], scale: str, at_hand: AtHand
+) -> Judged:
     if not experiment.can_run or scale not in experiment.scales:
         verdict = judge(experiment, Table(), scale, at_hand) if not experiment.can_run else Verdict(
             "incomplete", reason=f"has no scale {scale}"
         )  # fmt: skip
-        return Judged(experiment, verdict, Table(), [], 0.0, [], [], "", [])
+        return Judged(experiment, verdict, Table(), [], 0.0, [], [], "", [], scale=scale)
     cases = experiment.cases(scale, at_hand)
     wanted = {case.identity for case in cases}
     mine = [outcome for outcome in outcomes if outcome.row.case.identity in wanted]
-    table = store.table(cases, mine)
+    table = results.table(cases, mine)
     return Judged(
         experiment,
         judge(experiment, table, scale, at_hand),
@@ -86,7 +110,16 @@ def judged_one(experiment: Experiment, store: Store, outcomes: list[Outcome], sc
         [f"{outcome.row.case.system}, seed {outcome.row.seed}: {outcome.error}" for outcome in mine if outcome.error],
         provisional(experiment, table, scale),
         data_used(experiment, scale, at_hand),
+        sum(float(outcome.about.get("seconds", 0.0)) for outcome in mine),
+        tuple(sorted({engine_of(outcome.row.case) for outcome in mine})),
+        tuple(sorted({versions_of(outcome) for outcome in mine} - {""})),
+        scale,
+        {outcome.row.key: float(outcome.about.get("cpu_seconds", 0.0)) for outcome in mine},
     )
+
+
+def versions_of(outcome: Outcome) -> str:
+    return ", ".join(f"{name} {number}" for name, number in dict(outcome.about.get("versions") or {}).items())
 
 
 def data_used(experiment: Experiment, scale: str, at_hand: AtHand) -> list[str]:
@@ -97,7 +130,7 @@ def data_used(experiment: Experiment, scale: str, at_hand: AtHand) -> list[str]:
 
 
 def write_report(
-    experiments: list[Experiment],
+    experiments: Sequence[Experiment],
     folder: Path,
     scale: str,
     at_hand: AtHand,
@@ -108,9 +141,9 @@ def write_report(
 ) -> Made:
     from trellis.lab.page import page, summary_table
 
-    if not (folder / "rows").is_dir():
+    if (results := results_in(folder)) is None:
         raise InputError(str(folder), "holds no results", "run first: trellis lab run all --scale smoke")
-    judged = judged_all(experiments, folder, scale, at_hand)
+    judged = judged_all(experiments, results, scale, at_hand)
     found = [one for one in judged if one.was_run]
     idle = [one.experiment for one in judged if not one.was_run]
     if not found:

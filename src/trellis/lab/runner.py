@@ -80,15 +80,19 @@ def run_rows(
     *,
     commit: str = "",
     progress: Callable[[Progress], None] | None = None,
+    cost: Callable[[Row], float] = size_of,
 ) -> Summary:
-    """Runs what is missing of `rows`. Inputs from raw traces must be there (`inputs.prepare`)."""
+    """Runs what is missing of `rows`. Inputs from raw traces must be there (`inputs.prepare`).
+
+    `cost` tells what a row costs beside others: the time left is estimated by it.
+    """
     store.open()
     begun = time.monotonic()
     missing = [row for row in rows if not store.is_done(row)]
     found = len(rows) - len(missing)
     states: dict[str, str] = {}
     if missing:
-        watch = _Watch(store, missing, progress)
+        watch = _Watch(store, missing, progress, cost)
         folder = str(store.folder.resolve())
         states = watch.over(lambda: _collect(spark, missing, folder, commit))
     failed = [(row, _error(store, row)) for row in missing if states.get(row.key) != "done"]
@@ -187,9 +191,15 @@ def _error(store: Store, row: Row) -> str:
 class _Watch:
     """Reads from the store how far the rows are, while Spark works."""
 
-    def __init__(self, store: Store, rows: list[Row], progress: Callable[[Progress], None] | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        rows: list[Row],
+        progress: Callable[[Progress], None] | None,
+        cost: Callable[[Row], float],
+    ) -> None:
         self.store, self.progress = store, progress
-        self.sizes = {row.key: size_of(row) for row in rows}
+        self.sizes = {row.key: cost(row) for row in rows}
         self.failed: set[str] = set()
         self.done: set[str] = set()
         self.before = {row.key for row in rows if (store.rows / row.key).exists()}  # failed in an earlier run

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from trellis.errors import InputError
 from trellis.lab.experiment import Case, Row
-from trellis.lab.table import Found, Series, Table, _series
+from trellis.lab.table import Found, Series, Table, series_of
 
 SCHEMA = pa.schema([("step", pa.float64()), ("metric", pa.string()), ("value", pa.float64())])
 
@@ -106,12 +106,12 @@ class Store:
         for case in cases:
             for row in by_case.get(case.identity, []):
                 if (self.rows / row.key).is_dir():
-                    table.add(case, row.seed, {m: (s.steps, s.values) for m, s in self.read(row).items()})
+                    table.add(case, row.seed, self.read(row))
         return table
 
 
 def _to_arrow(found: Found) -> pa.Table:
-    series = {metric: _series(value) for metric, value in found.items()}
+    series = {metric: series_of(value) for metric, value in found.items()}
     names = [metric for metric, one in series.items() for _ in one.values]
     steps = np.concatenate([np.zeros(0), *(one.steps for one in series.values())])
     values = np.concatenate([np.zeros(0), *(one.values for one in series.values())])

@@ -24,8 +24,25 @@ class Missing(Exception):
 
 
 class Series(NamedTuple):
+    """A metric of one row, step by step; or some points of it with a summary of all (`kept.py`)."""
+
     steps: Values
-    values: Values
+    points: Values
+    summary: Mapping[str, float] | None = None  # of every value, where only some points were kept
+
+    @property
+    def values(self) -> Values:
+        """Return every value. A rule that reads them names its metric in `Experiment.by_step`."""
+        assert self.summary is None, "only some points of this series were kept: name its metric in `by_step`"
+        return self.points
+
+    def of(self, what: Callable[[Values], Any]) -> float:
+        """Return one number for all values. Where only a summary was kept, `what` must be one of `SUMMARIES`."""
+        if self.summary is None:
+            return float(what(self.points))
+        names = [name for name, function in SUMMARIES.items() if function is what]
+        assert names, f"{what} is no part of a summary: name the metric in `by_step`, or use one of {list(SUMMARIES)}"
+        return float(self.summary[names[0]])
 
 
 class Table:
@@ -35,7 +52,7 @@ class Table:
     def add(self, case: Case, seed: int, found: Found) -> None:
         """What a measure gave: a number, a list (steps 1, 2, ...), or steps and values."""
         _, seeds = self._found.setdefault(case.identity, (case, {}))
-        seeds[seed] = {metric: _series(value) for metric, value in found.items()}
+        seeds[seed] = {metric: series_of(value) for metric, value in found.items()}
 
     # What there is.
 
@@ -80,7 +97,7 @@ class Table:
         self, metric: str, system: str | None = None, of: Callable[[Values], Any] = np.mean, **where: Any
     ) -> Values:
         """One number a seed, by default the mean over the steps."""
-        return np.array([of(series.values) for series in self.by_seed(metric, system, **where)], float)
+        return np.array([series.of(of) for series in self.by_seed(metric, system, **where)], float)
 
     def mean(
         self, metric: str, system: str | None = None, of: Callable[[Values], Any] = np.mean, **where: Any
@@ -100,7 +117,7 @@ class Table:
         chosen = [case for case in self.cases(system, **where) if metric in self.metrics(case)]
         if not chosen:
             raise Missing(f"nothing has {metric}")
-        return np.array([of(series.values) for case in chosen for series in self.of_case(case, metric)], float)
+        return np.array([series.of(of) for case in chosen for series in self.of_case(case, metric)], float)
 
     # Helpers.
 
@@ -129,6 +146,30 @@ def first(values: Values) -> float:
     return float(values[0])
 
 
+def lower_middle(values: Values) -> float:
+    """Return the quantile 0.4."""
+    return float(np.quantile(values, 0.4))
+
+
+def upper_middle(values: Values) -> float:
+    """Return the quantile 0.6."""
+    return float(np.quantile(values, 0.6))
+
+
+# What is kept of a series whose points are not: a rule may ask for these of any series.
+SUMMARIES: dict[str, Callable[[Values], Any]] = {
+    "mean": np.mean,
+    "median": np.median,
+    "min": np.min,
+    "max": np.max,
+    "sum": np.sum,
+    "first": first,
+    "last": last,
+    "q40": lower_middle,
+    "q60": upper_middle,
+}
+
+
 def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """Rank correlation, ties at their mean rank; 0 where one of the two does not vary."""
     one, other = (_ranks(np.asarray(values, float)) for values in (x, y))
@@ -151,7 +192,10 @@ def half_width(values: Values) -> float:
     return float(stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
-def _series(value: Any) -> Series:
+def series_of(value: Any) -> Series:
+    """Return what a measure gave as a series: a number, a list (steps 1, 2, ...), or steps and values."""
+    if isinstance(value, Series):
+        return value
     if isinstance(value, tuple):
         steps, values = (np.asarray(part, float) for part in value)
         assert len(steps) == len(values)

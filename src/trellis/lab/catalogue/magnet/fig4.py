@@ -79,6 +79,7 @@ def _fig5(letter: str, b_p: int, b_n: int, limit: float | None) -> Experiment:
         rule_5(limit),
         (Over("share", "the x most popular topics", "messages to uninterested peers, %"),),
         seeds=SEEDS,
+        by_step=("share",),
     )
 
 

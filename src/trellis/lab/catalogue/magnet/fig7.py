@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from trellis.lab.catalogue.magnet.shared import MODEL, SEEDS, pairs, saving, savings
 from trellis.lab.experiment import Case, Experiment, Lines, Over, cases
 from trellis.lab.inputs import AtHand
@@ -33,7 +35,7 @@ def shares(table: Table) -> str:
     """Return the true shares of random subscriptions: above initFrac where Z * initFrac is below one topic a peer."""
     told = []
     for case in table.cases("Magnet"):
-        values = [float(series.values.mean()) for series in table.of_case(case, "initial share %")]
+        values = [series.of(np.mean) for series in table.of_case(case, "initial share %")]
         where = ", ".join(f"{name} {case.parameters[name]:g}" for name in ("z", "init_frac"))
         told.append(f"{where}: {sum(values) / len(values):.1f}%")
     return "subscriptions dealt at random: " + "; ".join(dict.fromkeys(told))

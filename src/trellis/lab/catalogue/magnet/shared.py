@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trellis.lab.experiment import Case, Parameters, cases
-from trellis.lab.table import Missing, Table, Values
+from trellis.lab.table import Missing, Table, Values, first
 
 COST = "magnet.cost"
 BOTH = ("Magnet", "strawman")
@@ -73,9 +73,9 @@ def all_savings(table: Table) -> dict[str, float]:
         if not same:
             raise Missing(f"no strawman for {dict(where)}")
         mine = np.mean(
-            [s.values[0] for c in table.cases("Magnet") if c.parameters == where for s in table.of_case(c, "cost")]
+            [s.of(first) for c in table.cases("Magnet") if c.parameters == where for s in table.of_case(c, "cost")]
         )
-        other = np.mean([s.values[0] for s in table.of_case(same[0], "cost")])
+        other = float(np.mean([s.of(first) for s in table.of_case(same[0], "cost")]))
         text = ", ".join(
             f"{name} {value}" for name, value in where.items() if name not in ("nodes", "topics", "subs", "model")
         )

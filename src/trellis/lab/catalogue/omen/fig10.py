@@ -12,7 +12,7 @@ import numpy as np
 from trellis.lab.catalogue.omen.shared import SCALES, SEEDS, SIZES, fb, tw
 from trellis.lab.experiment import Bars, Case, Experiment, cases
 from trellis.lab.inputs import AtHand
-from trellis.lab.table import Table
+from trellis.lab.table import Table, lower_middle, upper_middle
 from trellis.lab.verdict import Rule, at_least, at_most, below
 
 SPIDER = "spidercast(3,1)"
@@ -85,7 +85,8 @@ def rule_c(table: Table) -> Rule:
 
     def gap(name: str) -> float:
         """How far apart the quantiles around a half are."""
-        return table.mean("repair seconds", name, lambda v: np.quantile(v, 0.6) / max(1e-9, np.quantile(v, 0.4)))
+        low, high = (table.each("repair seconds", name, pick) for pick in (lower_middle, upper_middle))
+        return float(np.mean(high / np.maximum(1e-9, low)))
 
     return Rule(
         [

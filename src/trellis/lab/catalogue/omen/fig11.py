@@ -91,6 +91,7 @@ EXPERIMENTS = [
         ),
         scales=SCALES,
         seeds=SEEDS,
+        by_step=("size", "coordination", "set-up"),
         note="Coordination and link set-up of an event, view maintenance and OMen's net of one round; with and without "
         "link heartbeats. The failure detector is left out, as in the paper. SpiderCast's views are gossiped.",
     ),

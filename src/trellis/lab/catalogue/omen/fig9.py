@@ -124,6 +124,7 @@ EXPERIMENTS = [
         BOTH,
         scales=SCALES,
         seeds=SEEDS,
+        by_step=("D",),
     ),
     Experiment(
         "omen-fig9b",
@@ -135,6 +136,7 @@ EXPERIMENTS = [
         BOTH[:1],
         scales=SCALES,
         seeds=SEEDS,
+        by_step=("D",),
     ),
     Experiment(
         "omen-fig9c",
@@ -146,6 +148,7 @@ EXPERIMENTS = [
         (BOTH[0], Over("links", "churn event", "links")),
         scales=SCALES,
         seeds=SEEDS,
+        by_step=("D",),
         note="SpiderCast starts from LowODA's overlay and selects only after a loss (A-OMN-25).",
     ),
     Experiment(
@@ -158,5 +161,6 @@ EXPERIMENTS = [
         BOTH,
         scales=SCALES,
         seeds=SEEDS,
+        by_step=("D",),
     ),
 ]

@@ -53,7 +53,7 @@ def beside(table: Table) -> str:
     told = []
     for case in (case for case in table.cases() if "coordination" in table.metrics(case)):
         by_type = {
-            metric.removeprefix("sent "): float(np.mean([one.values.mean() for one in table.of_case(case, metric)]))
+            metric.removeprefix("sent "): float(np.mean([one.of(np.mean) for one in table.of_case(case, metric)]))
             for metric in table.metrics(case)
             if metric.startswith("sent ")
         }
@@ -78,6 +78,7 @@ EXPERIMENTS = [
             Over("d", "churn event", "mean degree"),
         ),
         seeds={"smoke": 2, "paper": 5, "beyond": 1},
+        by_step=("D",),
         beside=beside,
         note="The first 120 machine events. OMen builds backup sets by the rule of section 4.2.",
     )

@@ -174,6 +174,7 @@ EXPERIMENTS = [
         BOTH,
         scales=SCALES,
         seeds=SEEDS,
+        by_step=("D",),
         beside=beside_5,
         note="Instances of OMen-G with the same start and the same churn. Judged by the rules of section 4.2.",
     ),

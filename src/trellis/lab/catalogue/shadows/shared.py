@@ -31,4 +31,3 @@ def backup_sets(scale: str, popularity: tuple[str, ...] = ("unif",), routines: t
 
 def at_end(table: Table, metric: str, system: str, coverage: int = 3) -> float:
     return table.mean(metric, system, last, coverage=coverage)
-

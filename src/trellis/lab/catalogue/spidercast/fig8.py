@@ -7,7 +7,7 @@ import numpy as np
 from trellis.lab.catalogue.spidercast.shared import NODES, static
 from trellis.lab.experiment import Case, Experiment, Lines, cases
 from trellis.lab.inputs import AtHand
-from trellis.lab.table import Table, spearman
+from trellis.lab.table import Table, first, spearman
 from trellis.lab.verdict import Check, Rule, at_most, below, each_of, falling, holds, rising
 
 SUBSCRIPTIONS = (10, 15, 20, 30, 40)
@@ -33,7 +33,7 @@ def rule_a(table: Table) -> Rule:
 
     def at(n: int, topics: int) -> np.ndarray:
         case = next(c for c in plain if c.parameters["nodes"] == n and c.parameters["topics"] == topics)
-        return np.array([series.values[0] for series in table.of_case(case, "degree")])
+        return np.array([series.of(first) for series in table.of_case(case, "degree")])
 
     falls = [falling(f"d falls with n, {t} topics", [at(n, t) for n in sizes]) for t in (100, 200)]
     more = [below(f"d is higher with 200 topics, {n} nodes", at(n, 100).mean(), at(n, 200).mean()) for n in sizes]
@@ -106,8 +106,8 @@ def mirrored(table: Table, by: str | None) -> Rule:
             drop = ("closest", "sample", "diameters")
             where = {name: value for name, value in case.parameters.items() if name not in drop}
             mate = table.cases("spidercast(3,0)", **where)[0]
-            degree = np.mean([series.values[0] for series in table.of_case(mate, "degree")])
-            pairs.append((np.mean([s.values[0] for s in table.of_case(case, "tdi")]), degree))
+            degree = np.mean([series.of(first) for series in table.of_case(mate, "degree")])
+            pairs.append((np.mean([s.of(first) for s in table.of_case(case, "tdi")]), degree))
         return spearman(*zip(*pairs, strict=True))
 
     points = table.cases("workload")

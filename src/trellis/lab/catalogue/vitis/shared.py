@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
+import numpy as np
+
 from trellis.lab.experiment import Bars, Case, cases
 from trellis.lab.table import Table
 from trellis.lab.verdict import Check, each_of
@@ -66,8 +68,8 @@ def links(table: Table) -> str:
         cases_of = [case for case in table.cases(system) if "degree mean" in table.metrics(case)]
         if not cases_of:
             continue
-        means = [float(mean([one.values.mean() for one in table.of_case(case, "degree mean")])) for case in cases_of]
-        most = max(one.values.max() for case in cases_of for one in table.of_case(case, "degree max"))
+        means = [float(mean([one.of(np.mean) for one in table.of_case(case, "degree mean")])) for case in cases_of]
+        most = max(one.of(np.max) for case in cases_of for one in table.of_case(case, "degree max"))
         low, high = f"{min(means):.1f}", f"{max(means):.1f}"
         told.append(f"{system} {low if low == high else f'{low} to {high}'} (max {most:.0f})")
     return f"links a node: {', '.join(told)}" if told else ""

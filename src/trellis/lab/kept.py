@@ -1,0 +1,227 @@
+"""Results that are kept with the sources: `results/PAPER.jsonl`, one line of JSON for each row, sorted.
+
+A line says what was run, what was found, and where it comes from: commit, engine, versions, seconds, processor seconds.
+Every verdict, plot and page can be made from these files alone. To stay small, a file has of a series
+
+    every value               where it has at most `WHOLE_MAX`, or where the rule of an entry reads its single steps
+                              (`Experiment.by_step`)
+    a summary                 of all others: the functions of `table.SUMMARIES`
+    and `POINTS` of its points  where a plot draws it step by step
+
+A rule that asks for anything else is stopped by an assertion (`Series.values`, `Series.of`), never misled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trellis.errors import InputError
+from trellis.files import written_whole
+from trellis.lab.catalogue import catalogue
+from trellis.lab.experiment import SCALES, VERSIONS, Case, Experiment, Over, Row
+from trellis.lab.inputs import EVERYTHING, NOTHING, AtHand
+from trellis.lab.store import Outcome, Store
+from trellis.lab.table import SUMMARIES, Series, Table, Values
+
+WHOLE_MAX, POINTS = 32, 48
+EXACT, DIGITS = 17, 9  # digits of single numbers, and of those in series and summaries
+LINE_MAX = 1_000_000  # letters: a line that is longer is none of ours
+PROVENANCE = ("seconds", "cpu_seconds", "commit", "engine", "versions", "ended")
+
+
+class Changed(NamedTuple):
+    """What `keep` did, in rows."""
+
+    new: int
+    replaced: int
+    unchanged: int
+    dropped: int  # rows of an old version of their measure, or that no entry asks for any more
+    failed: int
+    uncommitted: int  # made by sources that no commit has
+
+
+class Kept:
+    """The rows of a folder of results. It can be judged and drawn as a folder of the runner can (`Store`)."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.lines: dict[str, dict[str, Any]] = {}  # by key of the row
+        self._outcomes: dict[str, Outcome] = {}
+        for path in sorted(self.folder.glob("*.jsonl")):
+            for number, text in enumerate(path.read_text("utf-8").splitlines(), start=1):
+                self._add(_read_line(text, f"{path}:{number}"))
+
+    def _add(self, line: dict[str, Any]) -> None:
+        row = _row_of(line)
+        if line["version"] == VERSIONS.get(row.case.measure, 1):
+            self.lines[row.key], self._outcomes[row.key] = line, Outcome(row, line)
+
+    @property
+    def at_hand(self) -> AtHand:
+        """Return the raw traces that these rows were made of."""
+        parameters = [outcome.row.case.parameters for outcome in self._outcomes.values()]
+        return AtHand(names=frozenset(str(told.get(name)) for told in parameters for name in ("interests", "churn")))
+
+    def outcomes(self) -> list[Outcome]:
+        return list(self._outcomes.values())
+
+    def table(self, cases: Iterable[Case], outcomes: Iterable[Outcome]) -> Table:
+        by_case: dict[str, list[Row]] = {}
+        for outcome in outcomes:
+            by_case.setdefault(outcome.row.case.identity, []).append(outcome.row)
+        table = Table()
+        for case in cases:
+            for row in by_case.get(case.identity, []):
+                table.add(case, row.seed, {m: decoded(found) for m, found in self.lines[row.key]["found"].items()})
+        return table
+
+
+def keep(store: Store, folder: Path, scales: Iterable[str] = ("paper",)) -> Changed:
+    """Take the rows of `store` that entries ask for at these scales into the files of `folder`."""
+    if not store.rows.is_dir():
+        raise InputError(str(store.folder), "holds no results", "run first: trellis lab run all --scale paper")
+    asked, wanted = askers(SCALES), set(askers(tuple(scales)))
+    before = Kept(folder) if folder.is_dir() else None
+    lines = {} if before is None else {k: v for k, v in before.lines.items() if _row_of(v).case.identity in asked}
+    dropped = 0 if before is None else _count(folder) - len(lines)
+    new = replaced = unchanged = failed = uncommitted = 0
+    for outcome in store.outcomes():
+        row, about = outcome.row, outcome.about
+        if row.case.identity not in wanted or not (store.rows / row.key).is_dir():
+            continue  # nobody asks for it, or an old version of its measure made it
+        if outcome.error is not None:
+            failed += 1
+        elif not about.get("commit") or str(about["commit"]).endswith("+"):
+            uncommitted += 1
+        elif row.key in lines and lines[row.key]["ended"] >= about["ended"]:
+            unchanged += 1
+        else:
+            new, replaced = (new, replaced + 1) if row.key in lines else (new + 1, replaced)
+            lines[row.key] = line_of(row, store.read(row), about, asked[row.case.identity])
+    _write(folder, lines.values(), asked)
+    return Changed(new, replaced, unchanged, dropped, failed, uncommitted)
+
+
+def askers(scales: Iterable[str]) -> dict[str, list[Experiment]]:
+    """Return who asks for which case, by its identity: with every raw trace at hand, and with none."""
+    found: dict[str, list[Experiment]] = {}
+    for experiment in catalogue().values():
+        for scale in scales:
+            if not experiment.can_run or scale not in experiment.scales:
+                continue
+            for case in [case for at_hand in (EVERYTHING, NOTHING) for case in experiment.cases(scale, at_hand)]:
+                listed = found.setdefault(case.identity, [])
+                if experiment not in listed:
+                    listed.append(experiment)
+    return found
+
+
+def line_of(
+    row: Row, found: Mapping[str, Series], about: Mapping[str, Any], asking: Iterable[Experiment]
+) -> dict[str, Any]:
+    """Return what is kept of a row."""
+    asking = list(asking)
+    whole = {metric for experiment in asking for metric in experiment.by_step}
+    drawn = {
+        plot.metric
+        for experiment in asking
+        for plot in experiment.plots
+        if isinstance(plot, Over) and (not plot.systems or row.case.system in plot.systems)
+    }
+    return {
+        "measure": row.case.measure,
+        "version": VERSIONS.get(row.case.measure, 1),
+        "system": row.case.system,
+        "parameters": dict(sorted(row.case.parameters.items())),
+        "seed": row.seed,
+        "found": {m: encoded(one, m in whole, m in drawn) for m, one in sorted(found.items())},
+        **{name: about[name] for name in PROVENANCE},
+    }
+
+
+def encoded(series: Series, is_whole: bool, is_drawn: bool) -> Any:
+    """Return a series as plain values: a number, a list of all values, or an object."""
+    steps, values = series.steps, series.values
+    if len(values) == 1 and steps[0] == 0:
+        return _short(values[0], EXACT)
+    if is_whole or len(values) <= WHOLE_MAX:
+        counted = np.array_equal(steps, np.arange(1, len(values) + 1))
+        return _shorts(values) if counted else {"at": _shorts(steps), "is": _shorts(values)}
+    summary = {name: _short(function(values)) for name, function in SUMMARIES.items()}
+    if not is_drawn:
+        return {"of": summary}
+    chosen = np.unique(np.linspace(0, len(values) - 1, POINTS).round().astype(int))
+    return {"of": summary, "at": _shorts(steps[chosen]), "is": [float(f"{v:.5g}") for v in values[chosen]]}
+
+
+def decoded(found: Any) -> Series:
+    if isinstance(found, list):
+        return Series(np.arange(1, len(found) + 1, dtype=float), _values(found))
+    if not isinstance(found, dict):
+        return Series(np.zeros(1), _values([found]))
+    summary = {name: _long(value) for name, value in found["of"].items()} if "of" in found else None
+    return Series(_values(found.get("at", [])), _values(found.get("is", [])), summary)
+
+
+def _short(value: float, digits: int = DIGITS) -> Any:
+    """Return a number that JSON can hold."""
+    if not isfinite(value):
+        return str(float(value))
+    return int(value) if float(value).is_integer() and abs(value) < 1e15 else float(f"{value:.{digits}g}")
+
+
+def _shorts(values: Values) -> list[Any]:
+    return [_short(float(value)) for value in values]
+
+
+def _long(value: Any) -> float:
+    return float(value)
+
+
+def _values(found: list[Any]) -> Values:
+    return np.array([_long(value) for value in found], float)
+
+
+def _read_line(text: str, place: str) -> dict[str, Any]:
+    if len(text) > LINE_MAX:
+        raise InputError(place, f"the line has {len(text):,} letters", "restore the file: git checkout")
+    try:
+        line = json.loads(text)
+        _row_of(line)
+        if not isinstance(line["found"], dict) or not isinstance(line["version"], int):
+            raise TypeError
+    except (ValueError, KeyError, TypeError):
+        raise InputError(
+            place, "is no row of results", "restore the file, or make it again: trellis lab keep"
+        ) from None
+    return dict(line)
+
+
+def _row_of(line: Mapping[str, Any]) -> Row:
+    return Row(Case(str(line["measure"]), str(line["system"]), dict(line["parameters"])), int(line["seed"]))
+
+
+def _count(folder: Path) -> int:
+    return sum(len(path.read_text("utf-8").splitlines()) for path in folder.glob("*.jsonl"))
+
+
+def _write(folder: Path, lines: Iterable[Mapping[str, Any]], asked: Mapping[str, list[Experiment]]) -> None:
+    """A file for each paper: that of the first entry that asks for the row."""
+    files: dict[str, list[Mapping[str, Any]]] = {}
+    for line in lines:
+        files.setdefault(asked[_row_of(line).case.identity][0].paper, []).append(line)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(str(folder), f"cannot be made ({error.strerror})", "name another folder with --to") from error
+    for paper, some in files.items():
+        ordered = sorted(some, key=lambda line: (_row_of(line).case.identity, line["seed"]))
+        text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in ordered)
+        with written_whole(folder / f"{paper}.jsonl") as part:
+            part.write_text(text, "utf-8")
