@@ -1,4 +1,4 @@
-"""Magnet's claims, each quoted, at sizes that fit into a test run. Larger ones: benchmarks/magnet_figures.py.  [MG]"""
+"""Magnet's claims, each quoted, at sizes that fit into a test run. Larger ones: docs/results/magnet.md.  [MG]"""
 
 from __future__ import annotations
 

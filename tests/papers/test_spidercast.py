@@ -1,4 +1,4 @@
-"""SpiderCast's claims, each quoted, at a size that a test can afford. Numbers: `benchmarks/spidercast_figures.py`.
+"""SpiderCast's claims, each quoted, at a size that a test can afford. Numbers: docs/results/spidercast.md.
 
 [SC] Chockler, Melamed, Tock, Vitenberg: SpiderCast, DEBS 2007.
 """

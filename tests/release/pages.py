@@ -18,7 +18,11 @@ from trellis.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
-PAGES += [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
+PAGES += [
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "results").glob("*.md")),
+    *sorted(ROOT.glob("examples/*/README.md")),
+]
 SHELL = ("console", "sh", "text")
 # What is written for somebody to fill in, inside a sentence.
 BLANKS = {"...": [], "ID...": ["ID"], "PROTOCOL": ["omen"]}

@@ -29,7 +29,7 @@ from trellis.live.config import read_config
 FORMS = {"docs/architecture.md", "docs/style.md"}
 RUN = [page for page in PAGES if blocks(page, "console")]
 LETTERS_MAX = 120
-LONG = {f"docs/{page}.md" for page in ("lab", "lab-results", "omen", "papers")}  # not wrapped yet
+LONG = {f"docs/{page}.md" for page in ("lab", "omen", "papers")}  # not wrapped yet
 
 
 def name(page: Path) -> str:
@@ -91,7 +91,7 @@ def test_every_trellis_command_of_the_pages_is_one_that_the_parser_takes():
 def test_every_program_of_ours_that_the_pages_call_takes_its_words():
     found = {(place, *words[1:]) for place, words in shown("sh") if re.fullmatch(r"(\S*/)?python3?", words[0])}
     scripts = sorted(one for one in found if one[1].endswith(".py"))
-    assert len(scripts) > 5
+    assert len(scripts) >= 5
     for place, *words in scripts:
         try:
             parse_script(words)

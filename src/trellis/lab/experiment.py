@@ -76,7 +76,7 @@ WEIGHTS = {"omen.churned": 0.7, "omen.views": 10.0, "omen.promises": 20.0, "viti
 
 
 # Measures that compute without any engine: central algorithms, and properties of data.
-CENTRAL = ("shadows.", "inputs.", "omen.rebuilt", "spidercast.closeness", "magnet.tail", "vitis.utility")
+CENTRAL = ("shadows.", "inputs.", "ideal.", "omen.rebuilt", "spidercast.closeness", "magnet.tail", "vitis.utility")
 CENTRAL_SYSTEMS = ("RingPT", "LowODA-Re", "LowODA-Inc")
 
 

@@ -35,7 +35,7 @@ class OMenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     nodes on root paths. `global`: the whole overlay (simulator only)."""
 
     # Deviation: [OM 4.2] words `primal-dual-uncovered`. It is as skewed as the greedy rule: after 1,000 rounds of churn
-    # the maximum degree is 63.8 with it and 22.6 with ours (docs/figures-shadows.md).
+    # the maximum degree is 63.8 with it and 22.6 with ours (docs/results/shadows.md).
     backups: Routine = "primal-dual-carry"
     """The rule by which backups are chosen [SH Alg. 12, A-SHD-5; OM §4.2]. docs/omen.md has measurements of all rules.
     The paper's own rule, `primal-dual-uncovered`, gives the smallest views. Like `greedy`, it makes few nodes the

@@ -38,6 +38,8 @@ EXPERIMENTS = [
         seeds={"smoke": 1, "paper": 1, "beyond": 1},
         always_exact=True,
         limit="interests of our own: the paper has them only in its picture",
-        note="The printed links cannot come from its Alg. 2 (docs/figures-shadows.md).",
+        note="Ours adds (4,11) and (3,9). The printed links (3,4), (9,11), (3,9) cannot come from Alg. 2 while 3 and 9 "
+        "are the only neighbors and components are the whole overlay's: each split topic has one part around 3 and one "
+        "around 9, so (3,9) joins all of them and is taken first.",
     )
 ]

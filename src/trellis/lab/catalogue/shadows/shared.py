@@ -12,6 +12,7 @@ SIZES = {"smoke": {"nodes": 400, "rounds": 200}, "paper": {"nodes": 2000, "round
 BEYOND = {"nodes": 10_000, "rounds": 1000}
 LISTED, CARRIED = "shadows(primal-dual)", "shadows(primal-dual-carry)"
 GREEDY, WEIGHTED = "shadows(greedy)", "shadows(greedy-weighted)"
+UNCOVERED = "shadows(primal-dual-uncovered)"  # as OMen's text words it
 EVENTS = ("join", "leave")
 MAINTAINED = "shadows.maintained"
 

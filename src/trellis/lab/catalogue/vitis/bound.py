@@ -26,8 +26,13 @@ def run(scale: str, at_hand: AtHand) -> list[Case]:
             "vitis.lookups", "Vitis", {"nodes": SIZES[scale]}, table_size=2 + count, sw_neighbors=2 + count, **fixed
         )
     ]
+    perfect = [
+        case
+        for count in LONG_LINKS
+        for case in cases("ideal.lookups", ("expected", "perfect tables"), {"nodes": SIZES[scale]}, long_links=count)
+    ]
     more = engine(scale)
-    return [*looked_up, *cases(EVENTS, "Vitis", {"nodes": SIZES[scale]}, table_size=TABLE, **fixed, **more)]
+    return [*looked_up, *perfect, *cases(EVENTS, "Vitis", {"nodes": SIZES[scale]}, table_size=TABLE, **fixed, **more)]
 
 
 def rule(table: Table) -> Rule:
@@ -62,6 +67,7 @@ EXPERIMENTS = [
         seeds=SEEDS,
         beside=links,
         note="The paper claims an upper bound and names no constant. 4 / pi^2 = 0.405 is the limit for perfect tables "
-        "(docs/vitis.md, Lookups beside log^2 N); for the delay 1 is taken.",
+        "(docs/vitis.md, Lookups beside log^2 N); for the delay 1 is taken. Beside gossip: hops that perfect tables "
+        "take, drawn (perfect tables) and by a recurrence (expected).",
     )
 ]
