@@ -49,10 +49,11 @@ lint: $(INSTALLED)  ## ruff, mypy and the import rules
 bench: $(INSTALLED)  ## every benchmark; figures go to standard output
 	@for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
 
-docs: $(INSTALLED)  ## what is made of the documentation: the Python interface, licences, and the figures
+docs: $(INSTALLED)  ## what is made of the documentation: the Python interface, licences, figures and results
 	@$(BIN)/python docs/make_api.py
 	@$(BIN)/python docs/make_licences.py
 	@$(BIN)/python docs/make_figures.py
+	@$(BIN)/trellis lab pages
 
 lock: $(INSTALLED)  ## pin every dependency anew (needs uv on the PATH)
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 \

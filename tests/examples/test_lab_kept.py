@@ -197,3 +197,29 @@ def test_the_kept_rows_are_small_and_sorted_and_each_has_a_commit():
         assert order == sorted(order)
         assert len(set(order)) == len(order)
         assert all(one["commit"] and not one["commit"].endswith("+") for one in lines)
+
+
+def test_a_run_sums_up_verdicts_of_entries_that_share_rows_unless_only_the_named_one_is_asked_for(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRELLIS_DATA", raising=False)
+    store = Store("trellis-lab")
+    store.open()
+    for row in catalogue()["spidercast-fig13a"].rows("smoke", NOTHING):
+        store.write(row, GOOD["spidercast-fig13a"](row.case.system, dict(row.case.parameters)), ABOUT)
+    told = []
+    for more in ([], ["--only"]):
+        assert run(["lab", "run", "spidercast-fig13a", "--json", *more]) == 0  # every row is there: nothing is run
+        told.append(json.loads(capsys.readouterr().out)["verdicts"])
+    # Fig. 13(b) has the same rows.
+    assert told == [{"shape only": 2}, {"shape only": 1}]
+    assert run(["lab", "run", "spidercast-fig13a"]) == 0
+    assert "verdicts: 2 shape only" in capsys.readouterr().out
+    assert run(["lab", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    times = {one["id"]: (one["seconds"], one["seconds_are_estimated"]) for one in listed["experiments"]}
+    assert times["spidercast-fig13a"] == (42 * ABOUT["cpu_seconds"], False)
+    assert times["omen-fig9a"][1]
+    assert listed["all"]["seconds"] > 63
+    assert listed["all"]["seconds_are_estimated"]

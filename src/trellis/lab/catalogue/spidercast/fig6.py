@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from trellis.lab.catalogue.spidercast.shared import connected, static
+from trellis.lab.catalogue.spidercast.shared import NODES, connected, static
 from trellis.lab.experiment import Case, Experiment, Lines
 from trellis.lab.inputs import AtHand
 from trellis.lab.table import Table
 from trellis.lab.verdict import Check, Rule, at_least, between, each_of, missing
 
 PLAIN, MORE, MIXED = "spidercast(3,0)", "spidercast(4,0)", "spidercast(3,1)"
+
+
+ABOUT = {f"{name}, paper": dict.fromkeys(NODES["paper"], d) for name, d in ((PLAIN, 7.0), (MIXED, 13.0))}
 
 
 def run_a(scale: str, at_hand: AtHand) -> list[Case]:
@@ -83,6 +86,6 @@ EXPERIMENTS = [
         "Mean degree about 7 with (3,0) and about 13 with (3,1).",
         run_b,
         rule_b,
-        (Lines("degree", "nodes", "mean degree"),),
+        (Lines("degree", "nodes", "mean degree", ABOUT),),
     ),
 ]  # fmt: skip
