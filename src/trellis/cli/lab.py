@@ -54,13 +54,19 @@ EXPLAINED = "~ marks an estimate, other times were measured"
 def list_(output: Folder = FOLDER, scale: Scale = "smoke", data: Data = None, as_json: AsJson = False) -> None:
     """List all experiments: verdicts where results are there, and how long each takes.
 
+    Where nothing was run yet, verdicts are those of rows that are kept in results/.
+
     Times are processor time on one core. They are those of rows that are kept in results/; with a ~ they are estimates.
     """
     from trellis.lab.catalogue import catalogue
     from trellis.lab.experiment import merged
     from trellis.lab.report import judged_all, results_in
+    from trellis.lab.times import kept_folder
 
-    results, at_hand = results_in(output), _at_hand(data, output)
+    results = results_in(output)
+    if results is None and output == FOLDER and (kept := kept_folder()) is not None:
+        results = results_in(kept)  # nothing was run here: show what is kept with the sources
+    at_hand = _at_hand_for(results, data, output)
     found, times = judged_all(list(catalogue().values()), results, _scale(scale), at_hand), _times(output)
     rows = [one.experiment.rows(scale, at_hand) for one in found]
     expected = [times.expected(some) for some in rows]
@@ -190,7 +196,7 @@ def report(
     is_kept = isinstance(results, Kept)
     size = _scale(scale or ("paper" if is_kept else "smoke"))
     folder = to or (FOLDER if is_kept else output) / f"report-{size}"
-    at_hand = results.at_hand if isinstance(results, Kept) else _at_hand(data, output)
+    at_hand = _at_hand_for(results, data, output)
     with progress("figures") as tell:
         made = write_report(
             chosen(ids or ["all"]), output, size, at_hand, folder, png=png, progress=lambda d, t: tell(d, t)
@@ -327,6 +333,13 @@ def _scale(scale: str) -> str:
     if scale not in SCALES:
         raise InputError(f"--scale {scale}", "there is no such scale", f"choose from {', '.join(SCALES)}")
     return scale
+
+
+def _at_hand_for(results: Any, data: Path | None, output: Path) -> Any:
+    """Kept rows say themselves which raw traces they were made of."""
+    from trellis.lab.kept import Kept
+
+    return results.at_hand if isinstance(results, Kept) else _at_hand(data, output)
 
 
 def _at_hand(data: Path | None, results: Path | None = None) -> Any:
