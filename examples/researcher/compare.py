@@ -3,12 +3,12 @@
 `Chains` is the protocol of chains.py, for the event engine. `Stars` is a network in rounds, for the cycle engine: each
 topic has a center, and every other subscriber links itself to it as soon as it has heard of it. Run it:
 
-    python examples/researcher/compare.py
+    python examples/researcher/compare.py --seeds 3 --report report
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 import numpy as np
 from chains import Chains
@@ -60,4 +60,9 @@ def main(nodes: int = 24, seeds: int = 3, report: str | None = None) -> lab.Comp
 
 
 if __name__ == "__main__":
-    main(report=sys.argv[1] if len(sys.argv) > 1 else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=24)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--report", help="a folder for a page with plots")
+    given = parser.parse_args()
+    main(given.nodes, given.seeds, given.report)

@@ -88,3 +88,18 @@ def test_a_protocol_of_ones_own_holds_in_the_simulator_and_its_bugs_are_found(mo
     monkeypatch.setattr(module.ChainNode, "on_peer_down", lambda self, peer: [])
     monkeypatch.setattr(module, "AGE_MAX", 1 << 40)  # the mutant: it forgets nobody
     assert not module.check_seeds(module.Chains, seeds=2, shrink_runs_max=0).holds
+
+
+def test_systems_of_a_researcher_stand_beside_those_of_the_papers(tmp_path, monkeypatch):
+    from trellis import lab
+
+    monkeypatch.syspath_prepend(str(EXAMPLES / "researcher"))  # as Python does for a script
+    module = example("researcher/compare.py")
+    try:
+        found = module.main(nodes=10, seeds=1, report=str(tmp_path))
+    finally:
+        lab.unregister("chains")
+        lab.unregister("stars")
+    for name in ("chains", "stars", "lowoda"):
+        assert found.cell(name, "split topics").mean == 0
+    assert "stars" in (tmp_path / "index.html").read_text("utf-8")
