@@ -138,16 +138,11 @@ def kept(system: str, told: dict) -> dict:
     return {
         "D": rounds(18, (d - 18) / 399) if steady is None else rounds(steady),
         "d": 8.0 - 0.2 * told["coverage"] - 0.5 * (system == "rebuild"),
-        "join seconds": seconds,
-        "leave seconds": seconds * (1 if system == "rebuild" else 4),
-        "join |S| %": 1.6,
-        "leave |S| %": 1.6,
-        "join changes": changed,
-        "leave changes": changed * (1 if system == "rebuild" else 2.5),
-        "join ratio %": 0.07,
-        "leave ratio %": 0.17,
+        "join seconds": seconds, "leave seconds": seconds * (1 if system == "rebuild" else 4),
+        "join |S| %": 1.6, "leave |S| %": 1.6, "|S| %": 1.6,
+        "join changes": changed, "leave changes": changed * (1 if system == "rebuild" else 2.5),
+        "join ratio %": 0.07, "leave ratio %": 0.17,
         "seconds": seconds * (1 if system == "rebuild" else 2.5),
-        "|S| %": 1.6,
         "changes": changed * (1 if system == "rebuild" else 1.75),
     }  # fmt: skip
 
@@ -335,23 +330,17 @@ entry("vitis-fig12a", crowd, lambda s, p: {"hit ratio": [1, 0.9, 1]})
 entry("vitis-fig12b", crowd, lambda s, p: {"overhead %": [50, 50, 50]})
 entry("vitis-fig12c", crowd, lambda s, p: {"delay": [5, 5, 9]})
 entry("vitis-abs", spread, lambda s, p: {"overhead %": 50})
+LINKS = {"degree mean": 18, "degree max": 30}
 entry(
     "vitis-claim-bound",
-    lambda s, p: {
-        "table max": p.get("table_size", 0),
-        "hops": log(p["nodes"]),
-        "delay": 9,
-        "degree mean": 18,
-        "degree max": 30,
-    },
+    lambda s, p: {"table max": p.get("table_size", 0), "hops": log(p["nodes"]), "delay": 9, **LINKS},
     lambda s, p: {"table max": p.get("table_size", 0) + 1},
 )
 entry(
     "vitis-cycles",
-    lambda s, p: {"hit ratio": 1, "overhead %": 18 if p["cycles"] == 50 else 17.5, "delay": 5, "degree mean": 18,
-                  "degree max": 30},
+    lambda s, p: {"hit ratio": 1, "overhead %": 18 if p["cycles"] == 50 else 17.5, "delay": 5, **LINKS},
     lambda s, p: {"hit ratio": 0.99},
-)  # fmt: skip
+)
 entry("vitis-degree", equal_degree, lambda s, p: {"overhead %": 50})
 
 # Magnet
