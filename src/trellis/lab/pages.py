@@ -169,7 +169,7 @@ def _index(found: Sequence[Judged]) -> str:
         "## Every entry",
         "",
         *_table(["entry", "figure", "verdict", "what, and why it is not better"], [
-            (f"[{one.experiment.id}]({one.experiment.paper}.md#{one.experiment.id.lower()})",
+            (f"[{one.experiment.id}]({one.experiment.paper}.md#{_heading(one)})",
              [one.experiment.figure, word_of(one), f"{one.experiment.title}. {_why(one)}".strip()])
             for one in found if one.scale == "paper"
         ]),
@@ -277,6 +277,11 @@ def _rule(one: Judged) -> Iterator[str]:
 
 def _numbers(found: Numbers) -> Iterator[str]:
     yield from _table([found.title, *found.columns], found.rows)
+
+
+def _heading(one: Judged) -> str:
+    """Where the page of its paper has an entry."""
+    return "not-run" if word_of(one) == "not run" else one.experiment.id.lower()
 
 
 def _command(one: Judged) -> str:
