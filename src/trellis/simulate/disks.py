@@ -119,6 +119,9 @@ class SimulatedDisk:
         used = sum(len(file.data) for file in self._files.values())
         return max(0, self.faults.room - used) if self.faults.room is not None else 1 << 62
 
+    def close_file(self, name: str) -> None:
+        """Do nothing: a file is never open here."""
+
     def close(self) -> None:
         """Do nothing: nobody else can open this disk."""
 

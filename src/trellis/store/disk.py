@@ -19,6 +19,7 @@ from typing import Protocol
 
 from trellis.errors import InputError
 
+_READERS_MAX = 8  # files that are open for reads
 PART = ".part"  # The end of the names of files that are not written whole yet.
 
 
@@ -61,6 +62,10 @@ class Disk(Protocol):
         """Rename a file, and sync the folder."""
         ...
 
+    def close_file(self, name: str) -> None:
+        """Note that a file is not appended to any more."""
+        ...
+
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
         ...
@@ -76,7 +81,8 @@ class FolderDisk:
     def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
         """Open a folder. `writes`: create it if needed, and lock it for this process."""
         self.folder = Path(folder)
-        self._open: dict[str, int] = {}  # file descriptors by name, for appends
+        self._open: dict[str, int] = {}  # file descriptors by name, for appends: of the thread that writes
+        self._readers: dict[str, int] = {}  # and for reads: of the thread that reads
         self._is_new: set[str] = set()  # files whose names are not synced yet
         self._lock = -1
         if not writes:
@@ -113,18 +119,18 @@ class FolderDisk:
             return 0
 
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
-        handle = self._open.get(name)
-        if handle is not None and size is not None:
-            return os.pread(handle, size, offset)
-        handle = os.open(self.folder / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            about = os.fstat(handle)
-            if not stat.S_ISREG(about.st_mode):
+        handle = self._readers.get(name)
+        if handle is None:
+            handle = os.open(self.folder / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                os.close(handle)
                 raise OSError(f"{name} is no regular file")
-            wanted = max(0, about.st_size - offset) if size is None else size
-            return _read(handle, wanted, offset)
-        finally:
-            os.close(handle)
+            self._readers[name] = handle
+            while len(self._readers) > _READERS_MAX:
+                oldest = next(iter(self._readers))
+                os.close(self._readers.pop(oldest))
+        wanted = max(0, os.fstat(handle).st_size - offset) if size is None else size
+        return _read(handle, wanted, offset)
 
     def append(self, name: str, data: bytes) -> None:
         handle = self._open.get(name)
@@ -191,6 +197,8 @@ class FolderDisk:
         """Close all files, and let other processes use the folder."""
         for name in list(self._open):
             self.close_file(name)
+        while self._readers:
+            os.close(self._readers.popitem()[1])
         if self._lock >= 0:
             with suppress(OSError):
                 os.close(self._lock)

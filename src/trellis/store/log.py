@@ -84,6 +84,7 @@ class Batch:
                 case "sync":
                     disk.sync(step.name)
                 case "index":
+                    disk.close_file(file_name(number_of(step.name, INDEX) or 0))
                     try:
                         disk.write_whole(step.name, step.data)
                     except OSError:
@@ -141,14 +142,15 @@ class Log:
         self.segments: list[Segment] = []  # in the order of their record numbers
         self.found = Found()
         self.next = 0  # the number of the next record
-        self.rescued_from = 0  # Restored records from this number on are older than those before, and may be outdated.
+        # Restored records from this number on are older than those before, and may be outdated.
+        self.rescued_from = 1 << 62
         self.durable = 0  # Records below this number are certain to survive (L1).
         self.unreadable = 0  # records that `read` could not return
         self._buffer: list[bytes] = []  # bytes of the newest segment that no batch has taken yet
         self._steps: list[Step] = []
         self._written = 0  # bytes of the newest segment that batches have taken
         self._rescued: list[tuple[bytes, bytes]] = []
-        self._is_writing = False
+        self.is_writing = False
         self._to_set_aside: list[str] = []
 
     # Opening
@@ -286,19 +288,19 @@ class Log:
     @property
     def is_due(self) -> bool:
         """Whether there is something to write, and no batch is being written."""
-        return bool(self._buffer or self._steps) and not self._is_writing
+        return bool(self._buffer or self._steps) and not self.is_writing
 
     def take_batch(self) -> Batch:
         """Return everything that was appended since the last batch."""
-        assert not self._is_writing, "only one batch is written at a time"
-        self._is_writing = True
+        assert not self.is_writing, "only one batch is written at a time"
+        self.is_writing = True
         self._flush()
         steps, self._steps = self._steps, []
         return Batch(self.next, steps, sum(len(step.data) for step in steps if step.what == "append"))
 
     def written(self, batch: Batch) -> None:
         """Note that a batch is on the disk, set damaged segments aside, and remove segments that nothing needs."""
-        self._is_writing = False
+        self.is_writing = False
         self.durable = batch.upto
         if self.segments[-1].has_snapshot:
             for name in self._to_set_aside:  # what was valid in them is written again now
@@ -329,6 +331,11 @@ class Log:
             segment = self._segment_of(number)
             segment.live -= 1
             assert segment.live >= 0, f"record {number} was released twice"
+
+    def forget_released(self) -> int:
+        """Remove segments in which no record counts, with the next batch. Return the bytes of the others."""
+        self._remove_unneeded()
+        return self.bytes
 
     def read(self, number: int) -> bytes | None:
         """Return the body of a record; None if it is damaged or cannot be read. It must be on the disk already."""

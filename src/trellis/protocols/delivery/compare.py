@@ -181,7 +181,7 @@ class Comparison:
 
     def _seen(self, topic: TopicState) -> list[Seen]:
         """Return what we have seen of the streams of which somebody may still hold messages."""
-        oldest = self.state.now_ms - 3 * self.state.config.window_ms
+        oldest = self.state.now_ms - 3 * self.state.keep_ms
         streams = []
         for (origin, incarnation), stream in topic.streams.items():
             if stream.touched_ms < oldest and not stream.entries and not self.state.is_ours(stream):
