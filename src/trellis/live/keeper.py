@@ -105,8 +105,14 @@ class Keeper:
             self._run(self.log.take_batch())
 
     def _run(self, batch: Batch) -> None:
-        loop = asyncio.get_running_loop()
-        task = loop.run_in_executor(None, batch.write, self.disk)
+        lag_s = self.disk.lag_s
+        if lag_s:
+            self._again = asyncio.get_running_loop().call_later(lag_s, self._start, batch)
+        else:
+            self._start(batch)
+
+    def _start(self, batch: Batch) -> None:
+        task = asyncio.get_running_loop().run_in_executor(None, batch.write, self.disk)
         task.add_done_callback(partial(self._done, batch))
 
     def _done(self, batch: Batch, task: asyncio.Future[None]) -> None:

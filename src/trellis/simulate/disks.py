@@ -11,7 +11,7 @@ since their last sync may be as before or after it, and an unsynced tail may hav
 | `read_error` | a read fails                                                                            |
 | `flip`       | at a loss of power, one bit of what is on the disk changes                              |
 | `room`       | bytes that the disk can take. Beyond it an append writes a part and fails               |
-| `slow_s`     | seconds that a sync takes. The disk has no clock: its driver waits                      |
+| `slow_s`     | mean seconds that a batch takes. The disk has no clock: its driver waits                |
 """
 
 from __future__ import annotations
@@ -59,6 +59,11 @@ class SimulatedDisk:
         self.budget: int | None = None
 
     # The interface of `Disk`
+
+    @property
+    def lag_s(self) -> float:
+        """How long a batch waits before it is written."""
+        return self.random.uniform(0, 2 * self.faults.slow_s)
 
     def names(self) -> list[str]:
         return sorted(self._files)

@@ -30,6 +30,8 @@ class SyncFailed(Exception):
 class Disk(Protocol):
     """A folder of files."""
 
+    lag_s: float  # seconds to wait before each batch, for a simulated disk that is slow; else 0
+
     def names(self) -> list[str]:
         """Return the names of all files, sorted."""
         ...
@@ -77,6 +79,8 @@ class Disk(Protocol):
 
 class FolderDisk:
     """A folder of the real disk. One process at a time may write to it."""
+
+    lag_s = 0.0
 
     def __init__(self, folder: str | Path, *, writes: bool = True) -> None:
         """Open a folder. `writes`: create it if needed, and lock it for this process."""

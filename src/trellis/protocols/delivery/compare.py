@@ -212,6 +212,8 @@ class Comparison:
                 for number, entry in stream.entries.items()
                 if not any(first <= number <= last for first, last in held)
             ]
+        if self.state.durable is not None:
+            lacking = [entry for entry in lacking if not entry.is_private]
         self._used[peer] += 1 + len(topic.streams) + len(lacking)
         for entry in sorted(lacking, key=lambda entry: (entry.born_ms, entry.sequence)):
             self.tree.offer(peer, link, entry, is_eager=False)

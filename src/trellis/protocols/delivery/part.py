@@ -152,6 +152,9 @@ class Delivery:
         """Note that all records of the store below this number survive a loss of power."""
         assert self.state.durable is not None
         for entry in self.state.durable.synced(upto):
+            topic_state = self.state.topics.get(entry.stream.id.topic)
+            if entry.client_id is not None and topic_state is not None and self.state.is_ours(entry.stream):
+                self.tree.publish(topic_state, entry)
             self.copies.synced(entry)
         return self._finish()
 

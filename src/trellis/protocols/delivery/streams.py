@@ -48,6 +48,15 @@ class Entry:
         self.is_given_up = False  # Set on our own message if its client was told that it is not acknowledged.
 
 
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody else may get it yet: a client's publication that is not on our own disk.
+
+        If we crash now, we forget it. Its client repeats it, and it would be published twice if somebody had it.
+        """
+        return not self.is_synced and self.client_id is not None
+
+
 class Stream:
     """What this node knows of one stream."""
 
