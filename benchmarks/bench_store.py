@@ -108,7 +108,9 @@ def bench_open(folder: Path, stored: int) -> None:
     wall, cpu = time.perf_counter(), time.process_time()
     log = open_log(disk)
     count = sum(1 for _ in log.restored())
-    print(f"open the log: {count:,} records in {time.perf_counter() - wall:.2f} s, {time.process_time() - cpu:.2f} s CPU")
+    print(
+        f"open the log: {count:,} records in {time.perf_counter() - wall:.2f} s, {time.process_time() - cpu:.2f} s CPU"
+    )
     log = open_log(disk)
     part = Delivery(Lonely(), DeliveryConfig())  # type: ignore[arg-type]
     wall, cpu = time.perf_counter(), time.process_time()
@@ -124,9 +126,7 @@ async def live(folder: Path, messages: int, window: int) -> None:
     for name in ("a", "b"):
         seeds = (f"127.0.0.1:{nodes[0].transport.port}",) if nodes else ()
         durable = DurableConfig(path=str(folder / f"{name}{window}"))
-        config = NodeConfig(
-            name=name, listen="127.0.0.1:0", client_listen="127.0.0.1:0", seeds=seeds, durable=durable
-        )
+        config = NodeConfig(name=name, listen="127.0.0.1:0", client_listen="127.0.0.1:0", seeds=seeds, durable=durable)
         nodes.append(LiveNode(config))
         await nodes[-1].start()
     first, second = [f"127.0.0.1:{node.door.port}" for node in nodes]

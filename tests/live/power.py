@@ -23,13 +23,14 @@ from trellis.live.client import Client, ClientError
 TOPICS = ("red", "green")
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+def free_ports(random: Random, count: int) -> list[int]:
+    """Return ports that the kernel gives to nobody else while nodes are down: below those of outgoing connections."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            ports += [port] if port not in ports else []
     return ports
 
 
@@ -74,7 +75,7 @@ class Power:
 
     def __init__(self, folder: Path, seed: int, nodes: int = 5) -> None:
         self.random, self.began = Random(seed), time.monotonic()
-        ports = free_ports(2 * nodes)
+        ports = free_ports(Random(), 2 * nodes)
         seeds = ports[:2]
         self.sites = [
             Site(f"n{index}", folder / f"n{index}", (ports[index], ports[nodes + index]), seeds)

@@ -57,10 +57,9 @@ class Keeper:
         found = self.log.found
         log.info("%s: the store has messages: %d", self.node.name, durable.restored)
         if found.torn_bytes:
-            log.info("%s: the store ended in the middle of a write, of which nothing was promised", self.node.name)
+            log.info("%s: the last write to the store was not complete: %d bytes", self.node.name, found.torn_bytes)
         for name in found.damaged:
-            what = "is set aside as damaged; what it had is fetched from other nodes that hold it"
-            log.warning("%s: the store's file %s %s", self.node.name, name, what)
+            log.warning("%s: a file of the store is damaged and was set aside: %s", self.node.name, name)
 
     def _snapshot(self) -> list[tuple[bytes, bytes]]:
         return list(self.durable.snapshot()) if self.durable is not None else []
@@ -71,12 +70,12 @@ class Keeper:
             self._is_soon = True
             asyncio.get_running_loop().call_soon(self._write)
 
-    def after_sync(self, say: Callable[[], None]) -> None:
-        """Call `say` when everything that was appended so far is synced. Calls keep their order."""
+    def after_sync(self, tell: Callable[[], None]) -> None:
+        """Call `tell` when everything that was appended so far is synced. Calls keep their order."""
         if not self._later and self.log.durable >= self.log.next:
-            say()
+            tell()
         else:
-            self._later.append((self.log.next, say))
+            self._later.append((self.log.next, tell))
 
     def close(self) -> None:
         """Stop writing. A batch that is being written goes on."""
@@ -88,15 +87,14 @@ class Keeper:
 
     def metrics(self) -> dict[str, int]:
         """Return what an operator should see."""
-        log = self.log
         return {
-            "bytes": log.bytes,
-            "segments": len(log.segments),
+            "bytes": self.log.bytes,
+            "segments": len(self.log.segments),
             "batches": self.batches,
             "written_bytes": self.batch_bytes,
             "no_space": self.no_space,
-            "unreadable": log.unreadable,
-            "damaged": len(log.found.damaged),
+            "unreadable": self.log.unreadable,
+            "damaged": len(self.log.found.damaged),
         }
 
     def _write(self) -> None:

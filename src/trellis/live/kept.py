@@ -18,7 +18,8 @@ from trellis.live.clock import wall_ms
 from trellis.live.rights import judged_topic, readers
 from trellis.live.stream import Stream
 from trellis.live.talk import Missed, Subscribed, Turn, pack_to_client
-from trellis.protocols.delivery.durable import Durable, Subscriber
+from trellis.protocols.delivery.durable import Durable
+from trellis.protocols.delivery.marks import Subscriber
 from trellis.protocols.effects import Deliver, Topic
 
 if TYPE_CHECKING:

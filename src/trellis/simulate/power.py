@@ -56,7 +56,7 @@ class Power:
 
     def note(self, kind: type[h.Record], *fields: object, t: float | None = None, **named: object) -> None:
         when = round(self.world.now_s if t is None else t, 6)
-        self.events.append((when, len(self.events), kind(when, *fields, **named)))  # type: ignore[arg-type]
+        self.events.append((when, len(self.events), kind(when, *fields, **named)))
 
     def _spoil(self) -> None:
         """Let the disks be bad from now on."""

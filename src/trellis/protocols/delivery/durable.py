@@ -16,27 +16,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trellis.protocols.delivery import records as r
 from trellis.protocols.delivery.config import DurableConfig
+from trellis.protocols.delivery.marks import Marks, Subscriber
 from trellis.protocols.delivery.streams import Entry, Stream, TopicState
 from trellis.protocols.effects import Incarnation, Topic
 from trellis.protocols.wire import WireError
 
 if TYPE_CHECKING:
     from trellis.protocols.delivery.state import State
-
-
-@dataclass(eq=False)
-class Subscriber:
-    """A durable client."""
-
-    name: str
-    topics: dict[Topic, int] = field(default_factory=dict)  # topic -> the position behind which it begins
-    cursor: int = 0  # the client has everything up to this position
-    seen_ms: int = 0  # when it was last heard, by the wall clock
 
 
 @dataclass(eq=False)
@@ -61,7 +52,7 @@ class Durable:
         self.subscribers: dict[str, Subscriber] = {}
         self.wanted: dict[Topic, int] = {}  # topics with durable subscribers -> how many
         self.turns: list[Given] = []  # in the order of positions
-        self._first = 0  # Turns before this place of `turns` are released.
+        self._first = 0  # Turns before this index of `turns` are released.
         self.position = 0  # the last position that was given
         self.unsynced: deque[Entry] = deque()  # in the order of their records
         self.restored = self.unreadable = self.refused = 0
@@ -120,12 +111,12 @@ class Durable:
         """Return the payload of a message; None if it cannot be read. Then the message is dropped."""
         if entry.payload is not None:
             return entry.payload
-        found = self.journal.read(entry.number) if entry.is_kept else None
-        if found is None and entry.is_kept:
+        payload = self.journal.read(entry.number) if entry.is_kept else None
+        if payload is None and entry.is_kept:
             self.unreadable += 1
             self.state.store.drop(entry)
             entry.stream.seen.remove(entry.sequence)  # others may have it: it is fetched again
-        return found
+        return payload
 
     def published_before(self, client_id: tuple[str, int, int], topic: Topic, payload: bytes) -> Entry | None:
         """Return the stored message that a client repeats after a restart of this node; None if there is none."""
@@ -245,8 +236,8 @@ class Durable:
     def behind(self, one: Subscriber, position: int) -> Iterator[Given]:
         """Yield the turns behind `position` that a client is owed, in order."""
         first = bisect_right(self.turns, position, lo=self._first, key=lambda given: given.position)
-        for place in range(first, len(self.turns)):
-            given = self.turns[place]
+        for index in range(first, len(self.turns)):
+            given = self.turns[index]
             if one.topics.get(given.topic, given.position) < given.position:
                 yield given
 
@@ -305,11 +296,11 @@ class Durable:
 
     # After a restart
 
-    def restore(self, found: Iterable[tuple[int, bytes]]) -> None:
+    def restore(self, stored: Iterable[tuple[int, bytes]]) -> None:
         """Take in what the last process of this node has stored. Called before the node starts."""
         turns: list[tuple[int, r.Turn]] = []
-        marks = _Marks()
-        for number, head in found:
+        marks = Marks()
+        for number, head in stored:
             try:
                 record = r.decode(head)
             except WireError:
@@ -405,62 +396,3 @@ class Durable:
             "durable_subscribers": len(self.subscribers),
             "durable_turns": len(self.turns) - self._first,
         }
-
-
-class _Marks:
-    """What restored records say besides messages."""
-
-    def __init__(self) -> None:
-        self.position = 0
-        self.subscribers: dict[str, Subscriber] = {}
-        self.since: dict[Topic, r.Since] = {}
-        self.handed: dict[tuple[Topic, str, int], int] = {}
-        self._snapshot: list[r.StoreRecord] | None = None
-
-    def take(self, record: r.StoreRecord, *, is_old: bool) -> None:
-        """Take in a record. `is_old`: a snapshot does not replace what is known."""
-        if type(record) is r.Begin:
-            self._snapshot = []
-            self.position = max(self.position, record.position)
-        elif type(record) is r.End and self._snapshot is not None:
-            snapshot, self._snapshot = self._snapshot, None
-            if not is_old:
-                self.subscribers, self.since, self.handed = {}, {}, {}
-            for one in snapshot:
-                self._apply(one)
-        elif self._snapshot is not None:
-            self._snapshot.append(record)
-        else:
-            self._apply(record)
-
-    def flush(self) -> None:
-        """Take in an incomplete snapshot as single records (S1): it replaces nothing."""
-        for one in self._snapshot or ():
-            self._apply(one)
-
-    def handed_over(self, topic: Topic, origin: str, incarnation: int, upto: int) -> None:
-        key = (topic, origin, incarnation)
-        self.handed[key] = max(upto, self.handed.get(key, 0))
-
-    def _apply(self, record: r.StoreRecord) -> None:
-        match record:
-            case r.Handed(topic, origin, incarnation, upto):
-                self.handed_over(topic, origin, incarnation, upto)
-            case r.Since():
-                self.since[record.topic] = record
-            case r.Joined(client, topic, position):
-                self._subscriber(client, position).topics.setdefault(topic, position)
-                self.position = max(self.position, position)
-            case r.Cursor(client, position, seen_ms):
-                one = self._subscriber(client, position)
-                one.cursor, one.seen_ms = max(one.cursor, position), seen_ms
-                self.position = max(self.position, position)
-            case r.Quit(client, topic):
-                found = self.subscribers.get(client)
-                if found is not None and topic:
-                    found.topics.pop(topic, None)
-                elif found is not None:
-                    del self.subscribers[client]
-
-    def _subscriber(self, name: str, position: int) -> Subscriber:
-        return self.subscribers.setdefault(name, Subscriber(name, cursor=position))

@@ -304,15 +304,19 @@ class Delivery:
             waiting = self.copies.on_topic.get(name, {})
             for stream in topic_state.streams.values():
                 is_ours = self.state.is_ours(stream)
-                life = stream.id.incarnation
-                kept = [one for number, one in stream.entries.items() if not (is_ours and (life, number) in waiting)]
+                incarnation = stream.id.incarnation
+                kept = [
+                    entry
+                    for number, entry in stream.entries.items()
+                    if not (is_ours and (incarnation, number) in waiting)
+                ]
                 left += [name for entry in kept if not entry.is_given_up]
         return len(left), len(set(left))
 
     def stores(self, topic: Topic) -> bool:
         """Return whether the store has messages of a topic for which this node must take part in it."""
-        durable, found = self.state.durable, self.state.topics.get(topic)
-        return durable is not None and found is not None and durable.must_offer(found)
+        durable, topic_state = self.state.durable, self.state.topics.get(topic)
+        return durable is not None and topic_state is not None and durable.must_offer(topic_state)
 
     def is_publishing(self, topic: Topic) -> bool:
         """Return whether a publication on this topic waits for its copies."""

@@ -47,7 +47,6 @@ class Entry:
         self.client_id: tuple[str, int, int] | None = None  # Set on our own messages if there is a store.
         self.is_given_up = False  # Set on our own message if its client was told that it is not acknowledged.
 
-
     @property
     def is_private(self) -> bool:
         """Whether nobody else may get it yet: a client's publication that is not on our own disk.
