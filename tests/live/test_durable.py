@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from live.lives import client_address, config, peer_address, run, until, within
+from trellis.errors import TrellisError
 from trellis.live.client import Client, ClientError, connect
 from trellis.live.config import DurableConfig
 from trellis.live.shell import LiveNode
+from trellis.store.disk import SyncFailed
 
 
 class Mesh:
@@ -135,5 +137,79 @@ def test_without_a_store_a_durable_subscription_is_refused(tmp_path: Path) -> No
             with pytest.raises(ClientError, match="has no store"):
                 await within(reader.subscribe("news", durable=True))
         await mesh.nodes["a"].stop(in_order=False)
+
+    run(story())
+
+
+def _small(tmp_path: Path, full: str, keep_s: float = 86_400.0) -> DurableConfig:
+    path = str(tmp_path / "a")
+    return DurableConfig(path=path, segment_bytes=4_096, bytes_max=32_768, full=full, keep_s=keep_s)  # type: ignore[arg-type]
+
+
+def test_a_full_store_drops_its_oldest_messages_and_tells_who_misses_them(tmp_path: Path) -> None:
+    async def story() -> None:
+        mesh = Mesh(tmp_path, "a", durable=_small(tmp_path, "drop-oldest"))
+        await mesh.start()
+        async with mesh.client("a", "reader") as reader:
+            await within(reader.subscribe("news", durable=True))
+        async with mesh.client("a", "writer") as writer:
+            for number in range(60):
+                await within(writer.publish("news", b"%d" % number + bytes(1_000)))
+        node = mesh.nodes["a"]
+        assert node.keeper is not None
+        await until(lambda: not node.keeper.log.is_writing)  # type: ignore[union-attr]
+        assert node.keeper.log.bytes <= 32_768 + 2 * 4_096
+        assert node.mesh.delivery.state.store.overflows > 20
+        async with mesh.client("a", "reader") as reader:
+            await within(reader.subscribe("news", durable=True))
+            got = [await within(anext(reader))]
+            while not got[-1].payload.startswith(b"59"):
+                got.append(await within(anext(reader)))
+            numbers = [int(one.payload.rstrip(b"\0")) for one in got]
+            assert numbers == list(range(numbers[0], 60))
+            assert 10 < len(numbers) < 40
+        await mesh.crash()
+
+    run(story())
+
+
+def test_a_full_store_that_refuses_says_so_and_recovers_when_messages_are_old(tmp_path: Path) -> None:
+    async def story() -> None:
+        mesh = Mesh(tmp_path, "a", durable=_small(tmp_path, "refuse", keep_s=1_000.0))
+        await mesh.start()
+        async with mesh.client("a", "writer") as writer:
+            with pytest.raises(ClientError, match="the store of this node is full"):
+                for number in range(200):
+                    await within(writer.publish("news", b"%d" % number + bytes(1_000)))
+            node = mesh.nodes["a"]
+            held = node.mesh.delivery.state.store.count
+            assert held > 15, "something acknowledged was dropped"
+            node._carry_out(node.mesh.stood_still(2_000_000))  # all messages are older than keep_s now
+            await until(lambda: not node.mesh.delivery.state.durable.why_full)  # type: ignore[union-attr]
+            await within(writer.publish("news", b"again"))
+        await mesh.crash()
+
+    run(story())
+
+
+def test_a_node_whose_sync_fails_ends_and_acknowledges_nothing_more(tmp_path: Path) -> None:
+    async def story() -> None:
+        mesh = Mesh(tmp_path, "a")
+        await mesh.start()
+        node = mesh.nodes["a"]
+        assert node.keeper is not None
+        async with mesh.client("a", "writer") as writer:
+            await within(writer.publish("news", b"good"))
+
+            def fail(name: str) -> None:
+                raise SyncFailed(f"{name}: an error of the disk")
+
+            node.keeper.disk.sync = fail  # type: ignore[method-assign]
+            waiting = asyncio.ensure_future(writer.publish("news", b"bad"))
+            with pytest.raises(TrellisError, match="cannot be written"):
+                await within(node.wait())
+            assert not waiting.done()
+            waiting.cancel()
+        node.keeper.disk.close()  # type: ignore[attr-defined]
 
     run(story())

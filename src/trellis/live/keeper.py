@@ -66,6 +66,8 @@ class Keeper:
 
     def look(self) -> None:
         """Write what was appended, at the end of this turn of the loop."""
+        if self.log.can_forget and not self.log.is_writing:
+            self.log.forget_released()
         if not self._is_soon and self.log.is_due and not self._is_closed:
             self._is_soon = True
             asyncio.get_running_loop().call_soon(self._write)

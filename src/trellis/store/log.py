@@ -151,6 +151,7 @@ class Log:
         self._written = 0  # bytes of the newest segment that batches have taken
         self._rescued: list[tuple[bytes, bytes]] = []
         self.is_writing = False
+        self.can_forget = False  # There may be a segment in which no record counts any more.
         self._to_set_aside: list[str] = []
 
     # Opening
@@ -313,6 +314,7 @@ class Log:
         newest = self.segments[-1]
         if newest.first >= self.durable:
             return  # Its snapshot is not certain yet (L3).
+        self.can_forget = False
         gone = [one for one in self.segments[:-1] if not one.live]
         for segment in gone:
             self._steps += [Step("remove", file_name(segment.number, INDEX)), Step("remove", segment.name)]
@@ -330,11 +332,13 @@ class Log:
         for number in numbers:
             segment = self._segment_of(number)
             segment.live -= 1
+            self.can_forget = self.can_forget or not segment.live
             assert segment.live >= 0, f"record {number} was released twice"
 
     def forget_released(self) -> int:
         """Remove segments in which no record counts, with the next batch. Return the bytes of the others."""
-        self._remove_unneeded()
+        if self.segments[-1].has_snapshot:
+            self._remove_unneeded()
         return self.bytes
 
     def read(self, number: int) -> bytes | None:
