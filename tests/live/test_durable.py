@@ -173,14 +173,18 @@ def test_a_full_store_drops_its_oldest_messages_and_tells_who_misses_them(tmp_pa
     run(story())
 
 
+async def _publish_many(writer: Client, count: int) -> None:
+    for number in range(count):
+        await within(writer.publish("news", b"%d" % number + bytes(1_000)))
+
+
 def test_a_full_store_that_refuses_says_so_and_recovers_when_messages_are_old(tmp_path: Path) -> None:
     async def story() -> None:
         mesh = Mesh(tmp_path, "a", durable=_small(tmp_path, "refuse", keep_s=1_000.0))
         await mesh.start()
         async with mesh.client("a", "writer") as writer:
             with pytest.raises(ClientError, match="the store of this node is full"):
-                for number in range(200):
-                    await within(writer.publish("news", b"%d" % number + bytes(1_000)))
+                await _publish_many(writer, 200)
             node = mesh.nodes["a"]
             held = node.mesh.delivery.state.store.count
             assert held > 15, "something acknowledged was dropped"

@@ -30,7 +30,10 @@ class SyncFailed(Exception):
 class Disk(Protocol):
     """A folder of files."""
 
-    lag_s: float  # seconds to wait before each batch, for a simulated disk that is slow; else 0
+    @property
+    def lag_s(self) -> float:
+        """Seconds to wait before each batch, for a simulated disk that is slow; else 0."""
+        ...
 
     def names(self) -> list[str]:
         """Return the names of all files, sorted."""
