@@ -116,7 +116,7 @@ class Power:
 
     async def read(self, site: Site, name: str) -> None:
         """A durable subscriber."""
-        async with trellis.connect(f"127.0.0.1:{site.ports[1]}", client=name, timeout_s=90) as client:
+        async with trellis.connect(f"127.0.0.1:{site.ports[1]}", client=name, timeout_s=3_600) as client:
             self.note(h.Connected, name, name, site.name, speaks="native")
             for topic in TOPICS:
                 self.note(h.Subscribing, name, topic)
@@ -132,7 +132,7 @@ class Power:
 
     async def write(self, site: Site, name: str) -> None:
         """A client that publishes all the time, and waits for each acknowledgement in a group of ten."""
-        async with trellis.connect(f"127.0.0.1:{site.ports[1]}", client=name, timeout_s=90) as client:
+        async with trellis.connect(f"127.0.0.1:{site.ports[1]}", client=name, timeout_s=3_600) as client:
             self.note(h.Connected, name, name, site.name, speaks="native")
             watching = asyncio.ensure_future(self.watch(client, name, True, site.name))
             while not self.is_over:
